@@ -150,7 +150,7 @@ class ContextManager(SessionRequests):
         key = last.key if last else ("", "")
         limits = self.compactor.limits(last.limits.budget if last else self._budget().tokens, key)
         request = self.compactor.view_request(limits, key, await self._system(counter), counter)
-        report = await self._then_save(self.compactor.compact_now(request))
+        report = await self._then_save(self._compact_now(request))
         if report is None:
             return {"compacted": False, "reason": "nothing could be freed, or a handler postponed it"}
         return {"compacted": True, **report}

@@ -103,7 +103,6 @@ class SessionLifecycle:
         self._search = SessionSearch(self.config, plugins, self.store, self.history, self.load, self.warnings.fault)
         steps = list(ladder) if ladder is not None else build_ladder(self.config, plugins)
         self.compactor = Compactor(self.history, self.config, steps, self.meter, observers, hooks, self.warnings)
-        self.compactor.save = lambda: self._save(compactions_only=True)
         self._resumed = False
         self._resuming = CrossLoopLock()
         self._saving = CrossLoopLock()

@@ -7,6 +7,7 @@ the methods that hosts call.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
@@ -20,12 +21,14 @@ from ..transcript.transcript import Entry, Snapshot, seq_of
 from ..view.active_operations import calls_of_operations
 from ..view.budget import model_of, name_of
 from ..view.cache import Selection
+from ..view.compaction_job import CompactionResult
 from ..view.lacking import RECENT, lacking_names, nearness
 from ..view.measured_view import CountView, FitOutput, Measured, MeasuredRequest, RequestTransaction
 from ..view.meter import Key
 from ..view.sent_view import SentView, outgoing_messages
 from ..view.staged_view import Staging
 from ..view.view import View
+from ..view.view_request import ViewRequest
 from .items import ItemList
 from .lifecycle import SessionLifecycle
 
@@ -60,7 +63,7 @@ class SessionRequests(SessionLifecycle):
         if sent is None:
             if bound:
                 request = request.counted_by(await self.counted())
-            sent = await self._then_save(self.compactor.request(request))
+            sent = await self._then_save(self._view(request))
         elif bound:
             bound.start_loading()  # what comes next is counted exactly
         self._handed_out(sent, provider)
@@ -109,7 +112,8 @@ class SessionRequests(SessionLifecycle):
 
     async def _after_commit(self, staging: Staging, measured: Measured, listed: ItemList | None) -> None:
         await self._list_items(listed)
-        await self._then_save(staging.announce(measured.staged))
+        await self._then_save(self._announce(measured.staged.result))
+        await self.compactor.emit_warnings()
         if measured.staged.is_rewritten:
             await self._save()
 
@@ -146,7 +150,7 @@ class SessionRequests(SessionLifecycle):
             key: Key = ("", "")
             limits = self.compactor.limits(self._budget().tokens, key)
             request = self.compactor.view_request(limits, key, await self._system(counter), counter)
-            await self.compactor.request(request, compact=False)
+            await self._view(request, compact=False)
         if self.compactor.last_sent is None:
             raise ValueError("no view was handed out yet")
         return self.compactor.last_sent
@@ -180,6 +184,42 @@ class SessionRequests(SessionLifecycle):
 
     def _outgoing(self, sent: SentView) -> list[dict[str, Any]]:
         return outgoing_messages(sent, merge=self.config.merge_consecutive)
+
+    async def _view(self, request: ViewRequest, *, compact: bool = True) -> SentView:
+        """Return the view for a request, compacted first if it must be.
+
+        A handler of the compaction in flight that asks for a view does not wait for its end, nor is it asked again.
+        """
+        compactor = self.compactor
+        step = await compactor.request(request, compact=compact)
+        while isinstance(step, Selection):
+            is_nested = inside_handler(compactor) and compactor.is_compacting
+            async with nullcontext() if is_nested else compactor.alone():
+                selection, result = await compactor.compacted(step, with_hooks=not is_nested)
+                await self._announce(result)
+            step = await compactor.request(request, selection)
+        await compactor.emit_warnings()
+        return step
+
+    async def _compact_now(self, request: ViewRequest) -> dict[str, Any] | None:
+        """Compact whatever the threshold; return the report, or None when there was nothing to free."""
+        compactor = self.compactor
+        if inside_handler(compactor):
+            return None  # a handler of a compaction asks for another: there would be no end to it
+        async with compactor.alone():
+            async with compactor.lock.hold():
+                selection = await compactor.cache.select(request)
+            _, result = await compactor.compacted(selection, is_manual=True)
+            await self._announce(result)
+        return result.report if result and result.has_gain else None
+
+    async def _announce(self, result: CompactionResult | None) -> None:
+        """Save a compaction, then report it: a handler or an observer may hang or end the process."""
+        if result is None:
+            return
+        if result.has_gain:
+            await self._save(compactions_only=True)
+        await self.compactor.announce(result)
 
     async def _then_save(self, work: Awaitable[T]) -> T:
         """Await work that may compact, then save, even where the view does not fit or a handler was cancelled."""

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ..compaction.checkpoint import Draft, Segment
 from ..compaction.ladder import LadderResult, run_ladder
@@ -57,8 +56,6 @@ class Compactor:
         focus: what a summary should dwell on.
         injected: the same, of the handlers of the compaction that was accepted last.
         focus_drops: times that both were dropped by a command: what quotes an earlier one is out of date.
-        save: saves the session's state; awaited before handlers and observers hear of a compaction, because one of them
-            may hang or end the process.
         carry: puts a provider's own compaction beside the chapters of a new checkpoint; None to put in nothing.
         tools: returns the tools that requests offer, by name, as a coordinator has mounted them.
         lock: held by the task that works on the views.
@@ -83,7 +80,6 @@ class Compactor:
         self.injected: str | None = None
         self.focus_drops = 0
         self.tools: Callable[[], object] = dict[str, object]
-        self.save: Callable[[], Awaitable[None]] = _save_nothing
         self.carry: Carry | None = None
         self._history = history
         self._config = config
@@ -105,45 +101,25 @@ class Compactor:
     # -- requests ---------------------------------------------------------------------------------------------------
 
     async def request(
-        self,
-        request: ViewRequest,
-        *,
-        compact: bool = True,
-    ) -> SentView:
-        """Return the view for one request.
+        self, request: ViewRequest, selection: Selection | None = None, *, compact: bool = True
+    ) -> SentView | Selection:
+        """Return the view for one request; where it must be compacted first, the selection to give to `compacted`.
 
         Args:
             request: as `view_request` returns it.
+            selection: of an earlier step of this request.
             compact: false to take the view as it is, even above its threshold.
 
         Raises:
             ContextOverflow: under `strict`, when what must be kept does not fit.
         """
-        selection: Selection | None = None
-        while True:
-            async with self.lock.hold():
-                selection = await self._current(selection, request)
-                handling = inside_handler(self)
-                fits = request.system_tokens + selection.view.tokens <= request.limits.capacity
-                if selection.reason is None or not compact or (handling and fits):
-                    sent = await self._sent_view(selection)
-                    sent = self.hand_out(sent, selection.pause, serves=selection.reason is None)
-                    break
-                flight = self._in_flight.try_acquire()
-            job = CompactionJob(selection, focus_drops=self.focus_drops)
-            if handling and flight is None:
-                # A handler of the compaction in flight asks, and the view is over the hard limit: no second hook.
-                selection, _ = await self._run(job)
-                continue
-            if flight is None:
-                async with self.alone():
-                    continue  # the compaction in flight has ended
-            try:
-                selection, _ = await self._compact_with_hooks(job)
-            finally:
-                flight.release()
-        await self.emit_warnings()
-        return sent
+        async with self.lock.hold():
+            selection = await self._current(selection, request)
+            fits = request.system_tokens + selection.view.tokens <= request.limits.capacity
+            if selection.reason is not None and compact and not (inside_handler(self) and fits):
+                return selection
+            sent = await self._sent_view(selection)
+            return self.hand_out(sent, selection.pause, serves=selection.reason is None)
 
     async def request_within_bounds(self, request: ViewRequest) -> SentView | None:
         """Return the view for one request if it is below its trigger whatever the exact counts are.
@@ -228,17 +204,6 @@ class Compactor:
         pause = pause_of(self._history.snapshot())
         return self._sent.break_before(request.prefix, request.system, pause, request.limits.cache_ttl)
 
-    async def compact_now(self, request: ViewRequest) -> dict[str, Any] | None:
-        """Compact whatever the threshold; return the report, or None when there was nothing to free."""
-        if inside_handler(self):
-            return None  # a handler of a compaction asks for another: there would be no end to it
-        async with self.alone():
-            async with self.lock.hold():
-                selection = await self.cache.select(request)
-            job = CompactionJob(selection, is_manual=True, focus_drops=self.focus_drops)
-            _, result = await self._compact_with_hooks(job)
-            return result.report if result and result.has_gain else None
-
     def alone(self) -> Hold:
         """Return what waits for the compaction in flight, when it is entered, and is then the one in flight."""
         return self._in_flight.hold()
@@ -303,8 +268,26 @@ class Compactor:
             return selection
         return await self.cache.select(request)
 
-    async def _compact_with_hooks(self, job: CompactionJob) -> tuple[Selection, CompactionResult | None]:
-        """Announce a compaction, and run it unless a handler postpones it."""
+    async def compacted(
+        self, selection: Selection, *, is_manual: bool = False, with_hooks: bool = True
+    ) -> tuple[Selection, CompactionResult | None]:
+        """Compact a view; return the one that serves its budget then, and what the compaction came to.
+
+        The caller is `alone`. It saves the session, and then announces the result.
+
+        Args:
+            selection: of the view.
+            is_manual: whatever its threshold.
+            with_hooks: ask handlers first; they may postpone it.
+
+        Returns:
+            No result if a handler postponed it, or if it was out of date or needless by then.
+        """
+        job = CompactionJob(selection, is_manual, focus_drops=self.focus_drops)
+        if not with_hooks:
+            return await self._run(job)
+        if not is_manual and not self.cache.is_current(selection):
+            return selection, None  # another compaction ended meanwhile
         decision = await emit(self.hooks, self, PRE_COMPACT, dict(job.announcement))
         if decision.denied and job.tokens <= job.request.limits.capacity:
             log.info("a handler postponed the compaction%s", f": {decision.reason}" if decision.reason else "")
@@ -314,7 +297,7 @@ class Compactor:
         return await self._run(job)
 
     async def _run(self, job: CompactionJob) -> tuple[Selection, CompactionResult | None]:
-        """Run a compaction and accept its result; return the view that serves the budget now.
+        """Run a compaction and accept its result; return as `compacted` does.
 
         While handlers ran, the compaction may have become needless, or another view may have come to serve the budget.
         A result that may quote what was erased while it was made is dropped.
@@ -326,10 +309,7 @@ class Compactor:
                     return selection, None
                 result = await self.compact(job if selection is job.selection else replace(job, selection=selection))
                 if result.job.focus_drops == self.focus_drops:
-                    break
-            selection = self.accept(result)
-        await self.announce(result)
-        return selection, result
+                    return self.accept(result), result
 
     def shows_current_history(self, selection: Selection) -> bool:
         """True if the history that was selected from was not edited since; messages may have come behind it."""
@@ -357,12 +337,14 @@ class Compactor:
         return self.cache.selected(job.selection, new)
 
     async def announce(self, result: CompactionResult) -> None:
-        """Report the result of a compaction to observers and handlers; the caller holds no lock."""
+        """Report the result of a compaction to observers and handlers.
+
+        One of them may hang or end the process, so the caller saves the session first. It holds no lock.
+        """
         for name, why in result.ladder.skipped if result.ladder else ():
             self._warnings.fault(f"strategy {name} {why}; it is skipped")
         if result.has_gain:
             report = result.report
-            await self.save()
             self._observers.notify("amplifier_context_folded", session_id=self._history.session_id, report=report)
             await emit(self.hooks, self, COMPACTION, report)
         await emit(self.hooks, self, POST_COMPACT, result.report)
@@ -482,7 +464,3 @@ class Compactor:
         pin_tokens = int(limits.capacity * self._config.pin_share)
         text, members = clipped_protected(ladder, limits, request.system_tokens, pin_tokens)
         self._warnings.once("floor", text, budget=limits.budget, members=members)
-
-
-async def _save_nothing() -> None:
-    pass

@@ -167,12 +167,6 @@ class Staging:
                     compactor.accept(staged.result)
             return compactor.hand_out(staged.sent, selection.pause, serves=not is_superseded)
 
-    async def announce(self, staged: StagedView) -> None:
-        """Report the compaction of an accepted view to observers and handlers."""
-        if staged.result is not None:
-            await self._compactor.announce(staged.result)
-        await self._compactor.emit_warnings()
-
     async def _selected(self, limits: TokenLimits) -> StagedView:
         """Select the view for these limits; the caller holds the lock."""
         cache = self._compactor.cache

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import pytest
 
-from amplifier_context_core import StoreError, events
+from amplifier_context_core import ContextManager, StoreError, events
 from amplifier_context_core.view.session_state import load
 from tests.authors import make_manager
 from tests.places import Place
@@ -33,19 +34,35 @@ class Hanging:
         self.reached = asyncio.Event()
 
     async def emit(self, event: str, data: dict[str, Any]) -> None:
-        if event == "context:post_compact":
+        if event == "context:compaction":
             self.reached.set()
             await asyncio.Event().wait()
 
 
-async def test_a_compaction_is_saved_before_its_handlers_run(place: Place) -> None:
+async def commit_measured(manager: ContextManager) -> None:
+    async def count(view: list[dict[str, Any]]) -> Mapping[str, Any]:
+        return {"dispatch": {"messages": view}}
+
+    await (await manager.measured_request_view(count_view=count))["transaction"].commit()
+
+
+WAYS: dict[str, Callable[[ContextManager], Coroutine[Any, Any, Any]]] = {
+    "request": lambda manager: manager.get_messages_for_request(),
+    "command": lambda manager: manager.compact(),
+    "measured request": commit_measured,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_compaction_is_saved_before_its_handlers_run(place: Place, way: str) -> None:
     hooks = Hanging()
     base = manager_on(place.store(), place.session_id())
     manager = make_manager(base.config, store=base.store, session_id=base.session_id, hooks=hooks)
     for message in turns(60):
         await manager.add_message(message)
-    request = asyncio.create_task(manager.get_messages_for_request())
-    await hooks.reached.wait()
+    request = asyncio.create_task(WAYS[way](manager))
+    async with asyncio.timeout(30):
+        await hooks.reached.wait()
     assert await compactions_saved(place) == 1
     request.cancel()
     with pytest.raises(asyncio.CancelledError):
