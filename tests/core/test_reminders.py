@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -49,15 +48,32 @@ def test_a_text_says_more_than_reminders_or_not(text: str, more: bool) -> None:
     assert is_human({"role": "user", "content": [{"type": "text", "text": text}]}) is more
 
 
+class Scanned(str):
+    """A text that counts the characters that were searched."""
+
+    count = 0
+
+    def find(self, what: str, start: int = 0, end: int | None = None) -> int:  # type: ignore[override]
+        end = len(self) if end is None else min(end, len(self))
+        found = super().find(what, start, end)
+        self.count += (found + len(what) if found >= 0 else end) - start
+        return found
+
+
 @pytest.mark.parametrize(
     "piece", ["<system-reminder>", "<system-reminder ", "<system-reminders>", "<system-reminder>a</"]
 )
-def test_a_hostile_text_is_read_in_linear_time(piece: str) -> None:
-    begun = time.process_time()
-    says_more_than_reminders(piece * 20_000)
-    lineages_of("user", KEPT, f"{reminder()}{piece * 20_000}")
-    lineages_of("user", KEPT, "<system-reminders>" + piece * 20_000 + "</system-reminders>")
-    assert time.process_time() - begun < 5
+def test_each_part_of_a_hostile_text_is_searched_a_few_times(piece: str) -> None:
+    many = piece * 5_000
+    for text in map(Scanned, (many, f"{reminder()}{many}", f"<system-reminders>{many}</system-reminders>")):
+        lineages_of("user", KEPT, text)
+        assert 0 < text.count <= 3 * len(text)
+
+
+@pytest.mark.parametrize(("between", "found"), [(880, "reminder a"), (920, "reminder")])
+def test_a_source_is_looked_for_near_the_beginning_of_a_tag(between: int, found: str) -> None:
+    text = f'<system-reminder {"x" * between} source="a">b</system-reminder>'
+    assert lineages_of("user", KEPT, text) == {found}
 
 
 @pytest.mark.parametrize(
