@@ -90,7 +90,7 @@ class SessionRequests(SessionLifecycle):
         behind = rendered_instruction(listed.message, counter) if listed else ()
         limits = self.compactor.limits(budget, key)
         for_view = self.compactor.view_request(limits, key, await self._system(counter), counter, required)
-        staging = Staging(self.compactor, for_view, behind, self._rewritten)
+        staging = Staging(self.compactor, replace(for_view, behind=behind), self._rewritten)
         request = MeasuredRequest(staging, self.config, self.meter, self._outgoing, count_view, fit_output)
         measured = await request.run()
 

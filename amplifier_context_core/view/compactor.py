@@ -189,8 +189,7 @@ class Compactor:
             counter: text to tokens.
             required: seqs that must stay verbatim in the view.
         """
-        system_tokens = sum(shown.tokens for shown in system)
-        return ViewRequest(limits, self.prefix(key, system), tuple(system), system_tokens, counter, required)
+        return ViewRequest(limits, self.prefix(key, system), tuple(system), counter, required)
 
     def limits(self, budget: int, key: Key) -> TokenLimits:
         """Return the limits of a request, as the meter sees them now."""

@@ -6,12 +6,11 @@ is accepted, at once and under the compactor's lock, or never. So giving a reque
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from ..compaction.checkpoint import Checkpoint
 from ..events import PRE_COMPACT, emit, inside_handler
-from ..rendering.renderer import RenderedMessage
 from .cache import Selection
 from .compaction_job import CompactionJob, CompactionResult
 from .compactor import Compactor
@@ -77,21 +76,12 @@ class Staging:
     Args:
         compactor: of the session.
         request: that the views are for; each step gives it limits.
-        behind: messages that the history gets when a view is accepted; every view ends with them.
         rewrite: writes a selected view again; None for never.
     """
 
-    def __init__(
-        self,
-        compactor: Compactor,
-        request: ViewRequest,
-        behind: Sequence[RenderedMessage] = (),
-        rewrite: Rewrite | None = None,
-    ) -> None:
+    def __init__(self, compactor: Compactor, request: ViewRequest, rewrite: Rewrite | None = None) -> None:
         self._compactor = compactor
-        tokens = request.system_tokens + sum(shown.tokens for shown in behind)
-        self.request = replace(request, system_tokens=tokens)
-        self._behind = tuple(behind)
+        self.request = request
         self._rewrite = rewrite
         self._announced: str | None = None  # what handlers want a summary to dwell on, once they were asked
         self._focus_drops = 0  # of the compactor before they were asked
@@ -191,5 +181,5 @@ class Staging:
             await view.bind(request.prefix)  # another request may have bound it to its own prefix
             messages, counted = view.view(), request.system_tokens + view.tokens
         limits = replace(limits, threshold=threshold)
-        messages = [*messages, *self._behind]
+        messages = [*messages, *request.behind]
         return SentView(limits, request.key, request.system, messages, counted, 0, view, request.prefix)

@@ -22,25 +22,31 @@ class ViewRequest:
         limits: of the request.
         prefix: what it begins with: provider, model, hash of the tools and of the system prompt.
         system: the system prompt, sent before the view.
-        system_tokens: of the system prompt, and of what else is sent beside the view, counted.
         counter: text to tokens.
         required: seqs that must stay verbatim in the view.
+        behind: messages that the history gets with the request; the view ends with them.
     """
 
     limits: TokenLimits
     prefix: RequestPrefix
     system: tuple[RenderedMessage, ...]
-    system_tokens: int
     counter: TokenCounter
     required: frozenset[int] = frozenset()
+    behind: tuple[RenderedMessage, ...] = ()
 
     @property
     def key(self) -> Key:
         """Provider and model."""
         return self.prefix.key
 
+    @property
+    def system_tokens(self) -> int:
+        """Tokens of the system prompt, and of what else is sent beside the view."""
+        return sum(shown.tokens for shown in (*self.system, *self.behind))
+
     def counted_by(self, counter: TokenCounter) -> ViewRequest:
-        """Return the same request with its system prompt counted by another counter."""
-        system = tuple(shown.with_message(shown.message, counter) for shown in self.system)
-        tokens = sum(shown.tokens for shown in system)
-        return replace(self, system=system, system_tokens=tokens, counter=counter)
+        """Return the same request with what is sent beside the view counted by another counter."""
+        system, behind = (
+            tuple(shown.with_message(shown.message, counter) for shown in some) for some in (self.system, self.behind)
+        )
+        return replace(self, system=system, behind=behind, counter=counter)
