@@ -14,6 +14,7 @@ from .formatting import command, counted, shell_quoted
 from .store_options import (
     Repairs,
     other_store_hint,
+    require_all,
     require_session,
     run_command,
     store_at,
@@ -54,7 +55,7 @@ def copy(source: str, target: str, chosen: tuple[str, ...]) -> None:
                 if name in existing:
                     click.echo(f"{shell_quoted(name)}: exists there, not changed")
                     continue
-                count = await _copy(old, new, name)
+                count = await _copy(old, new, name, source)
                 click.echo(f"{shell_quoted(name)}: {counted(count, 'message')}")
                 copied += 1
             return copied, len(names)
@@ -66,8 +67,12 @@ def copy(source: str, target: str, chosen: tuple[str, ...]) -> None:
         raise SystemExit(1)
 
 
-async def _copy(old: Store, new: Store, name: str) -> int:
-    """Copy a session and return its number of messages; delete the incomplete copy after a failure."""
+async def _copy(old: Store, new: Store, name: str, source: str) -> int:
+    """Copy a session and return its number of messages; delete the incomplete copy after a failure.
+
+    Raises:
+        click.ClickException: not all of its messages can be read.
+    """
     from ..errors import ContextError
     from ..view.session_state import load
 
@@ -81,13 +86,14 @@ async def _copy(old: Store, new: Store, name: str) -> int:
         await new.replace(name, 0, ())  # moves the archived entries to the archive
         async for entries in read_in_batches(old, name):
             await new.append(name, entries)
+        await require_all(old, name, length - (await new.extent(name)).length, source)
         data = await old.load_checkpoint(name)
         if data:
             saved = load(data)
             await new.save_checkpoint(
                 name, saved.covered_count if saved else 0, data
             )  # a checkpoint of `compat` covers no entry
-    except (ContextError, OSError):
+    except (ContextError, OSError, click.ClickException):
         await new.delete(name)
         raise
     except ValueError:
@@ -197,7 +203,7 @@ def repair(names: tuple[str, ...], url: str | None) -> None:
             click.echo(f"the id of {shell_quoted(name)} cannot be read; if you know it, restore it with {again}")
         return left
 
-    if run_command(work()):
+    if run_command(work(), warns=False):
         raise SystemExit(1)
 
 

@@ -20,7 +20,15 @@ from .formatting import (
     time_text,
     truncate,
 )
-from .store_options import other_store_hint, require_session, run_command, store_at, store_location, store_option
+from .store_options import (
+    other_store_hint,
+    require_all,
+    require_session,
+    run_command,
+    store_at,
+    store_location,
+    store_option,
+)
 from .streams import takes_unicode
 
 if TYPE_CHECKING:
@@ -166,7 +174,7 @@ def show(
 
     Each begins with its mark, its turn, its role and its tokens as counted here; a provider's count may differ.
     """
-    from ..stores import Checkable, read_in_batches
+    from ..stores import read_in_batches
     from ..transcript.transcript import seq_of
 
     try:
@@ -195,15 +203,8 @@ def show(
                 shown += _print(entries, start, width, full=full, as_json=as_json)
                 read += len(entries)
                 newest = max([newest, *(entry.seq for entry in entries)])
-        if read < length - begin:
-            missing = counted(length - begin - read, "message")
-            raise click.ClickException(f"{missing} of {name} cannot be read: {command('verify', session_id, url=url)}")
+            await require_all(store, session_id, length - begin - read, url)
         if not length:
-            if isinstance(store, Checkable) and await store.verify(session_id):
-                damage = command("verify", session_id, url=url)
-                raise click.ClickException(
-                    f"{name} in {store_location(url)} is damaged, and no message can be read: {damage}"
-                )
             return f"{name} has no messages in {store_location(url)}"
         return (
             "" if shown else f"{name} has no message from {first} on in {store_location(url)}; its newest is m{newest}"

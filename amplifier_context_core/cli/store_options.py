@@ -14,7 +14,7 @@ import click
 
 from ..default_paths import in_project, sessions_folder
 from ..errors import ContextError, SessionInUse, SessionLost
-from ..stores import Repair, Store, open_store
+from ..stores import Checkable, Repair, Store, open_store
 from .formatting import command, counted, shell_quoted, without_credentials
 
 T = TypeVar("T")
@@ -87,9 +87,31 @@ def other_store_hint(url: str | None) -> str:
     return "each project folder has its own sessions: change to another folder, or name a store with --store"
 
 
-def run_command(work: Coroutine[Any, Any, T]) -> T:
-    """Run the work of a command; report errors without a traceback."""
-    logging.getLogger("amplifier_context_core").addHandler(logging.NullHandler())  # the command prints repairs itself
+class _Warnings(logging.Handler):
+    """Prints warnings, such as a repair that a store made because a command read a damaged session; each once."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._printed: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print the warning."""
+        text = record.getMessage()
+        if text not in self._printed:
+            self._printed.add(text)
+            click.echo(f"Warning: {text}", err=True)
+
+
+def run_command(work: Coroutine[Any, Any, T], *, warns: bool = True) -> T:
+    """Run the work of a command; report errors without a traceback, and warnings of the package.
+
+    Args:
+        work: the work.
+        warns: False if the command itself prints what the package repairs.
+    """
+    logger = logging.getLogger("amplifier_context_core")
+    warnings = _Warnings() if warns else logging.NullHandler()
+    logger.addHandler(warnings)
     try:
         return asyncio.run(work)
     except (SessionInUse, SessionLost) as problem:
@@ -99,6 +121,8 @@ def run_command(work: Coroutine[Any, Any, T]) -> T:
         raise click.ClickException(f"{reason}{holder}; end that process and repeat the command") from None
     except ContextError as problem:
         raise click.ClickException(str(problem)) from None
+    finally:
+        logger.removeHandler(warnings)
 
 
 async def require_session(store: Store, session_id: str, url: str | None) -> int:
@@ -127,6 +151,25 @@ async def require_session(store: Store, session_id: str, url: str | None) -> int
         listing = command("sessions", url=url)
         raise click.ClickException(f"{missing}, which holds {counted(len(names), 'other')}: {listing}")
     raise click.ClickException(f"{missing}, which holds none; {other_store_hint(url)}")
+
+
+async def require_all(store: Store, session_id: str, missing: int, url: str | None) -> None:
+    """Raise an error if messages of a session could not be read.
+
+    Args:
+        store: the store.
+        session_id: id of the session.
+        missing: messages that a read did not bring.
+        url: URL of the store as the user gave it.
+
+    Raises:
+        click.ClickException: some are missing, or the session is damaged and seems empty; the text names `verify`.
+    """
+    name, damage = shell_quoted(session_id), command("verify", session_id, url=url)
+    if missing:
+        raise click.ClickException(f"{counted(missing, 'message')} of {name} cannot be read: {damage}")
+    if isinstance(store, Checkable) and not (await store.extent(session_id)).length and await store.verify(session_id):
+        raise click.ClickException(f"{name} in {store_location(url)} is damaged, and no message can be read: {damage}")
 
 
 class Repairs:

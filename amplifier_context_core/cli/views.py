@@ -12,7 +12,7 @@ import click
 
 from .formatting import command, counted, screen_width, shell_quoted, truncate
 from .sessions import print_json, printable_text
-from .store_options import require_session, run_command, store_at, store_option
+from .store_options import require_all, require_session, run_command, store_at, store_option
 from .stored_managers import manager_of
 from .token_amounts import budget_option
 
@@ -147,6 +147,7 @@ async def _copy(session_id: str, url: str | None, budget: int | None) -> Context
         length = await require_session(store, session_id, url)
         async for entries in read_in_batches(store, session_id, 0):
             await memory.append(session_id, entries)
+        await require_all(store, session_id, length - (await memory.extent(session_id)).length, url)
         data = await store.load_checkpoint(session_id)
     if data:
         await memory.save_checkpoint(session_id, length, data)

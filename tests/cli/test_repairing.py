@@ -108,3 +108,39 @@ def test_all_sessions_of_files_are_repaired_and_one_in_use_is_named(run: Run, tm
 
 def test_repair_of_a_store_without_sessions_says_so(run: Run, tmp_path: Path) -> None:
     assert "nothing to repair" in run("repair", "--store", f"jsonl:{tmp_path}").output
+
+
+@pytest.fixture
+def garbled(filled: str) -> str:
+    """A store whose session `one` has a message that is not as it was written."""
+    (path,) = Path(filled.partition(":")[2]).rglob("one/context-messages.jsonl")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] = 0xFF
+    path.write_bytes(data)
+    return filled
+
+
+@pytest.mark.parametrize("url", ["jsonl"], indirect=True)
+@pytest.mark.parametrize(
+    "arguments", [("view", "one"), ("explain", "one"), ("search", "one", "key"), ("show", "one")], ids=" ".join
+)
+def test_a_command_that_cannot_read_all_messages_names_the_one_that_looks_for_damage(
+    run: Run, garbled: str, arguments: tuple[str, ...]
+) -> None:
+    output = run(*arguments, "--store", garbled, code=1).output
+    assert f"1 message of one cannot be read: `amplifier-context verify --store {garbled} one`" in output
+
+
+@pytest.mark.parametrize("url", ["jsonl"], indirect=True)
+def test_an_incomplete_copy_is_not_kept(run: Run, garbled: str, tmp_path: Path) -> None:
+    target = f"sqlite:{tmp_path / 'copy.db'}"
+    output = run("copy", garbled, target, "--session", "one", code=1).output
+    assert f"1 message of one cannot be read: `amplifier-context verify --store {garbled} one`" in output
+    assert "no sessions" in run("sessions", "--store", target).output
+
+
+@pytest.mark.parametrize("url", ["jsonl"], indirect=True)
+def test_a_repair_that_another_command_brings_about_is_reported(run: Run, garbled: str) -> None:
+    done = run("forget", "one", "m1", "--yes", "--store", garbled)
+    assert re.search("^Warning: session one: .* 1 message lost; kept in ", done.stderr)
+    assert "1 message erased" in done.stdout
