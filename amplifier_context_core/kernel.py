@@ -17,6 +17,7 @@ from .events import EVENTS
 from .manager import ContextManager
 from .messages.usage import Response, usage_of
 from .session.host_checkpoint import HostCheckpoint
+from .stores.validation import check_conversation_id
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +84,16 @@ async def mount_manager(coordinator: Any, manager: ContextManager, module: str, 
         await manager.close()
 
     return cleanup
+
+
+def conversation_id(coordinator: Any) -> str:
+    """Return the id under which a session is kept: that of the kernel, or ``session`` where a test's kernel has none.
+
+    Raises:
+        ConfigError: it cannot name a session, or names notes of a project.
+    """
+    given = coordinator.session_id
+    return "session" if given is None else check_conversation_id(given)
 
 
 def providers_of(coordinator: Any) -> list[object]:

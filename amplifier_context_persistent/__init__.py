@@ -17,12 +17,11 @@ from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.config import Config
 from amplifier_context_core.default_paths import in_project, sessions_folder
 from amplifier_context_core.errors import ConfigError
-from amplifier_context_core.kernel import Cleanup, mount_manager, providers_of
+from amplifier_context_core.kernel import Cleanup, conversation_id, mount_manager, providers_of
 from amplifier_context_core.messages.timestamps import with_top_level_timestamp
 from amplifier_context_core.session.notes import AGENT, Notes, notes_id
 from amplifier_context_core.stores import Durability, Store, open_store
 from amplifier_context_core.stores.jsonl.store import JsonlStore
-from amplifier_context_core.stores.validation import check_conversation_id
 
 from .memory_files import add_to_session
 
@@ -60,6 +59,13 @@ class PersistentConfig(Config):
     def _one_is_a_list(cls, value: Any) -> Any:
         return (value,) if isinstance(value, (str, Path)) else value
 
+    @field_validator("storage_path", "transcript_path", mode="before")
+    @classmethod
+    def _is_a_path(cls, value: Any) -> Any:
+        if isinstance(value, str) and not value.strip():  # `Path("")` is the current folder
+            raise ValueError("write a path, or leave the key out for the default")
+        return value
+
 
 async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cleanup:
     """Mount a context manager with a durable history as the session's context. Opens no file or connection.
@@ -77,7 +83,7 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cl
     settings = load_config(config, module=MODULE, model=PersistentConfig)
     working_dir = coordinator.get_capability("session.working_dir")
     project = Path(working_dir) if isinstance(working_dir, str) else None
-    session_id = check_conversation_id(coordinator.session_id or "session")
+    session_id = conversation_id(coordinator)
     notes = _notes(settings, project) if settings.notes else None
     manager = ContextManager(
         settings,

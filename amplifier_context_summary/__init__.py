@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_context_core.default_paths import in_project
-from amplifier_context_core.kernel import Cleanup, mount_manager, providers_by_name
+from amplifier_context_core.kernel import Cleanup, conversation_id, mount_manager, providers_by_name
 from amplifier_context_core.stores import Store, open_store
-from amplifier_context_core.stores.validation import check_conversation_id
 
 from .asking import EVENTS
 from .config import MODULE, SummaryConfig, load_summary_config
@@ -39,7 +38,7 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cl
     url = in_project(settings.store, Path(working_dir) if isinstance(working_dir, str) else None)
     manager = SummaryManager(
         settings,
-        session_id=check_conversation_id(coordinator.session_id or "session"),
+        session_id=conversation_id(coordinator),
         hooks=coordinator.hooks,
         store=open_store(url, durability=settings.durability, archive=settings.archive),
         providers=partial(providers_by_name, coordinator),

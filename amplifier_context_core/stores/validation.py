@@ -8,6 +8,7 @@ from collections.abc import Container
 from ..errors import ConfigError, StoreError
 
 NOTES = "notes."  # how the ids of sessions begin that are the notes of a project
+_NOTES_ID = re.compile(r"notes\.[a-z0-9_.-]{0,60}-[0-9a-f]{8}")  # `NOTES` and `default_paths.project_name`
 _MAX_ID_BYTES = 200  # with the suffixes of files it fits the 255 bytes that file systems allow
 
 
@@ -19,7 +20,7 @@ def check_session_id(session_id: str) -> str:
     """
     problem = ""
     if not isinstance(session_id, str) or not session_id:  # pyright: ignore[reportUnnecessaryIsInstance]
-        problem = "must be text of at least one character"
+        problem = "must be text of at least one character; without one, Amplifier makes an id"
     elif len(session_id) > _MAX_ID_BYTES or len(session_id.encode("utf-8", "replace")) > _MAX_ID_BYTES:
         problem = f"is longer than {_MAX_ID_BYTES} bytes"
     elif session_id.startswith(".") or "/" in session_id or "\\" in session_id:
@@ -35,7 +36,7 @@ def check_conversation_id(session_id: str) -> str:
     """Return a session id that a conversation may have: not one of a project's notes, which other sessions trust.
 
     Raises:
-        ConfigError: it begins as the ids of notes do, or `check_session_id` refuses it.
+        ConfigError: it is one as notes have, or `check_session_id` refuses it.
     """
     if is_notes(check_session_id(session_id)):
         raise ConfigError("session_id", f"{session_id!r} names notes of a project; begin it with other than {NOTES!r}")
@@ -44,7 +45,7 @@ def check_conversation_id(session_id: str) -> str:
 
 def is_notes(session_id: str) -> bool:
     """True if a session is the notes of a project, on a file system that ignores case too."""
-    return session_id.casefold().startswith(NOTES)
+    return _NOTES_ID.fullmatch(session_id.casefold()) is not None
 
 
 def recovered_id(number: int, taken: Container[str]) -> str:

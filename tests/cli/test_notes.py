@@ -101,10 +101,11 @@ def test_notes_are_no_session_of_a_list_and_no_fork_gets_their_id() -> None:
     run(*store, "add", "secret")
     listed = CliRunner().invoke(main, ["sessions", *store])
     assert "no sessions in" in listed.output
-    forked = CliRunner().invoke(main, ["fork", notes_id(), *store])
+    assert CliRunner().invoke(main, ["fork", notes_id(), *store]).exit_code == 0
+    assert f"{notes_id()}-at-end" in CliRunner().invoke(main, ["sessions", *store]).output, "the copy is a conversation"
+    forked = CliRunner().invoke(main, ["fork", f"{notes_id()}-at-end", notes_id(Path("/elsewhere")), *store])
     assert forked.exit_code == 1
     assert "names notes of a project" in forked.output
-    assert CliRunner().invoke(main, ["fork", notes_id(), "other", *store]).exit_code == 0
 
 
 def test_run_refuses_the_id_of_notes() -> None:

@@ -14,6 +14,7 @@ import pytest
 from amplifier_core.testing import MockCoordinator
 
 import amplifier_context_persistent
+import amplifier_context_summary
 from amplifier_context_core import ConfigError, ContextManager
 from amplifier_context_core.messages.parsing import text_of
 from amplifier_context_core.stores import open_store
@@ -312,3 +313,19 @@ async def test_a_hosts_record_changes_nothing_where_the_store_has_the_checkpoint
         assert await view_of(context) == last
         assert host.status["status"] == "current"
         assert json.loads(host.record.read_text())["sourceRevision"]["messages"] > 0
+
+
+@pytest.mark.parametrize("module", [amplifier_context_persistent, amplifier_context_summary])
+async def test_a_session_without_an_id_is_kept_under_no_other_name(module: Any) -> None:
+    class Coordinator(MockCoordinator):
+        session_id = ""
+
+    with pytest.raises(ConfigError, match=r"^session_id: must be text of at least one character; without one, "):
+        await module.mount(Coordinator(), {"store": "memory:"})
+
+
+@pytest.mark.parametrize("key", ["storage_path", "transcript_path"])
+@pytest.mark.parametrize("value", ["", " "])
+async def test_an_empty_path_is_not_the_current_folder(key: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{key}: '{value}' is impossible: .*leave the key out for the default"):
+        await mount({key: value})

@@ -176,11 +176,25 @@ async def test_notes_of_two_projects_in_one_store_are_apart(place: Place, notes:
     assert (await other.add("uno", "agent")).mark == "n1"
 
 
-@pytest.mark.parametrize("session_id", ["notes.p", "Notes.p", "NOTES.P"])
+@pytest.mark.parametrize(
+    "session_id", ["notes.p-0a1b2c3d", "Notes.p-0A1B2C3D", "NOTES.P-0A1B2C3D", "note\u017f.my.p_-0a1b2c3d"]
+)
 def test_no_conversation_has_an_id_that_some_file_system_takes_for_notes(session_id: str) -> None:
-    assert check_conversation_id("my-notes.p") == "my-notes.p"
     with pytest.raises(ConfigError, match="names notes of a project"):
         check_conversation_id(session_id)
+
+
+@pytest.mark.parametrize(
+    "session_id", ["notes.2026-11-23", "notes.p", "notes.", "my-notes.p-0a1b2c3d", "notes.p-0a1b2c3"]
+)
+def test_a_conversation_may_have_any_other_id(session_id: str) -> None:
+    assert check_conversation_id(session_id) == session_id
+
+
+@pytest.mark.parametrize("folder", ["/", "/p", "/my project", "/Ünï", "/x.y-z", f"/{'long' * 50}"])
+def test_the_notes_of_any_project_have_an_id_of_their_own(folder: str) -> None:
+    with pytest.raises(ConfigError, match="names notes of a project"):
+        check_conversation_id(notes_id(Path(folder)))
 
 
 @pytest.mark.parametrize("text", ["", " \n", "\u202e\u200b", "(erased)", "x" * (MAX_CHARS + 1), None, 5])
