@@ -44,17 +44,6 @@ class ConfigError(ContextError, ValueError):
         self.key = key
 
 
-def checked_text(name: str, value: object) -> str:
-    """Return an argument that must be text.
-
-    Raises:
-        ConfigError: it is none; the argument is named.
-    """
-    if not isinstance(value, str):
-        raise ConfigError(name, f"must be text, got {type(value).__name__}")
-    return value
-
-
 class ContextOverflow(ContextError):
     """The messages that no strategy may remove are larger than the budget (raised only with ``strict: true``)."""
 

@@ -11,7 +11,8 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from .errors import ConfigError, PinRefused, checked_text
+from .arguments import checked_count, checked_flag, checked_text
+from .errors import ConfigError, PinRefused
 from .items import ContextPool, ContextQueue
 from .messages.parsing import copy_message, result_text, results_of, text_of
 from .messages.usage import Response
@@ -217,7 +218,7 @@ class ContextManager(SessionRequests):
         left = recall_room(self.compactor.limits(last.limits.budget, last.key), self.config.recall_share)
         left -= last.view.recalled.tokens + self._recall_taken
         free = last.limits.capacity - last.counted - self._recall_taken
-        granted = max(0, min(wanted, left, free, last.view.output_limit - ONE_LINE))
+        granted = max(0, min(checked_count("wanted", wanted), left, free, last.view.output_limit - ONE_LINE))
         self._recall_taken += granted
         return granted
 
@@ -254,6 +255,7 @@ class ContextManager(SessionRequests):
             pinned: false to unpin it.
 
         Raises:
+            ConfigError: `pinned` is neither true nor false.
             PinRefused: there is no such message, or pins would outgrow their share (`pin_share`) of the budget.
         """
         await self.load()
@@ -264,7 +266,7 @@ class ContextManager(SessionRequests):
             raise PinRefused(str(problem)) from None
         if entry is None:
             raise PinRefused(f"{mark}: the history has no such message")
-        if not pinned:
+        if not checked_flag("pinned", pinned):
             self.compactor.pins.discard(entry.seq)
             await self._save()
             return
@@ -329,8 +331,9 @@ class ContextManager(SessionRequests):
             call_id: of the call. The short form is for its newest result; if there is none yet, for its next one.
             summary: the short form.
         """
-        if not isinstance(call_id, str) or not call_id or not isinstance(summary, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError("compact_summary", "needs a call id and a text")
+        summary = checked_text("summary", summary)
+        if not checked_text("call_id", call_id):
+            raise ConfigError("call_id", "must be the id of a call, got an empty text")
         await self.ready()
         await self.compactor.register_short_form(await self._newest_result(call_id), call_id, summary)
         await self._save()
@@ -356,8 +359,8 @@ class ContextManager(SessionRequests):
             StoreError: the store refused; nothing was erased.
             NotErased: they read as erased, but a file still holds their content; the same call again finishes it.
         """
-        seqs = set(seqs_of(marks))
-        forms = forms_of(containing) if containing else frozenset[str]()
+        seqs, trace = set(seqs_of(marks)), checked_flag("trace", trace)
+        forms = forms_of(containing) if checked_text("containing", containing) else frozenset[str]()
         await self.ready()
         await self.counted()
         return await self.history.shielded(self._forget(seqs, forms, trace))

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any, cast
 
 from amplifier_context_core import ContextManager
+from amplifier_context_core.arguments import checked_text
 from amplifier_context_core.compaction.ladder import build_ladder
 from amplifier_context_core.compaction.strategies import Strategy
-from amplifier_context_core.errors import checked_text
 from amplifier_context_core.events import Hooks
 from amplifier_context_core.messages.carriers import can_read, carried_text
 from amplifier_context_core.messages.tokens import TokenCounter

@@ -11,13 +11,14 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
+from ..arguments import checked_count, checked_texts
 from ..errors import NotLoaded, StoreError
 from ..events import inside_handler
 from ..futures import in_thread
 from ..messages.parsing import SYSTEM_ROLES, text_of
 from ..messages.usage import Response, Usage
 from ..rendering.system_prompt import rendered_instruction
-from ..transcript.transcript import Entry, Snapshot, seq_of
+from ..transcript.transcript import Entry, Snapshot, seqs_of
 from ..view.active_operations import calls_of_operations
 from ..view.budget import model_of, name_of
 from ..view.cache import Selection
@@ -165,9 +166,9 @@ class SessionRequests(SessionLifecycle):
         Returns:
             Identifiers as `name`, each with the `mark` of the newest message that has it.
         """
+        hits, limit = seqs_of(marks), checked_count("limit", limit)
         await self.ready()
         sent = await self._last_sent()
-        hits = [seq_of(mark) for mark in marks]
         history = self.history.snapshot()
         first = self.history.last_seq - RECENT + 1
         wanted = {*nearness(hits), *range(max(1, first), self.history.last_seq + 1)}
@@ -266,6 +267,7 @@ class SessionRequests(SessionLifecycle):
 
     async def _retained(self, texts: Sequence[str]) -> frozenset[int]:
         """Return the seqs of the newest user messages equal to these texts."""
+        texts = checked_texts("retain_contents", texts)
         try:
             return frozenset(_newest_user_message(self.history.snapshot(), text).seq for text in texts)
         except NotLoaded:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from ..arguments import checked_count, checked_text
 from ..config import Config
-from ..errors import ConfigError, checked_text
 from ..futures import in_thread
 from ..history.history import History
 from ..plugins import Plugins
@@ -54,9 +54,7 @@ class SessionSearch:
             ConfigError: the query is no text, or the limit no whole number.
         """
         query = checked_text("query", query)
-        if not isinstance(limit, int):  # pyright: ignore[reportUnnecessaryIsInstance] - of a capability
-            raise ConfigError("limit", f"must be a whole number, got {type(limit).__name__}")
-        limit = min(limit, len(self._history.snapshot()))  # databases take numbers of 64 bits
+        limit = min(checked_count("limit", limit), len(self._history.snapshot()))  # databases take numbers of 64 bits
         if self._vectors is None or limit < 1 or not Query(query):  # of a query without a word, any vector is as near
             return await self._having_words(query, limit)
         having_words = await self._having_words(query, max(limit, NEAREST))

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, cast, overload
+from typing import NamedTuple, overload
 
-from ..errors import NotLoaded, checked_text
+from ..arguments import checked_text, checked_texts
+from ..errors import NotLoaded
 from ..messages.parsing import SYSTEM_ROLES, Message, MessageInfo, copy_message
 from ..messages.usage import Response
 
@@ -89,12 +90,8 @@ def seqs_of(marks: object) -> list[int]:
     Raises:
         ValueError: the value is neither, or one of them is no mark.
     """
-    given: object = [marks] if isinstance(marks, str) else marks
-    if isinstance(given, (list, tuple, set, frozenset)):
-        listed = list(cast("Iterable[object]", given))
-        if all(isinstance(mark, str) for mark in listed):
-            return [seq_of(cast("str", mark)) for mark in listed]
-    raise ValueError(f"needs a list of marks such as ['m12'], got {type(marks).__name__}")
+    given = [marks] if isinstance(marks, str) else checked_texts("marks", marks, "a list of marks such as ['m12']")
+    return [seq_of(mark) for mark in given]
 
 
 def count_leading(entries: Sequence[Entry], length: int) -> int:

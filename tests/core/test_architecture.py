@@ -24,7 +24,7 @@ MANAGERS = frozenset(PACKAGES) - {CORE, "amplifier_context_testing"}
 # The layers of core, lowest first. A module imports from its own layer and from lower ones. A folder is one layer; the
 # files of core's own folder are named one by one.
 LAYERS = (
-    ("errors", "amounts", "failures", "futures", "locks", "events", "default_paths", "config", "plugins"),
+    ("errors", "arguments", "amounts", "failures", "futures", "locks", "events", "default_paths", "config", "plugins"),
     ("items",),
     ("messages",),
     ("transcript",),

@@ -39,7 +39,7 @@ async def test_one_mark_as_text_is_erased_like_a_list_of_it() -> None:
 async def test_marks_that_are_no_list_of_marks_are_an_error_and_erase_nothing(marks: Any) -> None:
     manager = await feed(new_manager(), work(3))
     before = await manager.get_messages()
-    with pytest.raises(ValueError, match="a list of marks"):
+    with pytest.raises(ValueError, match=r"^marks(\[0\])?: must be (a list of marks|text)"):
         await manager.forget(marks)
     assert await manager.get_messages() == before
 
@@ -56,14 +56,37 @@ async def test_marks_that_are_no_list_of_marks_are_an_error_and_erase_nothing(ma
         ("undo", [5], "mark"),
         ("compact", [5], "focus"),
         ("compact", [b""], "focus"),
+        ("pin", ["m1", "false"], "pinned"),
+        ("pin", ["m1", 0], "pinned"),
+        ("search", ["x", True], "limit"),
+        ("lacking_names", ["m1", 2.5], "limit"),
+        ("lacking_names", [5], "marks"),
+        ("recall_room", ["100"], "wanted"),
+        ("recall_room", [None], "wanted"),
+        ("compact_summary", [None, "short"], "call_id"),
+        ("compact_summary", ["c1", None], "summary"),
+        ("forget", [5], "marks"),
+        ("forget", [["m1", 5]], r"marks\[1\]"),
+        ("forget", {"containing": None}, "containing"),
+        ("forget", {"marks": ["m1"], "trace": "false"}, "trace"),
+        ("request_retention", {"retain_contents": "Go."}, "retain_contents"),
+        ("request_retention", {"retain_contents": ["Go.", None]}, r"retain_contents\[1\]"),
+        ("measured_request_view", {"retain_contents": "Go.", "count_view": print}, "retain_contents"),
     ],
 )
 async def test_an_argument_of_another_type_is_an_error_that_names_it(
-    method: str, arguments: list[Any], name: str
+    method: str, arguments: list[Any] | dict[str, Any], name: str
 ) -> None:
     manager = await feed(new_manager(), work(3))
-    with pytest.raises(ValueError, match=rf"^{name}: must be .*, got {type(arguments[-1]).__name__}$"):
-        await getattr(manager, method)(*arguments)
+    before = await manager.get_messages()
+    with pytest.raises(ValueError, match=rf"^{name}: must be .*, got (str|bytes|int|float|bool|NoneType)$"):
+        await (
+            getattr(manager, method)(**arguments)
+            if isinstance(arguments, dict)
+            else getattr(manager, method)(*arguments)
+        )
+    assert await manager.get_messages() == before
+    assert not manager.compactor.pins
 
 
 @pytest.mark.parametrize("limit", [2**63, 10**30])
@@ -180,7 +203,7 @@ async def test_clear_drops_registered_summaries() -> None:
 
 @pytest.mark.parametrize(("call", "summary"), [("", "x"), (None, "x"), ("call_1", None), (7, "x")])
 async def test_a_summary_without_a_call_id_or_a_text_is_an_error(call: Any, summary: Any) -> None:
-    with pytest.raises(ConfigError, match="compact_summary"):
+    with pytest.raises(ConfigError, match=r"^(call_id|summary): must be"):
         await new_manager().compact_summary(call, summary)
 
 
