@@ -9,6 +9,7 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -20,12 +21,14 @@ from .quoting import single_line
 from .truncate import clip_text
 
 _MAX_JSON = 20_000_000  # characters that are parsed; larger JSON is described as text
+_PARSED_AT_ONCE = 500_000  # characters of JSON; parsing them keeps other threads waiting for 5 ms or so
 _SAMPLE = 200  # lines by which a form is recognized
 _MOST_NAMES = 12  # keys, columns and files that are named
 _NAME = 40  # characters of a name
 _MOST_ERRORS = 3  # lines that report an error and are quoted
 _QUOTED = 160  # characters of such a line
 _SAME = 0.8  # of the sample: lines that must have a form for the text to have it
+_SEARCHED = 2_000  # characters of a line; a report of an error begins with its kind, and a line may have megabytes
 _ERROR = re.compile(r"\b(?:error|exception|fatal|traceback|failed|failure|panic)\b", re.IGNORECASE)
 _STAMP = re.compile(r"\W{0,2}(?:\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d|[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d)")
 _PATH = re.compile(r"\s*(?:[-dlrwxs]{10}\s.*|(?:\S*/)?[\w.@-]+(?:/[\w.@ -]+)*/?)\s*")
@@ -60,17 +63,24 @@ def _json(text: str) -> str:
     if text.lstrip()[:1] not in ("{", "[") or len(text) > _MAX_JSON:
         return ""
     try:
-        value: object = orjson.loads(text)
-    except (ValueError, UnicodeError):
+        value: object = (
+            orjson.loads(text) if len(text) <= _PARSED_AT_ONCE else json.loads(text, object_pairs_hook=_record)
+        )
+    except (ValueError, RecursionError):
         return _json_lines(text)
     return f"JSON: {_shape(value)}"
+
+
+def _record(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON. It is a Python function, so that other threads run while a large text is parsed."""
+    return dict(members)
 
 
 def _json_lines(text: str) -> str:
     lines = [line for line in text.split("\n") if line.strip()]
     try:
         first = [orjson.loads(line) for line in lines[:5]]
-    except (ValueError, UnicodeError):
+    except ValueError:
         return ""
     rows: Sequence[object] = first
     if len(lines) < 2 or not all(isinstance(row, dict) for row in rows):
@@ -136,7 +146,7 @@ def _listing(lines: Sequence[str], sample: Sequence[str]) -> str:
 
 
 def _errors(lines: Sequence[str]) -> str:
-    found = [number for number, line in enumerate(lines) if _ERROR.search(line)]
+    found = [number for number, line in enumerate(lines) if _ERROR.search(line, 0, _SEARCHED)]
     if not found:
         return ""
     quoted = (f'line {number + 1:,} "{single_line(lines[number][:_QUOTED])}"' for number in found[:_MOST_ERRORS])

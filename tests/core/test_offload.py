@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -107,3 +110,40 @@ async def test_the_whole_output_is_in_the_history_and_is_found() -> None:
     assert original is not None
     assert len(original["content"]) > 800_000
     assert (await manager.search("q3.db"))[0] == "m3"
+
+
+@pytest.mark.parametrize("records", [10, 40_000])
+def test_json_is_described_alike_whatever_its_size(records: int) -> None:
+    text = json.dumps([{"id": number, "name": "a longer value"} for number in range(records)])
+    assert describe(text) == f"JSON: a list of {records:,} objects with keys id, name"
+
+
+@pytest.mark.parametrize("size", [10_000, 600_000])
+def test_deep_nesting_is_no_json(size: int) -> None:
+    assert describe("[" * size).startswith("text")
+
+
+def test_words_for_errors_far_into_a_line_are_no_report() -> None:
+    assert describe("x" * 3_000 + " error") == "text"
+    assert "1 lines report errors" in describe("x" * 1_000 + " error")
+
+
+def test_other_threads_run_while_a_large_text_is_described() -> None:
+    text = json.dumps([{"id": number, "name": "a longer value"} for number in range(100_000)])
+    described, turns = threading.Event(), 0
+
+    def count_turns() -> None:
+        nonlocal turns
+        while not described.is_set():
+            turns += 1
+            time.sleep(0.0001)
+
+    others = threading.Thread(target=count_turns)
+    others.start()
+    try:
+        describe(text)
+    finally:
+        described.set()
+        others.join()
+    # A turn is given up after each switch interval, and describing this text takes a hundred of them.
+    assert turns > 0.05 / sys.getswitchinterval()
