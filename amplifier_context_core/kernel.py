@@ -16,7 +16,7 @@ from typing import Any, cast
 from .events import EVENTS
 from .manager import ContextManager
 from .messages.usage import Response, usage_of
-from .session.host_checkpoint import HostCheckpoint
+from .session.host import Host
 from .stores.validation import check_conversation_id
 
 log = logging.getLogger(__name__)
@@ -49,6 +49,35 @@ def load_folder(name: str, file: str) -> None:
     spec.loader.exec_module(package)
 
 
+class KernelHost(Host):
+    """The host of a session that Amplifier runs.
+
+    Args:
+        coordinator: the kernel's. Modules may be mounted after the context, so it is asked when something is needed.
+    """
+
+    def __init__(self, coordinator: Any) -> None:
+        self._coordinator = coordinator
+
+    def tools(self) -> object:
+        return self._coordinator.get("tools")
+
+    def active_operations(self) -> object:
+        """Return what the host's capability returns; None if there is none or it fails: that must stop no request."""
+        capability = self._coordinator.get_capability("context.active_operations")
+        try:
+            return capability() if callable(capability) else None
+        except Exception as problem:  # noqa: BLE001 - code of other parties
+            log.warning("a capability of the host failed (%s)", type(problem).__name__)
+            return None
+
+    def preserve_evidence(self) -> object:
+        return self._coordinator.get_capability("context.preserve_evidence")
+
+    def offer(self, name: str, capability: object) -> None:
+        self._coordinator.register_capability(name, capability)
+
+
 async def mount_manager(coordinator: Any, manager: ContextManager, module: str, events: Sequence[str] = ()) -> Cleanup:
     """Mount a manager as the session's context.
 
@@ -62,14 +91,8 @@ async def mount_manager(coordinator: Any, manager: ContextManager, module: str, 
         The cleanup to be called at the end of the session.
     """
     await coordinator.mount("context", manager)
-    manager.on_items_replaced = coordinator.register_capability
-    manager.compactor.tools = lambda: coordinator.get("tools")
-    manager.active_operations = lambda: _called(coordinator.get_capability("context.active_operations"))
-    host = HostCheckpoint(
-        manager, manager.get_messages, lambda: coordinator.get_capability("context.preserve_evidence")
-    )
-    manager.before_request = host.before_request
-    offered = {**capabilities_of(manager), **_contracts(manager, host)}
+    manager.host = KernelHost(coordinator)
+    offered = {**capabilities_of(manager), **_contracts(manager)}
     for name, capability in offered.items():
         coordinator.register_capability(name, capability)
     coordinator.register_contributor("observability.events", module, lambda: [*EVENTS, *events])
@@ -107,15 +130,6 @@ def providers_by_name(coordinator: Any) -> Mapping[str, object]:
     return cast("Mapping[str, object]", mounted) if isinstance(mounted, Mapping) else {}
 
 
-def _called(capability: object) -> object:
-    """Return what a host's capability returns; None if there is none or it fails, as hosts' faults stop no request."""
-    try:
-        return capability() if callable(capability) else None
-    except Exception as problem:  # noqa: BLE001 - code of other parties
-        log.warning("a capability of the host failed (%s)", type(problem).__name__)
-        return None
-
-
 def capabilities_of(manager: ContextManager) -> dict[str, Any]:
     """Return what a session offers to other modules, by the name of the capability."""
     return {
@@ -141,8 +155,9 @@ def capabilities_of(manager: ContextManager) -> dict[str, Any]:
     }
 
 
-def _contracts(manager: ContextManager, host: HostCheckpoint) -> dict[str, Any]:
+def _contracts(manager: ContextManager) -> dict[str, Any]:
     """Return what public loops, tools and hosts look up under names that they agreed on (docs/hosts.md)."""
+    host = manager.host_checkpoint
     contracts: dict[str, Any] = {
         "context.checkpoint.export": host.export,
         "context.checkpoint.restore": host.restore,

@@ -6,7 +6,6 @@ Each method is one thing that a session can do. `session/lifecycle.py` opens, sa
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -89,14 +88,7 @@ class ContextManager(SessionRequests):
 
     async def get_messages(self) -> list[dict[str, Any]]:
         """Return the whole history as it was stored, in copies."""
-        await self.load()
-        history = self.history.snapshot()
-        messages: list[dict[str, Any]] = []
-        for start in range(0, len(history), 1_000):
-            messages.extend(copy_message(entry.message) for entry in history[start : start + 1_000])
-            if start + 1_000 < len(history):
-                await asyncio.sleep(0)
-        return messages
+        return await self._messages()
 
     async def set_messages(self, messages: list[dict[str, Any]]) -> None:
         """Make a list the history: what is stored already stays as it is, the rest is an edit.
@@ -149,8 +141,7 @@ class ContextManager(SessionRequests):
         counter = await self.counted()
         last = self.compactor.last_sent
         key = last.key if last else ("", "")
-        limits = self.compactor.limits(last.limits.budget if last else self._budget().tokens, key)
-        request = self.compactor.view_request(limits, key, await self._system(counter), counter)
+        request = await self._view_request(last.limits.budget if last else self._budget().tokens, key, counter)
         report = await self._then_save(self._compact_now(request))
         if report is None:
             return {"compacted": False, "reason": "nothing could be freed, or a handler postponed it"}
@@ -189,7 +180,7 @@ class ContextManager(SessionRequests):
     @pool.setter
     def pool(self, pool: ContextPool[Any]) -> None:
         self.items.pool = pool
-        self.on_items_replaced("context.pool", pool)
+        self.host.offer("context.pool", pool)
 
     @property
     def queue(self) -> ContextQueue[Any]:
@@ -199,7 +190,7 @@ class ContextManager(SessionRequests):
     @queue.setter
     def queue(self, queue: ContextQueue[Any]) -> None:
         self.items.queue = queue
-        self.on_items_replaced("context.queue", queue)
+        self.host.offer("context.queue", queue)
 
     async def recall_room(self, wanted: int) -> int:
         """Take room for recalled text, which the caller then brings into the conversation as a tool result.

@@ -23,7 +23,6 @@ from amplifier_context_core.view.measured_view import CountView, FitOutput
 from amplifier_context_core.view.meter import Key
 from amplifier_context_core.view.preview import preview, rewrite, rewritten
 from amplifier_context_core.view.sent_view import SentView
-from amplifier_context_core.view.trigger import TokenLimits
 from amplifier_context_core.view.undo import UNDONE, first_changed
 from amplifier_context_core.view.view import View
 from amplifier_context_core.view.view_request import ViewRequest
@@ -110,7 +109,7 @@ class SummaryManager(ContextManager):
 
     def _handed_out(self, sent: SentView, provider: object) -> None:
         super()._handed_out(sent, provider)
-        self._moment = moment = Moment(sent.limits, sent.key, sent.system, sent.counted, provider)
+        self._moment = moment = Moment(sent.limits, sent.prefix, sent.system, sent.counted, provider)
         rest = max(0, sent.counted - sent.shared_prefix_tokens)
         self._estimated = sent.shared_prefix_tokens * Prices().read + rest * Prices().write
         self.limits.session_cost += self._estimated
@@ -123,8 +122,7 @@ class SummaryManager(ContextManager):
         if not self._has_late:
             return
         counter = await self.counted()
-        limits, key = self._limits_for(token_budget, provider)
-        request = self.compactor.view_request(limits, key, await self._system(counter), counter)
+        request = await self._request_to(token_budget, provider, counter)
         if self._may_rewrite(request) and await rewrite(self.compactor, request, self._chapters):
             await self._save()
 
@@ -152,9 +150,9 @@ class SummaryManager(ContextManager):
             for segment in chapters
         )
 
-    def _limits_for(self, token_budget: int | None, provider: object) -> tuple[TokenLimits, Key]:
+    async def _request_to(self, token_budget: int | None, provider: object, counter: TokenCounter) -> ViewRequest:
         key: Key = (name_of(provider), model_of(provider) or "")
-        return self.compactor.limits(self._budget(token_budget, provider).tokens, key), key
+        return await self._view_request(self._budget(token_budget, provider).tokens, key, counter)
 
     async def _prepare(self, token_budget: int | None, provider: object) -> None:
         """Wait for a summary before a request that would compact without one (`summary_background: false`)."""
@@ -163,11 +161,10 @@ class SummaryManager(ContextManager):
         if self.compactor.last_sent is None:
             return
         counter = await self.counted()
-        limits, key = self._limits_for(token_budget, provider)
-        request = self.compactor.view_request(limits, key, await self._system(counter), counter)
+        request = await self._request_to(token_budget, provider, counter)
         found = await preview(self.compactor, request, "trigger")
         if found.is_due:
-            moment = Moment(limits, key, request.system, found.tokens, provider)
+            moment = Moment(request.limits, request.prefix, request.system, found.tokens, provider)
             await self.writer.prepare("trigger", moment, self._settings.summary_timeout)
 
     def on_response(self, response: Response) -> None:
@@ -208,11 +205,10 @@ class SummaryManager(ContextManager):
         self.compactor.focus = focus or self.compactor.focus
         counter = await self.counted()
         last = self.compactor.last_sent
-        budget = last.limits.budget if last else self._budget().tokens
-        limits = self.compactor.limits(budget, last.key if last else ("", ""))
         provider = self._moment.provider if self._moment else None
         key = last.key if last else ("", "")
-        moment = Moment(limits, key, await self._system(counter), last.counted if last else 0, provider)
+        request = await self._view_request(last.limits.budget if last else self._budget().tokens, key, counter)
+        moment = Moment(request.limits, request.prefix, request.system, last.counted if last else 0, provider)
         await self.writer.prepare("manual", moment, self._settings.compact_wait)
         report = await super().compact()  # the focus is set; it may have been forgotten since
         if report["compacted"]:

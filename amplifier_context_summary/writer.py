@@ -27,10 +27,11 @@ from amplifier_context_core.rendering.rounds import rounds_of
 from amplifier_context_core.rendering.sendable import is_left_out
 from amplifier_context_core.view.budget import context_window
 from amplifier_context_core.view.compactor import Compactor
-from amplifier_context_core.view.meter import Key
+from amplifier_context_core.view.prefix import RequestPrefix
 from amplifier_context_core.view.preview import Preview, preview
 from amplifier_context_core.view.sent_view import SentView
 from amplifier_context_core.view.trigger import TokenLimits
+from amplifier_context_core.view.view_request import ViewRequest
 
 from .asking import Asking, Outdated, Question
 from .call import Caller, listed_window, provider_prices
@@ -60,14 +61,14 @@ class Moment:
 
     Attributes:
         limits: of its request.
-        key: provider and model.
+        prefix: what the request begins with.
         system: the system prompt.
         tokens: of the whole view, counted.
         provider: that the request went to; None if the loop did not say.
     """
 
     limits: TokenLimits
-    key: Key
+    prefix: RequestPrefix
     system: Sequence[RenderedMessage]
     tokens: int
     provider: Any = None
@@ -210,7 +211,7 @@ class Writer:
     async def _write_ahead(self, reason: Literal["trigger", "manual"], moment: Moment) -> None:
         try:
             counter = await self.counter()
-            request = self.compactor.view_request(moment.limits, moment.key, moment.system, counter)
+            request = ViewRequest(moment.limits, moment.prefix, tuple(moment.system), counter)
             found = await preview(self.compactor, request, reason)
             plan = await self._plan(found, counter)
             if plan is not None:
@@ -370,7 +371,7 @@ class Writer:
     async def _write_native(self, plan: Plan, caller: Caller, moment: Moment, prices: Prices) -> None:
         """Ask the provider to compact all that the next compaction folds; keep what it makes."""
         messages, size = self.last_request(plan.range.last)
-        conversation = Conversation(messages, size, plan.range.first, plan.range.last, moment.key)
+        conversation = Conversation(messages, size, plan.range.first, plan.range.last, moment.prefix.key)
         outdated = partial(self._outdated, plan, plan.basis)
         carrier = await compacted(self.asking, caller, conversation, self.tools(), prices, plan.counter, outdated)
         if carrier is not None:

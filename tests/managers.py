@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from amplifier_context_core import ContextManager, TokenCounter, approx_token_counter
 from amplifier_context_core.compaction.checkpoint import Draft
 from amplifier_context_core.compaction.strategies import Goal, Strategy
+from amplifier_context_core.session.host import Host
 from amplifier_context_testing import WordCounter, checked
 from tests.authors import make_manager
 from tests.messages import Message, size
@@ -39,6 +40,16 @@ class Counter(WordCounter):
 
     def __repr__(self) -> str:
         return "tests.Counter"
+
+
+class ToolHost(Host):
+    """A host with these tools, as they are when it is asked."""
+
+    def __init__(self, tools: Callable[[], object]) -> None:
+        self._tools = tools
+
+    def tools(self) -> object:
+        return self._tools()
 
 
 _where: tuple[str, Path] = ("memory", Path())

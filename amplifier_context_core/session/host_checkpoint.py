@@ -15,13 +15,14 @@ from dataclasses import replace
 from typing import Any, cast
 
 from ..compaction.checkpoint import Checkpoint
+from ..history.history import History
 from ..messages.hashing import chain_hash, content_hash
 from ..messages.parsing import parse_message
 from ..messages.tokens import TokenCounter
 from ..transcript.transcript import Snapshot
+from ..view.compactor import Compactor
 from ..view.resume import collect_checkpoints
 from ..view.session_state import SessionState, counter_name, dump, load
-from .lifecycle import SessionLifecycle
 
 log = logging.getLogger(__name__)
 
@@ -32,39 +33,42 @@ class HostCheckpoint:
     """What a session offers such a host.
 
     Args:
-        session: whose checkpoints these are.
-        messages: returns the whole history in copies.
-        preserve: returns the host's `context.preserve_evidence`; None if the host offers none.
+        history: of the session.
+        compactor: of the session: the checkpoints are those of its views.
     """
 
-    def __init__(
-        self,
-        session: SessionLifecycle,
-        messages: Callable[[], Awaitable[list[dict[str, Any]]]],
-        preserve: Callable[[], object],
-    ) -> None:
-        self._session = session
-        self._messages = messages
-        self._preserve = preserve
+    def __init__(self, history: History, compactor: Compactor) -> None:
+        self._history = history
+        self._compactor = compactor
         self._counter: TokenCounter | None = None  # None before the host was first awaited
         self._awaiting = False
         self._awaited_at = -1  # compactions when the host was last awaited
         self._exported: tuple[tuple[Checkpoint | None, ...], dict[str, Any]] = ((), {})
         self._status: dict[str, Any] = {"status": "empty"}
 
-    async def before_request(self) -> None:
+    async def before_request(
+        self,
+        preserve: object,
+        counted: Callable[[], Awaitable[TokenCounter]],
+        messages: Callable[[], Awaitable[list[dict[str, Any]]]],
+    ) -> None:
         """Await the host with the whole history: before the first request, and the first after each compaction.
 
         A host that fails is awaited again before the next request. What it returns is not used: a history is never
         clipped, so nothing has to be found again elsewhere.
+
+        Args:
+            preserve: the host's `context.preserve_evidence`; None if it offers none.
+            counted: returns the token counter, with all counts exact.
+            messages: returns the whole history in copies.
         """
-        preserve, compactions = self._preserve(), self._session.compactor.compactions
+        compactions = self._compactor.compactions
         if self._awaiting or not callable(preserve) or self._awaited_at == compactions:
             return
         self._awaiting = True  # the host may ask for a view itself
         try:
-            self._counter = await self._session.counted()
-            await cast("Awaitable[object]", preserve(await self._messages()))
+            self._counter = await counted()
+            await cast("Awaitable[object]", preserve(await messages()))
             self._awaited_at = compactions
         except Exception as problem:  # noqa: BLE001 - code of other parties
             log.warning("context.preserve_evidence of the host failed (%s)", type(problem).__name__)
@@ -81,7 +85,7 @@ class HostCheckpoint:
             ValueError: the identity names no provider or no model.
         """
         identity = _identity(identity)
-        views = self._session.compactor.cache.valid_views()
+        views = self._compactor.cache.valid_views()
         if self._counter is None or not views:
             return None
         checkpoints = tuple(view.checkpoint for view in views)
@@ -109,7 +113,7 @@ class HostCheckpoint:
         return dict(self._status)
 
     def _record(self, counter: TokenCounter) -> dict[str, Any]:
-        state = collect_checkpoints(self._session.history, self._session.compactor.cache, counter)
+        state = collect_checkpoints(self._history, self._compactor.cache, counter)
         text = dump(state).decode()
         return {
             "format": FORMAT,
@@ -119,7 +123,7 @@ class HostCheckpoint:
         }
 
     def _restored(self, record: object, identity: Mapping[str, str]) -> str:
-        cache = self._session.compactor.cache
+        cache = self._compactor.cache
         if cache.valid_views():
             return "current"
         if self._counter is None:
@@ -138,7 +142,7 @@ class HostCheckpoint:
         key = cache.compatibility_key(self._counter)
         if state is None or (state.counter, state.compatibility_key) != (counter_name(self._counter), key):
             raise ValueError("the record is of another configuration")
-        history = self._session.history.snapshot()
+        history = self._history.snapshot()
         if not state.views or not _is_of(state, history):
             raise ValueError("the record is of another history")
         try:

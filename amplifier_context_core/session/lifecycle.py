@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -15,23 +16,26 @@ from ..events import Hooks
 from ..history.history import History
 from ..items import ContextPool, ContextQueue
 from ..locks import CrossLoopLock
-from ..messages.parsing import Message
+from ..messages.parsing import Message, copy_message
 from ..messages.timestamps import utc_now, with_timestamp
 from ..messages.token_bounds import BoundingTokenCounter
 from ..messages.tokens import TokenCounter, guarded, load_counter
 from ..plugins import Observers, Plugins, installed_plugins
-from ..rendering.renderer import RenderedMessage
 from ..rendering.system_prompt import SystemPrompt
 from ..stores import MemoryStore, Store
 from ..view.budget import Budget, budget_for, model_of, name_of, prices_of
 from ..view.cache_health import CacheHealth
 from ..view.compactor import Compactor
-from ..view.meter import Meter
+from ..view.meter import Key, Meter
+from ..view.prefix import RequestPrefix, tools_of
 from ..view.resume import collect_state, restore_state, resume, save_state
 from ..view.session_state import counter_name
 from ..view.session_warnings import SessionWarnings
 from ..view.usage_reports import UsageReports
+from ..view.view_request import ViewRequest
 from .extensions import named_counter
+from .host import Host
+from .host_checkpoint import HostCheckpoint
 from .items import SessionItems
 from .search import SessionSearch
 
@@ -57,6 +61,9 @@ class SessionLifecycle:
         on_new_session: awaited once, at the first access to a session without a history.
         pool: items of the session by id; an empty one when not given.
         queue: newest items of the session; an empty one when not given.
+
+    Attributes:
+        host: what runs the session; one that offers nothing until the session is mounted.
     """
 
     def __init__(
@@ -100,9 +107,11 @@ class SessionLifecycle:
             clock=clock,
             stamp=add_timestamp,
         )
+        self.host = Host()
         self._search = SessionSearch(self.config, plugins, self.store, self.history, self.load, self.warnings.fault)
         steps = list(ladder) if ladder is not None else build_ladder(self.config, plugins)
         self.compactor = Compactor(self.history, self.config, steps, self.meter, observers, hooks, self.warnings)
+        self.host_checkpoint = HostCheckpoint(self.history, self.compactor)
         self._resumed = False
         self._resuming = CrossLoopLock()
         self._saving = CrossLoopLock()
@@ -117,7 +126,6 @@ class SessionLifecycle:
         self._capped_logged = False
         self._extra: dict[str, Any] = {}
         self._extra_revision = 0
-        self.on_items_replaced: Callable[[str, object], object] = lambda name, items: None
         self._recall_taken = 0  # tokens granted to recalls since the last request
 
     async def load(self) -> None:
@@ -125,6 +133,17 @@ class SessionLifecycle:
         await self.ready()
         await self.counted()
         await self.history.load()
+
+    async def _messages(self) -> list[dict[str, Any]]:
+        """Return the whole history as it was stored, in copies."""
+        await self.load()
+        history = self.history.snapshot()
+        messages: list[dict[str, Any]] = []
+        for start in range(0, len(history), 1_000):
+            messages.extend(copy_message(entry.message) for entry in history[start : start + 1_000])
+            if start + 1_000 < len(history):
+                await asyncio.sleep(0)
+        return messages
 
     async def ready(self) -> None:
         """Open the store and resume what it holds, once; every method does this first.
@@ -296,5 +315,18 @@ class SessionLifecycle:
             log.info("max_tokens %d caps the larger budget of %d tokens", budget.tokens, budget.capped_from)
         return budget
 
-    async def _system(self, counter: TokenCounter) -> list[RenderedMessage]:
-        return await self._prompt.messages(self.history.snapshot(), counter)
+    async def _view_request(
+        self, budget: int, key: Key, counter: TokenCounter, required: frozenset[int] = frozenset()
+    ) -> ViewRequest:
+        """Return a request for a view.
+
+        Args:
+            budget: tokens that it may have.
+            key: provider and model.
+            counter: text to tokens.
+            required: seqs that must stay verbatim in the view.
+        """
+        limits = self.compactor.limits(budget, key)
+        system = await self._prompt.messages(self.history.snapshot(), counter)
+        prefix = RequestPrefix.of(key, tools_of(self.host.tools()), system)
+        return ViewRequest(limits, prefix, tuple(system), counter, required)

@@ -39,27 +39,18 @@ _COUNTED_LATER = frozenset({"user", *SYSTEM_ROLES})  # no output of a tool, whic
 
 
 class SessionRequests(SessionLifecycle):
-    """A session that takes views for requests.
-
-    Attributes:
-        active_operations: returns what a host says of calls whose work goes on; see `calls_of_operations`.
-        before_request: awaited before each view for a request; see `HostCheckpoint`.
-    """
-
-    active_operations: Callable[[], object] = staticmethod(lambda: None)
-    before_request: Callable[[], Awaitable[None]] | None = None
+    """A session that takes views for requests."""
 
     async def _request(self, token_budget: int | None, provider: object, required: frozenset[int]) -> SentView:
         await self._begin_request()
         budget = self._budget(token_budget, provider)
         self.items.activate()  # for the tools that the caller runs after this request
         await self._list_items(self.items.changed_list(budget.tokens))
-        required = required | calls_of_operations(self.history.snapshot(), self.active_operations())
+        required = required | calls_of_operations(self.history.snapshot(), self.host.active_operations())
         key: Key = (name_of(provider), model_of(provider) or "")
         bound = None if required else self._bounding_counter()
         counter = bound or await self.counted()
-        limits = self.compactor.limits(budget.tokens, key)
-        request = self.compactor.view_request(limits, key, await self._system(counter), counter, required)
+        request = await self._view_request(budget.tokens, key, counter, required)
         sent = await self.compactor.request_within_bounds(request) if bound else None
         if sent is None:
             if bound:
@@ -72,8 +63,7 @@ class SessionRequests(SessionLifecycle):
 
     async def _begin_request(self) -> None:
         await self.ready()
-        if self.before_request is not None:
-            await self.before_request()
+        await self.host_checkpoint.before_request(self.host.preserve_evidence(), self.counted, self._messages)
         self._requests_since_refusal += 1
 
     async def _measured_request(
@@ -82,16 +72,15 @@ class SessionRequests(SessionLifecycle):
         """Return a view that its provider has counted, with its transaction."""
         await self._begin_request()
         required = await self._retained(retain_contents)
-        required |= calls_of_operations(self.history.snapshot(), self.active_operations())
+        required |= calls_of_operations(self.history.snapshot(), self.host.active_operations())
         key: Key = (name_of(provider), model_of(provider) or "")
         counter = await self.counted()
         budget = self._budget(None, provider).tokens
         self.items.activate()
         listed = self.items.changed_list(budget)
         behind = rendered_instruction(listed.message, counter) if listed else ()
-        limits = self.compactor.limits(budget, key)
-        for_view = self.compactor.view_request(limits, key, await self._system(counter), counter, required)
-        staging = Staging(self.compactor, replace(for_view, behind=behind), self._rewritten)
+        for_view = replace(await self._view_request(budget, key, counter, required), behind=behind)
+        staging = Staging(self.compactor, for_view, self._rewritten)
         request = MeasuredRequest(staging, self.config, self.meter, self._outgoing, count_view, fit_output)
         measured = await request.run()
 
@@ -148,10 +137,7 @@ class SessionRequests(SessionLifecycle):
         """Return the view handed out last. Before the first, take one, but do not compact for it."""
         if self.compactor.last_sent is None:
             counter = await self.counted()
-            key: Key = ("", "")
-            limits = self.compactor.limits(self._budget().tokens, key)
-            request = self.compactor.view_request(limits, key, await self._system(counter), counter)
-            await self._view(request, compact=False)
+            await self._view(await self._view_request(self._budget().tokens, ("", ""), counter), compact=False)
         if self.compactor.last_sent is None:
             raise ValueError("no view was handed out yet")
         return self.compactor.last_sent

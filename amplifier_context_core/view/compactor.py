@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ..compaction.checkpoint import Draft, Segment
@@ -24,7 +24,6 @@ from ..history.history import History
 from ..locks import CrossLoopLock, Hold
 from ..messages.tokens import TokenCounter
 from ..plugins import Observers
-from ..rendering.renderer import RenderedMessage
 from . import shared_cache
 from .cache import Selection, ViewCache
 from .chapter_carriers import Carry, carrier_room
@@ -33,7 +32,6 @@ from .compaction_job import CompactionJob, CompactionResult, compaction_result, 
 from .figures import clipped_protected, overflow
 from .meter import Key, Meter
 from .new_checkpoint import new_checkpoint
-from .prefix import RequestPrefix, tools_of
 from .prefix_break import PrefixBreak
 from .sent_view import SentView, fitted, recounted, shared_prefix
 from .sent_views import SentViews
@@ -57,7 +55,6 @@ class Compactor:
         injected: the same, of the handlers of the compaction that was accepted last.
         focus_drops: times that both were dropped by a command: what quotes an earlier one is out of date.
         carry: puts a provider's own compaction beside the chapters of a new checkpoint; None to put in nothing.
-        tools: returns the tools that requests offer, by name, as a coordinator has mounted them.
         lock: held by the task that works on the views.
         cache: the views.
     """
@@ -79,7 +76,6 @@ class Compactor:
         self.focus: str | None = None
         self.injected: str | None = None
         self.focus_drops = 0
-        self.tools: Callable[[], object] = dict[str, object]
         self.carry: Carry | None = None
         self._history = history
         self._config = config
@@ -106,7 +102,7 @@ class Compactor:
         """Return the view for one request; where it must be compacted first, the selection to give to `compacted`.
 
         Args:
-            request: as `view_request` returns it.
+            request: what is known of it.
             selection: of an earlier step of this request.
             compact: false to take the view as it is, even above its threshold.
 
@@ -151,7 +147,7 @@ class Compactor:
             sent = await self.recount_sent(counter)
             if sent is not None:
                 limits = self.limits(sent.limits.budget, sent.key)
-                request = replace(self.view_request(limits, sent.key, sent.system, counter), prefix=sent.prefix)
+                request = ViewRequest(limits, sent.prefix, tuple(sent.system), counter)
                 selection = await self.cache.select(request)
                 self._sent.recounted(replace(sent, limits=replace(limits, threshold=selection.threshold)))
 
@@ -164,32 +160,9 @@ class Compactor:
                 return counted
         return None
 
-    def prefix(self, key: Key, system: Sequence[RenderedMessage]) -> RequestPrefix:
-        """Return what a request to a provider and model begins with now."""
-        return RequestPrefix.of(key, tools_of(self.tools()), system)
-
     async def emit_warnings(self) -> None:
         """Emit the warnings that came up; the caller holds no lock."""
         await self._warnings.emit_pending(self)
-
-    def view_request(
-        self,
-        limits: TokenLimits,
-        key: Key,
-        system: Sequence[RenderedMessage],
-        counter: TokenCounter,
-        required: frozenset[int] = frozenset(),
-    ) -> ViewRequest:
-        """Return a request for a view.
-
-        Args:
-            limits: of the request.
-            key: provider and model.
-            system: the system prompt, sent before the view.
-            counter: text to tokens.
-            required: seqs that must stay verbatim in the view.
-        """
-        return ViewRequest(limits, self.prefix(key, system), tuple(system), counter, required)
 
     def limits(self, budget: int, key: Key) -> TokenLimits:
         """Return the limits of a request, as the meter sees them now."""

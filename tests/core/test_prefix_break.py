@@ -19,6 +19,7 @@ from amplifier_context_core.view.cold_cache import UNKNOWN_TTL, Pause, default_t
 from amplifier_context_core.view.prefix import RequestPrefix
 from amplifier_context_core.view.prefix_break import PrefixBreak
 from amplifier_context_core.view.sent_views import SentViews
+from amplifier_context_core.view.view_request import ViewRequest
 from tests.managers import new_manager
 from tests.messages import result, says, user
 
@@ -132,14 +133,14 @@ async def test_a_change_that_makes_the_provider_write_all_again_is_known_before_
     compactor, key = manager.compactor, ("anthropic", "m")
     limits = compactor.limits(1_000, key)
 
-    def reason(key: tuple[str, str] = key, system: str = "") -> PrefixBreak | None:
+    def reason(key: tuple[str, str] = key, system: str = "", **tools: object) -> PrefixBreak | None:
         prompt = [RenderedMessage({"role": "system", "content": system}, 1)] if system else []
-        return compactor.prefix_break(compactor.view_request(limits, key, prompt, approx_token_counter))
+        prefix = RequestPrefix.of(key, tools, prompt)
+        return compactor.prefix_break(ViewRequest(limits, prefix, tuple(prompt), approx_token_counter))
 
     assert reason() is None, "before the first request nothing is known"
     await manager.get_messages_for_request(1_000, SimpleNamespace(name="anthropic", default_model="m"))
     assert reason() is None
     assert reason(("openai", "m")) is PrefixBreak.PROVIDER_CHANGE
     assert reason(system="Another.") is PrefixBreak.SYSTEM_PROMPT
-    compactor.tools = lambda: {"read": SimpleNamespace(name="read")}
-    assert reason() is PrefixBreak.TOOLS
+    assert reason(read=SimpleNamespace(name="read")) is PrefixBreak.TOOLS

@@ -14,6 +14,7 @@ import pytest
 from amplifier_core.testing import MockCoordinator
 
 from amplifier_context_core import ConfigError, ContextManager
+from amplifier_context_core.view.prefix import RequestPrefix
 from amplifier_context_testing import EventRecorder, check_request, mount_plan, session
 from tests.kernel.mounted import CURRENT
 
@@ -93,9 +94,14 @@ async def test_every_capability_is_registered() -> None:
 
 async def test_the_tools_that_the_coordinator_has_are_part_of_the_prefix_of_a_request() -> None:
     coordinator, manager, _ = await mount()
-    before = manager.compactor.prefix(("p", "m"), ())
-    await coordinator.mount("tools", SimpleNamespace(description="reads", input_schema={}), name="read")
-    assert manager.compactor.prefix(("p", "m"), ()) != before
+    await manager.add_message({"role": "user", "content": "Read it."})
+    prefixes: list[RequestPrefix] = []
+    for name in ("read", "search"):
+        await coordinator.mount("tools", SimpleNamespace(description=name, input_schema={}), name=name)
+        await manager.get_messages_for_request()
+        assert manager.compactor.last_sent is not None
+        prefixes.append(manager.compactor.last_sent.prefix)
+    assert prefixes[0] != prefixes[1]
 
 
 async def test_our_events_are_announced() -> None:

@@ -36,6 +36,7 @@ from amplifier_context_core.stores import MemoryStore
 from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import check_request
 from amplifier_context_testing.checks.thinking_checker import BoundThinkingChecker
+from tests.managers import ToolHost
 
 Message = dict[str, Any]
 
@@ -135,7 +136,7 @@ class HostileHost:
         hooks = HookRegistry()
         settings = {"token_counter": "heuristic", "max_tokens": self._budget, "token_meter": "actual"}
         manager = ContextManager(load_config(settings), store=self._store, plugins=Plugins(), hooks=hooks)
-        manager.compactor.tools = lambda: {name: SimpleNamespace(description=name) for name in self._tools}
+        manager.host = ToolHost(lambda: {name: SimpleNamespace(description=name) for name in self._tools})
         manager._prompt.factory = self._system_prompt
         for event in (PRE_COMPACT, COMPACTION, POST_COMPACT):
             hooks.register(event, self._handle, name=event)

@@ -28,6 +28,7 @@ from amplifier_context_testing.checks.thinking_checker import (
     ThinkingChecker,
     seals_of,
 )
+from tests.managers import ToolHost
 
 Message = dict[str, Any]
 Operation = tuple[str, Any]
@@ -118,7 +119,7 @@ class Thinker:
     def _new_manager(self) -> ContextManager:
         settings = load_config({"token_counter": "heuristic", **self.config})
         manager = ContextManager(settings, session_id="s", store=self.store, plugins=Plugins())
-        manager.compactor.tools = self._mounted
+        manager.host = ToolHost(self._mounted)
         return manager
 
     def _mounted(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from amplifier_context_core.messages.parsing import is_signed
 from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.stores import MemoryStore
 from tests.authors import make_manager
+from tests.managers import ToolHost
 
 Message = dict[str, Any]
 
@@ -110,7 +111,7 @@ async def test_what_is_left_out_is_not_counted() -> None:
     await talk(session, range(1, 10))
     await seen(session)
     before = session.compactor.last_sent
-    session.compactor.tools = lambda: {"other": None}
+    session.host = ToolHost(lambda: {"other": None})
     await seen(session)
     after = session.compactor.last_sent
     assert before is not None
@@ -121,7 +122,7 @@ async def test_what_is_left_out_is_not_counted() -> None:
 async def test_other_tools_are_an_edit() -> None:
     tools = {"read": SimpleNamespace(description="reads", input_schema={"type": "object"})}
     session = manager()
-    session.compactor.tools = lambda: dict(tools)
+    session.host = ToolHost(lambda: dict(tools))
     await talk(session, range(1, 3))
     assert await seen(session) == names(1, 2)
     tools["bash"] = SimpleNamespace(description="runs", input_schema={})
@@ -140,7 +141,7 @@ async def test_a_tool_that_fails_to_describe_itself_ends_no_request(fault: type[
             raise fault("no description")
 
     session = manager()
-    session.compactor.tools = lambda: {"odd": Odd()}
+    session.host = ToolHost(lambda: {"odd": Odd()})
     await talk(session, range(1, 3))
     assert await seen(session) == names(1, 2)
 
@@ -247,7 +248,7 @@ async def test_a_resumed_session_with_other_tools_does_not() -> None:
     await talk(session, range(1, 4))
     await session.close()
     session = manager(store)
-    session.compactor.tools = lambda: {"other": None}
+    session.host = ToolHost(lambda: {"other": None})
     assert await seen(session) == []
 
 
@@ -285,7 +286,7 @@ async def test_an_answer_whose_provider_declares_binding_is_bound_whatever_its_m
     bound["metadata"] = {"anthropic": {"thinking_binding": "drop_block"}}
     await session.add_message(bound)
     assert await seen(session, FREE) == names(1)
-    session.compactor.tools = lambda: {"other": None}
+    session.host = ToolHost(lambda: {"other": None})
     assert await seen(session, FREE) == []
 
 

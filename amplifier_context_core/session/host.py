@@ -1,0 +1,22 @@
+"""What a session asks of its host. Modules are mounted, and capabilities offered, while the session is in use."""
+
+from __future__ import annotations
+
+
+class Host:
+    """A host that offers nothing. `kernel.py` has the one of a session that Amplifier runs."""
+
+    def tools(self) -> object:
+        """Return the tools that requests offer, by name; what is no mapping counts as none."""
+        return {}
+
+    def active_operations(self) -> object:
+        """Return what the host says of calls whose work goes on; see `calls_of_operations`."""
+        return None
+
+    def preserve_evidence(self) -> object:
+        """Return what is awaited with the whole history before it is compacted; see `HostCheckpoint`."""
+        return None
+
+    def offer(self, name: str, capability: object) -> None:
+        """Offer a capability of the session to other modules, in place of an earlier one of this name."""
