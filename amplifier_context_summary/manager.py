@@ -70,10 +70,16 @@ class SummaryManager(ContextManager):
         steps = list(ladder) if ladder is not None else build_ladder(config, plugins)
         steps.append(self._chapters)  # after all that gives way: a text takes no room from anything else
         super().__init__(
-            config, session_id=session_id, hooks=hooks, store=store, counter=counter, ladder=steps, plugins=plugins
+            config,
+            session_id=session_id,
+            hooks=hooks,
+            store=store,
+            counter=counter,
+            ladder=steps,
+            plugins=plugins,
+            carry=Carriers(self.records).carry,
         )
         self._chapters.history = self.history
-        self.compactor.carry = Carriers(self.records, self.history).carry
         self.limits = Limits(config.max_summary_calls, config.max_summary_tokens, config.summary_spend)
         self._settings = config
         self._moment: Moment | None = None

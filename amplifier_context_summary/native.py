@@ -137,21 +137,19 @@ class Carriers:
 
     Args:
         records: of the session.
-        history: of the session.
     """
 
     records: Records
-    history: History
 
     async def carry(
-        self, segments: tuple[Segment, ...], key: tuple[str, str], room: int, counter: TokenCounter
+        self, history: History, segments: tuple[Segment, ...], key: tuple[str, str], room: int, counter: TokenCounter
     ) -> tuple[Segment, ...]:
-        """Return the segments with the newest carrier, if they fit with it; see `Compactor.carry`.
+        """Return the segments with the newest carrier, if they fit with it; see `Carry`.
 
         A request to a model that does not read the carrier is sent without it, so its size is of no account then.
         """
         made = without_carriers(segments)
-        for record in reversed(await self.records.verified(self.history)):
+        for record in reversed(await self.records.verified(history)):
             if record.carrier is None:
                 continue
             carried = with_carrier(segments, record.carrier, record.upto, counter)

@@ -25,6 +25,7 @@ from ..rendering.system_prompt import SystemPrompt
 from ..stores import MemoryStore, Store
 from ..view.budget import Budget, budget_for, model_of, name_of, prices_of
 from ..view.cache_health import CacheHealth
+from ..view.chapter_carriers import Carry
 from ..view.compactor import Compactor
 from ..view.meter import Key, Meter
 from ..view.prefix import RequestPrefix, tools_of
@@ -61,6 +62,7 @@ class SessionLifecycle:
         on_new_session: awaited once, at the first access to a session without a history.
         pool: items of the session by id; an empty one when not given.
         queue: newest items of the session; an empty one when not given.
+        carry: puts a provider's own compaction beside the chapters of a new checkpoint; nothing does when not given.
 
     Attributes:
         host: what runs the session; one that offers nothing until the session is mounted.
@@ -81,6 +83,7 @@ class SessionLifecycle:
         on_new_session: Callable[[Self], Awaitable[None]] | None = None,
         pool: ContextPool[Any] | None = None,
         queue: ContextQueue[Any] | None = None,
+        carry: Carry | None = None,
     ) -> None:
         self.config = config or Config.model_validate({})
         self.session_id = session_id
@@ -110,7 +113,7 @@ class SessionLifecycle:
         self.host = Host()
         self._search = SessionSearch(self.config, plugins, self.store, self.history, self.load, self.warnings.fault)
         steps = list(ladder) if ladder is not None else build_ladder(self.config, plugins)
-        self.compactor = Compactor(self.history, self.config, steps, self.meter, observers, hooks, self.warnings)
+        self.compactor = Compactor(self.history, self.config, steps, self.meter, observers, hooks, self.warnings, carry)
         self.host_checkpoint = HostCheckpoint(self.history, self.compactor)
         self._resumed = False
         self._resuming = CrossLoopLock()

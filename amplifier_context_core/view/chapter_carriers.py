@@ -13,15 +13,16 @@ from dataclasses import replace
 
 from ..compaction.checkpoint import Segment
 from ..compaction.digest import chapter_of
+from ..history.history import History
 from ..messages.carriers import is_carrier
 from ..messages.parsing import Message
 from ..messages.tokens import TokenCounter, count_message_tokens
 from ..rendering.renderer import RenderedMessage
 from .trigger import TokenLimits
 
-Carry = Callable[[tuple[Segment, ...], tuple[str, str], int, TokenCounter], Awaitable[tuple[Segment, ...]]]
-"""Given the segments of a new checkpoint, provider and model, the tokens that they may have, and the counter: the same
-segments, or some with a carrier beside a chapter."""
+Carry = Callable[[History, tuple[Segment, ...], tuple[str, str], int, TokenCounter], Awaitable[tuple[Segment, ...]]]
+"""Given the history, the segments of a new checkpoint, provider and model, the tokens that the segments may have, and
+the counter: the same segments, or some with a carrier beside a chapter."""
 
 
 def carrier_room(limits: TokenLimits, system_tokens: int) -> int:

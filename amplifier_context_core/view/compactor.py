@@ -54,7 +54,6 @@ class Compactor:
         focus: what a summary should dwell on.
         injected: the same, of the handlers of the compaction that was accepted last.
         focus_drops: times that both were dropped by a command: what quotes an earlier one is out of date.
-        carry: puts a provider's own compaction beside the chapters of a new checkpoint; None to put in nothing.
         lock: held by the task that works on the views.
         cache: the views.
     """
@@ -68,6 +67,7 @@ class Compactor:
         observers: Observers,
         hooks: Hooks | None,
         warnings: SessionWarnings,
+        carry: Carry | None = None,
     ) -> None:
         self.compactions = 0
         self.tokens_saved = 0
@@ -76,10 +76,10 @@ class Compactor:
         self.focus: str | None = None
         self.injected: str | None = None
         self.focus_drops = 0
-        self.carry: Carry | None = None
         self._history = history
         self._config = config
         self._ladder = ladder
+        self._carry = carry
         self._meter = meter
         self._observers = observers
         self.hooks = hooks
@@ -344,9 +344,7 @@ class Compactor:
         if freed <= 0 or (job.reason == "trigger" and freed < limits.min_freed):
             return compaction_result(job, view, time.monotonic() - started, ladder)
         is_asked = bool(self.focus or job.injected or request.required)
-        made = view.whole(ladder.draft.segments)
-        room = carrier_room(limits, request.system_tokens)
-        segments = await self.carry(made, request.prefix.key, room, counter) if self.carry else made
+        segments = await self.carried(view.whole(ladder.draft.segments), request)
         of_session = self.pins or self.short_forms or interrupted or is_asked or Draft(segments).has_texts
         checkpoint = await new_checkpoint(job, segments, covered, self._history.last_seq, from_content=not of_session)
         new = self.cache.new_view(checkpoint, limits, counter)
@@ -358,6 +356,13 @@ class Compactor:
         old_messages, new_messages = view.view(), new.view()
         invalidated = sum(shown.tokens for shown in old_messages) - shared_prefix(old_messages, new_messages)[1]
         return compaction_result(job, new, time.monotonic() - started, ladder, invalidated)
+
+    async def carried(self, segments: tuple[Segment, ...], request: ViewRequest) -> tuple[Segment, ...]:
+        """Return the segments of a new checkpoint with a provider's own compaction beside them, if there is one."""
+        if self._carry is None:
+            return segments
+        room = carrier_room(request.limits, request.system_tokens)
+        return await self._carry(self._history, segments, request.key, room, request.counter)
 
     async def ladder_result(
         self, job: CompactionJob, draft: Draft, later: Sequence[Segment], growth: int = 0

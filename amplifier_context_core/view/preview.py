@@ -14,7 +14,6 @@ from ..compaction.ladder import apply_alone
 from ..compaction.strategies import Goal, Strategy
 from ..transcript.transcript import Snapshot
 from .cache import Selection
-from .chapter_carriers import carrier_room
 from .compaction_job import CompactionJob
 from .compactor import Compactor
 from .view import View
@@ -103,9 +102,7 @@ async def rewritten(compactor: Compactor, selection: Selection, strategy: Strate
         return None
     draft = Draft(view.checkpoint.segments, system_tokens)
     done = await apply_alone(strategy, draft, Goal(limits.target, limits.capacity, request.counter))
-    room = carrier_room(limits, system_tokens)
-    carry, segments = compactor.carry, done.segments
-    segments = await carry(segments, request.key, room, request.counter) if carry else segments
+    segments = await compactor.carried(done.segments, request)
     if segments is draft.segments:
         return None
     tokens = sum(segment.tokens for segment in segments)
