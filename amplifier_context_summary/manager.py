@@ -17,14 +17,12 @@ from amplifier_context_core.messages.usage import Response
 from amplifier_context_core.plugins import Plugins, installed_plugins
 from amplifier_context_core.stores import Store
 from amplifier_context_core.view.budget import model_of, name_of
-from amplifier_context_core.view.cache import Selection
 from amplifier_context_core.view.chapter_carriers import carrier_of
 from amplifier_context_core.view.measured_view import CountView, FitOutput
 from amplifier_context_core.view.meter import Key
-from amplifier_context_core.view.preview import preview, rewrite, rewritten
+from amplifier_context_core.view.preview import preview
 from amplifier_context_core.view.sent_view import SentView
 from amplifier_context_core.view.undo import UNDONE, first_changed
-from amplifier_context_core.view.view import View
 from amplifier_context_core.view.view_request import ViewRequest
 
 from .call import is_asking
@@ -103,7 +101,6 @@ class SummaryManager(ContextManager):
     async def _request(self, token_budget: int | None, provider: object, required: frozenset[int]) -> SentView:
         if not self._settings.summary_background:
             await self._prepare(token_budget, provider)
-        await self._put_in_late(token_budget, provider)
         return await super()._request(token_budget, provider, required)
 
     async def _measured_request(
@@ -122,39 +119,21 @@ class SummaryManager(ContextManager):
         if self._resumed:  # else the session was closed while this request was on its way
             self.writer.after_request(sent, moment)
 
-    async def _put_in_late(self, token_budget: int | None, provider: object) -> None:
-        """Put a summary that came late into the view, if the provider writes the whole prefix again anyway."""
-        await self.ready()
-        if not self._has_late:
-            return
-        counter = await self.counted()
-        request = await self._request_to(token_budget, provider, counter)
-        if self._may_rewrite(request) and await rewrite(self.compactor, request, self._chapters):
-            await self._save()
-
-    async def _rewritten(self, selection: Selection) -> View | None:
-        if not self._has_late or not self._may_rewrite(selection.request):
-            return None
-        return await rewritten(self.compactor, selection, self._chapters)
-
-    def _may_rewrite(self, request: ViewRequest) -> bool:
-        """True if the provider writes the whole prefix of the request again, whatever its view."""
-        return self.compactor.prefix_break(request) is not None
-
     @property
-    def _has_late(self) -> bool:
-        """True if a record reaches into what the view sent last has folded, and is not in its chapters yet."""
+    def _late(self) -> Strategy | None:
+        """The strategy that writes chapters, if the view sent last has folded what a record reaches into without it."""
         records = self.records.valid(self.history)
         checkpoint = self.compactor.last_sent.view.checkpoint if self.compactor.last_sent else None
         if not records or checkpoint is None:
-            return False
+            return None
         chapters = [segment for segment in checkpoint.segments if segment.chapter]
-        return any(
+        has_late = any(
             segment.first <= record.upto <= segment.last
             and not (segment.chapter and (segment.chapter.texts or carrier_of(segment)))
             for record in records
             for segment in chapters
         )
+        return self._chapters if has_late else None
 
     async def _request_to(self, token_budget: int | None, provider: object, counter: TokenCounter) -> ViewRequest:
         key: Key = (name_of(provider), model_of(provider) or "")

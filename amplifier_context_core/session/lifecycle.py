@@ -118,7 +118,7 @@ class SessionLifecycle:
         self._resumed = False
         self._resuming = CrossLoopLock()
         self._saving = CrossLoopLock()
-        self._saved_compactions = 0
+        self._saved_changes = 0
         self._refusals = 0  # saves that the store refused, since the last that it took
         self._requests_since_refusal = 0
         self._on_new_session = on_new_session
@@ -249,7 +249,7 @@ class SessionLifecycle:
         if resumed.state:
             restore_state(resumed.state, self.history, self.compactor, self.meter, self.warnings)
             self._restore_extra(resumed.state.extra)
-            self._saved_compactions = self.compactor.compactions
+        self._saved_changes = self.compactor.changes
         self.compactor.short_forms.shown(
             self.history.last_seq
         )  # as far as is known: an earlier process may have sent it
@@ -259,27 +259,27 @@ class SessionLifecycle:
             self.items.restore(None)
         return resumed.is_new
 
-    async def _save(self, *, compactions_only: bool = False) -> None:
+    async def _save(self, *, changes_only: bool = False) -> None:
         """Save what a resumed session continues from; nothing while it is closed: another writer may have it.
 
         Args:
-            compactions_only: save only if there was a compaction since, or to try again what the store refused: with
+            changes_only: save only if a view was changed since, or to try again what the store refused: with
                 the next request, then after twice as many each time.
         """
-        if compactions_only and not self._is_save_due():
+        if changes_only and not self._is_save_due():
             return
         counter = self._bounds or await self.token_counter()
         async with self._saving.hold():  # or an older state could be written over a newer one
             if not self._resumed:
                 return
-            compactions = self.compactor.compactions
-            if self.history.last_seq and (self._is_save_due() or not compactions_only):
+            changes = self.compactor.changes
+            if self.history.last_seq and (self._is_save_due() or not changes_only):
                 state = collect_state(
                     self.history, self.compactor, self.meter, self.warnings, counter, self._extra_state()
                 )
                 state = replace(state, items=self.items.saved())
                 self._note_saved(await save_state(self.store, self.history.session_id, state))
-            self._saved_compactions = compactions
+            self._saved_changes = changes
 
     def _note_saved(self, problem: StoreError | None) -> None:
         """Note whether the store took the state, or why not. The first refusal of several is logged."""
@@ -293,7 +293,7 @@ class SessionLifecycle:
         log.log(level, text, self.history.session_id, problem)
 
     def _is_save_due(self) -> bool:
-        if self.compactor.compactions != self._saved_compactions:
+        if self.compactor.changes != self._saved_changes:
             return True
         return bool(self._refusals) and self._requests_since_refusal >= min(2 ** (self._refusals - 1), _MAX_WAIT)
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from ..arguments import checked_count, checked_texts
+from ..compaction.strategies import Strategy
 from ..errors import NotLoaded, StoreError
 from ..events import inside_handler
 from ..futures import in_thread
@@ -28,7 +29,6 @@ from ..view.measured_view import CountView, FitOutput, Measured, MeasuredRequest
 from ..view.meter import Key
 from ..view.sent_view import SentView, outgoing_messages
 from ..view.staged_view import Staging
-from ..view.view import View
 from ..view.view_request import ViewRequest
 from .items import ItemList
 from .lifecycle import SessionLifecycle
@@ -50,7 +50,7 @@ class SessionRequests(SessionLifecycle):
         key: Key = (name_of(provider), model_of(provider) or "")
         bound = None if required else self._bounding_counter()
         counter = bound or await self.counted()
-        request = await self._view_request(budget.tokens, key, counter, required)
+        request = replace(await self._view_request(budget.tokens, key, counter, required), late=self._late)
         sent = await self.compactor.request_within_bounds(request) if bound else None
         if sent is None:
             if bound:
@@ -79,8 +79,8 @@ class SessionRequests(SessionLifecycle):
         self.items.activate()
         listed = self.items.changed_list(budget)
         behind = rendered_instruction(listed.message, counter) if listed else ()
-        for_view = replace(await self._view_request(budget, key, counter, required), behind=behind)
-        staging = Staging(self.compactor, for_view, self._rewritten)
+        for_view = await self._view_request(budget, key, counter, required)
+        staging = Staging(self.compactor, replace(for_view, behind=behind, late=self._late))
         request = MeasuredRequest(staging, self.config, self.meter, self._outgoing, count_view, fit_output)
         measured = await request.run()
 
@@ -91,21 +91,20 @@ class SessionRequests(SessionLifecycle):
             self._handed_out(sent, provider)
             if measured.attempt.tokens:
                 self.meter.report(sent.counted, Usage(measured.attempt.tokens), key)
-            await self.history.shielded(self._after_commit(staging, measured, listed))
+            await self.history.shielded(self._after_commit(measured, listed))
             return True
 
         return {**measured.report(), "transaction": RequestTransaction(accept)}
 
-    async def _rewritten(self, selection: Selection) -> View | None:
-        """Return the selected view with its chapters written again; None to leave it. The compactor's lock is held."""
+    @property
+    def _late(self) -> Strategy | None:
+        """The strategy that writes chapters again for a request, as `ViewRequest.late`; None to leave them."""
         return None
 
-    async def _after_commit(self, staging: Staging, measured: Measured, listed: ItemList | None) -> None:
+    async def _after_commit(self, measured: Measured, listed: ItemList | None) -> None:
         await self._list_items(listed)
         await self._then_save(self._announce(measured.staged.result))
         await self.compactor.emit_warnings()
-        if measured.staged.is_rewritten:
-            await self._save()
 
     async def _list_items(self, listed: ItemList | None) -> None:
         """Add a list of pool and queue to the history, unless another request did so meanwhile."""
@@ -205,7 +204,7 @@ class SessionRequests(SessionLifecycle):
         if result is None:
             return
         if result.has_gain:
-            await self._save(compactions_only=True)
+            await self._save(changes_only=True)
         await self.compactor.announce(result)
 
     async def _then_save(self, work: Awaitable[T]) -> T:
@@ -215,9 +214,9 @@ class SessionRequests(SessionLifecycle):
         except GeneratorExit:  # the event loop was closed: nothing can be awaited any more
             raise
         except BaseException:
-            await self._save(compactions_only=True)
+            await self._save(changes_only=True)
             raise
-        await self._save(compactions_only=True)
+        await self._save(changes_only=True)
         return done
 
     def _settled_state(self) -> tuple[frozenset[int], int]:

@@ -166,6 +166,14 @@ class ViewCache:
         if old in self._views:
             self._views.remove(old)
 
+    def succeed(self, old: View, selection: Selection) -> Selection:
+        """Let a selected view serve its budget, in place of an old one of the same budget; return what is current."""
+        budget = selection.request.limits.budget
+        if old.budget == budget:
+            self.replace(old, selection.view)
+        self.touch(budget, selection.view)
+        return replace(selection, cache_version=self._changes)
+
     def drop(self, view: View) -> None:
         """Drop a view."""
         self._changes += 1
@@ -296,7 +304,7 @@ class ViewCache:
     def selected(self, selection: Selection, view: View) -> Selection:
         """Select another view that is up to date with the same history, as it is."""
         threshold = self._threshold(view, selection.request)
-        return replace(selection, view=view, reason=None, threshold=threshold, cache_version=self._changes)
+        return replace(selection, view=view, reason=None, threshold=threshold)
 
     def kept(self, selection: Selection) -> Selection:
         """Select the same view as it is, and note that it serves the budget, unless the cache was changed meanwhile."""

@@ -13,10 +13,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ..compaction.checkpoint import Draft, Segment
-from ..compaction.ladder import LadderResult, run_ladder
+from ..compaction.ladder import LadderResult, apply_alone, run_ladder
 from ..compaction.protected import protected_tokens
 from ..compaction.recalled import newest_recalled
-from ..compaction.strategies import Strategy
+from ..compaction.strategies import Goal, Strategy
 from ..config import Config
 from ..errors import ContextOverflow, PinRefused
 from ..events import COMPACTION, POST_COMPACT, PRE_COMPACT, Hooks, emit, inside_handler
@@ -27,7 +27,7 @@ from ..plugins import Observers
 from . import shared_cache
 from .cache import Selection, ViewCache
 from .chapter_carriers import Carry, carrier_room
-from .cold_cache import Pause, pause_of
+from .cold_cache import Pause
 from .compaction_job import CompactionJob, CompactionResult, compaction_result, goal_of
 from .figures import clipped_protected, overflow
 from .meter import Key, Meter
@@ -38,6 +38,7 @@ from .sent_views import SentViews
 from .session_warnings import SessionWarnings
 from .short_forms import ShortForms
 from .trigger import TokenLimits, back_off, token_limits
+from .view import View
 from .view_request import ViewRequest
 
 log = logging.getLogger(__name__)
@@ -47,7 +48,8 @@ class Compactor:
     """The views of one session.
 
     Attributes:
-        compactions: accepted so far. When it grows, the session's state has changed and is to be saved.
+        compactions: accepted so far.
+        changes: of the views, in this process. When it grows, the session's state is to be saved.
         tokens_saved: that they freed together.
         pins: seqs pinned by command.
         short_forms: short forms of tool results.
@@ -69,7 +71,7 @@ class Compactor:
         warnings: SessionWarnings,
         carry: Carry | None = None,
     ) -> None:
-        self.compactions = 0
+        self.compactions = self.changes = 0
         self.tokens_saved = 0
         self.pins: set[int] = set()
         self.short_forms = ShortForms()
@@ -168,12 +170,11 @@ class Compactor:
         """Return the limits of a request, as the meter sees them now."""
         return token_limits(self._config, self._meter, budget, key)
 
-    def prefix_break(self, request: ViewRequest) -> PrefixBreak | None:
-        """Return why the next request writes the whole prefix again, whatever its view; None if it need not.
+    def prefix_break(self, request: ViewRequest, pause: Pause) -> PrefixBreak | None:
+        """Return why a request after a pause writes the whole prefix again, whatever its view; None if it need not.
 
         At such a moment the view may change at no extra cost, as it may within an accepted compaction.
         """
-        pause = pause_of(self._history.snapshot())
         return self._sent.break_before(request.prefix, request.system, pause, request.limits.cache_ttl)
 
     def alone(self) -> Hold:
@@ -238,7 +239,37 @@ class Compactor:
         """Return this selection, or another one if the history or the cache changed since."""
         if selection is not None and self.cache.is_current(selection):
             return selection
-        return await self.cache.select(request)
+        selection, original = await self.selected(request)
+        return selection if original is None else self.put_in(original, selection)
+
+    async def selected(self, request: ViewRequest) -> tuple[Selection, View | None]:
+        """Select the view for a request, with its chapters written again if the prefix is; the caller holds the lock.
+
+        Returns:
+            The selection, and the view that the selected one is to replace (`put_in`); None if it is one of the
+            session's.
+        """
+        selection = await self.cache.select(request)
+        strategy, view, limits = request.late, selection.view, request.limits
+        if strategy is None or view.checkpoint is None or self.prefix_break(request, selection.pause) is None:
+            return selection, None
+        draft = Draft(view.checkpoint.segments, request.system_tokens)
+        done = await apply_alone(strategy, draft, Goal(limits.target, limits.capacity, request.counter))
+        segments = await self._carried(done.segments, request)
+        if segments is draft.segments:
+            return selection, None
+        tokens = sum(segment.tokens for segment in segments)
+        checkpoint = replace(view.checkpoint, segments=segments, tokens=tokens, from_content=False)
+        new = self.cache.new_view(checkpoint, limits, request.counter)
+        new.backoff = view.backoff
+        await new.update(selection.history, len(selection.history), selection.interrupted)
+        await new.bind(request.prefix)
+        return self.cache.judged(replace(selection, view=new)), view
+
+    def put_in(self, original: View, selection: Selection) -> Selection:
+        """Let a selected view serve its budget from now on, in place of another one; the caller holds the lock."""
+        self.changes += 1
+        return self.cache.succeed(original, selection)
 
     async def compacted(
         self, selection: Selection, *, is_manual: bool = False, with_hooks: bool = True
@@ -293,20 +324,16 @@ class Compactor:
 
         This is the one place where a compaction changes the session.
         """
-        job = result.job
+        job, new = result.job, result.view
         if not result.has_gain:
             return self.postpone(job)
-        new, budget = result.view, job.request.limits.budget
         if new.checkpoint:
             shared_cache.put(self.cache.compatibility_key(job.request.counter), new.checkpoint)
-        if job.view.budget == budget:
-            self.cache.replace(job.view, new)
-        self.cache.touch(budget, new)
         self.short_forms.shown(new.newest_seq)
         self.injected = job.injected
         self.compactions += 1
         self.tokens_saved += result.report["before_tokens"] - result.report["after_tokens"]
-        return self.cache.selected(job.selection, new)
+        return self.put_in(job.view, self.cache.selected(job.selection, new))
 
     async def announce(self, result: CompactionResult) -> None:
         """Report the result of a compaction to observers and handlers.
@@ -344,7 +371,7 @@ class Compactor:
         if freed <= 0 or (job.reason == "trigger" and freed < limits.min_freed):
             return compaction_result(job, view, time.monotonic() - started, ladder)
         is_asked = bool(self.focus or job.injected or request.required)
-        segments = await self.carried(view.whole(ladder.draft.segments), request)
+        segments = await self._carried(view.whole(ladder.draft.segments), request)
         of_session = self.pins or self.short_forms or interrupted or is_asked or Draft(segments).has_texts
         checkpoint = await new_checkpoint(job, segments, covered, self._history.last_seq, from_content=not of_session)
         new = self.cache.new_view(checkpoint, limits, counter)
@@ -357,7 +384,7 @@ class Compactor:
         invalidated = sum(shown.tokens for shown in old_messages) - shared_prefix(old_messages, new_messages)[1]
         return compaction_result(job, new, time.monotonic() - started, ladder, invalidated)
 
-    async def carried(self, segments: tuple[Segment, ...], request: ViewRequest) -> tuple[Segment, ...]:
+    async def _carried(self, segments: tuple[Segment, ...], request: ViewRequest) -> tuple[Segment, ...]:
         """Return the segments of a new checkpoint with a provider's own compaction beside them, if there is one."""
         if self._carry is None:
             return segments

@@ -1,4 +1,4 @@
-"""What the next compaction of a view will be, before it is made; and chapters written again between compactions.
+"""What the next compaction of a view will be, before it is made.
 
 A preview runs the same ladder over the same view, and leaves free what the view will have grown by when the compaction
 comes. It changes nothing. A module can so prepare what a compaction will need.
@@ -6,17 +6,13 @@ comes. It changes nothing. A module can so prepare what a compaction will need.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
-from ..compaction.checkpoint import DigestEntry, Draft, Segment
-from ..compaction.ladder import apply_alone
-from ..compaction.strategies import Goal, Strategy
+from ..compaction.checkpoint import DigestEntry, Segment
 from ..transcript.transcript import Snapshot
-from .cache import Selection
 from .compaction_job import CompactionJob
 from .compactor import Compactor
-from .view import View
 from .view_request import ViewRequest
 
 
@@ -68,47 +64,3 @@ async def preview(compactor: Compactor, request: ViewRequest, reason: Literal["t
     result = await compactor.ladder_result(job, draft, later, growth)
     is_due = selection.reason is not None
     return Preview(selection.history, result.draft.segments, tokens, selection.threshold, is_due)
-
-
-async def rewrite(compactor: Compactor, request: ViewRequest, strategy: Strategy) -> bool:
-    """Apply a strategy to what the view of a request has compacted; return True if that changed the view.
-
-    It gives up the cached prefix: call it when that is written again anyway (`Compactor.prefix_break`).
-
-    Args:
-        compactor: of the session.
-        request: that the view is for.
-        strategy: held to the contract, as in a compaction.
-    """
-    async with compactor.lock.hold():
-        selection = await compactor.cache.select(request)
-        view = await rewritten(compactor, selection, strategy)
-        if view is None:
-            return False
-        compactor.cache.replace(selection.view, view)
-        compactor.cache.touch(request.limits.budget, view)
-        return True
-
-
-async def rewritten(compactor: Compactor, selection: Selection, strategy: Strategy) -> View | None:
-    """Return the selected view as a strategy makes it; None if that changes nothing. The caller holds the lock.
-
-    The selected view stays as it is; the strategy is as in `rewrite`.
-    """
-    request = selection.request
-    limits, system_tokens = request.limits, request.system_tokens
-    view, history = selection.view, selection.history
-    if view.checkpoint is None:
-        return None
-    draft = Draft(view.checkpoint.segments, system_tokens)
-    done = await apply_alone(strategy, draft, Goal(limits.target, limits.capacity, request.counter))
-    segments = await compactor.carried(done.segments, request)
-    if segments is draft.segments:
-        return None
-    tokens = sum(segment.tokens for segment in segments)
-    checkpoint = replace(view.checkpoint, segments=segments, tokens=tokens, from_content=False)
-    new = compactor.cache.new_view(checkpoint, limits, request.counter)
-    new.backoff = view.backoff
-    await new.update(history, len(history), selection.interrupted)
-    await new.bind(request.prefix)
-    return new

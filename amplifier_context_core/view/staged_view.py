@@ -6,7 +6,7 @@ is accepted, at once and under the compactor's lock, or never. So giving a reque
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..compaction.checkpoint import Checkpoint
@@ -18,9 +18,6 @@ from .sent_view import SentView, fitted
 from .trigger import TokenLimits
 from .view import View
 from .view_request import ViewRequest
-
-Rewrite = Callable[[Selection], Awaitable[View | None]]
-"""Given a selection: the view as it is to be sent instead; None to leave it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,6 @@ class StagedView:
         original: the view that the selected one is a copy of; None if it is no copy.
         result: of the compaction that was made for it; None without one.
         postponed: the compaction that a handler postponed; None without one.
-        is_rewritten: what the view has compacted was written again without a compaction.
     """
 
     selection: Selection
@@ -67,7 +63,6 @@ class StagedView:
     original: View | None = None
     result: CompactionResult | None = None
     postponed: CompactionJob | None = None
-    is_rewritten: bool = False
 
 
 class Staging:
@@ -76,13 +71,11 @@ class Staging:
     Args:
         compactor: of the session.
         request: that the views are for; each step gives it limits.
-        rewrite: writes a selected view again; None for never.
     """
 
-    def __init__(self, compactor: Compactor, request: ViewRequest, rewrite: Rewrite | None = None) -> None:
+    def __init__(self, compactor: Compactor, request: ViewRequest) -> None:
         self._compactor = compactor
         self.request = request
-        self._rewrite = rewrite
         self._announced: str | None = None  # what handlers want a summary to dwell on, once they were asked
         self._focus_drops = 0  # of the compactor before they were asked
         self._denied = False
@@ -149,8 +142,8 @@ class Staging:
             budget = staged.sent.limits.budget
             is_superseded = Basis.of(compactor, budget) != staged.basis
             if not is_superseded:
-                if staged.original is not None and staged.original.budget == budget:
-                    compactor.cache.replace(staged.original, staged.sent.view)
+                if staged.original is not None:
+                    compactor.put_in(staged.original, replace(selection, view=staged.sent.view))
                 if staged.postponed is not None:
                     compactor.postpone(staged.postponed)
                 elif staged.result is not None:
@@ -160,18 +153,14 @@ class Staging:
     async def _selected(self, limits: TokenLimits) -> StagedView:
         """Select the view for these limits; the caller holds the lock."""
         cache = self._compactor.cache
-        selection = await cache.select(replace(self.request, limits=limits))
+        selection, original = await self._compactor.selected(replace(self.request, limits=limits))
         basis = Basis.of(self._compactor, limits.budget)
-        original: View | None = None
-        new = await self._rewrite(selection) if self._rewrite else None
-        if new is not None:
-            original, selection = selection.view, cache.judged(replace(selection, view=new))
         missing = [seq for seq in self.request.required if not selection.view.shows(seq)]
         if missing:
             original = original or selection.view
             selection = await cache.showing(selection, missing)
         sent = await self._sent(selection.view, limits, selection.threshold, clip=False)
-        return StagedView(selection, sent, basis, original, is_rewritten=new is not None)
+        return StagedView(selection, sent, basis, original)
 
     async def _sent(self, view: View, limits: TokenLimits, threshold: int, *, clip: bool) -> SentView:
         request = self.request

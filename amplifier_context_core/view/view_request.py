@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ..compaction.strategies import Strategy
 from ..messages.tokens import TokenCounter
 from ..rendering.renderer import RenderedMessage
 from .meter import Key
@@ -25,6 +26,8 @@ class ViewRequest:
         counter: text to tokens.
         required: seqs that must stay verbatim in the view.
         behind: messages that the history gets with the request; the view ends with them.
+        late: writes the chapters of the view again if the provider writes the whole prefix again in any case; None to
+            leave them.
     """
 
     limits: TokenLimits
@@ -33,6 +36,7 @@ class ViewRequest:
     counter: TokenCounter
     required: frozenset[int] = frozenset()
     behind: tuple[RenderedMessage, ...] = ()
+    late: Strategy | None = None
 
     @property
     def key(self) -> Key:

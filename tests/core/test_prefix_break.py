@@ -136,7 +136,7 @@ async def test_a_change_that_makes_the_provider_write_all_again_is_known_before_
     def reason(key: tuple[str, str] = key, system: str = "", **tools: object) -> PrefixBreak | None:
         prompt = [RenderedMessage({"role": "system", "content": system}, 1)] if system else []
         prefix = RequestPrefix.of(key, tools, prompt)
-        return compactor.prefix_break(ViewRequest(limits, prefix, tuple(prompt), approx_token_counter))
+        return compactor.prefix_break(ViewRequest(limits, prefix, tuple(prompt), approx_token_counter), Pause())
 
     assert reason() is None, "before the first request nothing is known"
     await manager.get_messages_for_request(1_000, SimpleNamespace(name="anthropic", default_model="m"))

@@ -174,5 +174,5 @@ async def test_a_request_whose_loop_was_closed_ends_without_another_await() -> N
 
     request = manager._then_save(work())  # pyright: ignore[reportPrivateUsage]
     request.send(None)
-    manager.compactor.compactions += 1  # there is something to save
+    manager.compactor.changes += 1  # there is something to save
     request.close()  # as the collector does; a coroutine that awaited here would raise RuntimeError
