@@ -141,6 +141,20 @@ async def test_a_late_summary_is_put_in_when_the_provider_writes_the_prefix_agai
     assert digest(bare(await manager.get_messages_for_request(BUDGET, other))) == digest(bare(view))
 
 
+async def test_a_late_summary_for_a_smaller_budget_leaves_the_view_of_the_larger_one() -> None:
+    writer = Writer("slow")
+    manager = summary_manager(writer)
+    views = await drive(manager, SESSION, settled=False)
+    writer.release.set()
+    await settle(manager)
+    other: Any = SimpleNamespace(name="other", get_info=lambda: SimpleNamespace(defaults={"model": "other-1"}))
+    smaller = int(0.9 * BUDGET)
+    assert WORDS in text(await manager.get_messages_for_request(smaller, other))
+    assert manager.compactor.cache.by_budget[smaller].budget == smaller
+    assert manager.compactor.cache.by_budget[BUDGET].budget == BUDGET
+    assert digest(bare(await manager.get_messages_for_request(BUDGET))) == digest(bare(views[-1]))
+
+
 async def test_a_late_summary_of_an_edited_range_is_not_kept() -> None:
     writer = Writer("slow")
     manager = summary_manager(writer)
