@@ -109,6 +109,12 @@ async def mount_manager(coordinator: Any, manager: ContextManager, module: str, 
     return cleanup
 
 
+def project_of(coordinator: Any) -> Path | None:
+    """Return the folder that a session works in; None if its host does not name one."""
+    working_dir = coordinator.get_capability("session.working_dir")
+    return Path(working_dir) if isinstance(working_dir, str) else None
+
+
 def conversation_id(coordinator: Any) -> str:
     """Return the id under which a session is kept: that of the kernel, or ``session`` where a test's kernel has none.
 

@@ -17,7 +17,7 @@ from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.config import Config
 from amplifier_context_core.default_paths import in_project, sessions_folder
 from amplifier_context_core.errors import ConfigError
-from amplifier_context_core.kernel import Cleanup, conversation_id, mount_manager, providers_of
+from amplifier_context_core.kernel import Cleanup, conversation_id, mount_manager, project_of, providers_of
 from amplifier_context_core.messages.timestamps import with_top_level_timestamp
 from amplifier_context_core.session.notes import AGENT, Notes, notes_id
 from amplifier_context_core.stores import Durability, Store, open_store
@@ -81,8 +81,7 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cl
         ConfigError: a config key has an impossible value, or the session id cannot name a file.
     """
     settings = load_config(config, module=MODULE, model=PersistentConfig)
-    working_dir = coordinator.get_capability("session.working_dir")
-    project = Path(working_dir) if isinstance(working_dir, str) else None
+    project = project_of(coordinator)
     session_id = conversation_id(coordinator)
     notes = _notes(settings, project) if settings.notes else None
     manager = ContextManager(

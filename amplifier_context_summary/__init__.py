@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from amplifier_context_core.default_paths import in_project
-from amplifier_context_core.kernel import Cleanup, conversation_id, mount_manager, providers_by_name
+from amplifier_context_core.kernel import Cleanup, conversation_id, mount_manager, project_of, providers_by_name
 from amplifier_context_core.stores import Store, open_store
 
 from .asking import EVENTS
@@ -34,8 +33,7 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cl
         ConfigError: a config key has an impossible value, or the session id cannot name a file.
     """
     settings = load_summary_config(config)
-    working_dir = coordinator.get_capability("session.working_dir")
-    url = in_project(settings.store, Path(working_dir) if isinstance(working_dir, str) else None)
+    url = in_project(settings.store, project_of(coordinator))
     manager = SummaryManager(
         settings,
         session_id=conversation_id(coordinator),
