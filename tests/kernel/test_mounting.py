@@ -17,37 +17,17 @@ from amplifier_context_core import ConfigError, ContextManager
 from amplifier_context_core.view.prefix import RequestPrefix
 from amplifier_context_testing import EventRecorder, check_request, mount_plan, session
 from tests.kernel.mounted import CURRENT
+from tests.replaced import REPLACED
 
 pytestmark = pytest.mark.kernel
 
 # The config keys of the replaced modules, with values that their users have.
-REPLACED: dict[str, Any] = {
-    "max_tokens": 200_000,
-    "compact_threshold": 0.92,
-    "target_usage": 0.50,
-    "protected_recent": 0.30,
-    "protected_tool_results": 5,
-    "truncate_chars": 250,
-    "truncate_boundary": 0.50,
-    "auto_compact": True,
+USED: dict[str, Any] = {
+    **REPLACED,
     "output_reserve_fraction": 0.5,
-    "compaction_notice_enabled": True,
-    "compaction_notice_token_reserve": 800,
-    "compaction_notice_verbosity": "normal",
-    "compaction_notice_min_level": 1,
     "token_meter": "actual",
-    "max_tool_result_bytes": 131_072,
-    "transcript_path": "~/transcripts",
     "memory_files": [str(Path(__file__).parents[2] / "LICENSE")],
-    "compaction_strategy": "summary",
-    "summary_trigger": 0.8,
-    "summarization_model": "some-model",
-    "summarization_prompt_path": "prompt.md",
-    "summarization_timeout_s": 30,
-    "storage_path": "~/storage",
-    "auto_save": True,
     "clear_at_least": 1_000,
-    "max_messages": 100,
 }
 
 
@@ -158,14 +138,14 @@ def test_mounting_opens_no_file_no_socket_and_makes_no_folder() -> None:
 
 async def test_the_config_of_the_replaced_module_works_unchanged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        _, manager, _ = await mount(dict(REPLACED))
+        _, manager, _ = await mount(dict(USED))
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
     assert len([record for record in caplog.records if "without meaning" in record.getMessage()]) == 1
     assert manager.config.max_tokens == 200_000
     assert manager.config.truncate_chars == 250
 
 
-@pytest.mark.parametrize(("key", "value"), REPLACED.items())
+@pytest.mark.parametrize(("key", "value"), USED.items())
 async def test_each_key_of_the_replaced_module_is_accepted_alone(
     key: str, value: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -188,7 +168,7 @@ async def test_every_token_meter_is_taken(meter: str) -> None:
 
 
 async def test_null_counts_as_not_written() -> None:
-    _, manager, _ = await mount(dict.fromkeys(REPLACED))
+    _, manager, _ = await mount(dict.fromkeys(USED))
     assert manager.config.max_tokens == 200_000
 
 

@@ -54,6 +54,13 @@ class TestAppendsFromTheCallersLoop:
                 await store.append("s", entries(seq, seq))
         assert_same(await store.read("s"), entries(1, 5))
 
+    async def reverted(self, store: PostgresStore) -> None:
+        """Check that a third entry was not kept, and that others take its place."""
+        assert_same(await store.read("s"), entries(1, 2))
+        await store.append("s", entries(3, 4))
+        assert_same(await store.read("s"), entries(1, 4))
+        assert await store.verify("s") == []
+
     async def test_one_that_is_cancelled_is_reverted(
         self, store: PostgresStore, locked: psycopg.Connection, schema: str
     ) -> None:
@@ -65,10 +72,7 @@ class TestAppendsFromTheCallersLoop:
         with pytest.raises(asyncio.CancelledError):
             await appending
         locked.rollback()
-        assert_same(await store.read("s"), entries(1, 2))
-        await store.append("s", entries(3, 4))
-        assert_same(await store.read("s"), entries(1, 4))
-        assert await store.verify("s") == []
+        await self.reverted(store)
 
     @pytest.mark.parametrize("made", [False, True], ids=["before it is made", "after"])
     async def test_one_whose_loop_ends_is_reverted(
@@ -84,10 +88,7 @@ class TestAppendsFromTheCallersLoop:
             await self.blocked(schema, 0)
         loop.close()  # without a word to its tasks
         locked.rollback()
-        assert_same(await store.read("s"), entries(1, 2))
-        await store.append("s", entries(3, 4))
-        assert_same(await store.read("s"), entries(1, 4))
-        assert await store.verify("s") == []
+        await self.reverted(store)
         del started  # and with it a connection in the middle of a statement
         gc.collect()
         await store.append("s", entries(5, 5))
