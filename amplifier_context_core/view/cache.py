@@ -227,7 +227,7 @@ class ViewCache:
         verdicts: dict[View, _Verdict] = {}
         for view in self._eligible(budget):
             if await self._refresh(view, history, interrupted):
-                await view.bind(request.prefix)
+                await view.bind(request)
                 verdict = verdicts[view] = self._verdict(view, request, pause)
                 if verdict.reason is None:
                     return Selection(request, view, *verdict, pause, history, interrupted, self._changes)
@@ -241,7 +241,7 @@ class ViewCache:
             base = await self._made(history, interrupted, request)
         verdict = verdicts.get(base)
         if verdict is None:
-            await base.bind(request.prefix)
+            await base.bind(request)
             verdict = self._verdict(base, request, pause)
         selection = Selection(request, base, *verdict, pause, history, interrupted, self._changes)
         return self._unless_postponed(selection)
@@ -270,7 +270,7 @@ class ViewCache:
         await copy.update(history, len(history), selection.interrupted)
         for seq in seqs:
             await copy.show_verbatim(seq, history)
-        await copy.bind(request.prefix)
+        await copy.bind(request)
         return self.judged(replace(selection, view=copy))
 
     async def select_within_bounds(self, request: ViewRequest) -> Selection | None:

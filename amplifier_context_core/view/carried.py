@@ -6,6 +6,7 @@ A view holds the originals and the carriers (`messages/carriers.py`). What a req
 - A model that reads none gets the originals. A carrier without originals before it is shown as the text in it.
 
 A round with a message from after the carrier (a late result) is no part of what the carrier replaces: it follows it.
+So does a round with a message that the request must show.
 A carrier beside a chapter (`view/chapter_carriers.py`) replaces chapters alone: the rounds between them, which had to
 stay verbatim, follow it too.
 A strategy gets neither what a carrier replaces nor the carriers that are not sent. They remain in the checkpoint, for
@@ -16,7 +17,7 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from ..compaction.checkpoint import Segment
@@ -44,20 +45,35 @@ class Carried:
         self._left_out: dict[int, RenderedMessage] = {}  # by identity
         self._instead: dict[int, RenderedMessage] = {}  # by identity of the carrier
 
-    def bind(self, messages: Sequence[RenderedMessage], provider: str, model: str) -> list[RenderedMessage]:
-        """Return the messages of a view as a request to a model shows them, and note what was changed."""
+    def bind(
+        self, messages: Sequence[RenderedMessage], provider: str, model: str, required: Collection[int] = ()
+    ) -> list[RenderedMessage]:
+        """Return the messages of a view as a request to a model shows them, and note what was changed.
+
+        Args:
+            messages: of the view.
+            provider: name of the provider.
+            model: name of the model.
+            required: seqs of entries that the request must show, whether a carrier replaces them or not.
+        """
         if not any(is_carrier(shown.message) for shown in messages):
             self._seq, self._left_out, self._instead = 0, {}, {}
             return list(messages)
-        kept, self._seq = self._placed(messages, provider, model)
+        kept, self._seq = self._placed(messages, provider, model, required)
         sent = {id(shown) for shown in kept}
         self._instead = {id(one): self._texts[one.seq] for one in messages if self._is_text_of(one, sent)}
         self._left_out = {id(one): one for one in messages if id(one) not in sent and id(one) not in self._instead}
         return kept
 
-    def placed(self, messages: Sequence[RenderedMessage], provider: str, model: str) -> list[RenderedMessage]:
+    def placed(
+        self, messages: Sequence[RenderedMessage], provider: str, model: str, required: Collection[int] = ()
+    ) -> list[RenderedMessage]:
         """Return the same for messages of the view, some of them perhaps clipped; nothing is noted."""
-        return self._placed(messages, provider, model)[0]
+        return self._placed(messages, provider, model, required)[0]
+
+    def replaced(self, seqs: Iterable[int]) -> frozenset[int]:
+        """Return those of some entries that the carrier which is sent replaces, unless a request requires them."""
+        return frozenset(seq for seq in seqs if seq < self._seq)
 
     def as_sent(self, messages: Iterable[RenderedMessage]) -> list[RenderedMessage]:
         """Return some messages of the view as they are in the last request, in the order of the view."""
@@ -98,7 +114,7 @@ class Carried:
         return is_carrier(shown.message) and shown.seq in self._texts and id(self._texts[shown.seq]) in sent
 
     def _placed(
-        self, messages: Sequence[RenderedMessage], provider: str, model: str
+        self, messages: Sequence[RenderedMessage], provider: str, model: str, required: Collection[int]
     ) -> tuple[list[RenderedMessage], int]:
         places = [index for index, shown in enumerate(messages) if is_carrier(shown.message)]
         if not places:
@@ -116,7 +132,7 @@ class Carried:
         rest = [shown for shown in messages[newest + 1 :] if not is_carrier(shown.message)]
         before = messages[:newest]
         verbatim = [one for one in before if one.seq > 0 and one.message["role"] not in SYSTEM_ROLES]
-        later = verbatim if carrier.seq < 0 else _later(before, carrier.seq)
+        later = verbatim if carrier.seq < 0 else _later(before, carrier.seq, required)
         return [*instructions, carrier, *(one for one in later if not is_carrier(one.message)), *rest], carrier.seq
 
     def _as_text(self, shown: RenderedMessage) -> RenderedMessage:
@@ -135,12 +151,15 @@ def without_native_context(message: Message) -> Message:
     return {**plain, "content": quoted(_TITLE, text)} if text else plain
 
 
-def _later(messages: Sequence[RenderedMessage], seq: int) -> list[RenderedMessage]:
-    """Return the messages of rounds that hold one from after an entry: a call, its results, what a person added."""
+def _later(messages: Sequence[RenderedMessage], seq: int, required: Collection[int]) -> list[RenderedMessage]:
+    """Return the messages of rounds that hold one from after an entry, or a required one.
+
+    Such are a call, its results and what a person added.
+    """
     rounds: list[list[RenderedMessage]] = []
     for shown in messages:
         if shown.message["role"] == "tool" and rounds:
             rounds[-1].append(shown)
         elif shown.message["role"] not in SYSTEM_ROLES:
             rounds.append([shown])
-    return [shown for one in rounds if any(part.seq > seq for part in one) for shown in one]
+    return [shown for one in rounds if any(part.seq > seq or part.seq in required for part in one) for shown in one]

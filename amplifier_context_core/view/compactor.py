@@ -263,7 +263,7 @@ class Compactor:
         new = self.cache.new_view(checkpoint, limits, request.counter)
         new.backoff = view.backoff
         await new.update(selection.history, len(selection.history), selection.interrupted)
-        await new.bind(request.prefix)
+        await new.bind(request)
         return self.cache.judged(replace(selection, view=new)), view
 
     def put_in(self, original: View, selection: Selection) -> Selection:
@@ -359,7 +359,7 @@ class Compactor:
             job = replace(job, injected=None, focus_drops=self.focus_drops)
         view, request, limits, counter = job.view, job.request, job.request.limits, job.request.counter
         history, interrupted = job.selection.history, job.selection.interrupted
-        await view.bind(request.prefix)  # another request may have bound it to its own prefix
+        await view.bind(request)  # another request may have bound it to its own prefix
         draft, later, cost = await view.draft(request.system_tokens, limits.capacity)
         covered = view.compactable_count
         if not draft.segments or not covered:
@@ -376,7 +376,7 @@ class Compactor:
         checkpoint = await new_checkpoint(job, segments, covered, self._history.last_seq, from_content=not of_session)
         new = self.cache.new_view(checkpoint, limits, counter)
         await new.update(history, len(history), interrupted)
-        await new.bind(request.prefix)
+        await new.bind(request)
         is_infeasible = protected_tokens(ladder.draft) > limits.capacity
         tokens = request.system_tokens + new.lasting_tokens
         new.backoff = back_off(tokens, new.compactable_count, limits, infeasible=is_infeasible)
@@ -428,7 +428,7 @@ class Compactor:
     async def _sent_view(self, selection: Selection) -> SentView:
         """Return what a request is sent if this view is handed to it, clipped as far as it can be to fit."""
         view, request = selection.view, selection.request
-        messages, counted = await fitted(view, request.limits, request.system_tokens, request.prefix)
+        messages, counted = await fitted(view, request)
         limits = replace(request.limits, threshold=selection.threshold)
         return SentView(limits, request.prefix.key, request.system, messages, counted, 0, view, request.prefix)
 
@@ -462,7 +462,7 @@ class Compactor:
         ):
             return
         async with self.lock.hold():
-            counted = (await fitted(result.view, limits, request.system_tokens, request.prefix))[1]
+            counted = (await fitted(result.view, request))[1]
         if counted > limits.capacity:
             return  # the view that is handed out above its budget is reported by itself
         pin_tokens = int(limits.capacity * self._config.pin_share)

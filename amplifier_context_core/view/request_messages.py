@@ -29,6 +29,7 @@ class _Request:
         bound: the same with their hashes; empty if no thinking is bound.
         left_out: tokens of the view that are not sent.
         unsent: those of them that are of the checkpoint.
+        required: seqs of what it shows although the carrier replaces it.
         is_plain: every request shows these messages as they are: no carrier and no signed thinking is among them.
     """
 
@@ -38,6 +39,7 @@ class _Request:
     bound: Sequence[Bound] = ()
     left_out: int = 0
     unsent: int = 0
+    required: frozenset[int] = frozenset()
     is_plain: bool = True
 
 
@@ -66,9 +68,9 @@ class RequestMessages:
         self._is_current = False
         self._changes += 1
 
-    def is_for(self, prefix: RequestPrefix) -> bool:
+    def is_for(self, prefix: RequestPrefix, required: frozenset[int] = frozenset()) -> bool:
         """True if a request with this prefix has the same messages as the last one: no need to `bind` it."""
-        return self._is_current and (self._last.is_plain or self._last.prefix == prefix)
+        return self._is_current and (self._last.is_plain or self._is_same(prefix, required))
 
     @property
     def sent(self) -> list[RenderedMessage] | None:
@@ -86,7 +88,11 @@ class RequestMessages:
         return self._last.unsent
 
     async def bind(
-        self, messages: list[RenderedMessage], before: Iterable[RenderedMessage], prefix: RequestPrefix
+        self,
+        messages: list[RenderedMessage],
+        before: Iterable[RenderedMessage],
+        prefix: RequestPrefix,
+        required: frozenset[int] = frozenset(),
     ) -> None:
         """Take in a request. If the view changes meanwhile, nothing is noted of it.
 
@@ -94,6 +100,7 @@ class RequestMessages:
             messages: of the view; the list is not mutated, neither here nor by the view.
             before: those of the checkpoint.
             prefix: what the request begins with.
+            required: seqs of entries that the request must show.
         """
         last, unchanged, changes = self._last, self._unchanged, self._changes
         new = messages[unchanged:]
@@ -102,7 +109,7 @@ class RequestMessages:
         if is_plain and not any(is_signed(one.message) for one in new):
             self._carried.bind((), *prefix.key)
             request = _Request(prefix, len(messages), messages)
-        elif self._only_grew(prefix) and not has_carrier and (last.bound or not _any_bound(new, prefix)):
+        elif self._only_grew(prefix, required) and not has_carrier and (last.bound or not _any_bound(new, prefix)):
             bound = await bound_behind(last.bound[-1].digest, new, prefix, self._counter) if last.bound else []
             added = _sent(bound) if last.bound else new
             request = replace(
@@ -115,21 +122,24 @@ class RequestMessages:
         else:
             known = self._known(prefix)
             self._last, self._unchanged, self._is_current = _NONE, 0, False  # if this is cancelled
-            placed = self._carried.bind(messages, *prefix.key)
+            placed = self._carried.bind(messages, *prefix.key, required)
             bound = await bound_messages(placed, prefix, known, self._counter) if _any_bound(placed, prefix) else []
             sent = _sent(bound) if bound else placed
             covered = list(before)
             unsent = _tokens(covered) - _tokens(self._carried.as_sent(covered))
             left_out = _tokens(messages) - _tokens(sent)
-            request = _Request(prefix, len(messages), sent, bound, left_out, unsent, is_plain=False)
+            replaced = self._carried.replaced(required)
+            request = _Request(prefix, len(messages), sent, bound, left_out, unsent, replaced, is_plain=False)
         if self._changes == changes:
             self._last, self._unchanged, self._is_current = request, len(messages), True
 
-    async def clipped(self, messages: list[RenderedMessage], prefix: RequestPrefix) -> list[RenderedMessage]:
+    async def clipped(
+        self, messages: list[RenderedMessage], prefix: RequestPrefix, required: frozenset[int] = frozenset()
+    ) -> list[RenderedMessage]:
         """Return messages of the view, some of them clipped, as the request has them. Nothing is noted."""
         if self._is_current and self._last.is_plain:
             return messages
-        placed = self._carried.placed(messages, *prefix.key)
+        placed = self._carried.placed(messages, *prefix.key, required)
         if not _any_bound(placed, prefix):
             return placed
         return _sent(await bound_messages(placed, prefix, self._known(prefix), self._counter))
@@ -166,8 +176,12 @@ class RequestMessages:
         """The carriers, as the last request shows them."""
         return self._carried
 
-    def _only_grew(self, prefix: RequestPrefix) -> bool:
-        return not self._last.is_plain and self._last.prefix == prefix and self._unchanged == self._last.count
+    def _only_grew(self, prefix: RequestPrefix, required: frozenset[int]) -> bool:
+        is_same = not self._last.is_plain and self._is_same(prefix, required)
+        return is_same and self._unchanged == self._last.count
+
+    def _is_same(self, prefix: RequestPrefix, required: frozenset[int]) -> bool:
+        return self._last.prefix == prefix and self._last.required == self._carried.replaced(required)
 
     def _known(self, prefix: RequestPrefix) -> Sequence[Bound]:
         if self._last.bound and self._last.prefix == prefix:

@@ -18,6 +18,7 @@ from .prefix import RequestPrefix
 from .prefix_break import PrefixBreak
 from .trigger import TokenLimits
 from .view import View
+from .view_request import ViewRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +112,11 @@ async def recounted(sent: SentView, counter: TokenCounter) -> SentView:
     return replace(sent, system=system, messages=messages, counted=tokens)
 
 
-async def fitted(
-    view: View, limits: TokenLimits, system_tokens: int, prefix: RequestPrefix
-) -> tuple[list[RenderedMessage], int]:
+async def fitted(view: View, request: ViewRequest) -> tuple[list[RenderedMessage], int]:
     """Return what a request has of a view, as far as it can be made to fit, and its tokens with the system prompt's."""
-    await view.bind(prefix)  # another request may have bound it to its own prefix
-    if system_tokens + view.tokens <= limits.capacity:
+    await view.bind(request)  # another request may have bound it to its own prefix
+    system_tokens, capacity = request.system_tokens, request.limits.capacity
+    if system_tokens + view.tokens <= capacity:
         return view.view(), system_tokens + view.tokens
-    messages = await view.clipped_to(limits.capacity - system_tokens, prefix)
+    messages = await view.clipped_to(capacity - system_tokens, request)
     return messages, system_tokens + sum(shown.tokens for shown in messages)

@@ -165,9 +165,9 @@ class Staging:
     async def _sent(self, view: View, limits: TokenLimits, threshold: int, *, clip: bool) -> SentView:
         request = self.request
         if clip:
-            messages, counted = await fitted(view, limits, request.system_tokens, request.prefix)
+            messages, counted = await fitted(view, replace(request, limits=limits))
         else:
-            await view.bind(request.prefix)  # another request may have bound it to its own prefix
+            await view.bind(request)  # another request may have bound it to its own prefix
             messages, counted = view.view(), request.system_tokens + view.tokens
         limits = replace(limits, threshold=threshold)
         messages = [*messages, *request.behind]

@@ -28,6 +28,7 @@ from ..transcript.transcript import Entry, Snapshot
 from .prefix import RequestPrefix
 from .request_messages import RequestMessages
 from .trigger import CompactionBackoff, Growth
+from .view_request import ViewRequest
 
 _YIELD_EVERY = 500  # entries added before the event loop gets a turn
 
@@ -214,11 +215,11 @@ class View:
         """Tokens of the checkpoint that requests are sent; 0 without one."""
         return self.checkpoint.tokens - self._request.unsent if self.checkpoint else 0
 
-    async def bind(self, prefix: RequestPrefix) -> None:
+    async def bind(self, request: ViewRequest) -> None:
         """Leave out what carriers replace, and the thinking that is not valid any more, in a request to a model."""
-        while not self._request.is_for(prefix):  # the view may change while it is hashed
+        while not self._request.is_for(request.prefix, request.required):  # the view may change while it is hashed
             before = self.checkpoint.shown if self.checkpoint else ()
-            await self._request.bind(self._shown_messages(), before, prefix)
+            await self._request.bind(self._shown_messages(), before, request.prefix, request.required)
 
     async def prefix_digest(self, messages: Sequence[RenderedMessage], prefix: RequestPrefix) -> str:
         """Return the hash of a request that sent these messages of the view."""
@@ -313,14 +314,14 @@ class View:
             for segment in segments
         ]
 
-    async def clipped_to(self, capacity: int, prefix: RequestPrefix) -> list[RenderedMessage]:
+    async def clipped_to(self, capacity: int, request: ViewRequest) -> list[RenderedMessage]:
         """Return what a request has of the messages, with rounds that no checkpoint can cover yet clipped to fit.
 
         The view itself is not changed.
 
         Args:
             capacity: tokens that the messages may have.
-            prefix: what the request begins with.
+            request: that has the messages.
         """
         cut = self._closed_prefix()
         head = list(self.checkpoint.shown) if self.checkpoint else []
@@ -340,14 +341,17 @@ class View:
         fitted = [*head, *(shown for segment in rest.segments for shown in segment.shown)]
         if opening is not None:
             fitted.insert(opening, self._opening)
-        return await self._request.clipped(fitted, prefix)
+        return await self._request.clipped(fitted, request.prefix, request.required)
 
     def mentions(self, seq: int) -> bool:
         """True if the view shows this entry, clipped or as it was stored, or a carrier that replaces it."""
         return any(message.seq == seq for message in self._shown_messages())
 
     def shows(self, seq: int) -> bool:
-        """True if the view shows this entry as it was stored, or a carrier that replaces it."""
+        """True if the view shows this entry as it was stored, or a carrier that replaces it.
+
+        Where a carrier replaces it, requests that require it show it all the same.
+        """
         for segment in self.checkpoint.segments if self.checkpoint else ():
             if segment.state != "kept" and any(shown.seq == seq for shown in segment.shown):
                 return False

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from amplifier_core.llm_errors import ContextLengthError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,7 +39,9 @@ STEPS = st.one_of(
     st.tuples(st.just("carrier"), st.sampled_from(["anthropic", "other anthropic", "openai"]), st.integers(1, 60)),
     st.tuples(st.just("model"), st.sampled_from(sorted(MODELS)), st.just(0)),
     st.tuples(
-        st.sampled_from(["resume", "fork", "compact", "hook", "pin", "late", "explain"]), st.integers(1, 30), st.just(0)
+        st.sampled_from(["resume", "fork", "compact", "hook", "pin", "late", "explain", "retain"]),
+        st.integers(1, 30),
+        st.just(0),
     ),
 )
 
@@ -128,6 +131,26 @@ class Session:
         if entry is not None and entry.role == "user":
             await self.manager.pin(entry.mark)
 
+    async def _retain(self, first: int, second: int) -> None:
+        """A request that must have what a person wrote, although a carrier may replace it."""
+        await self.manager.load()
+        people = [entry.message for entry in self.manager.snapshot() if entry.human]
+        if not people:
+            return
+        wanted = people[first % len(people)]
+        provider, model = MODELS[self.model]
+        try:
+            view = await self.manager.request_retention(
+                retain_contents=[wanted["content"]], provider=SimpleNamespace(name=provider, default_model=model)
+            )
+        except ContextLengthError:
+            return  # too much for the budget
+        assert not check_request(view)
+        assert [message["content"] for message in view].count(wanted["content"]) == 1
+        readable = [message for _, maker, message in self.carriers if maker == self.model]
+        conversation = [message for message in view if message["role"] != "system"]
+        assert not readable or conversation[0] == readable[-1]
+
     async def _compact(self, first: int, second: int) -> None:
         await self.manager.compact()
 
@@ -204,8 +227,10 @@ class Session:
 
 
 def _numbers(message: Message) -> list[int]:
+    """The number of a message's text, of a late result that is quoted too."""
     text = message["content"] if isinstance(message["content"], str) else ""
-    return [int(text.split("item ")[1].split(";")[0])] if text.startswith("item ") else []
+    found = re.search(r"item (\d+);", text) if text.startswith(("item ", "<quoted_output>")) else None
+    return [int(found[1])] if found else []
 
 
 def _marks(message: Message) -> range:

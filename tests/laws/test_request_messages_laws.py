@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 
 from hypothesis import example, given, settings
@@ -17,11 +18,14 @@ from tests.messages import user
 
 PREFIXES = tuple(RequestPrefix.of(("anthropic", model), {}, ()) for model in ("claude-opus-5-5", "claude-fable-5-1"))
 KINDS = ("person", "carrier", *PREFIXES)  # a prefix: an answer whose thinking is bound to a request with it
+REQUESTS = tuple(
+    itertools.product(PREFIXES, (frozenset[int](), frozenset({1}), frozenset({2, 3})))
+)  # and what each requires
 LARGE = "word " * 13_000  # its hash is made in a thread: other tasks run meanwhile
 STEPS = st.one_of(
     st.tuples(st.sampled_from(("grow", "meanwhile")), st.sampled_from(KINDS)),
     st.tuples(st.just("show verbatim"), st.integers(0, 5)),
-    st.tuples(st.sampled_from(("bind", "clip", "cancel")), st.sampled_from(PREFIXES)),
+    st.tuples(st.sampled_from(("bind", "clip", "cancel")), st.sampled_from(REQUESTS)),
 )
 
 
@@ -52,8 +56,8 @@ class Views:
         self.request.change(len(self.messages))
         self.messages = [*self.messages, new]
 
-    async def bind(self, prefix: RequestPrefix) -> None:
-        await self.request.bind(self.messages, (), prefix)
+    async def bind(self, prefix: RequestPrefix, required: frozenset[int]) -> None:
+        await self.request.bind(self.messages, (), prefix, required)
 
     async def take(self, step: str, argument: Any) -> None:
         """Take a step of a session."""
@@ -61,7 +65,7 @@ class Views:
             self.grow(await self.new(argument))
         elif step == "meanwhile":
             new = await self.new(argument)
-            binding = asyncio.create_task(self.bind(PREFIXES[0]))
+            binding = asyncio.create_task(self.bind(*REQUESTS[0]))
             await asyncio.sleep(0)
             self.grow(new)
             await binding
@@ -70,11 +74,11 @@ class Views:
             self.request.change(at)
             self.messages = [*self.messages[:at], rendered(user("Verbatim."), at + 1), *self.messages[at + 1 :]]
         elif step == "bind":
-            await self.bind(argument)
+            await self.bind(*argument)
         elif step == "clip":
-            await self.request.clipped(self.messages[1:], argument)
+            await self.request.clipped(self.messages[1:], *argument)
         else:
-            binding = asyncio.create_task(self.bind(argument))
+            binding = asyncio.create_task(self.bind(*argument))
             await asyncio.sleep(0)
             binding.cancel()
             await asyncio.gather(binding, return_exceptions=True)
@@ -82,21 +86,23 @@ class Views:
     async def check(self) -> None:
         """Hold what the last request has, if it is current, and what the next ones have to those of a new object."""
         if self.request.sent is not None:
-            allowed = [await self.fresh(prefix) for prefix in PREFIXES]
+            allowed = [await self.fresh(*one) for one in REQUESTS]
             assert (self.request.sent, self.request.left_out) in [(one.sent, one.left_out) for one in allowed]
-        for prefix in PREFIXES:
-            await self.bind(prefix)
-            fresh = await self.fresh(prefix)
+        for prefix, required in REQUESTS:
+            await self.bind(prefix, required)
+            assert self.request.is_for(prefix, required)
+            fresh = await self.fresh(prefix, required)
             assert (self.request.sent, self.request.left_out) == (fresh.sent, fresh.left_out)
             assert self.request.as_sent(self.messages) == fresh.as_sent(self.messages)
 
-    async def fresh(self, prefix: RequestPrefix) -> RequestMessages:
+    async def fresh(self, prefix: RequestPrefix, required: frozenset[int]) -> RequestMessages:
         fresh = RequestMessages(approx_token_counter)
-        await fresh.bind(self.messages, (), prefix)
+        await fresh.bind(self.messages, (), prefix, required)
         return fresh
 
 
 @example([("grow", PREFIXES[0]), ("meanwhile", "person")])
+@example([("grow", "person"), ("grow", "carrier"), ("bind", REQUESTS[1]), ("bind", REQUESTS[2]), ("grow", "person")])
 @settings(max_examples=60)
 @given(st.lists(STEPS, max_size=6))
 def test_a_request_has_the_messages_of_the_present_view(steps: list[tuple[str, Any]]) -> None:

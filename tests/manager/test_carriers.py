@@ -5,7 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from amplifier_context_core import ContextManager
+from amplifier_context_core.session.host import Host
+from amplifier_context_testing import check_request
+from tests.manager.measured import Counting, settings
 from tests.managers import new_manager
 
 Message = dict[str, Any]
@@ -85,3 +90,60 @@ async def test_without_originals_another_model_gets_the_words_in_it() -> None:
     assert "We read ten files." in view[0]["content"]
     assert "anthropic:compaction" not in view[0]["metadata"]
     assert (await manager.get_messages_for_request(BUDGET, READER))[0] == carrier()
+
+
+def reminder(text: str) -> Message:
+    marks = {"ephemeral": True, "persisted": True, "source": "hook"}
+    return {"role": "user", "content": f"<system-reminder>{text}</system-reminder>", "metadata": marks}
+
+
+async def carried() -> ContextManager:
+    """A session whose reminder in force is older than a provider's own compaction."""
+    manager = new_manager(**settings(max_tokens=BUDGET))
+    await manager.add_message({"role": "user", "content": "Fix the loader."})
+    await manager.add_message(reminder("three todos"))
+    await read(manager, range(6), READER)
+    await manager.add_message(carrier())
+    await manager.add_message({"role": "user", "content": "Go on."})
+    return manager
+
+
+@pytest.mark.parametrize("form", ["retention", "measured"])
+async def test_a_text_to_retain_is_sent_behind_the_compaction_that_is_newer(form: str) -> None:
+    manager = await carried()
+    retained = [reminder("three todos")["content"]]
+    for number in range(6, 60, 9):  # until chapters are folded
+        if form == "retention":
+            view = await manager.request_retention(retain_contents=retained, provider=READER, token_budget=BUDGET)
+        else:
+            result = await manager.measured_request_view(
+                provider=READER, retain_contents=retained, count_view=Counting(ratio=1.0)
+            )
+            view = result["base_view"]
+            assert await result["transaction"].commit()
+        assert check_request(view) == []
+        assert view[0] == carrier()
+        assert [message["content"] for message in view].count(retained[0]) == 1
+        assert view.index(reminder("three todos")) == 1
+        assert "Fix the loader." not in str(view)
+        sent = manager.compactor.last_sent
+        assert sent is not None
+        assert sent.counted == sum(shown.tokens for shown in (*sent.system, *sent.messages))
+        assert retained[0] not in str(await read(manager, range(number, number + 9), READER)), "others leave it out"
+    assert manager.compactor.compactions
+
+
+class Jobs(Host):
+    def active_operations(self) -> object:
+        return [{"call_id": "c-3"}]
+
+
+async def test_the_call_of_a_job_that_still_runs_is_sent_behind_the_compaction_that_is_newer() -> None:
+    manager = new_manager()
+    await manager.add_message({"role": "user", "content": "Fix the loader."})
+    await read(manager, range(6), READER)
+    await manager.add_message(carrier())
+    manager.host = Jobs()
+    view = await manager.get_messages_for_request(BUDGET, READER)
+    assert check_request(view) == []
+    assert [one for one in ("c-2", "c-3", "c-4") if one in str(view)] == ["c-3"]
