@@ -58,6 +58,7 @@ _LONG = 4_000  # characters: what a person writes above this length is a paste f
 _SHORT = 25  # characters: a longer sentence costs more for what it says, a shorter one says little (`Got it.`)
 _GAP_WORTH = -1.0
 _LONGEST = 1_000  # characters of a sentence; what is longer is several, parted at the ends of words
+_READ_AT_ONCE = 20_000  # characters; a regular expression keeps other threads waiting until it has read its text
 _MOST_UNCLOSED = 64  # tags and fences without an end that are looked for; the text behind so many is taken as pasted
 
 
@@ -106,11 +107,23 @@ def states_rule(text: str) -> bool:
 def _runs(text: str) -> Iterator[str]:
     """Yield the sentences of a text, each on one line, with a blank behind it where the next is parted by one."""
     start = 0
-    for end in (*(found.end() for found in _END.finditer(text)), len(text)):
-        run, start = text[start:end], end
-        line = single_line(run)
-        if line:
-            yield f"{line} " if run[-1].isspace() or end == len(text) else line
+    for stop in _stops(text):
+        for end in (*(found.end() for found in _END.finditer(text, start, stop)), stop):
+            run, start = text[start:end], end
+            line = single_line(run)
+            if line:
+                yield f"{line} " if run[-1].isspace() or end == len(text) else line
+
+
+def _stops(text: str) -> Iterator[int]:
+    """Yield where a text is parted to be read: behind ends of lines if it has them, else behind words."""
+    stop = 0
+    while len(text) - stop > _READ_AT_ONCE:
+        start, stop = stop, stop + _READ_AT_ONCE
+        stop = text.rfind("\n", start, stop) + 1 or word_end(text, stop)
+        stop += text[stop] == " "
+        yield stop
+    yield len(text)
 
 
 def _parts(run: str) -> Iterator[str]:

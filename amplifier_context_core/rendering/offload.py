@@ -139,7 +139,7 @@ def _log(sample: Sequence[str]) -> str:
 
 
 def _listing(lines: Sequence[str], sample: Sequence[str]) -> str:
-    named = sum(bool(_PATH.fullmatch(line)) for line in sample)
+    named = sum(len(line) <= _SEARCHED and bool(_PATH.fullmatch(line)) for line in sample)
     if len(sample) < 3 or named < _SAME * len(sample):
         return ""
     return f"a listing of {sum(1 for line in lines if line.strip()):,} entries"

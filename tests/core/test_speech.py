@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from amplifier_context_core.compaction.speech import GAP, OWN, PASTED, RULE, Speaker, joined, length, read, select
 from amplifier_context_core.rendering.quoting import single_line
+from tests.threads import longest_wait_beside
 
 
 def worths(text: str) -> dict[str, float]:
@@ -73,11 +74,26 @@ def test_what_is_too_long_for_a_sentence_is_parted_at_words_and_nothing_is_lost(
     assert all(len(sentence.text) <= 1_001 for sentence in sentences)
 
 
+def test_other_threads_run_while_a_sentence_of_megabytes_is_read() -> None:
+    text = "a word and " * 200_000
+    assert longest_wait_beside(lambda: read(text, "agent")) < 0.4
+
+
 @given(st.text("ab .!?:\n\t>-*`~</t1绝不。 ", max_size=200), st.sampled_from(["person", "agent"]))
 @example("a" * 2_500, "person")
 @example("word " * 900 + "\u2028> quoted", "person")
 def test_sentences_joined_are_the_text(text: str, speaker: Speaker) -> None:
     assert "".join(joined(read(text, speaker)).split()) == "".join(single_line(text).split())
+
+
+@pytest.mark.parametrize("mark", ["", " ", "\n", ". ", "。"])
+@pytest.mark.parametrize("speaker", ["person", "agent"])
+def test_a_text_of_megabytes_is_read_in_parts_and_nothing_is_lost(mark: str, speaker: Speaker) -> None:
+    text = f"a-word{mark}" * 20_000
+    sentences = read(text, speaker)
+    assert joined(sentences).replace(" ", "") == text.strip().replace("\n", "").replace(" ", "")
+    if mark:
+        assert joined(sentences) == " ".join(text.split())
 
 
 def test_a_long_run_of_blanks_costs_no_more_than_its_length() -> None:
