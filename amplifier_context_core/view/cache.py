@@ -339,9 +339,10 @@ class ViewCache:
         system_tokens, limits = request.system_tokens, request.limits
         threshold, is_cold = self._threshold(view, request), self._is_cold(pause, view, limits)
         due = cold_threshold(threshold, system_tokens + view.checkpoint_tokens) if is_cold else threshold
-        if system_tokens + view.tokens > limits.capacity:
+        tokens = system_tokens + view.tokens
+        if tokens > limits.capacity:
             return _Verdict("hard limit", threshold)
-        if system_tokens + view.lasting_tokens > due:
+        if tokens - view.recalled.tokens > due:
             return _Verdict("cold cache" if is_cold else "trigger", threshold)
         return _Verdict(None, threshold)
 

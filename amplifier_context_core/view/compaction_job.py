@@ -36,17 +36,17 @@ class CompactionJob:
     injected: str | None = None
     focus_drops: int = 0
 
-    @property
+    @cached_property
     def reason(self) -> str:
         """Why: ``trigger``, ``cold cache``, ``hard limit`` or ``manual``."""
         return "manual" if self.is_manual else self.selection.reason or "hard limit"
 
-    @property
+    @cached_property
     def request(self) -> ViewRequest:
         """The request that the view is for."""
         return self.selection.request
 
-    @property
+    @cached_property
     def view(self) -> View:
         """The view to compact."""
         return self.selection.view

@@ -113,9 +113,10 @@ class Compactor:
         """
         async with self.lock.hold():
             selection = await self._current(selection, request)
-            fits = request.system_tokens + selection.view.tokens <= request.limits.capacity
-            if selection.reason is not None and compact and not (inside_handler(self) and fits):
-                return selection
+            if selection.reason is not None and compact:
+                has_room = request.system_tokens + selection.view.tokens <= request.limits.capacity
+                if not has_room or not inside_handler(self):
+                    return selection
             sent = await self._sent_view(selection)
             return self.hand_out(sent, selection.pause, serves=selection.reason is None)
 

@@ -67,15 +67,16 @@ def outcome(
         units: the conversion to the provider's tokens.
     """
     freed: list[dict[str, Any]] = []
-    left = before
+    size_before, size_after = units.request(before), units.request(after)
+    left, size = before, size_before
     for name, tokens in result.freed if result else ():
         # Differences of sizes, so that what each strategy freed adds up to what all did.
-        freed.append({"name": name, "freed": units.request(left) - units.request(left - tokens)})
-        left -= tokens
+        left, former, size = left - tokens, size, units.request(left - tokens)
+        freed.append({"name": name, "freed": former - size})
     return {
-        "token_count": units.request(after),
-        "before_tokens": units.request(before),
-        "after_tokens": units.request(after),
+        "token_count": size_after,
+        "before_tokens": size_before,
+        "after_tokens": size_after,
         "accepted": invalidated is not None,
         "strategies": freed,
         "strategy_level": len(freed),

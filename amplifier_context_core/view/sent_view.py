@@ -116,7 +116,7 @@ async def fitted(view: View, request: ViewRequest) -> tuple[list[RenderedMessage
     """Return what a request has of a view, as far as it can be made to fit, and its tokens with the system prompt's."""
     await view.bind(request)  # another request may have bound it to its own prefix
     system_tokens, capacity = request.system_tokens, request.limits.capacity
-    if system_tokens + view.tokens <= capacity:
-        return view.view(), system_tokens + view.tokens
+    if (counted := system_tokens + view.tokens) <= capacity:
+        return view.view(), counted
     messages = await view.clipped_to(capacity - system_tokens, request)
     return messages, system_tokens + sum(shown.tokens for shown in messages)

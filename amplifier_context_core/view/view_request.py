@@ -5,7 +5,7 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..compaction.strategies import Strategy
 from ..messages.tokens import TokenCounter
@@ -28,6 +28,7 @@ class ViewRequest:
         behind: messages that the history gets with the request; the view ends with them.
         late: writes the chapters of the view again if the provider writes the whole prefix again in any case; None to
             leave them.
+        system_tokens: of the system prompt, and of what else is sent beside the view.
     """
 
     limits: TokenLimits
@@ -37,16 +38,15 @@ class ViewRequest:
     required: frozenset[int] = frozenset()
     behind: tuple[RenderedMessage, ...] = ()
     late: Strategy | None = None
+    system_tokens: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "system_tokens", sum(shown.tokens for shown in (*self.system, *self.behind)))
 
     @property
     def key(self) -> Key:
         """Provider and model."""
         return self.prefix.key
-
-    @property
-    def system_tokens(self) -> int:
-        """Tokens of the system prompt, and of what else is sent beside the view."""
-        return sum(shown.tokens for shown in (*self.system, *self.behind))
 
     def counted_by(self, counter: TokenCounter) -> ViewRequest:
         """Return the same request with what is sent beside the view counted by another counter."""
