@@ -6,12 +6,14 @@ passes always wins. Outside a session nothing is injected. A function whose anno
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import types
 import weakref
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -34,19 +36,53 @@ class Offer:
         self.is_withdrawn = False
 
 
-_Reference = Callable[[], Offer | None]
+@dataclass(frozen=True, slots=True)
+class _Active:
+    """An offer that a task made.
+
+    Attributes:
+        find: returns the offer; None once its session is collected.
+        task: returns the task that made it; None if there was none, or it is collected.
+    """
+
+    find: Callable[[], Offer | None]
+    task: Callable[[], object | None]
+
+    @property
+    def offer(self) -> Offer | None:
+        """The offer; None once it is withdrawn."""
+        offer = self.find()
+        return None if offer is None or offer.is_withdrawn else offer
+
+    @property
+    def is_over(self) -> bool:
+        """True if it is withdrawn, and this task made it: what was offered before is offered again.
+
+        In another task it was there when that task began. So the task is part of a session that is closed, and must not
+        get what belongs to the session around it.
+        """
+        return self.offer is None and (task := _current_task()) is not None and self.task() is task
+
 
 # The sessions and blocks that this task runs, the innermost last. A task keeps blocks alive, but no session.
-_offers: ContextVar[tuple[_Reference, ...]] = ContextVar("amplifier_context_offers", default=())
+_offers: ContextVar[tuple[_Active, ...]] = ContextVar("amplifier_context_offers", default=())
 
 
 def activate(offer: Offer) -> None:
     """Offer this to the functions that run in this task from now on, and in tasks that it starts.
 
-    Once it is withdrawn, what was offered before is offered again. Sessions that began inside this one end with that.
+    Once it is withdrawn, what was offered before is offered again to this task, and nothing to the tasks that it
+    started meanwhile. Sessions that began inside this one end with that.
     """
-    outer = takewhile(lambda reference: reference() is not offer, filter(_open_offer, _offers.get()))
-    _offers.set((*outer, weakref.ref(offer)))
+    outer = takewhile(lambda one: one.find() is not offer, _present())
+    task = _current_task()
+    _offers.set((*outer, _Active(weakref.ref(offer), weakref.ref(task) if task else lambda: None)))
+
+
+def withdraw(offer: Offer) -> None:
+    """Offer this no more. The task that made the offer, and those it starts now, get what was offered before."""
+    offer.is_withdrawn = True
+    _offers.set(_present())
 
 
 @contextmanager
@@ -64,19 +100,26 @@ def offering(*offered: Injectable) -> Generator[None]:
     """Offer these to the functions that run in this block, and in tasks that begin in it, however long they run."""
     offer = Offer(*offered)
     with unchanged():
-        _offers.set((*_offers.get(), lambda: offer))
+        _offers.set((*_offers.get(), _Active(lambda: offer, lambda: None)))
         yield
 
 
 def active() -> tuple[Injectable, ...]:
     """Return what is offered in this task; nothing outside a session."""
-    offers = map(_open_offer, reversed(_offers.get()))
-    return next((offer.offered for offer in offers if offer), ())
+    present = _present()
+    offer = present[-1].offer if present else None
+    return offer.offered if offer else ()
 
 
-def _open_offer(reference: _Reference) -> Offer | None:
-    offer = reference()
-    return None if offer is None or offer.is_withdrawn else offer
+def _present() -> tuple[_Active, ...]:
+    return tuple(one for one in _offers.get() if not one.is_over)
+
+
+def _current_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # a thread without an event loop
+        return None
 
 
 def requested(function: Callable[..., object]) -> Mapping[str, type[Injectable]]:

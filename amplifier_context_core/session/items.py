@@ -18,7 +18,7 @@ from ..config import Config
 from ..futures import in_thread
 from ..items import ContextItem, ContextPool, ContextQueue
 from ..items.function_tools import keep_item
-from ..items.injection import Offer, activate
+from ..items.injection import Offer, activate, withdraw
 from ..items.item import label_of, payload_text, readable_text
 from ..items.serialized import item_form_in, item_of
 from ..messages.parsing import Message, copy_checked, metadata_of
@@ -86,7 +86,7 @@ class SessionItems:
 
     def withdraw(self) -> None:
         """Offer pool and queue no more, until they are activated again: the session is closed."""
-        self._offer.is_withdrawn = True
+        withdraw(self._offer)
 
     async def collect(self, result: object, text_of: Callable[[Any], str]) -> str | None:
         """Keep the item that a plain tool returned, as one that a function tool returned.

@@ -345,6 +345,35 @@ async def test_a_session_that_is_closed_gives_its_task_back_to_the_session_befor
     assert active() == ()
 
 
+async def test_a_task_that_outlives_its_session_gets_no_items_of_the_session_around_it() -> None:
+    closed = asyncio.Event()
+
+    async def late() -> tuple[Any, Any]:
+        await closed.wait()
+        found = active()
+        other = await feed(new_manager(session_id="other"), [PROMPT])
+        await ask(other)
+        await other.close()
+        return found, active()
+
+    manager = await feed(new_manager(), [PROMPT])
+    await ask(manager)
+    child = await delegated("child")
+    left = asyncio.create_task(late())
+    await child.close()
+    here = manager.pool, manager.queue
+    assert active() == here
+    assert await asyncio.create_task(as_coroutine(active)) == here, "a task that begins now is of the outer session"
+    closed.set()
+    assert await left == ((), ())
+    await ask(child)
+    assert active() == (child.pool, child.queue), "a closed session may be opened again"
+
+
+async def as_coroutine(function: Callable[[], Any]) -> Any:
+    return function()
+
+
 async def test_a_request_takes_the_task_back_from_a_session_that_stays_open() -> None:
     manager = await feed(new_manager(), [PROMPT])
     await ask(manager)
