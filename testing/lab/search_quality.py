@@ -5,7 +5,7 @@ python -m amplifier_context_testing.lab.search_quality DATA... [--store URL]
 Some recordings have questions. For the others, questions are made by rule from a sentence that a person or the agent
 wrote: three to five of its rarer words, without the rarest, in another order and mostly in another form, between words
 that only ask. Evidence is every message that holds the sentence. Further questions are a part of a rare identifier,
-cut anywhere.
+cut anywhere. The hardest are those of `chat_questions`, about a chat of months in English.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ from amplifier_context_core.stores.word_index import WordIndex
 from amplifier_context_core.transcript.search import searchable_text
 from amplifier_context_core.transcript.transcript import Entry, Transcript
 
+from .chat_questions import long_chats
 from .identifiers import identifiers
 from .sessions import Question, Session, read_sessions
 
 FIRST = (1, 3, 10)
 PER_SESSION = 40  # questions made of one session
+_ASCII = 0.9  # share of the characters
 MADE_OF = 20  # messages that such a session has at least
 _SENTENCE = re.compile(r"(?<=[.!?:])\s+|\n+")
 _WORD = re.compile(r"[A-Za-z][A-Za-z'-]{3,}")
@@ -202,6 +204,17 @@ def rows(sessions: Sequence[Session], store: Store | None = None) -> Iterable[tu
         for search, found in total.items():
             if found.asked:  # short sessions have no parts of identifiers to ask for
                 yield name, search, found
+    for part in ("choose", "report"):
+        for chat in long_chats([session for session in sessions if session.part == part and is_english(session)]):
+            for search, find in finders(chat.entries, store).items():
+                for kind, questions in chat.questions.items():
+                    yield f"{chat.name}, {kind}, {part}", search, measure(questions, find)
+
+
+def is_english(session: Session) -> bool:
+    """True if nearly all letters of a session's messages are ASCII."""
+    text = "".join(text_of(message.get("content")) for message in session.messages)
+    return sum(map(str.isascii, text)) > _ASCII * len(text)
 
 
 def _other_form(word: str, rng: random.Random) -> str:

@@ -50,13 +50,14 @@ def test_evidence_is_counted_among_the_first_results() -> None:
 
 def test_every_search_is_asked_the_same_questions() -> None:
     made = list(rows([ASKED, PLAIN]))
-    assert {name for name, _, _ in made} == {
+    asked = [(name, found) for name, _, found in made if name.partition(",")[0] not in ("I and you", "two names")]
+    assert {name for name, _ in asked} == {
         "questions of the data",
         "the same in one long chat",
         f"made questions, {PLAIN.part}",
     }
     assert {search for _, search, _ in made} == set(finders(entries_of(ASKED)))
-    assert all(found.asked in (1, 3) for _, _, found in made)
+    assert all(found.asked in (1, 3) for _, found in asked)
 
 
 def test_questions_follow_their_messages_into_one_long_chat() -> None:
