@@ -87,6 +87,19 @@ def decode_entry(
     )
 
 
+def decode_extra(origin: str | None, extra: str | None) -> dict[str, Any]:
+    """Return what `encode_extra` gave, of columns for the session it came from and for the rest; damage is left out."""
+    fields: dict[str, Any] = {"session_id": origin} if origin else {}
+    if extra:
+        try:
+            loaded = loads(extra)
+        except (ValueError, RecursionError):
+            loaded = None
+        if isinstance(loaded, dict):
+            fields |= cast("dict[str, Any]", loaded)
+    return fields
+
+
 def loads(data: bytes | str) -> Any:
     """Parse JSON that may hold lone surrogates, or integers beyond 64 bits, which orjson would turn into floats."""
     raw = data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass")

@@ -14,9 +14,9 @@ import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ..transcript.candidates import Wanted, answered, find_candidates
+from ..transcript.candidates import Candidates, Wanted, answered, find_candidates
 from ..transcript.ranking import UNSPACED, Query, Term, grams, rank, spelled
-from ..transcript.search import ScanIndex, searchable_text
+from ..transcript.search import ScanIndex, ranked_text, searchable_text
 from ..transcript.transcript import Entry, Snapshot
 from .yielding import yielding
 
@@ -48,10 +48,8 @@ def _spaced(run: re.Match[str]) -> str:
     return f" {'  '.join(run.group())} "
 
 
-def candidates(
-    db: sqlite3.Connection, query: Query, keys: range, total: int, limit: int
-) -> tuple[list[int], dict[Term, int]]:
-    """Return the keys of texts that may answer a query, ascending, and the number of texts that have each of its terms.
+def candidates(db: sqlite3.Connection, query: Query, keys: range, total: int, limit: int) -> Candidates:
+    """Return the texts that may answer a query.
 
     Args:
         db: a database whose table `search` is an index.
@@ -84,9 +82,10 @@ class WordIndex:
             db = self._updated(entries)
             if db is None:
                 return ScanIndex().search(entries, query, limit)
-            keys, frequency = candidates(db, parsed, range(len(entries)), len(entries), limit)
-        texts = ((key, searchable_text(entries[key])) for key in keys)
-        return [entries[key] for key in rank(parsed, yielding(texts), frequency, len(entries))[:limit]]
+            found = candidates(db, parsed, range(len(entries)), len(entries), limit)
+        texts = ((key, ranked_text(entries[key])) for key in found.keys)
+        ranked = rank(parsed, yielding(texts), found.frequency, found.nearby, len(entries))
+        return [entries[key] for key in ranked[:limit]]
 
     def forget(self) -> None:
         """Drop the index; the next search fills it again."""
@@ -133,5 +132,7 @@ def _newest(db: sqlite3.Connection, wanted: Wanted, keys: range) -> list[int]:
 
 def _phrase(term: Term) -> str:
     """Return an FTS5 phrase for a term, quoted: its parts are letters and digits only."""
+    if term.forms:
+        return "(" + " OR ".join(f'"{form}"' for form in (term.text, *term.forms)) + ")"
     words = spelled("".join(term.parts)) if term.is_inside else " ".join(term.parts)
     return f'"{words}"' + ("*" if term.is_prefix else "")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
+from typing import TypeVar
+
+T = TypeVar("T", bound=Sized)
 
 _YIELD_CHARACTERS = 20_000  # of texts: to rank them takes some two milliseconds
 
@@ -13,8 +16,8 @@ def yield_gil() -> None:
     time.sleep(0.00002)
 
 
-def yielding(texts: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Yield texts that a thread reads for `rank`, and let other threads run between them."""
+def yielding(texts: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
+    """Yield texts that a thread reads, with their keys, and let other threads run between them."""
     read = 0
     for key, text in texts:
         read += len(text)

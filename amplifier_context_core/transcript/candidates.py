@@ -7,7 +7,7 @@ be a function call away (`answered`), or a server that is asked by an event loop
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -15,6 +15,8 @@ from .ranking import CANDIDATES, STOP_WORDS, Query, Term, frequent, significant,
 
 T = TypeVar("T")
 
+# What a term of a message counts one, two and three messages from it.
+_DISTANCES = (1.0, 0.5, 0.3)
 _MAX_LOOK_UPS = 192  # terms that are looked for in all, with those that replace others
 
 
@@ -31,6 +33,21 @@ class Wanted:
     terms: tuple[Term, ...]
     limit: int
     is_newest: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Texts of an index that may answer a query.
+
+    Attributes:
+        keys: of the texts, ascending.
+        frequency: number of texts in the index that have each term of the query.
+        nearby: weight of the terms that texts next to a text have and it has not.
+    """
+
+    keys: list[int]
+    frequency: dict[Term, int]
+    nearby: dict[int, float]
 
 
 Asking = Generator[list[Wanted], Sequence[Sequence[int]], T]
@@ -68,14 +85,14 @@ def look_up(query: Query, limit: int) -> Asking[dict[Term, Sequence[int]]]:
     return found
 
 
-def find_candidates(query: Query, total: int, limit: int) -> Asking[tuple[list[int], dict[Term, int]]]:
-    """Return the keys of texts that may answer a query, ascending, and the number of texts that have each of its terms.
+def find_candidates(query: Query, total: int, limit: int) -> Asking[Candidates]:
+    """Return the texts that may answer a query.
 
     An index reads few rows for it, whatever the length of the history: of each term at most `frequent(total)` texts.
 
     Args:
         query: what is looked for.
-        total: number of texts in the index.
+        total: number of texts in the index. Their keys are numbers in the order of the history.
         limit: candidates, at least; usually there are `CANDIDATES`.
     """
     most = max(frequent(total), limit)
@@ -87,7 +104,7 @@ def find_candidates(query: Query, total: int, limit: int) -> Asking[tuple[list[i
         if len(found[term]) > most:
             common.append(term)
         else:
-            _add(scores, found[term], weight(len(found[term]), total))
+            _add(scores, found[term], weight(term, len(found[term]), total))
     if common and len(scores) < max(limit, CANDIDATES):
         # Texts that have all of them are the best of what frequent words find, wherever they are; then the newest.
         all_of_them, *each = yield [
@@ -95,10 +112,46 @@ def find_candidates(query: Query, total: int, limit: int) -> Asking[tuple[list[i
             *(Wanted((term,), most + 1, is_newest=True) for term in common),
         ]
         _add(scores, all_of_them, 1.0)
-        for keys in each:
-            _add(scores, keys, weight(len(keys), total))
-    best = sorted(scores, key=lambda key: (scores[key], key), reverse=True)
-    return sorted(best[: max(limit, CANDIDATES)]), frequency
+        for term, keys in zip(common, each, strict=True):
+            _add(scores, keys, weight(term, len(keys), total))
+    best = _best(scores, limit)
+    nearby = weight_nearby(best, {term: found[term] for term in significant(frequency)}, total)
+    near = {key: scores[key] + nearby.get(key, 0.0) for key in {*best, *nearby} if key in scores}
+    return Candidates(sorted(_best(near, limit)), frequency, nearby)
+
+
+def weight_nearby(keys: Iterable[int], found: Mapping[Term, Sequence[int]], total: int) -> dict[int, float]:
+    """Return, of texts and those next to them, the weight of the terms that others next to them have and they lack.
+
+    Args:
+        keys: of the texts.
+        found: keys of the texts that have each term.
+        total: number of texts in the index.
+    """
+    reach = len(_DISTANCES)
+    around = {near for key in keys for near in range(key - reach, key + reach + 1)}
+    weights: list[float] = []
+    terms: defaultdict[int, int] = defaultdict(int)  # of a text, as bits
+    for number, (term, having) in enumerate(found.items()):
+        weights.append(weight(term, len(having), total))
+        for key in around.intersection(having):
+            terms[key] |= 1 << number
+    nearby: dict[int, float] = {}
+    for key in list(terms):
+        known, amount = terms[key], 0.0
+        for distance, share in enumerate(_DISTANCES, 1):
+            new = (terms.get(key - distance, 0) | terms.get(key + distance, 0)) & ~known
+            known |= new
+            while new:
+                number = new.bit_length() - 1
+                amount += share * weights[number]
+                new ^= 1 << number
+        nearby[key] = amount
+    return nearby
+
+
+def _best(scores: Mapping[int, float], limit: int) -> list[int]:
+    return sorted(scores, key=lambda key: (scores[key], key), reverse=True)[: max(limit, CANDIDATES)]
 
 
 def _add(scores: dict[int, float], keys: Iterable[int], amount: float) -> None:

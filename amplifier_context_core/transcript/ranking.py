@@ -5,10 +5,12 @@ An index finds candidates by words; `rank` orders them. A text's score is the su
 - bm25 over the words of the query, words being equal when their stems are,
 - the weight of the words that are near each other in the text's best passage: a long output that has the words far
   apart is seldom what was asked for,
-- a small amount for words in the query's own form, and one for the whole query or a quoted phrase verbatim.
+- the weight of the words that are not in the text, but in messages next to it: an answer seldom repeats its question,
+- a small amount for words in the query's own form, and one for the whole query or a quoted phrase verbatim,
+- an amount each if the message is of the speaker or of the day that the query names (`question_hints.py`).
 
-`docs/evaluation.md` has the figures. Tried without gain: neighbours of a hit, the share of the query's words in the
-whole text, 200 candidates.
+`docs/evaluation.md` has the figures. Tried without gain: the share of the query's words in the whole text, 200
+candidates.
 """
 
 from __future__ import annotations
@@ -21,6 +23,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from .question_hints import asked_dates, asked_role, asked_speaker, speaker_label
+from .word_forms import begins, other_forms, stem
+
 K = TypeVar("K", bound=Hashable)
 
 CANDIDATES = 50  # texts that an index gives to `rank`; 200 found no more
@@ -32,10 +37,13 @@ UNSPACED = "\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uf
 _PASSAGE = 120  # characters of a passage: about a sentence
 _K1, _B = 1.2, 0.75  # bm25's usual constants
 _SHORT, _USUAL_LENGTH = 300, 1_000  # characters of a message, for bm25; shorter ones are not better
-_EXACT, _WHOLE, _PHRASE = 0.05, 1.0, 1.0
+# Of the score, besides bm25: chosen on half of the made questions (docs/evaluation.md); half or double changes little.
+_NEARBY, _EXACT, _WHOLE, _PHRASE = 0.4, 0.2, 1.0, 1.0
+_SPEAKER, _DATE = 0.2, 0.4
 _LONGEST_PHRASE = 4  # characters without spaces that are taken as one word; of longer runs each pair is one
 _FEW, _MANY = 200, 500  # texts: bounds of `frequent`, which is a twentieth of all between them
 _FREQUENT = 0.3  # weight of a frequent term
+_ASKING = 0.3  # of the weight of another term: what words of `_ASKING_WORDS` count
 _MAX_QUERY = 4_000  # characters of a query that are read
 _MAX_TERMS = 48  # terms of a query that are looked for
 _MIN_INSIDE = 5  # characters; shorter ones are in too many identifiers
@@ -49,16 +57,23 @@ _RUNS = re.compile(rf"[A-Za-z0-9\u0080-\U0010ffff]{{{_MIN_INSIDE + 1},}}")  # ea
 _PARTS = re.compile(r"[^\W_]+")
 _QUOTED = re.compile(r'"([^"]{3,200})"')
 _MARKS = re.compile("[\u0300-\u036f]")
-_SUFFIXES = ("ings", "ies", "ing", "ed", "es", "s")
-_MIN_STEM = 3  # characters
 _MIN_PREFIX = 3  # characters; a shorter word finds only itself
 # Words that say how something is asked, not what: used only if a query has no others.
 STOP_WORDS = frozenset(
     """
-    a about again am an and any are as at be been but by can could did do does for from had has have how i if
-    in is it its me my of on or our so tell that the their them then there these they this to us was we were
-    what when where which who whom why will with would you your
-    """.split()  # noqa: SIM905 - a list literal would be 73 lines
+    a about again also am an and any are as at be been but by can could did do does for from had has have he her here
+    him his how i if in into is it its just me my no not of on only or our own she should so some such tell than that
+    the their them then there these they this to too us very was we were what when where which who whom whose why will
+    with would you your
+    """.split()  # noqa: SIM905 - a list literal would be 90 lines
+)
+# Words of questions about an earlier talk: mostly they name the talk, seldom its subject.
+_ASKING_WORDS = frozenset(
+    stem(word)
+    for word in """
+    ago chat conversation discuss earlier kind know last like mention name previous previously really recall recent
+    recently remember remind said say sort talk tell thing think time told type want
+    """.split()  # noqa: SIM905 - likewise
 )
 
 
@@ -72,6 +87,7 @@ class Term:
         unspaced: True for characters of a script without spaces.
         is_prefix: True if longer words that begin with its last part match too.
         is_inside: True if its words together may be any part of an identifier (`grams`).
+        forms: other words that are equal to this one.
     """
 
     text: str
@@ -79,6 +95,7 @@ class Term:
     unspaced: bool = False
     is_prefix: bool = False
     is_inside: bool = False
+    forms: tuple[str, ...] = ()
 
     @property
     def is_word(self) -> bool:
@@ -90,11 +107,11 @@ class Term:
         """What to look for, each if nothing has what is before it: the term, longer words, its parts, identifiers."""
         yield [self]
         if not self.unspaced and len(self.text) >= _MIN_PREFIX:
-            yield [replace(self, is_prefix=True)]
+            yield [replace(self, is_prefix=True, forms=())]
         if len(self.parts) > 1 and not self.unspaced:
-            yield [Term(part, (part,)) for part in self.parts]
+            yield [_word(part) for part in self.parts]
         if not self.unspaced and sum(map(len, self.parts)) >= _MIN_INSIDE:
-            yield [replace(self, is_inside=True)]
+            yield [replace(self, is_inside=True, forms=())]
 
     @property
     def pattern(self) -> str:
@@ -105,6 +122,26 @@ class Term:
             return re.escape("".join(self.parts))
         end = "" if self.is_prefix else r"(?![^\W_])"
         return r"(?<![^\W_])" + r"[\W_]+".join(map(re.escape, self.parts)) + end
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """What is ranked of a message. Its length is that of its text, in characters.
+
+    Attributes:
+        text: all its words.
+        role: of its author.
+        created: ISO 8601, UTC.
+        name: of its author, if the host gave one.
+    """
+
+    text: str
+    role: str = ""
+    created: str = ""
+    name: str = ""
+
+    def __len__(self) -> int:
+        return len(self.text)
 
 
 class Query:
@@ -122,12 +159,25 @@ class Query:
         for run in _RUN.findall(folded):
             pairs = [run] if len(run) <= _LONGEST_PHRASE else [run[at : at + 2] for at in range(len(run) - 1)]
             terms.update((pair, Term(pair, tuple(pair), unspaced=True)) for pair in pairs)
-        for token in _TOKEN.findall(_ENDINGS.sub("", _RUN.sub(" ", folded))):
-            terms[token] = Term(token, tuple(_PARTS.findall(token)))
+        self.words = tuple(_TOKEN.findall(_ENDINGS.sub("", _RUN.sub(" ", folded))))
+        known: set[str] = set()
+        for token in dict.fromkeys(self.words):
+            parts = tuple(_PARTS.findall(token))
+            term = _word(token) if len(parts) == 1 else Term(token, parts)
+            forms = set(map(stem, (token, *term.forms)))
+            if forms.isdisjoint(known):  # of two forms of a word the first counts
+                terms[token] = term
+            known |= forms
         self.terms = tuple(terms.values())[:_MAX_TERMS]
+        asked = beginning(text)
+        self.role, self.dates = asked_role(asked), asked_dates(asked)
 
     def __bool__(self) -> bool:
         return bool(self.terms)
+
+
+def _word(word: str) -> Term:
+    return Term(word, (word,), forms=other_forms(word))
 
 
 def beginning(query: str) -> str:
@@ -181,22 +231,13 @@ def fold(text: str) -> str:
     return unicodedata.normalize("NFC", _MARKS.sub("", unicodedata.normalize("NFD", text)))
 
 
-def stem(word: str) -> str:
-    """Return the beginning of a word that its forms share: a rough one, for English; other words mostly stay whole."""
-    if len(word) <= _MIN_STEM or not word.isalpha():
-        return word
-    for suffix in _SUFFIXES:
-        if word.endswith(suffix) and len(word) - len(suffix) >= _MIN_STEM and not word.endswith("ss"):
-            word = word[: -len(suffix)]
-            break
-    if word.endswith("e") and len(word) > _MIN_STEM:
-        word = word[:-1]
-    if len(word) > _MIN_STEM and word[-1] == word[-2] and word[-1] not in "ls":
-        word = word[:-1]
-    return word
-
-
-def rank(query: Query, texts: Iterable[tuple[K, str]], frequency: Mapping[Term, int], total: int) -> list[K]:
+def rank(
+    query: Query,
+    texts: Iterable[tuple[K, Text]],
+    frequency: Mapping[Term, int],
+    nearby: Mapping[K, float],
+    total: int,
+) -> list[K]:
     """Return the keys of texts, the best first. Of equal ones the later comes first.
 
     Args:
@@ -204,28 +245,37 @@ def rank(query: Query, texts: Iterable[tuple[K, str]], frequency: Mapping[Term, 
         texts: candidates with their keys, oldest first.
         frequency: number of texts in the whole history that have a term; of a term that more than `frequent` texts
             have, any number above that.
+        nearby: weight of the terms that texts next to a text have and it has not (`candidates.weight_nearby`).
         total: number of texts in the whole history.
     """
     terms = significant(frequency)
-    weights = [weight(frequency[term], total) for term in terms]
+    weights = [weight(term, frequency[term], total) for term in terms]
     most = sum(weights) or 1.0
     find = finder(terms)
     scored: list[tuple[float, int, K]] = []
+    labels: list[str] = []
     for position, (key, text) in enumerate(texts):
-        folded = fold(text[:SCANNED])
+        folded = fold(text.text[:SCANNED])
         hits = find(folded)
         exact = sum(weights[number] for number in {number for _, number, is_exact in hits if is_exact})
-        score = (_bm25(hits, weights, len(text)) + _passage(hits, weights) + _EXACT * exact) / most
+        score = _bm25(hits, weights, len(text)) + _passage(hits, weights)
+        score = (score + _NEARBY * nearby.get(key, 0.0) + _EXACT * exact) / most
         score += _WHOLE * (query.whole in folded) + sum(_PHRASE for phrase in query.phrases if phrase in folded)
+        score += _SPEAKER * (text.role == query.role) + _DATE * any(date.has(text.created) for date in query.dates)
         scored.append((score, position, key))
+        labels.append(fold(text.name) or speaker_label(folded))
+    speaker = asked_speaker(query.words, labels)
+    if speaker:
+        scored = [(one[0] + _SPEAKER * (label == speaker), *one[1:]) for one, label in zip(scored, labels, strict=True)]
     return [key for _, _, key in sorted(scored, key=lambda one: one[:2], reverse=True)]
 
 
-def weight(frequency: int, total: int) -> float:
-    """Return what a term counts: the rarer, the more."""
+def weight(term: Term, frequency: int, total: int) -> float:
+    """Return what a term counts that so many of the texts have: the rarer, the more."""
     if frequency > frequent(total):
         return _FREQUENT
-    return math.log(1 + (max(total, frequency) - frequency + 0.5) / (frequency + 0.5))
+    share = _ASKING if term.is_word and stem(term.text) in _ASKING_WORDS else 1.0
+    return share * math.log(1 + (max(total, frequency) - frequency + 0.5) / (frequency + 0.5))
 
 
 def frequent(total: int) -> int:
@@ -238,9 +288,11 @@ Hits = list[tuple[int, int, bool]]  # where, the number of the term, whether in 
 
 def finder(terms: Sequence[Term]) -> Callable[[str], Hits]:
     """Return a function that finds terms in a folded text, in the order of the text."""
-    single = {stem(term.text): number for number, term in enumerate(terms) if term.is_word}
-    stems = sorted(map(re.escape, single), key=len, reverse=True)
-    words = re.compile(rf"(?<![^\W_])(?:{'|'.join(stems)})[^\W_]*")
+    single = {
+        stem(form): number for number, term in enumerate(terms) if term.is_word for form in (*term.forms, term.text)
+    }
+    beginnings = "|".join(sorted(map(re.escape, set(map(begins, single))), key=len, reverse=True))
+    words = re.compile(rf"(?<![^\W_])(?:{beginnings})[^\W_]*")
     others = [(number, re.compile(term.pattern)) for number, term in enumerate(terms) if not term.is_word]
 
     def find(text: str) -> Hits:

@@ -7,9 +7,10 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from ..failures import Report, failure
 from ..messages.parsing import Message, arguments_text, calls_of, result_text, results_of, text_of
-from .candidates import Wanted, answered, look_up
-from .ranking import Query, finder, fold, grams, rank, significant, spelled, stem
+from .candidates import Wanted, answered, look_up, weight_nearby
+from .ranking import Query, Text, finder, fold, grams, rank, significant, spelled
 from .transcript import CopyingSnapshot, Entry, Snapshot
+from .word_forms import begins, stem
 
 
 @runtime_checkable
@@ -39,14 +40,21 @@ class ScanIndex:
                 names.extend(map(grams, raw[len(names) :]))
                 phrase = spelled("".join(term.parts))
                 return [position for position, text in enumerate(names) if phrase in text]
-            # Of most texts the first part of a term says that they do not have it, sooner than a pattern does.
-            part, find = stem(term.text) if term.is_word else term.parts[0], finder(wanted.terms)
-            return [position for position, text in enumerate(texts) if part in text and find(text)]
+            # Of most texts the beginnings of a term's forms say that they do not have it, sooner than a pattern does.
+            beginnings = [begins(stem(form)) for form in (term.text, *term.forms)] if term.is_word else term.parts[:1]
+            find = finder(wanted.terms)
+            return [
+                position for position, text in enumerate(texts) if any(one in text for one in beginnings) and find(text)
+            ]
 
         found = answered(look_up(parsed, len(texts)), having)
         frequency = {term: len(positions) for term, positions in found.items()}
-        candidates = sorted({position for term in significant(frequency) for position in found[term]})
-        ranked = rank(parsed, ((position, texts[position]) for position in candidates), frequency, len(texts))
+        counting = {term: found[term] for term in significant(frequency)}
+        candidates = sorted({position for positions in counting.values() for position in positions})
+        nearby = weight_nearby(candidates, counting, len(texts))
+        ranked = rank(
+            parsed, ((at, ranked_text(entries[at], raw[at])) for at in candidates), frequency, nearby, len(texts)
+        )
         return [entries[position] for position in ranked[:limit]]
 
 
@@ -80,6 +88,13 @@ class GuardedIndex:
 def searchable_text(entry: Entry) -> str:
     """Return all text of an entry: its content, its calls and their arguments, outputs of tools."""
     return message_text(entry.message)
+
+
+def ranked_text(entry: Entry, text: str | None = None) -> Text:
+    """Return what is ranked of an entry, whose text the caller may have."""
+    given = entry.message.get("name") if entry.role in ("user", "assistant") else None  # others are names of tools
+    name = given if isinstance(given, str) else ""
+    return Text(searchable_text(entry) if text is None else text, entry.role, entry.created, name)
 
 
 def message_text(message: Message) -> str:

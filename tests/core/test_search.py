@@ -87,6 +87,10 @@ def test_all_words_of_an_entry_are_searched() -> None:
         ("我最喜欢的城市是哪里", "我喜欢的城市是厦门。"),
         ("loader/cache.txt", "the loader has a file"),
         ("what isn't the user's budget?", "a budget of a user"),
+        ("which city did she choose", "the city she chose"),
+        ("favorite colour", "our favourite, the color blue"),
+        ("organised 3 walks", "three walks that were organized"),
+        ("cancellation", "the flight was cancelled"),
     ],
 )
 def test_other_forms_and_parts_of_words_are_found(query: str, text: str) -> None:
@@ -101,6 +105,40 @@ def test_words_that_only_ask_count_if_there_are_no_others() -> None:
 def test_words_near_each_other_count_more_than_words_far_apart() -> None:
     apart = user("grey " + "and so on " * 200 + " heron")
     assert found("grey heron", user("a heron that is grey"), apart)[0] == 1
+
+
+def test_an_answer_next_to_its_question_comes_before_the_same_words_elsewhere() -> None:
+    talk = [user("Which hotel in Lisbon?"), says("The Azulejo hotel."), user("Fine."), says("Well.")]
+    other = [user("A walk."), says("That hotel was closed."), user("Go on."), says("Then.")]
+    for history in (talk + other, other + talk):
+        asked = next(at for at, one in enumerate(history, 1) if "Lisbon" in one["content"])
+        assert found("hotel in Lisbon", *history)[:2] == [asked, asked + 1]
+
+
+@pytest.mark.parametrize(("query", "first"), [("what did I say about herons", 1), ("herons: what did you tell me?", 2)])
+def test_the_message_of_the_speaker_that_is_asked_for_comes_first(query: str, first: int) -> None:
+    history = (user("grey herons"), says("white herons"), user("well"))
+    assert found(query, *history)[0] == first
+    assert found(query, *reversed(history))[0] == 4 - first
+
+
+@pytest.mark.parametrize("query", ["what did Nora say of herons to Felix", "Nora's herons"])
+def test_the_message_of_the_named_speaker_comes_first(query: str) -> None:
+    for nora, felix in (
+        ("Nora: a heron", "Felix: a heron"),
+        ("[8 May] Nora said, a heron", "[9 May] Felix said, a heron"),
+    ):
+        assert found(query, user(nora), user(felix))[0] == 1
+    assert found(query, {**user("a heron"), "name": "Nora"}, {**user("a heron"), "name": "Felix"})[0] == 1
+
+
+def test_the_message_of_the_day_that_is_asked_for_comes_first() -> None:
+    days = ("2026-05-03", "2026-05-04", "2025-05-03")
+    entries = transcript([user("a heron")] * 3).snapshot()
+    history = [one._replace(created=f"{day}T10:00:00.000+00:00") for one, day in zip(entries, days, strict=True)]
+    queries = {"the heron on May 4th": 2, "the heron on 3 May 2026": 1, "heron 2025-05": 3}
+    for query, first in queries.items():
+        assert ScanIndex().search(history, query, 1) == [history[first - 1]]
 
 
 def test_a_quoted_phrase_comes_first() -> None:

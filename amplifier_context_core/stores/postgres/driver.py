@@ -17,7 +17,7 @@ from psycopg import sql
 from psycopg.errors import Diagnostic
 
 from ...errors import NotErased, StoreError
-from ..codec import decode_entry, loads, message_json
+from ..codec import decode_entry, decode_extra, message_json
 from ..leased.batching import MicroBatcher
 from ..leased.protocol import (
     ConnectionLost,
@@ -440,21 +440,9 @@ def _texts(row: EntryRow) -> tuple[str, str, str]:
 
 def _rows(found: Sequence[tuple[Any, ...]]) -> list[EntryRow]:
     return [
-        EntryRow(seq, turn, tokens, message, _extra(origin, extra))
+        EntryRow(seq, turn, tokens, message, decode_extra(origin, extra))
         for seq, turn, tokens, message, origin, extra in found
     ]
-
-
-def _extra(origin: str | None, extra: str | None) -> dict[str, Any]:
-    fields: dict[str, Any] = {"session_id": origin} if origin else {}
-    if extra:
-        try:
-            loaded = loads(extra)
-        except (ValueError, RecursionError):
-            loaded = None  # damaged: return the message without it
-        if isinstance(loaded, dict):
-            fields |= cast("dict[str, Any]", loaded)
-    return fields
 
 
 def _chunks(rows: Sequence[EntryRow]) -> Iterator[Sequence[EntryRow]]:

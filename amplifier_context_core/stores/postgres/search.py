@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 from ...errors import StoreError
 from ...futures import in_thread
 from ...transcript.candidates import Wanted, find_candidates
-from ...transcript.ranking import UNSPACED, Query, Term, fold, grams, rank, spelled
-from ...transcript.search import searchable_text
-from ..codec import decode_entry
+from ...transcript.ranking import UNSPACED, Query, Term, Text, fold, grams, rank, spelled
+from ...transcript.search import ranked_text
+from ..codec import decode_entry, decode_extra
 from ..leased.protocol import YIELD_EVERY
 from ..yielding import yield_gil, yielding
 from .pool import PostgresPool
@@ -103,12 +103,14 @@ class PostgresSearch:
             while True:
                 wanted = asking.send(await self._answers(state.key, wanted))
         except StopIteration as end:
-            places, frequency = end.value
-        found = await self._pool.ask(self._sql.messages_at, {"key": state.key, "places": array(places)})
+            found = end.value
+        rows = await self._pool.ask(self._sql.messages_at, {"key": state.key, "places": array(found.keys)})
 
         def ranked() -> list[int]:
-            texts = ((seq, text_of_message(session_id, message)) for seq, message in found)
-            return rank(parsed, yielding(texts), frequency, state.indexed)[:limit]
+            texts = ((place, _text(session_id, message, extra)) for place, _, message, extra in rows)
+            seqs = {place: seq for place, seq, *_ in rows}
+            best = rank(parsed, yielding(texts), found.frequency, found.nearby, state.indexed)[:limit]
+            return [seqs[place] for place in best]
 
         return await in_thread(ranked)
 
@@ -154,6 +156,8 @@ def tsquery(key: int, terms: Sequence[Term]) -> str:
 
 
 def _phrase(key: int, term: Term) -> str:
+    if term.forms:
+        return " | ".join(f"'q{key}q{form}'" for form in (term.text, *term.forms))
     parts = spelled("".join(term.parts)).split() if term.is_inside else term.parts
     words = [f"'q{key}q{part[:_LONGEST_WORD]}'" for part in parts]
     return " <-> ".join(words) + (":*" if term.is_prefix else "")
@@ -161,7 +165,11 @@ def _phrase(key: int, term: Term) -> str:
 
 def text_of_message(session_id: str, message: str) -> str:
     """Return the text of a message that is searched; empty if it is damaged, which the next read reports."""
+    return _text(session_id, message, None).text
+
+
+def _text(session_id: str, message: str, extra: str | None) -> Text:
     try:
-        return searchable_text(decode_entry(session_id, 0, 0, 0, message, {}))
+        return ranked_text(decode_entry(session_id, 0, 0, 0, message, decode_extra(None, extra)))
     except StoreError:
-        return ""
+        return Text("")

@@ -387,7 +387,7 @@ class Statements:
             FROM asked ORDER BY number
         """)
         self.messages_at = self._render("""
-            SELECT seq, message FROM {entries}
+            SELECT place, seq, message, extra FROM {entries}
             WHERE session = %(key)s::bigint AND place = ANY (%(places)s::bigint[]) ORDER BY place
         """)
 

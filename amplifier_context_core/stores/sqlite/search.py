@@ -7,14 +7,13 @@ import time
 from collections.abc import Iterator
 
 from ...errors import StoreError
-from ...transcript.ranking import Query, rank
-from ...transcript.search import ScanIndex, searchable_text
+from ...transcript.ranking import Query, Text, rank
+from ...transcript.search import ScanIndex, ranked_text, searchable_text
 from ...transcript.transcript import Entry
 from ..word_index import candidates, has_fts5, indexed
 from ..yielding import yielding
-from .columns import number_in, text_in
 from .queries import find_session, iterate_rows, save_session_row, session_rows
-from .rows import SessionRow, decode_entry_row, first_key
+from .rows import decode_entry_row, first_key
 from .schema import SEARCH_TABLE, former_search_table, has_search_table
 
 _BATCH_ENTRIES = 500  # entries in one batch, before other tasks run
@@ -81,26 +80,32 @@ def matching_seqs(db: sqlite3.Connection, session_id: str, query: str, limit: in
     if session is None or not parsed or limit < 1 or not has_search_table(db):
         return []
     start, total = first_key(session.number), session.indexed_slots
-    keys, frequency = candidates(db, parsed, range(start, start + total), total, limit)
-    select_text, select_seq = "SELECT text FROM search WHERE rowid = ?", "SELECT seq FROM entries WHERE id = ?"
-    texts = ((key, text_in(db.execute(select_text, (key,)).fetchone()[0])) for key in keys)
-    seqs = (
-        db.execute(select_seq, (key,)).fetchone() for key in rank(parsed, yielding(texts), frequency, total)[:limit]
-    )
-    return [number_in(seq[0]) for seq in seqs if seq is not None]
+    found = candidates(db, parsed, range(start, start + total), total, limit)
+    seqs: dict[int, int] = {}
+
+    def texts() -> Iterator[tuple[int, Text]]:
+        for key in found.keys:
+            for entry in _entries(db, session_id, key, key + 1):
+                seqs[key] = entry.seq
+                yield key, ranked_text(entry)
+
+    ranked = rank(parsed, yielding(texts()), found.frequency, found.nearby, total)
+    return [seqs[key] for key in ranked[:limit]]
 
 
 def scan(db: sqlite3.Connection, session_id: str, query: str, limit: int) -> list[int]:
     """Return the same without an index, by scanning the whole history."""
     session = find_session(db, session_id)
-    return (
-        [entry.seq for entry in ScanIndex().search(_entries(db, session_id, session), query, limit)] if session else []
-    )
-
-
-def _entries(db: sqlite3.Connection, session_id: str, session: SessionRow) -> Iterator[Entry]:
+    if session is None:
+        return []
     start = first_key(session.number)
-    for row in iterate_rows(db, start, start + session.stop_slot):
+    entries = _entries(db, session_id, start, start + session.stop_slot)
+    return [entry.seq for entry in ScanIndex().search(entries, query, limit)]
+
+
+def _entries(db: sqlite3.Connection, session_id: str, first: int, stop_key: int) -> Iterator[Entry]:
+    """Yield the intact entries in a range of keys."""
+    for row in iterate_rows(db, first, stop_key):
         entry = decode_entry_row(row[1:], session_id, row[0])
         if entry is not None:
             yield entry

@@ -1,0 +1,87 @@
+"""What a question says of its answer besides words: whose it is, and of which day. Pure; for English.
+
+People ask "what did I say", "which did you recommend", "what did Nora say", "on May 3". A hint never excludes
+anything: `ranking.rank` prefers what it names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+MAX_LABEL = 80  # characters of a text in which the name of its speaker is
+
+_MONTHS = "january february march april may june july august september october november december".split()  # noqa: SIM905
+_MONTH = "|".join(f"{month[:3]}(?:{month[3:]})?" if month != "september" else "sept?(?:ember)?" for month in _MONTHS)
+_ORDINAL = "(?:st|nd|rd|th)?"
+_DATES = re.compile(
+    rf"\b(?P<month>{_MONTH})\.? (?P<day>\d{{1,2}}){_ORDINAL}\b(?:,? (?P<year>\d{{4}})\b)?"
+    rf"|\b(?P<day_2>\d{{1,2}}){_ORDINAL}(?: of)? (?P<month_2>{_MONTH})\b(?:,? (?P<year_2>\d{{4}})\b)?"
+    rf"|\b(?P<month_3>{_MONTH})(?: of|,)? (?P<year_3>\d{{4}})\b"
+    r"|\b(?P<year_4>\d{4})-(?P<month_4>\d\d)(?:-(?P<day_4>\d\d))?\b",
+    re.IGNORECASE,
+)
+# "Can you remind me": asks for something, and says nothing of the answer.
+_REQUEST = re.compile(
+    r"\b(?:can|could|would|will|do|if|please|may)\s+you\s+(?:\w+ly\s+|could\s+|please\s+)*\w+(?:\s+me)?", re.IGNORECASE
+)
+_SPEAKING = (
+    "said|told|mentioned|recommended|suggested|provided|gave|given|listed|described|explained|wrote|shared|showed|"
+    "used|called|named|created|proposed|advised|pointed|promised|answered"
+)
+_YOU = re.compile(
+    rf"\bdid\s+you\b|\byou(?:['\u2019]ve|\s+have|\s+had)?\s+(?:\w+ly\s+)?(?:{_SPEAKING})\b", re.IGNORECASE
+)
+_I = re.compile(r"\b(?:I|[Mm]y|[Mm]ine|[Mm]yself)\b")  # not "me", which is in requests
+# The name of the speaker, before a colon or the verb, perhaps after a date in brackets.
+_LABEL = re.compile(
+    r"\W*(?:\[[^\]]{0,60}\]|\([^)]{0,60}\))?\W*(?P<name>[^\W\d_]{2,30})(?: [^\W\d_]{1,30})?[\s*_]*(?::|said\b)"
+)
+
+Role = Literal["user", "assistant"]
+
+
+class Date(NamedTuple):
+    """A day, or a month, of a year or of any year: as digits, empty where the question does not say it."""
+
+    year: str
+    month: str
+    day: str
+
+    def has(self, created: str) -> bool:
+        """True if a time of ISO 8601 is in it."""
+        parts = (created[:4], created[5:7], created[8:10])
+        return all(wanted in ("", part) for wanted, part in zip(self, parts, strict=True))
+
+
+def asked_dates(question: str) -> tuple[Date, ...]:
+    """Return the days and months that a question names."""
+    dates: list[Date] = []
+    for found in _DATES.finditer(question):
+        values = {name.partition("_")[0]: value for name, value in found.groupdict().items() if value}
+        month, day = values["month"], values.get("day", "")
+        if not month.isdigit():
+            month = str(1 + next(at for at, name in enumerate(_MONTHS) if name.startswith(month[:3].lower())))
+        dates.append(Date(values.get("year", ""), month.zfill(2), day and day.zfill(2)))
+    return tuple(dates)
+
+
+def asked_role(question: str) -> Role | None:
+    """Return whose message a question asks for, if it says so: the person's own, or the agent's."""
+    rest = _REQUEST.sub(" ", question)
+    if _YOU.search(rest):
+        return "assistant"
+    return "user" if _I.search(rest) else None
+
+
+def speaker_label(folded: str) -> str:
+    """Return the name that a folded text begins with, as in a chat of several people; empty if there is none."""
+    found = _LABEL.match(folded[:MAX_LABEL])
+    return found["name"] if found else ""
+
+
+def asked_speaker(words: Iterable[str], labels: Iterable[str]) -> str:
+    """Return the first word of a question that is the name of a speaker; empty if none is."""
+    names = set(labels)
+    return next((word for word in words if word in names), "")

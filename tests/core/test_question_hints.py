@@ -1,0 +1,86 @@
+"""What a question says of its answer: whose it is, and of which day."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amplifier_context_core.transcript.question_hints import (
+    Date,
+    asked_dates,
+    asked_role,
+    asked_speaker,
+    speaker_label,
+)
+
+
+@pytest.mark.parametrize(
+    ("question", "role"),
+    [
+        ("What degree did I graduate with?", "user"),
+        ("Where is my sister living?", "user"),
+        ("Can you remind me what you recommended for the trip?", "assistant"),
+        ("Which two films did you suggest to me on May 3?", "assistant"),
+        ("I wonder if you could remind me of the name you gave", "assistant"),
+        ("Can you tell me how many bikes I have?", "user"),
+        ("Where did Nora travel to?", None),
+        ("tell me again what it was", None),
+        ("", None),
+    ],
+)
+def test_a_question_says_whose_message_it_asks_for(question: str, role: str | None) -> None:
+    assert asked_role(question) == role
+
+
+@pytest.mark.parametrize(
+    ("question", "dates"),
+    [
+        ("on May 3", [("", "05", "03")]),
+        ("on the 13th of October, 2023", [("2023", "10", "13")]),
+        ("on Sept. 1st 2025", [("2025", "09", "01")]),
+        ("in August 2023", [("2023", "08", "")]),
+        ("since 2026-05-07", [("2026", "05", "07")]),
+        ("Dec 24 and dec 26", [("", "12", "24"), ("", "12", "26")]),
+        ("may I ask 3 things", []),
+        ("version 2.10.2023", []),
+    ],
+)
+def test_a_question_names_days_and_months(question: str, dates: list[tuple[str, str, str]]) -> None:
+    assert [tuple(date) for date in asked_dates(question)] == dates
+
+
+def test_a_date_has_the_times_in_it() -> None:
+    assert Date("", "05", "03").has("2026-05-03T10:00:00.000+00:00")
+    assert Date("2023", "08", "").has("2023-08-30")
+    assert not Date("", "05", "03").has("2026-05-04T10:00:00.000+00:00")
+    assert not Date("", "05", "03").has("")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("nora: yes", "nora"),
+        ("**nora**: yes", "nora"),
+        ('nora said, "yes"', "nora"),
+        ("[1:56 pm on 8 may, 2023] nora: yes", "nora"),
+        ("nora smith: yes", "nora"),
+        ("yes nora", ""),
+        ("https://x", "https"),
+        ("", ""),
+    ],
+)
+def test_a_text_begins_with_the_name_of_its_speaker(text: str, name: str) -> None:
+    assert speaker_label(text) == name
+
+
+def test_the_first_name_of_a_question_is_that_of_the_speaker() -> None:
+    assert asked_speaker(["what", "did", "nora", "tell", "felix"], ["felix", "nora", ""]) == "nora"
+    assert asked_speaker(["what"], ["nora"]) == ""
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_read(text: str) -> None:
+    assert asked_role(text) in (None, "user", "assistant")
+    assert all(date.month.isdigit() for date in asked_dates(text))
+    assert len(speaker_label(text)) <= len(text)

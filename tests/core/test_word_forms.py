@@ -1,0 +1,68 @@
+"""Forms of words: which words are equal in a search."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amplifier_context_core.transcript.word_forms import begins, other_forms, stem
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "cancel cancels cancelled canceled cancelling cancellation",
+        "story stories",
+        "movie movies",
+        "create created creating creation",
+        "recommend recommended recommends recommendation",
+        "graduate graduated graduation graduating",
+        "install installed installing installs",
+        "box boxes",
+        "quick quickly",
+        "string strings",
+        "speed speeds",
+        "class classes",
+    ],
+)
+def test_forms_of_a_word_have_one_stem(words: str) -> None:
+    assert len(set(map(stem, words.split()))) == 1
+
+
+@pytest.mark.parametrize(
+    "words", ["need needle", "string stress", "speed spend", "nation native", "this the", "ring red"]
+)
+def test_other_words_have_other_stems(words: str) -> None:
+    one, other = words.split()
+    assert stem(one) != stem(other)
+
+
+@given(st.text(alphabet="abdegilnorsty", min_size=1, max_size=12))
+def test_each_word_begins_with_what_its_stem_says(word: str) -> None:
+    assert stem(word)
+    assert word.startswith(begins(stem(word)))
+
+
+@pytest.mark.parametrize(
+    ("word", "other"),
+    [
+        ("went", "go"),
+        ("taught", "teach"),
+        ("children", "child"),
+        ("3", "three"),
+        ("colour", "color"),
+        ("neighbors", "neighbours"),
+        ("organise", "organize"),
+        ("realization", "realisation"),
+        ("february", "feb"),
+    ],
+)
+def test_irregular_forms_and_spellings_lead_to_each_other(word: str, other: str) -> None:
+    assert other in other_forms(word)
+    assert word in other_forms(other)
+
+
+@pytest.mark.parametrize("word", ["heron", "four", "hour", "tour", "wise", "size", "1999", "sour", "登录"])
+def test_other_words_have_no_other_spelling(word: str) -> None:
+    assert not {one for one in other_forms(word) if one[:2] == word[:2] and one.isalpha()}
