@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 
 from ..rendering.quoting import single_line
 from .identifiers import identifiers
+from .rarity import rarities
 
 Speaker = Literal["", "person", "agent"]
 
@@ -57,6 +58,8 @@ PASTED = 0.2  # of a sentence in what a person pasted
 _LONG = 4_000  # characters: what a person writes above this length is a paste for the most part, and states no rules
 _SHORT = 25  # characters: a longer sentence costs more for what it says, a shorter one says little (`Got it.`)
 _GAP_WORTH = -1.0
+# Of its worth, what a sentence of frequent words keeps: no paste ranks above what a person wrote.
+_FREQUENT = PASTED / OWN
 _LONGEST = 1_000  # characters of a sentence; what is longer is several, parted at the ends of words
 _READ_AT_ONCE = 20_000  # characters; a regular expression keeps other threads waiting until it has read its text
 _MOST_UNCLOSED = 64  # tags and fences without an end that are looked for; the text behind so many is taken as pasted
@@ -256,7 +259,8 @@ def select(
 ) -> list[tuple[Sentence, ...]]:
     """Return several speeches in at most about `room` characters together: the sentences worth most, in their order.
 
-    Of equal worth, a later speech goes before an earlier one, and an earlier sentence before a later one.
+    Of those that a person wrote and that state no rule, and of the agent's, the ones with rare words go first: what is
+    written once is a fact. Else a later speech goes before an earlier one, and an earlier sentence before a later one.
 
     Args:
         speeches: the sentences of each speech, in order.
@@ -266,11 +270,16 @@ def select(
     labels = labels or [0] * len(speeches)
     if sum(map(length, speeches)) + sum(labels) <= room:
         return [tuple(speech) for speech in speeches]
-    ranked = sorted(
-        (-sentence.worth, -place, index)
+    places = [
+        (sentence, -place, index)
         for place, speech in enumerate(speeches)
         for index, sentence in enumerate(speech)
         if sentence.worth >= 0
+    ]
+    rare = rarities([sentence.text for sentence, _, _ in places])
+    ranked = sorted(
+        (-_rank(sentence.worth, rarity), behind, index)
+        for (sentence, behind, index), rarity in zip(places, rare, strict=True)
     )
     kept: list[set[int]] = [set() for _ in speeches]
     for _, behind, index in ranked:
@@ -280,6 +289,11 @@ def select(
             room -= needed
             kept[place].add(index)
     return [tuple(with_gaps(speech, left)) for speech, left in zip(speeches, kept, strict=True)]
+
+
+def _rank(worth: float, rarity: float) -> float:
+    """Return what a sentence is worth among others; rules and pastes rank among themselves by age alone."""
+    return worth if worth in (RULE, PASTED) else worth * (_FREQUENT + (1 - _FREQUENT) * rarity)
 
 
 def with_gaps(speech: Sequence[Sentence], kept: Collection[int]) -> Iterator[Sentence]:

@@ -198,6 +198,30 @@ def test_of_equal_sentences_the_later_speech_is_kept() -> None:
     assert (first, joined(second)) == ((), "It was so here.")
 
 
+CHAT = [
+    "My sister lives in Lisbon.",
+    "Thank you for your advice.",
+    "Okay, thank you for your help.",
+    "Thank you for your good advice.",
+]
+
+
+@pytest.mark.parametrize("speaker", ["person", "agent"])
+def test_an_old_fact_outlives_newer_courtesies(speaker: Speaker) -> None:
+    kept = select([read(text, speaker) for text in CHAT], 40)
+    assert [joined(sentences) for sentences in kept] == [CHAT[0], "", "", ""]
+
+
+def test_rules_stay_before_facts_and_pastes_go_before_courtesies() -> None:
+    texts = ["Never thank me for your advice.", *CHAT, "> In Reykjavik the harbour froze."]
+    speeches = [read(text, "person") for text in texts]
+    by_room = [sum(map(bool, select(speeches, room))) for room in (40, 75, 105, 140, 175)]
+    assert by_room == [1, 2, 3, 4, 5]
+    assert joined(select(speeches, 40)[0]) == texts[0]
+    assert joined(select(speeches, 75)[1]) == CHAT[0]
+    assert select(speeches, 175)[-1] == ()
+
+
 def test_a_label_is_paid_for_by_the_first_sentence_of_its_speech() -> None:
     speeches = [read("It was so here.", "agent")]
     assert select(speeches, 25, [20]) == [()]

@@ -26,6 +26,7 @@ from .base import Goal, Strategy
 _YIELD_EVERY = 20  # rounds digested before the event loop gets a turn
 _SCANNED = 50_000  # characters of a message that stays, searched for names that need no second mention
 _RANKED_AT_ONCE = 2_000  # names, sentences and calls that are ranked on the event loop: about ten milliseconds
+_AS_NAMES = 5  # a sentence, whose words are read, takes as long as so many names
 _TRIES = 3  # condensings until chapters are within their share: it is aimed at in characters, met in tokens
 _MIN_KEPT_SHARE = 0.5  # of the tokens of all chapters: what one condensing for want of room leaves at least
 _CHARS_PER_TOKEN = 4  # of prose
@@ -220,7 +221,8 @@ class CondenseChapters(Strategy):
 
 def _are_long(entries: Sequence[DigestEntry]) -> bool:
     """True if ranking the facts of entries would block an event loop for long."""
-    return sum(len(fact.names) + len(fact.sentences) + 2 for entry in entries for fact in entry.facts) > _RANKED_AT_ONCE
+    ranked = sum(len(fact.names) + _AS_NAMES * len(fact.sentences) + 2 for entry in entries for fact in entry.facts)
+    return ranked > _RANKED_AT_ONCE
 
 
 def _runs(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
