@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nlargest
 from typing import TypeVar
 
 from .ranking import CANDIDATES, STOP_WORDS, Query, Term, frequent, significant, weight
@@ -151,7 +152,7 @@ def weight_nearby(keys: Iterable[int], found: Mapping[Term, Sequence[int]], tota
 
 
 def _best(scores: Mapping[int, float], limit: int) -> list[int]:
-    return sorted(scores, key=lambda key: (scores[key], key), reverse=True)[: max(limit, CANDIDATES)]
+    return [key for _, key in nlargest(max(limit, CANDIDATES), zip(scores.values(), scores, strict=True))]
 
 
 def _add(scores: dict[int, float], keys: Iterable[int], amount: float) -> None:

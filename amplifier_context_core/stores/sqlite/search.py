@@ -13,11 +13,15 @@ from ...transcript.transcript import Entry
 from ..word_index import candidates, has_fts5, indexed
 from ..yielding import yielding
 from .queries import find_session, iterate_rows, save_session_row, session_rows
-from .rows import decode_entry_row, first_key
+from .rows import ENTRY_COLUMNS, decode_entry_row, first_key
 from .schema import SEARCH_TABLE, former_search_table, has_search_table
 
-_BATCH_ENTRIES = 500  # entries in one batch, before other tasks run
-_BATCH_SECONDS = 0.01  # seconds of one batch, likewise
+_BATCH_SECONDS = 0.02  # of one batch, before other tasks run
+# Each batch is a segment of the index. Segments are joined at 16 and at 64, FTS5's defaults are 4 and 16: filling takes
+# a third less time, searching as long.
+_MERGING = (("automerge", 16), ("crisismerge", 64))
+_MAX_KEYS = 50  # of one statement
+_SELECT_ROWS = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE id IN ({','.join('?' * _MAX_KEYS)}) ORDER BY id"  # noqa: S608
 
 
 def index_next_batch(db: sqlite3.Connection, session_id: str) -> bool:
@@ -29,18 +33,18 @@ def index_next_batch(db: sqlite3.Connection, session_id: str) -> bool:
         return False
     if not has_search_table(db):
         db.execute(SEARCH_TABLE)
+        for setting in _MERGING:
+            db.execute("INSERT INTO search(search, rank) VALUES (?, ?)", setting)
     until = time.perf_counter() + _BATCH_SECONDS
-    start, slot = first_key(session.number), session.indexed_slots
-    rows = list(iterate_rows(db, start + slot, start + session.stop_slot, _BATCH_ENTRIES))
-    for row in rows:
+    start = first_key(session.number)
+    slot = session.stop_slot
+    for number, row in enumerate(iterate_rows(db, start + session.indexed_slots, start + session.stop_slot)):
+        if number and time.perf_counter() > until:
+            slot = row[0] - start
+            break
         entry = decode_entry_row(row[1:], session_id, row[0])
         if entry is not None:
             index_entry(db, row[0], entry)
-        slot = row[0] - start + 1
-        if time.perf_counter() > until:
-            break
-    else:
-        slot = slot if len(rows) == _BATCH_ENTRIES else session.stop_slot
     session.indexed_slots = slot
     save_session_row(db, session)
     return slot < session.stop_slot
@@ -84,10 +88,13 @@ def matching_seqs(db: sqlite3.Connection, session_id: str, query: str, limit: in
     seqs: dict[int, int] = {}
 
     def texts() -> Iterator[tuple[int, Text]]:
-        for key in found.keys:
-            for entry in _entries(db, session_id, key, key + 1):
-                seqs[key] = entry.seq
-                yield key, ranked_text(entry)
+        for at in range(0, len(found.keys), _MAX_KEYS):
+            keys = found.keys[at : at + _MAX_KEYS]
+            for row in db.execute(_SELECT_ROWS, keys + [-1] * (_MAX_KEYS - len(keys))):
+                entry = decode_entry_row(row[1:], session_id, row[0])
+                if entry is not None:
+                    seqs[row[0]] = entry.seq
+                    yield row[0], ranked_text(entry)
 
     ranked = rank(parsed, yielding(texts()), found.frequency, found.nearby, total)
     return [seqs[key] for key in ranked[:limit]]
@@ -99,13 +106,6 @@ def scan(db: sqlite3.Connection, session_id: str, query: str, limit: int) -> lis
     if session is None:
         return []
     start = first_key(session.number)
-    entries = _entries(db, session_id, start, start + session.stop_slot)
-    return [entry.seq for entry in ScanIndex().search(entries, query, limit)]
-
-
-def _entries(db: sqlite3.Connection, session_id: str, first: int, stop_key: int) -> Iterator[Entry]:
-    """Yield the intact entries in a range of keys."""
-    for row in iterate_rows(db, first, stop_key):
-        entry = decode_entry_row(row[1:], session_id, row[0])
-        if entry is not None:
-            yield entry
+    rows = iterate_rows(db, start, start + session.stop_slot)
+    entries = (decode_entry_row(row[1:], session_id, row[0]) for row in rows)
+    return [entry.seq for entry in ScanIndex().search(filter(None, entries), query, limit)]
