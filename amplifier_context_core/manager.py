@@ -17,7 +17,7 @@ from .messages.parsing import copy_message, result_text, results_of, text_of
 from .messages.usage import Response
 from .rendering.recalled import ONE_LINE
 from .rendering.system_prompt import PromptFactory
-from .session.items import is_list, line_of, listed_line, lists_any, recall_lines
+from .session.items import is_list, kept_labels, line_of, listed_line, lists_any, recall_lines
 from .session.requests import SessionRequests
 from .transcript.redaction import forms_of, holds
 from .transcript.transcript import CopyingSnapshot, Entry, Snapshot, seq_of, seqs_of
@@ -361,7 +361,8 @@ class ContextManager(SessionRequests):
         chosen = (entry for entry in self.history.snapshot() if entry.seq in seqs)
         results = {result_text(result.content) for entry in chosen for result in results_of(entry.message)}
         items = self.items.concerned(forms, results)
-        lines = {*map(line_of, items), *map(listed_line, results)}
+        labels = kept_labels(results)
+        lines = {*map(line_of, items), *map(listed_line, (*results, *labels))}
 
         def is_erased(entry: Entry) -> bool:
             if entry.seq in seqs or (bool(forms) and holds(entry.message, forms)):
@@ -369,7 +370,7 @@ class ContextManager(SessionRequests):
             return is_list(entry.message) and lists_any(text_of(entry.message.get("content")), lines)
 
         try:
-            left, problem = await self.history.redact(is_erased, lines=recall_lines(items), trace=trace)
+            left, problem = await self.history.redact(is_erased, lines=recall_lines(items, labels), trace=trace)
         finally:  # after an error too: the store may have replaced them although its answer was lost
             self.compactor.drop_views()
             self.compactor.drop_focus()

@@ -19,7 +19,7 @@ from ..futures import in_thread
 from .context_pool import ContextPool
 from .context_queue import ContextQueue
 from .injection import Injectable, active, annotated, injected, offering, requested, unchanged
-from .item import ContextItem, label_of
+from .item import KEPT, ContextItem, label_of
 
 if TYPE_CHECKING:
     from amplifier_core import ToolResult
@@ -64,7 +64,7 @@ async def keep_item(item: ContextItem[Any], pool: ContextPool[Any] | None, queue
         return item.content
     if item.id is not None and pool is not None:
         await pool.add(item)
-        return f"Kept in the pool: {label_of(item)}"
+        return f"{KEPT}{label_of(item)}"
     if item.id is None and queue is not None:
         await queue.append(item)
     return item.content

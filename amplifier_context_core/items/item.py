@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 
 from typing_extensions import TypeVar
 
+KEPT = "Kept in the pool: "  # what a model reads in place of an item; its label follows
 id_of = id  # an item has a field of this name
 T_co = TypeVar("T_co", covariant=True, default=Any)
 

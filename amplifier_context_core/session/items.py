@@ -19,7 +19,7 @@ from ..futures import in_thread
 from ..items import ContextItem, ContextPool, ContextQueue
 from ..items.function_tools import keep_item
 from ..items.injection import Offer, activate, withdraw
-from ..items.item import label_of, payload_text, readable_text
+from ..items.item import KEPT, label_of, payload_text, readable_text
 from ..items.serialized import item_form_in, item_of
 from ..messages.parsing import Message, copy_checked, metadata_of
 from ..rendering.quoting import quoted, single_line, without_surrogates
@@ -32,6 +32,7 @@ _NOTICE = {"source": "hook", "hook_name": "context-items"}  # docs/kernel.md: su
 _MOST_CHARS = 4_000  # characters of the list
 _PER_TOKEN = 0.2  # characters of the list for each token of the budget: about a twentieth of it
 _LINE = 200  # characters of one line
+_MOST_IDS = 20  # that one label is searched for
 _MIN_MATCHED = 8  # characters; a shorter content in a longer result may be there by chance
 # White space differs between writers of JSON. The kernel removes control characters and surrogates (`ToolResult`).
 _LOST = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
@@ -216,10 +217,37 @@ def listed_line(text: str) -> str:
     return flat if len(flat) <= _LINE else flat[:_LINE] + " …"
 
 
-def recall_lines(items: Iterable[ContextItem[Any]]) -> set[str]:
-    """Return marks and lines by which recalled texts name these items of the pool."""
+def kept_labels(results: Iterable[str]) -> list[str]:
+    """Return the labels of items that results of tools say were kept, those that a pool has evicted too."""
+    texts = [text for result in results for text in (result, *_decoded(result))]
+    return [text.split(KEPT, 1)[1] for text in texts if KEPT in text]
+
+
+def recall_lines(items: Iterable[ContextItem[Any]], labels: Iterable[str] = ()) -> set[str]:
+    """Return marks and lines by which recalled texts name these items of the pool, and those with these labels."""
     named = [item for item in items if isinstance(item.id, str)]
-    return {line for item in named for line in (item_mark(item.id or ""), single_line(label_of(item)))}
+    lines = {line for item in named for line in (item_mark(item.id or ""), single_line(label_of(item)))}
+    for label in labels:
+        lines |= {single_line(label), *map(item_mark, _ids_in(label))}
+    return lines
+
+
+def _ids_in(label: str) -> Iterator[str]:
+    """Yield what may be the id in a label: id and description may hold brackets."""
+    end = 0
+    for _ in range(_MOST_IDS):
+        end = label.find("] ", end + 1)
+        if end < 0 or not label.startswith("["):
+            return
+        yield label[1:end]
+
+
+def _decoded(text: str) -> list[str]:
+    """Return the strings in a text that is JSON."""
+    try:
+        return list(_strings_in(json.loads(text)))
+    except (ValueError, RecursionError):
+        return []
 
 
 def lists_any(text: str, lines: Iterable[str]) -> bool:

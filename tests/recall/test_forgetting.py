@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from amplifier_context_core.items import ContextItem
 from amplifier_context_core.items.item import label_of
-from tests.managers import feed, new_manager
+from tests.managers import ask, feed, new_manager
 from tests.recall.calls import recall_round, recalled, tool_of
 
 
@@ -64,3 +66,53 @@ async def test_forget_reaches_recalled_copies_of_an_item_that_it_drops_and_of_no
         ["m3", *marks, f"m{5 + 2 * len(pages)}"], key=lambda mark: int(mark[1:])
     )
     assert "4711" not in str(await manager.get_messages())
+
+
+@pytest.mark.parametrize("written", [str, json.dumps, lambda text: json.dumps({"success": True, "output": text})])
+@pytest.mark.parametrize("id", ["q3", "q] 3", "x" * 300])
+async def test_forget_reaches_recalled_copies_of_an_item_that_the_pool_has_evicted(
+    id: str, written: Callable[[str], str]
+) -> None:
+    manager = await feed(new_manager(pool_limit=2), [{"role": "user", "content": "hello"}])
+    tool = tool_of(manager)
+    call: dict[str, Any] = {"id": "c", "tool": "fetch", "arguments": {}}
+    await feed(manager, [{"role": "assistant", "content": "", "tool_calls": [call]}])
+    items = [ContextItem("the code 4711", "a [long] report", id), ContextItem("harmless", "a [long] report", "p")]
+    for item in items:
+        await manager.pool.add(item)
+    kept = written(f"Kept in the pool: {label_of(items[0])}")
+    await feed(manager, [{"role": "tool", "tool_call_id": "c", "content": kept}])  # m3
+    await ask(manager)
+    pages = [
+        await recalled(tool, "read", mark=id),
+        await recalled(tool, "list"),
+        await recalled(tool, "read", mark="p"),
+    ]
+    listed = [entry.mark for entry in manager.snapshot() if "[p] a [long]" in str(entry.message["content"])]
+    for number, page in enumerate(pages):
+        await feed(manager, recall_round(number, {}, page))
+    for number in range(2):
+        await manager.pool.add(ContextItem("other", "other", f"o{number}"))
+    erased = await manager.forget(["m3"])
+    assert erased == ["m3", *listed, *(entry.mark for entry in manager.snapshot()[-5:-2:2])]
+    assert len(listed) == 1
+    left = str(await manager.get_messages())
+    assert "4711" not in left
+    assert "harmless" in left
+
+
+@pytest.mark.parametrize(
+    "header", ["[pool item, q3: a report]", "[pool item, q3: a report, from its line 2 of 9]", "[pool item]"]
+)
+async def test_forget_reaches_pages_that_name_their_item_as_earlier_versions_did(header: str) -> None:
+    manager = await feed(new_manager(), [{"role": "user", "content": "hello"}])
+    await manager.pool.add(ContextItem("the code 4711", "a report", "q3"))
+    page = (await recalled(tool_of(manager), "read", mark="q3")).replace('[pool item "q3", a report]', header)
+    assert header in page
+    await feed(manager, recall_round(1, {"operation": "read", "mark": "q3"}, page))  # m3
+    await feed(manager, recall_round(2, {"operation": "read", "mark": "q4"}, page.replace("4711", "harmless")))
+    await feed(manager, recall_round(3, {"operation": "read", "mark": "q3"}, page.replace(header, "[m1, user]")))
+    assert await manager.forget(containing="the code 4711") == ["m3", "m7"]
+    await feed(manager, recall_round(4, {"operation": "read", "mark": "q3"}, page.replace("4711", "4712")))
+    await manager.pool.add(ContextItem("the code 4711", "a report", "q3"))
+    assert await manager.forget(containing="the code 4711") == ["m9"]
