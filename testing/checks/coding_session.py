@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from itertools import pairwise
 from math import exp, log
-from typing import Literal
+from typing import Any, Literal
 
 from .conversation_builder import call_message
 from .message_shapes import Message
@@ -62,7 +63,7 @@ def coding_session(messages: int, seed: int = 0, *, shape: Literal["openai", "ke
         shape: how calls are written; `kernel` writes each twice, as Amplifier's loops do.
     """
     left = messages
-    project = _Project(random.Random(seed), shape, seed)
+    project = _Project(shape, seed)
     for group in project.groups():
         if len(group) > left:
             break
@@ -75,18 +76,34 @@ def coding_session(messages: int, seed: int = 0, *, shape: Literal["openai", "ke
         yield {"role": role, "content": project.words(80)}
 
 
+@lru_cache(maxsize=8)
+def _source(seed: int) -> tuple[tuple[str, ...], str, Any]:
+    """Return names, the long text, and the state of the generator after both.
+
+    They take most of the time of a short session, and tests make hundreds of the same few seeds.
+    """
+    rng = random.Random(seed)
+    names = [f"{verb}_{noun}{suffix}" for verb in _VERBS for noun in _NOUNS for suffix in _SUFFIXES]
+    rng.shuffle(names)
+
+    def line() -> str:
+        indent = "    " * rng.randrange(1, 4)
+        return f"{indent}{rng.choice(_NOUNS)}_{rng.randrange(99)} = {rng.choice(names)}({rng.randrange(10_000)})"
+
+    text = "\n".join([line() for _ in range(_LINES)])
+    return tuple(names), text, rng.getstate()
+
+
 class _Project:
     """An imaginary project: files cut from one long text, and what was seen and named so far."""
 
-    def __init__(self, rng: random.Random, shape: Literal["openai", "kernel"], seed: int) -> None:
-        self._rng = rng
+    def __init__(self, shape: Literal["openai", "kernel"], seed: int) -> None:
+        self._names, self._text, state = _source(seed)
+        self._rng = rng = random.Random()
+        rng.setstate(state)
         self._shape: Literal["openai", "kernel"] = shape
         self._seed = seed
         self._calls = 0
-        self._names = [f"{verb}_{noun}{suffix}" for verb in _VERBS for noun in _NOUNS for suffix in _SUFFIXES]
-        rng.shuffle(self._names)
-        lines = [self._line() for _ in range(_LINES)]
-        self._text = "\n".join(lines)
         self._paths = [
             f"src/{rng.choice(_NOUNS)}/{rng.choice(_VERBS)}_{rng.choice(_NOUNS)}_{n}.py" for n in range(_FILES)
         ]
@@ -190,11 +207,6 @@ class _Project:
 
     def _cut(self, start: int, size: int) -> str:
         return self._text[start : start + size]
-
-    def _line(self) -> str:
-        rng = self._rng
-        indent = "    " * rng.randrange(1, 4)
-        return f"{indent}{rng.choice(_NOUNS)}_{rng.randrange(99)} = {rng.choice(self._names)}({rng.randrange(10_000)})"
 
     def _id(self) -> str:
         self._calls += 1
