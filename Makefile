@@ -9,12 +9,15 @@ STAMP    := .venv/.stamp
 PACKAGES := $(patsubst %/pyproject.toml,%,$(wildcard */pyproject.toml))
 PIP      := $(BIN)/python -m pip --disable-pip-version-check install -qq -c requirements/constraints.txt
 
+# Tests start hundreds of processes: each would compile the packages again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # What `make check` runs.
 INNER := $(addprefix tests/,core laws manager)
 PURE  := not soak and not kernel and not postgres and not redis
 
 # Folders whose tests run in fewer cases in `make test` than with AMPLIFIER_TEST_STORES=all.
-WIDER := $(addprefix tests/,data durable kernel manager)
+WIDER := $(addprefix tests/,data durable kernel manager recall summary)
 
 .PHONY: help demo check test lint bench soak guard clean
 
