@@ -115,7 +115,7 @@ class StrategyContract:
         config = load_config({"max_tokens": _BUDGET, "token_counter": "heuristic"})
         ladder = [self.make_strategy(), *build_ladder(config, Plugins())]
         manager = ContextManager(config, ladder=ladder, plugins=Plugins())
-        messages = list(coding_session(200, seed=1))
+        messages = list(coding_session(100, seed=1))
         for message in messages:
             await manager.add_message(message)
             if message["role"] != "assistant":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -20,6 +20,7 @@ from psycopg import sql
 from amplifier_context_core.stores import Durability, MemoryStore, Store, open_store
 
 BACKENDS = ("memory", "jsonl", "sqlite", "postgresql", "redis")
+KEPT = BACKENDS[1:]  # that outlive a process
 _CHOSEN = os.environ.get("AMPLIFIER_TEST_STORES")
 ALL = _CHOSEN == "all"  # `make soak`: each store, each case
 ONLY_MEMORY = _CHOSEN == "memory"  # `make check`
@@ -58,9 +59,10 @@ def marked_backends() -> list[tuple[str, tuple[pytest.MarkDecorator, ...]]]:
     return [(name, marks.get(name, ())) for name in BACKENDS]
 
 
-def parameters(*names: str) -> list[Any]:
-    """The backends of these names for `parametrize`; all of them without a name."""
-    return [pytest.param(name, marks=marks) for name, marks in marked_backends() if name in (names or BACKENDS)]
+def parameters(*names: str, soak: Sequence[str] = ()) -> list[Any]:
+    """The backends of these names for `parametrize`, in a soak those of `soak` too; all of them without a name."""
+    wanted = {*(names or BACKENDS), *(soak if ALL else ())}
+    return [pytest.param(name, marks=marks) for name, marks in marked_backends() if name in wanted]
 
 
 def wanted(metafunc: pytest.Metafunc) -> tuple[str, ...]:

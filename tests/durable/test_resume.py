@@ -20,7 +20,7 @@ from tests.managers import ask, feed
 from tests.messages import rounds
 from tests.places import BACKENDS, Place
 
-pytestmark = pytest.mark.stores("jsonl", "postgresql")  # a folder and a server: what differs further is the contract's
+pytestmark = pytest.mark.stores("jsonl")  # and SQLite with a model: what differs by store is the contract's
 
 
 async def test_a_history_is_there_again_as_it_was(place: Place) -> None:
@@ -251,7 +251,7 @@ async def test_a_closed_manager_that_is_used_resumes_the_session_as_it_is_now(pl
     await first.close()
 
 
-@pytest.mark.stores("jsonl", "postgresql")
+@pytest.mark.stores("jsonl")
 async def test_an_edit_behind_one_of_two_lines_is_never_covered_up(place: Place) -> None:
     store = place.store()
     manager = manager_on(store, place.session_id(), max_tokens=60_000)
@@ -279,7 +279,7 @@ async def _refuse(*given: Any) -> None:
     raise StoreError("the disk is full; make room")
 
 
-@pytest.mark.stores("jsonl", "postgresql")
+@pytest.mark.stores("jsonl")
 async def test_a_line_far_behind_its_side_calls_is_resumed_with_them(place: Place) -> None:
     manager = manager_on(place.store(), place.session_id(), max_tokens=60_000)
     await feed(manager, rounds(1_000, output=300))

@@ -12,7 +12,7 @@ from tests.managers import ask, feed
 from tests.messages import rounds
 from tests.places import Place
 
-pytestmark = pytest.mark.stores("jsonl", "postgresql")  # a folder and a server: what differs further is the contract's
+pytestmark = pytest.mark.stores("jsonl")  # and SQLite with a model: what differs by store is the contract's
 
 
 async def test_a_host_that_sets_the_saved_transcript_changes_nothing(place: Place) -> None:

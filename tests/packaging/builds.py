@@ -13,6 +13,7 @@ from build import ProjectBuilder
 from pyproject_hooks import quiet_subprocess_runner
 
 ROOT = Path(__file__).parents[2]
+PACKAGES = [path.parent for path in sorted(ROOT.glob("*/pyproject.toml"))]
 
 
 def files_of(folder: Path) -> set[str]:

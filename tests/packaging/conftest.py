@@ -6,9 +6,8 @@ import shutil
 
 import pytest
 
-from tests.packaging.builds import ROOT, Built, build, files_of
+from tests.packaging.builds import PACKAGES, Built, build, files_of
 
-PACKAGES = [path.parent for path in sorted(ROOT.glob("*/pyproject.toml"))]
 LEFTOVERS = shutil.ignore_patterns("__pycache__", "build", "*.egg-info")
 
 

@@ -6,8 +6,11 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-from tests.packaging.builds import Built, build, files_of
+import pytest
 
+from tests.packaging.builds import PACKAGES, Built, build, files_of
+
+FLAT_AND_DEEP = [folder for folder in PACKAGES if folder.name in ("amplifier_context_simple", "amplifier_context_core")]
 ABOUT_THE_FOLDER = {"pyproject.toml", "setup.py", "README.md", "LICENSE"}
 
 
@@ -29,6 +32,7 @@ def test_a_wheel_from_the_source_archive_is_the_wheel_from_the_folder(built: Bui
         assert sorted(one.namelist()) == sorted(other.namelist())
 
 
+@pytest.mark.parametrize("built", FLAT_AND_DEEP, indirect=True, ids=lambda folder: folder.name)
 def test_a_module_that_was_removed_is_not_in_the_next_wheel(built: Built, tmp_path: Path) -> None:
     stale = built.folder / "stale_module.py"
     stale.write_text("")

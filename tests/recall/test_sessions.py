@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.places import ALL, Place, parameters
+from tests.places import BACKENDS, Place, parameters
 from tests.recall.agent import NEEDLE, WINDOW, ask
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.kernel
 
 
-@pytest.fixture(params=parameters() if ALL else parameters("memory", "jsonl", "sqlite"))
+@pytest.fixture(params=parameters("memory", "jsonl", "sqlite", soak=BACKENDS))
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return Place(request.param, tmp_path)
 

@@ -17,14 +17,14 @@ from amplifier_context_core.errors import SessionInUse
 from amplifier_context_core.stores import open_store
 from amplifier_context_testing import checked
 from tests.messages import text, work
-from tests.places import Place, parameters
+from tests.places import KEPT, Place, parameters
 from tests.summary.scripted import BUDGET, Provider, drive, good, settle, summary_manager
 
 pytestmark = pytest.mark.kernel
 SESSION = work(120, output=900)
 
 
-@pytest.fixture(params=parameters("jsonl", "sqlite", "postgresql"))
+@pytest.fixture(params=parameters("sqlite", soak=KEPT))
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return Place(request.param, tmp_path)
 

@@ -18,7 +18,7 @@ from amplifier_context_summary.asking import EVENTS
 from amplifier_context_testing import EventRecorder, checked
 from amplifier_context_testing.summaries.writers import Writer
 from tests.messages import digest, rounds, text, work
-from tests.places import Place, parameters
+from tests.places import BACKENDS, Place, parameters
 from tests.summary.scripted import BUDGET, Provider, drive, good, settle, summary_manager
 
 pytestmark = pytest.mark.kernel
@@ -28,7 +28,7 @@ LATER = "2099-01-01T00:00:00.000+00:00"  # after any time to live of a cache
 SECRET = "hunter2-0815"
 
 
-@pytest.fixture(params=parameters("memory", "jsonl", "sqlite", "postgresql"))
+@pytest.fixture(params=parameters("memory", "sqlite", soak=BACKENDS))
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return Place(request.param, tmp_path)
 

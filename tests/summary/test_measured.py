@@ -17,7 +17,7 @@ from amplifier_context_core.view.session_state import dump
 from amplifier_context_testing.summaries.writers import Writer
 from tests.manager.measured import Counting
 from tests.messages import bare, digest, text, work
-from tests.places import Place, parameters
+from tests.places import BACKENDS, Place, parameters
 from tests.summary.scripted import Provider, good, settle, summary_manager
 from tests.summary.test_native import NATIVE, WORDS, Odd, carrier, carriers
 
@@ -27,7 +27,7 @@ AUTHORED = "in a model's words"
 PAUSE = {"role": "user", "content": "Good morning.", "metadata": {"timestamp": "2099-01-01T00:00:00.000+00:00"}}
 
 
-@pytest.fixture(params=parameters("memory", "jsonl", "sqlite", "postgresql"))
+@pytest.fixture(params=parameters("memory", "sqlite", soak=BACKENDS))
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return Place(request.param, tmp_path)
 

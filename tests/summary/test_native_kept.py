@@ -12,7 +12,7 @@ import pytest
 
 from amplifier_context_testing.summaries.extractive import with_summaries
 from tests.messages import digest, rounds, text, work
-from tests.places import Place, parameters
+from tests.places import KEPT, Place, parameters
 from tests.summary.scripted import BUDGET
 from tests.summary.test_native import NATIVE, WORDS, Session, anthropic, carriers, sent
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.kernel
 SESSION = work(60, output=900)
 
 
-@pytest.fixture(params=parameters("jsonl", "sqlite", "postgresql", "redis"))
+@pytest.fixture(params=parameters("sqlite", soak=KEPT))
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return Place(request.param, tmp_path)
 

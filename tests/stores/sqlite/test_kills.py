@@ -11,7 +11,7 @@ from tests.stores.kills import Struck, survive
 
 
 async def test_nothing_acknowledged_is_lost_whenever_a_writer_is_killed(tmp_path: Path) -> None:
-    assert await survive(f"sqlite:{tmp_path}/kills.db", 50, seed=1, longest=0.06)
+    assert await survive(f"sqlite:{tmp_path}/kills.db", 25, seed=1, longest=0.06)
 
 
 async def test_a_writer_killed_before_the_disk_was_waited_for_loses_nothing_either(tmp_path: Path) -> None:
