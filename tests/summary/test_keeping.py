@@ -168,10 +168,10 @@ async def test_a_request_waits_for_the_summary_if_the_config_says_so() -> None:
     await manager.close()
 
 
-async def test_a_late_summary_is_put_in_when_the_cache_is_cold_anyway() -> None:
+async def test_a_late_summary_is_put_in_when_the_cache_is_cold_anyway_and_saved(place: Place) -> None:
     """After a pause longer than the time to live, the prefix is written again: then it may change."""
     writer = Writer("slow")
-    manager = summary_manager(writer, cache_ttl=60)
+    manager = summary_manager(writer, store=place.store(), cache_ttl=60)
     views = await drive(manager, SESSION[:45], settled=False)
     assert "<context_record>" in text(views[-1])
     assert WORDS not in text(views[-1])
@@ -181,8 +181,12 @@ async def test_a_late_summary_is_put_in_when_the_cache_is_cold_anyway() -> None:
     assert digest(bare(same)) == digest(bare(views[-1]))
     pause = {"role": "user", "content": "Good morning.", "metadata": {"timestamp": "2099-01-01T00:00:00.000+00:00"}}
     await manager.add_message(pause)
-    assert WORDS in text(await manager.get_messages_for_request(BUDGET))
-    await manager.close()
+    late = await manager.get_messages_for_request(BUDGET)
+    assert WORDS in text(late)
+    await manager.store.close()  # the process ends: nothing is saved now
+    again = summary_manager(None, store=place.store(), cache_ttl=60)
+    assert digest(bare(await again.get_messages_for_request(BUDGET))) == digest(bare(late))
+    await again.close()
 
 
 async def test_a_manager_without_a_model_keeps_the_state_until_the_history_is_edited(place: Place) -> None:
