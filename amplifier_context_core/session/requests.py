@@ -184,6 +184,7 @@ class SessionRequests(SessionLifecycle):
                 selection, result = await compactor.compacted(step, with_hooks=not is_nested)
                 await self._announce(result)
             step = await compactor.request(request, selection)
+        await self._save(changes_only=True)  # late chapters: a handler of a warning may hang or end the process
         await compactor.emit_warnings()
         return step
 

@@ -170,8 +170,15 @@ async def test_a_request_waits_for_the_summary_if_the_config_says_so() -> None:
 
 async def test_a_late_summary_is_put_in_when_the_cache_is_cold_anyway_and_saved(place: Place) -> None:
     """After a pause longer than the time to live, the prefix is written again: then it may change."""
-    writer = Writer("slow")
-    manager = summary_manager(writer, store=place.store(), cache_ttl=60)
+    saved: list[bytes] = []
+
+    async def look(event: str, data: dict[str, Any]) -> HookResult:
+        saved.append(await manager.store.load_checkpoint("s") or b"")
+        return HookResult(action="continue")
+
+    hooks, writer = HookRegistry(), Writer("slow")
+    hooks.register("context:warning", look, 0, name="test")
+    manager = summary_manager(writer, store=place.store(), cache_ttl=60, hooks=hooks)
     views = await drive(manager, SESSION[:45], settled=False)
     assert "<context_record>" in text(views[-1])
     assert WORDS not in text(views[-1])
@@ -181,8 +188,10 @@ async def test_a_late_summary_is_put_in_when_the_cache_is_cold_anyway_and_saved(
     assert digest(bare(same)) == digest(bare(views[-1]))
     pause = {"role": "user", "content": "Good morning.", "metadata": {"timestamp": "2099-01-01T00:00:00.000+00:00"}}
     await manager.add_message(pause)
+    manager.warnings.note("other", "for the handlers of warnings")
     late = await manager.get_messages_for_request(BUDGET)
     assert WORDS in text(late)
+    assert [WORDS.encode() in data for data in saved] == [True], "saved before handlers of the request run"
     await manager.store.close()  # the process ends: nothing is saved now
     again = summary_manager(None, store=place.store(), cache_ttl=60)
     assert digest(bare(await again.get_messages_for_request(BUDGET))) == digest(bare(late))
