@@ -118,13 +118,14 @@ def page_of(
         counter: text to tokens.
         column: characters of the first line to pass over.
     """
-    left, room = tokens - counter(quoted(what, "")), min(_MOST_BYTES, _BYTES_PER_TOKEN * tokens)
+    bytes_at_most = min(_MOST_BYTES, _BYTES_PER_TOKEN * tokens)
+    left, room = tokens - counter(quoted(what, "")), bytes_at_most - len(quoted(what, "").encode())
     body: list[tuple[str | None, str]] = []
     for header, line in _numbered(sources, offset):
         if limit is not None and len(body) >= limit:
             break
         part = line if body else line[column:]
-        room -= len(part.encode()) + 1
+        room -= sum(len(one.encode()) + 1 for one in (header, part) if one is not None)
         if room >= 0 or not body:
             left -= sum(counter(one) + _PER_LINE for one in (header, part) if one is not None)
         if min(left, room) < 0 and body:
@@ -134,7 +135,10 @@ def page_of(
     def text_of_lines(lines: Sequence[tuple[str | None, str]]) -> str:
         return quoted(what, "\n".join(part for line in lines for part in line if part is not None))
 
-    while len(body) > 1 and counter(text_of_lines(body)) > tokens:  # escaped tags cost more than the text as it was
+    def is_too_large(text: str) -> bool:
+        return len(text.encode()) > bytes_at_most or counter(text) > tokens
+
+    while len(body) > 1 and is_too_large(text_of_lines(body)):  # escaped tags cost more than the text as it was
         body.pop()
     total = text_lines(sources)
     left_out = max(0, total - min(offset, total) - len(body))

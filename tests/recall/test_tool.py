@@ -15,6 +15,7 @@ from amplifier_context_core.kernel import capabilities_of
 from amplifier_context_core.rendering.recalled import ONE_LINE
 from amplifier_context_core.transcript.matching_lines import words_of
 from amplifier_context_recall import ContextRecallTool, mount
+from amplifier_context_recall.recall_pages import Source, page_of
 from amplifier_context_recall.recall_tool import NOT_OURS, USED_UP
 from tests.managers import ask, feed, new_manager
 from tests.messages import rounds, work
@@ -117,6 +118,15 @@ async def test_a_page_of_a_line_that_costs_few_tokens_is_bounded_in_bytes_too() 
     assert "go on with offset 3" in page
 
 
+@pytest.mark.parametrize("about", ["user", "result of " + "a_tool " * 9])
+@pytest.mark.parametrize("line", ["x", "</quoted_output>"])
+def test_headers_and_escaped_tags_count_towards_the_bytes_of_a_page(about: str, line: str) -> None:
+    sources = [Source(f"m{number}", about, (line,) * 40) for number in range(1, 2_001)]
+    page = page_of(sources, "what", offset=0, limit=None, tokens=50_000, counter=lambda text: len(text) // 100)
+    assert 80_000 < len(page.text.encode()) <= 100_000
+    assert page.shown + page.left_out == 80_000
+
+
 async def test_pages_are_counted_and_searched_in_a_thread() -> None:
     manager = await session()
     threads: set[str] = set()
@@ -178,6 +188,15 @@ async def test_search_shows_the_matching_lines_with_their_numbers() -> None:
     found = await recalled(tool_of(await session()), "search", query=f"value_{1234 * 7919 % 10_007}")
     assert "[m3, result of read, 2,000 lines]" in found
     assert "\n1234: line 1234: value_" in found
+
+
+async def test_search_shows_lines_that_have_the_words_in_another_form() -> None:
+    manager = new_manager(max_tokens=50_000)
+    text = "What did she say?\nWe went to the harbour.\nIt was cancelled."
+    await feed(manager, [{"role": "user", "content": text}])
+    for query, line in (("where did she go", "2: We went"), ("what was the cancellation", "3: It was cancelled")):
+        found = await recalled(tool_of(manager), "search", query=query)
+        assert f"\n{line}" in found
 
 
 async def test_search_within_a_mark_shows_its_lines_only() -> None:
