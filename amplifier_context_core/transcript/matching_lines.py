@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .ranking import beginning
+from .ranking import STOP_WORDS, beginning
+from .word_forms import begins, other_forms, stem
 
 _QUERY = re.compile(r'"([^"]+)"|(\S+)')
 _PUNCTUATION = ".,;:!?()[]{}'\"`"
@@ -18,9 +19,15 @@ MAX_EXCERPT = 300  # characters of one line
 
 
 def words_of(query: str) -> list[str]:
-    """Return the first quoted phrases and words of a query, in lower case and each once."""
-    parts = (phrase or word.strip(_PUNCTUATION) for phrase, word in _QUERY.findall(beginning(query)))
-    return list(dict.fromkeys(part.lower() for part in parts if part.strip()))[:_MAX_WORDS]
+    """Return what lines are looked for: the first quoted phrases and words of a query, in lower case and each once.
+
+    Of a word that is what its forms begin with. Words that only ask are left out, unless there are no others.
+    """
+    found = (phrase or word.strip(_PUNCTUATION) for phrase, word in _QUERY.findall(beginning(query)))
+    parts = list(dict.fromkeys(part.lower() for part in found if part.strip()))
+    parts = [part for part in parts if part not in STOP_WORDS] or parts
+    forms = (form for part in parts for form in (begins(stem(part)), *map(stem, other_forms(part))))
+    return list(dict.fromkeys(forms))[:_MAX_WORDS]
 
 
 def excerpts(
