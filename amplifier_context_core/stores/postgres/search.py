@@ -90,6 +90,8 @@ class PostgresSearch:
         await self._pool.count(
             self._sql.index, values | {"places": array(places), "parts": array(parts), "texts": texts}
         )
+        if reached == state.length:
+            await self._pool.ask(self._sql.merge_index, {})
         return True
 
     async def matching_seqs(self, session_id: str, query: str, limit: int) -> list[int]:

@@ -341,8 +341,10 @@ class Statements:
         """)
 
     def _add_search(self, schema: str) -> None:
-        table, stems = (sql.Literal(sql.Identifier(schema, name).as_string()) for name in ("search", "stems"))
-        self._names |= {"search_name": table, "stems": sql.SQL("{}::regconfig").format(stems)}
+        table, index, stems = (
+            sql.Literal(sql.Identifier(schema, name).as_string()) for name in ("search", "search_words", "stems")
+        )
+        self._names |= {"search_name": table, "index_name": index, "stems": sql.SQL("{}::regconfig").format(stems)}
         self.index_state = self._render("""
             SELECT key, length, indexed, edits,
                 indexed > 0 AND NOT EXISTS (SELECT FROM {search} WHERE session = key),
@@ -370,6 +372,11 @@ class Statements:
             INSERT INTO {search} (session, place, part, words)
             SELECT s.key, r.place, r.part, to_tsvector({stems}, r.text)
             FROM s, unnest(%(places)s::bigint[], %(parts)s::bigint[], %(texts)b::text[]) AS r (place, part, text)
+        """)
+        # Only the owner of the index may merge its pending list.
+        self.merge_index = self._render("""
+            SELECT gin_clean_pending_list(oid) FROM pg_class
+            WHERE oid = {index_name}::regclass AND pg_has_role(relowner, 'USAGE')
         """)
         self.forget_index = self._render("""
             WITH gone AS (DELETE FROM {search} WHERE session = %(key)s::bigint)

@@ -200,3 +200,12 @@ async def test_frequent_words_find_old_texts_that_have_all_of_them(store: Postgr
     assert (await store.search("s", "grey heron", 3))[0] == 1
     memory = WordIndex().search([entry(seq, text) for seq, text in enumerate(texts, 1)], "grey heron", 5)
     assert await store.search("s", "grey heron", 5) == [one.seq for one in memory]
+
+
+async def test_no_message_waits_in_the_pending_list_after_a_search(store: PostgresStore, schema: str) -> None:
+    await store.append("s", [entry(seq, f"heron {seq} and word{seq}") for seq in range(1, 2_001)])
+    assert await store.search("s", "word1234", 5) == [1_234]
+    (merged,) = ask("SELECT gin_clean_pending_list('search_words'::regclass)", schema)
+    assert merged == (0,)
+    (options,) = ask("SELECT reloptions FROM pg_class WHERE oid = 'search_words'::regclass", schema)
+    assert options == (["gin_pending_list_limit=1024"],)
