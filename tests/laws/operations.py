@@ -21,6 +21,7 @@ from amplifier_context_core import (
     count_tokens,
     load_config,
 )
+from amplifier_context_core.items import ContextItem
 from amplifier_context_core.stores import Store
 from amplifier_context_testing import check_request
 
@@ -51,6 +52,12 @@ def operations(max_size: int = 16) -> st.SearchStrategy[list[Operation]]:
         st.tuples(st.just("usage"), st.integers(50, 200)),
         st.tuples(st.just("edit"), st.tuples(place, st.lists(ANY_STEPS, max_size=2))),
         st.tuples(st.just("resume"), st.none()),
+        st.tuples(st.just("change"), place),
+        st.tuples(st.just("fork"), place),
+        st.tuples(st.just("forget"), place),
+        st.tuples(st.just("undo"), st.none() | place),
+        st.tuples(st.just("item"), st.tuples(st.integers(0, 9), WORDS)),
+        st.tuples(st.just("measured"), st.tuples(st.integers(40, 300), st.booleans(), st.booleans())),
     )
     return st.lists(one, max_size=max_size)
 
@@ -177,6 +184,71 @@ class Driver:
         await self.manager.set_messages([*stored[: start % (len(stored) + 1)], *flat(steps)])
         self.last.clear()
 
+    async def _fork(self, place: int) -> None:
+        """Go on in a fork of the session, as `amplifier-context fork` makes one."""
+        messages = await self.manager.get_messages()
+        length = place % (len(messages) + 1)
+        await self.manager.close()
+        store: Store = self.make_store()
+        forked = f"{self.session_id}f"
+        await store.fork(self.session_id, forked, length)
+        await store.close()
+        self.session_id = forked
+        self.manager = self._new_manager()
+        assert await self.manager.get_messages() == messages[:length]
+        self.last.clear()
+
+    async def _forget(self, place: int) -> None:
+        await self.manager.load()
+        entry = self.manager.snapshot().find(place)
+        erased = await self.manager.forget([f"m{place}"])
+        assert (entry is None) or entry.mark in erased
+        self.last.clear()
+
+    async def _undo(self, place: int | None) -> None:
+        if (await self.manager.undo(None if place is None else f"m{place}"))["undone"]:
+            self.last.clear()
+
+    async def _item(self, argument: tuple[int, str]) -> None:
+        number, text = argument
+        if number < 5:
+            await self.manager.pool.add(ContextItem(text, f"item {number}", f"i{number}"))
+        else:
+            await self.manager.queue.append(ContextItem(text))
+        self.last.clear()
+
+    async def _measured(self, argument: tuple[int, bool, bool]) -> None:
+        """A request that its provider counts. If it is not sent, it leaves no trace."""
+        percent, retains, commits = argument
+        await self.manager.load()
+        people = [entry.message.get("content") for entry in self.manager.snapshot() if entry.human]
+        retained = [text for text in people if isinstance(text, str) and text.strip()][:1] if retains else []
+
+        async def count(view: list[Message]) -> dict[str, Any]:
+            tokens = count_tokens(view, approx_token_counter) * percent // 100
+            decision = {"estimated_input_tokens": tokens, "input_limit_tokens": 10**9}
+            measurement = {"kind": "provider_count", "source": "test", "input_tokens": tokens}
+            return {"dispatch": object(), "budget_decision": {**decision, "measurement": measurement}}
+
+        result = await self.manager.measured_request_view(count_view=count, retain_contents=retained)
+        view = result["base_view"]
+        if any(message["role"] not in ("system", "developer") for message in view):
+            assert check_request(view) == []
+        if commits:
+            assert await result["transaction"].commit()
+            self.last.clear()
+        else:
+            result["transaction"].rollback()
+
+    async def _change(self, place: int) -> None:
+        """Change the text of one message in its place, as hosts redact and repair."""
+        stored = await self.manager.get_messages()
+        if stored:
+            changed = stored[place % len(stored)]
+            stored[place % len(stored)] = {**changed, "content": f"changed: {changed.get('content')}"}
+            await self.manager.set_messages(stored)
+            self.last.clear()
+
     async def _resume(self, _: None) -> None:
         messages = await self.manager.get_messages()
         await self.manager.close()
@@ -219,8 +291,14 @@ class Driver:
         if humans:
             assert humans[-1].seq in shown, f"the newest human message m{humans[-1].seq} is not in the view"
         spans = [(int(row["mark"][1:]), int(row["to"][1:]), row["state"]) for row in report["rounds"]]
+        places = {entry.seq: place for place, entry in enumerate(body)}  # an edited message has a higher seq
         for entry in body:
-            states = {state for first, to, state in spans if first <= entry.seq <= to}
+            place = places[entry.seq]
+            states = {
+                state
+                for first, to, state in spans
+                if first <= entry.seq <= to or places.get(first, place + 1) <= place <= places.get(to, -1)
+            }
             assert states or not _is_spoken(entry), f"{entry.mark} is unaccounted"
             if report["compactions"] == 0:
                 assert "dropped" not in states, f"{entry.mark} was dropped without a compaction"

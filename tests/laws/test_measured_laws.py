@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core import ContextManager, Plugins, approx_token_counter, count_tokens, load_config
+from amplifier_context_core import ContextManager, PinRefused, Plugins, approx_token_counter, count_tokens, load_config
 from amplifier_context_core.items import ContextItem
 from amplifier_context_core.view import shared_cache
 from amplifier_context_core.view.resume import collect_state
@@ -28,6 +29,9 @@ CHANGES = st.one_of(
     st.tuples(st.just("add"), st.lists(ANY_STEPS, min_size=1, max_size=4)),
     st.tuples(st.just("ask"), st.none()),
     st.tuples(st.just("item"), st.integers(0, 5)),
+    st.tuples(st.just("queue"), st.integers(0, 5)),
+    st.tuples(st.sampled_from(["forget", "pin", "undo"]), st.integers(0, 30)),
+    st.tuples(st.just("compact"), st.none()),
     st.tuples(st.just("set"), st.tuples(st.integers(0, 40), st.lists(ANY_STEPS, max_size=2))),
 )
 # The provider's ratio in percent of our own count, and whether it fails at the nth count; 0 for never.
@@ -76,6 +80,22 @@ class Session:
 
     async def item(self, number: int) -> None:
         await self.manager.pool.add(ContextItem(number, f"item {number}", f"i{number % 3}"))
+
+    async def queue(self, number: int) -> None:
+        await self.manager.queue.append(ContextItem(f"item {number}"))
+
+    async def forget(self, place: int) -> None:
+        await self.manager.forget([f"m{place}"], trace=False)  # its salt is drawn at random
+
+    async def pin(self, place: int) -> None:
+        with suppress(PinRefused):
+            await self.manager.pin(f"m{place}")
+
+    async def undo(self, place: int) -> None:
+        await self.manager.undo(f"m{place}" if place else None)
+
+    async def compact(self, _: None) -> None:
+        await self.manager.compact()
 
     async def set(self, argument: Any) -> None:
         place, steps = argument
@@ -148,7 +168,7 @@ class Session:
 async def test_a_request_that_is_not_sent_leaves_view_state_and_history_as_without_it(
     first: list[Message], todo: list[Operation]
 ) -> None:
-    plain = [operation for operation in todo if operation[0] in ("add", "ask", "item", "set")]
+    plain = [operation for operation in todo if operation[0] not in ("begin", "cancel", "rollback")]
     results: list[Any] = []
     for operations in (todo, plain):
         session = Session()
