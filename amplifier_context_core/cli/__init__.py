@@ -13,10 +13,14 @@ def main() -> None:
     """Run the command; without the extra `cli`, print how to install it.
 
     Raises:
-        SystemExit: always; its code is the command's exit code, or 1 without the extra.
+        SystemExit: always; its code is the command's exit code, 1 without the extra, or 130 for Ctrl-C before a
+            command runs.
     """
     try:
         from .app import main as commands
+    except KeyboardInterrupt:
+        sys.stderr.write("Aborted!\n")
+        sys.exit(130)
     except ModuleNotFoundError as problem:
         if problem.name != "click":
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import sys
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,9 @@ from .store_options import run_command, store_at, store_option
 if TYPE_CHECKING:
     from ..session.notes import Notes
 
+_Of = tuple[str | None, Path | None]
+"""URL of the store as the user gave it, and folder of the project."""
+
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that name the notes: a store, and a project in it."""
@@ -28,6 +32,18 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="Folder of the project; by default the current one.",
     )
     return store_option(project(command))
+
+
+def _of_project(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the same options to a command of the group, and call it with their values, or else those of the group."""
+
+    @_options
+    @click.pass_obj
+    @wraps(command)
+    def run(of: _Of, /, url: str | None, project: Path | None, **arguments: Any) -> None:
+        command((url or of[0], project or of[1]), **arguments)
+
+    return run
 
 
 @click.group(invoke_without_command=True)
@@ -58,8 +74,8 @@ def notes(context: click.Context, url: str | None, project: Path | None, as_json
 
 @notes.command()
 @click.argument("text", required=False)
-@click.pass_obj
-def add(of: tuple[str | None, Path | None], text: str | None) -> None:
+@_of_project
+def add(of: _Of, text: str | None) -> None:
     """Keep a note; without TEXT it is read from standard input."""
     note = _run(of, lambda kept: kept.add(_given(text), _author()), makes=True)
     click.echo(f"{note.mark} is kept")
@@ -68,8 +84,8 @@ def add(of: tuple[str | None, Path | None], text: str | None) -> None:
 @notes.command()
 @click.argument("mark")
 @click.argument("text", required=False)
-@click.pass_obj
-def edit(of: tuple[str | None, Path | None], mark: str, text: str | None) -> None:
+@_of_project
+def edit(of: _Of, mark: str, text: str | None) -> None:
     """Replace the text of the note MARK, such as n3; the former text is erased."""
     if _run(of, lambda kept: kept.edit(mark, _given(text), _author())) is None:
         raise click.ClickException(f"there is no note {mark}")
@@ -88,8 +104,8 @@ def _each_once(context: click.Context, parameter: click.Parameter, marks: tuple[
 
 @notes.command()
 @click.argument("marks", nargs=-1, required=True, metavar="MARK...", callback=_each_once)
-@click.pass_obj
-def delete(of: tuple[str | None, Path | None], marks: tuple[str, ...]) -> None:
+@_of_project
+def delete(of: _Of, marks: tuple[str, ...]) -> None:
     """Erase notes. Sessions that began with them still have copies: `forget --containing` erases these too."""
     done = {mark: _run(of, lambda kept, mark=mark: kept.delete(mark)) for mark in marks}
     if erased := list(done.values()).count("erased"):
@@ -100,7 +116,7 @@ def delete(of: tuple[str | None, Path | None], marks: tuple[str, ...]) -> None:
         raise click.ClickException(f"there is no note {', '.join(missing)}")
 
 
-def _run(of: tuple[str | None, Path | None], work: Callable[[Notes], Any], *, makes: bool = False) -> Any:
+def _run(of: _Of, work: Callable[[Notes], Any], *, makes: bool = False) -> Any:
     from ..session.notes import Notes, notes_id
     from ..stores import open_store
 

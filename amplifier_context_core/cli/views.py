@@ -6,6 +6,7 @@ it changes.
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _EXCERPT = 160  # characters of a message that a search prints, where no line is named
 _MOST_ROUNDS = 40  # rounds that `explain` prints one by one
+_NARROWEST = 40  # columns in which a sentence can be read
 
 _budget = budget_option("Show the next request at a budget such as 16k, compacted if need be.")
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -87,13 +89,18 @@ def explain(session_id: str, url: str | None, budget: int | None, as_json: bool)
         print_json(report)
         return
     figures = report["view"]
-    click.echo(f"view      {figures['tokens']:,} of {figures['budget']:,} tokens, {figures['figure']}")
-    click.echo(f"history   {counted(report['messages'], 'message')}, {report['history_tokens']:,} tokens")
-    click.echo(f"threshold {figures['why']}")
-    click.echo(f"kept      {report['floor']['tokens']:,} tokens must stay")
+    facts = {
+        "view": f"{figures['tokens']:,} of {figures['budget']:,} tokens, {figures['figure']}",
+        "history": f"{counted(report['messages'], 'message')}, {report['history_tokens']:,} tokens",
+        "threshold": figures["why"],
+        "kept": f"{report['floor']['tokens']:,} tokens must stay",
+    }
     if summary := report.get("summary"):  # of context-summary
         cost, session = (f"{summary[key]:,}" for key in ("summary_cost", "session_cost"))
-        click.echo(f"summaries {counted(summary['calls'], 'call')}, cost {cost} beside {session} of the session")
+        facts["summaries"] = f"{counted(summary['calls'], 'call')}, cost {cost} beside {session} of the session"
+    width = max(_NARROWEST, screen_width())
+    for name, text in facts.items():
+        click.echo(textwrap.fill(text, width, initial_indent=f"{name:<10}", subsequent_indent=" " * 10))
     rows = report["rounds"]
     if len(rows) > _MOST_ROUNDS:
         click.echo(f"rounds    the newest {_MOST_ROUNDS} of {len(rows):,}; --json has all")

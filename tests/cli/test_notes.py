@@ -41,6 +41,16 @@ def test_notes_are_added_listed_edited_and_deleted(store: tuple[str, ...]) -> No
     assert note["author"].startswith("person")
 
 
+def test_the_options_may_come_before_or_behind_the_command(tmp_path: Path) -> None:
+    store, other = ("--store", f"sqlite:{tmp_path / 'notes.db'}"), tmp_path / "other"
+    other.mkdir()
+    assert run("add", "Use tabs.", *store, "--project", str(other)).output == "n1 is kept\n"
+    assert "Use tabs." in run(*store, "--project", str(other)).output
+    assert "no notes of this project" in run(*store).output
+    assert run(*store, "edit", "n1", "Use spaces.", "--project", str(other)).output == "n1 is changed\n"
+    assert run("--project", str(other), "delete", "n1", *store).output == "1 note erased\n"
+
+
 def test_the_commands_reach_what_an_agent_kept_in_the_default_store(project: Path) -> None:
     from amplifier_context_core.default_paths import sessions_folder
 

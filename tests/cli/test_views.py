@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 
+import pytest
 from click.testing import CliRunner
 
 from amplifier_context_core import ContextManager, load_config
@@ -59,6 +60,14 @@ def test_explain_says_what_became_of_each_round(url: str) -> None:
     assert "folded" in text
     report = json.loads(run("explain", "one", "--json", url=url))
     assert {row["state"] for row in report["rounds"]} >= {"folded", "kept"}
+
+
+def test_explain_fits_a_narrow_screen(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asyncio.run(kept(url))
+    monkeypatch.setenv("COLUMNS", "70")
+    lines = run("explain", "one", url=url).splitlines()
+    assert max(map(len, lines)) <= 70
+    assert "compacted above" in " ".join(" ".join(lines).split())
 
 
 def test_search_finds_messages_that_the_view_does_not_show(url: str) -> None:

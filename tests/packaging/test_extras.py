@@ -105,6 +105,12 @@ def test_without_the_extra_cli_the_command_names_it_in_one_line() -> None:
     )
 
 
+def test_ctrl_c_while_the_command_is_loaded_is_one_line() -> None:
+    interrupt = "lambda *_: __import__('signal').raise_signal(2)"
+    done = python(f"sys.modules['click'] = type('Loading', (), {{'__getattr__': {interrupt}}})(); {RUN}")
+    assert (done.returncode, done.stderr) == (130, "Aborted!\n")
+
+
 def test_an_error_inside_click_is_not_taken_for_a_missing_extra() -> None:
     done = python(RUN, "click.core")
     assert "ModuleNotFoundError" in done.stderr
