@@ -207,8 +207,10 @@ def rows(sessions: Sequence[Session], store: Store | None = None) -> Iterable[tu
     for part in ("choose", "report"):
         for chat in long_chats([session for session in sessions if session.part == part and is_english(session)]):
             for search, find in finders(chat.entries, store).items():
-                for kind, questions in chat.questions.items():
-                    yield f"{chat.name}, {kind}, {part}", search, measure(questions, find)
+                by_kind = {kind: measure(questions, find) for kind, questions in chat.questions.items()}
+                for kind, found in by_kind.items():
+                    yield f"{chat.name}, {kind}, {part}", search, found
+                yield f"{chat.name}, {part}", search, sum(by_kind.values(), Found(0, (0,) * len(FIRST)))
 
 
 def is_english(session: Session) -> bool:

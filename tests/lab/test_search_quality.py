@@ -51,6 +51,9 @@ def test_evidence_is_counted_among_the_first_results() -> None:
 def test_every_search_is_asked_the_same_questions() -> None:
     made = list(rows([ASKED, PLAIN]))
     asked = [(name, found) for name, _, found in made if name.partition(",")[0] not in ("I and you", "two names")]
+    pooled = [found for name, search, found in made if name == f"two names, {PLAIN.part}" and search == "ours"]
+    kinds = [found for name, search, found in made if name.startswith("two names, ") and search == "ours"]
+    assert [one.asked for one in pooled] == [sum(one.asked for one in kinds) / 2]
     assert {name for name, _ in asked} == {
         "questions of the data",
         "the same in one long chat",

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core.stores import word_index
+from amplifier_context_core.stores import word_index, yielding
 from amplifier_context_core.stores.postgres.search import pieces
 from amplifier_context_core.stores.word_index import WordIndex
 from amplifier_context_core.transcript.candidates import Wanted
@@ -83,6 +83,15 @@ def longest_hold(work: Callable[[], object]) -> float:
 def test_other_threads_run_while_a_long_text_is_indexed(make: Callable[[str], object]) -> None:
     text = " ".join(f"getName{number} plain words" for number in range(100_000))
     assert min(longest_hold(lambda: make(text)) for _ in range(3)) < 0.045
+
+
+def test_other_threads_run_before_and_between_the_texts_that_are_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[int] = []
+    read: list[int] = []
+    monkeypatch.setattr(yielding, "yield_gil", lambda: pauses.append(len(read)))
+    for key, _ in yielding.yielding((key, "x" * 2_000) for key in range(12)):
+        read.append(key)
+    assert pauses == [0, 3, 6, 9]
 
 
 def test_characters_without_spaces_are_words_and_others_stay_as_they_are() -> None:
