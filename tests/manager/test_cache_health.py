@@ -17,7 +17,7 @@ from amplifier_context_testing import EventRecorder
 from amplifier_context_testing.lab.caches import Cache, caches
 from amplifier_context_testing.lab.request import Request
 from amplifier_context_testing.lab.token_scale import TokenScale
-from tests.managers import feed, new_manager
+from tests.managers import ToolHost, feed, new_manager
 from tests.messages import Message, rounds, work
 
 BUDGET = 16_000
@@ -97,7 +97,7 @@ async def test_breaks_are_explained_by_what_the_session_did() -> None:
 
 CHANGES: list[tuple[str, Callable[[Loop], Any]]] = [
     ("changed system prompt", lambda loop: loop.manager.set_system_prompt_factory(prompt("Another."))),
-    ("changed tools", lambda loop: setattr(loop.manager.compactor, "tools", lambda: {"t": SimpleNamespace(name="t")})),
+    ("changed tools", lambda loop: setattr(loop.manager, "host", ToolHost(lambda: {"t": SimpleNamespace(name="t")}))),
     ("other provider or model", lambda loop: setattr(loop, "provider", SimpleNamespace(name="openai"))),
     ("cold cache", lambda loop: later(loop, 3_000)),
     ("edited history", lambda loop: edit(loop)),
