@@ -222,6 +222,13 @@ def test_rules_stay_before_facts_and_pastes_go_before_courtesies() -> None:
     assert select(speeches, 175)[-1] == ()
 
 
+@pytest.mark.parametrize("again", ["Always ask me first.", "Thank you for your advice."])
+def test_what_is_written_again_and_again_stays_once(again: str) -> None:
+    texts = [again, f"{again} I moved to Lisbon.", again, "The harbour froze.", again]
+    kept = select([read(text, "person") for text in texts], 75)
+    assert [joined(sentences) for sentences in kept] == ["", "… I moved to Lisbon.", "", "The harbour froze.", again]
+
+
 def test_a_label_is_paid_for_by_the_first_sentence_of_its_speech() -> None:
     speeches = [read("It was so here.", "agent")]
     assert select(speeches, 25, [20]) == [()]
