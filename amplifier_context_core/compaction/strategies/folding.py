@@ -28,6 +28,8 @@ _SCANNED = 50_000  # characters of a message that stays, searched for names that
 _RANKED_AT_ONCE = 2_000  # names, sentences and calls that are ranked on the event loop: about ten milliseconds
 _AS_NAMES = 5  # a sentence, whose words are read, takes as long as so many names
 _TRIES = 3  # condensings until chapters are within their share: it is aimed at in characters, met in tokens
+_LEAST_GAIN = 0.9  # of the tokens of messages: what a chapter of nothing but people's words aims at, as the last resort
+_LEAST_RUN = 500  # tokens of messages: of fewer, the frame and marks of a chapter would take too much
 _MIN_KEPT_SHARE = 0.5  # of the tokens of all chapters: what one condensing for want of room leaves at least
 _CHARS_PER_TOKEN = 4  # of prose
 
@@ -115,6 +117,12 @@ class FoldRounds(Strategy):
         room = int(before * tuning.TUNING.agent_share * _CHARS_PER_TOKEN)
         lines = await in_thread_if(_are_long(lines), shorten_agent, lines, room, goal.counter)
         folded = fold(run, lines, goal, self.name)
+        is_tight = goal.is_last_resort and goal.ceiling > 0 and before >= _LEAST_RUN
+        if is_tight and folded.tokens >= before:
+            # An entry keeps what people wrote whole. Left as messages, the oldest would be dropped with all in them.
+            share = _LEAST_GAIN * before / folded.tokens
+            shorter = await in_thread_if(_are_long(lines), condense, lines, share, goal.counter)
+            folded = fold(run, [entry for entry in shorter if entry is not None], goal, self.name)
         if folded.tokens >= before:  # short messages: a chapter would cost more than they do
             done.extend(run)
             return 0
