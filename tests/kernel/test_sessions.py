@@ -18,8 +18,8 @@ from amplifier_context_testing.replay.transcripts import Transcript
 from tests.kernel.mounted import CURRENT
 from tests.places import BACKENDS
 
-# In memory, in files (the default of what is persistent), on a server; the other stores with the first test.
-pytestmark = [pytest.mark.kernel, pytest.mark.stores("postgresql")]
+# In memory, in files (the default of what is persistent) and in SQLite; on the servers the first test.
+pytestmark = [pytest.mark.kernel, pytest.mark.stores()]
 
 EVENTS = ("context:", "provider:", "llm:", "cancel:")
 
@@ -71,7 +71,7 @@ def replay_of(running: Any) -> Any:
 
 
 @pytest.mark.stores(*BACKENDS)
-@pytest.mark.parametrize("style", ["basic", "streaming"])
+@pytest.mark.few_elsewhere("style", ["basic", "streaming"], ["streaming"])
 async def test_a_session_outgrows_its_window_several_times_and_every_request_is_valid(style: str) -> None:
     recorder = EventRecorder(only=EVENTS)
     script = [answer for turn in range(3) for answer in (*reading(25, 25 * turn), "Read.")]
