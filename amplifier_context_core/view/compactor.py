@@ -118,7 +118,7 @@ class Compactor:
                 if not has_room or not inside_handler(self):
                     return selection
             sent = await self._sent_view(selection)
-            return self.hand_out(sent, selection.pause, serves=selection.reason is None)
+            return self.hand_out(sent, selection.pause, serves=selection.reason is None, is_sent=compact)
 
     async def request_within_bounds(self, request: ViewRequest) -> SentView | None:
         """Return the view for one request if it is below its trigger whatever the exact counts are.
@@ -433,18 +433,19 @@ class Compactor:
         limits = replace(request.limits, threshold=selection.threshold)
         return SentView(limits, request.prefix.key, request.system, messages, counted, 0, view, request.prefix)
 
-    def hand_out(self, sent: SentView, pause: Pause, *, serves: bool) -> SentView:
+    def hand_out(self, sent: SentView, pause: Pause, *, serves: bool, is_sent: bool = True) -> SentView:
         """Note and return what is handed to a request, for the meter and for reports; the caller holds the lock.
 
         Args:
             sent: what is handed out.
             pause: before the request.
             serves: true if its view serves the budget from now on.
+            is_sent: false for a report of a view that a request would compact first: it need not fit.
 
         Raises:
             ContextOverflow: under `strict`, when what must be kept does not fit.
         """
-        if sent.counted > sent.limits.capacity:
+        if is_sent and sent.counted > sent.limits.capacity:
             system_tokens = sum(shown.tokens for shown in sent.system)
             text, members = overflow(sent.view.segments(), sent.limits, system_tokens, sent.counted)
             if self._config.strict:

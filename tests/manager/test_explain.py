@@ -117,6 +117,16 @@ async def test_the_report_names_what_is_protected_and_why() -> None:
     assert report["floor"]["tokens"] == sum(member["tokens"] for member in report["floor"]["members"])
 
 
+@pytest.mark.parametrize("strict", [True, False])
+async def test_a_report_on_a_view_that_a_request_would_compact_first_is_no_overflow(strict: bool) -> None:
+    manager = await feed(new_manager(strict=strict, max_tokens=3_000), work(40, output=900))
+    report = await manager.explain()
+    assert report["view"]["tokens"] > report["view"]["budget"] == 3_000
+    assert report["warnings"] == []
+    assert size(await ask(manager)) <= 3_000
+    assert (await manager.explain())["warnings"] == []
+
+
 async def test_explain_reports_what_was_fixed() -> None:
     talk = ConversationBuilder().user("Look.")
     talk.call(("look", {}))
