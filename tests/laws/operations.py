@@ -243,9 +243,9 @@ class Driver:
     async def _change(self, place: int) -> None:
         """Change the text of one message in its place, as hosts redact and repair."""
         stored = await self.manager.get_messages()
-        if stored:
-            changed = stored[place % len(stored)]
-            stored[place % len(stored)] = {**changed, "content": f"changed: {changed.get('content')}"}
+        changed = stored[place % len(stored)] if stored else {}
+        if isinstance(changed.get("content"), str):
+            stored[place % len(stored)] = {**changed, "content": f"changed: {changed['content']}"}
             await self.manager.set_messages(stored)
             self.last.clear()
 
