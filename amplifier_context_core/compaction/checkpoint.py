@@ -211,14 +211,15 @@ class Segment:
 
     @property
     def newest_human(self) -> int:
-        """Return the seq of the newest message of a person that it shows; 0 when it shows none.
+        """Return the turn of the newest message of a person that it shows; 0 when it shows none.
 
-        A person's words beside a late result are shown with the round of its call, before newer rounds.
+        A person's words beside a late result are shown with the round of its call, before newer rounds. A message that
+        was edited has a higher seq than newer ones, and its former turn.
         """
         if self.round is None or not self.round.is_human:
             return 0
-        people = {entry.seq for entry in self.round.entries if entry.human}
-        return max((message.seq for message in self.shown if message.seq in people), default=0)
+        turns = {entry.seq: entry.turn for entry in self.round.entries if entry.human}
+        return max((turns[message.seq] for message in self.shown if message.seq in turns), default=0)
 
     def rendered_as(self, shown: Sequence[RenderedMessage], state: State, rule: str) -> Segment:
         """Return the same segment, shown differently.

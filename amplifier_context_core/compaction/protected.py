@@ -57,9 +57,10 @@ def mark_protected(
         state_tokens: tokens that the newest versions of all states may fill, the newest first.
         state_tools: tools whose calls write a state; None to recognize them.
     """
-    humans = [segment.newest_human for segment in segments]
-    task = next((index for index, seq in enumerate(humans) if seq), -1)
-    newest = max((segment.newest_human for segment in (*segments, *later)), default=0)
+    turns = [segment.newest_human for segment in segments]
+    task = next((index for index, turn in enumerate(turns) if turn), -1)
+    newest = max(range(len(turns)), key=lambda index: (turns[index], index), default=-1)
+    is_behind = any(segment.is_human for segment in later)
     notices = newest_notices((*segments, *later))
     states = _newest_states(segments, later, state_tokens, state_tools)
     marked: list[Segment] = []
@@ -80,7 +81,7 @@ def mark_protected(
                     crowded_out.append(segment.mark)
             if index == task:
                 why = why or "task"
-            elif newest and humans[index] == newest:
+            elif index == newest and turns[index] and not is_behind:
                 why = why or "newest human message"
             elif index == len(segments) - 1 and not later:
                 why = why or "newest round"

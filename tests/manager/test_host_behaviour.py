@@ -11,7 +11,7 @@ import pytest
 from amplifier_context_core import ContextManager
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.managers import ask, feed, marks, new_manager
-from tests.messages import Message, bare, rounds, session, shared_prefix, size, text, work
+from tests.messages import Message, bare, rounds, session, shared_prefix, size, text, user, work
 
 BUDGET = 4_000
 
@@ -340,3 +340,20 @@ async def test_an_image_a_host_replaced_is_an_edit() -> None:
 
     manager = await edited([{"role": "user", "content": image("AAAA")}], 0, content=image("BBBB"))
     assert "AAAA" not in text(await manager.get_messages())
+
+
+@pytest.mark.parametrize("change", ["edited", "inserted"])
+async def test_the_newest_question_stays_where_an_older_one_was_edited(change: str) -> None:
+    task, older, newest = (f"{text} {'word ' * 300}" for text in ("Read it.", "Why so slow?", "Which test holds that?"))
+    manager = await feed(new_manager(), [user(task), *rounds(3), user(older), *rounds(3, start=4)])
+    await feed(manager, [user(newest), *rounds(20, start=8, output=600)])
+    messages = await manager.get_messages()
+    contents = [message.get("content") for message in messages]
+    if change == "edited":
+        messages[contents.index(older)] |= {"content": f"{older} [redacted]"}
+    else:
+        messages.insert(contents.index(newest), user(f"What is new? {older}"))
+    await manager.set_messages(messages)
+    view = await ask(manager, 2_500)
+    assert manager.compactor.compactions
+    assert newest in [message["content"] for message in view]
