@@ -219,8 +219,9 @@ def listed_line(text: str) -> str:
 
 def kept_labels(results: Iterable[str]) -> list[str]:
     """Return the labels of items that results of tools say were kept, those that a pool has evicted too."""
-    texts = [text for result in results for text in (result, *_decoded(result))]
-    return [text.split(KEPT, 1)[1] for text in texts if KEPT in text]
+    texts = [text for result in results if KEPT in result for text in (result, *_decoded(result))]
+    labels = [text.split(KEPT, 1)[1] for text in texts if KEPT in text]
+    return [label for label in labels if label.startswith("[")]
 
 
 def recall_lines(items: Iterable[ContextItem[Any]], labels: Iterable[str] = ()) -> set[str]:

@@ -101,6 +101,15 @@ async def test_forget_reaches_recalled_copies_of_an_item_that_the_pool_has_evict
     assert "harmless" in left
 
 
+async def test_a_result_that_quotes_no_label_reaches_no_recalled_page() -> None:
+    manager = await feed(new_manager(), [{"role": "user", "content": "hello\n\nagain"}])
+    await feed(manager, recall_round(1, {"mark": "m1"}, await recalled(tool_of(manager), "read", mark="m1")))
+    call: dict[str, Any] = {"id": "c", "tool": "read_file", "arguments": {}}
+    await feed(manager, [{"role": "assistant", "content": "", "tool_calls": [call]}])
+    await feed(manager, [{"role": "tool", "tool_call_id": "c", "content": 'KEPT = "Kept in the pool: '}])
+    assert await manager.forget(["m5"]) == ["m5"]
+
+
 @pytest.mark.parametrize(
     "header", ["[pool item, q3: a report]", "[pool item, q3: a report, from its line 2 of 9]", "[pool item]"]
 )
