@@ -33,6 +33,7 @@ CONFIG = {
     "cache_ttl": 60,
     "summary_spend": 1_000.0,
     "max_summary_calls": 1_000,
+    "compact_wait": 0.01,  # the model answers when an operation says so, not while a command waits
 }
 
 
