@@ -20,7 +20,7 @@ _DATES = re.compile(
     rf"|\b(?P<day_2>\d{{1,2}}){_ORDINAL}(?: of)? (?P<month_2>{_MONTH})\b(?:,? (?P<year_2>\d{{4}})\b)?"
     rf"|\b(?P<month_3>{_MONTH})(?: of|,)? (?P<year_3>\d{{4}})\b"
     r"|\b(?P<year_4>\d{4})-(?P<month_4>\d\d)(?:-(?P<day_4>\d\d))?\b",
-    re.IGNORECASE,
+    re.IGNORECASE | re.ASCII,
 )
 # "Can you remind me": asks for something, and says nothing of the answer.
 _REQUEST = re.compile(

@@ -43,6 +43,9 @@ def test_a_question_says_whose_message_it_asks_for(question: str, role: str | No
         ("since 2026-05-07", [("2026", "05", "07")]),
         ("Dec 24 and dec 26", [("", "12", "24"), ("", "12", "26")]),
         ("may I ask 3 things", []),
+        ("on \u017fep 3", []),  # a letter that is an `s` where case is ignored
+        ("\u0662\u0660\u0662\u0666-\u0660\u0665", []),  # digits, but not those of a time
+        ("2026-05-07\u4f60\u8bf4\u4e86\u4ec0\u4e48", [("2026", "05", "07")]),
         ("version 2.10.2023", []),
     ],
 )
