@@ -260,8 +260,9 @@ def select(
     """Return several speeches in at most about `room` characters together: the sentences worth most, in their order.
 
     Of those that a person wrote and that state no rule, and of the agent's, the ones with rare words go first: what is
-    written once is a fact. Of one that is written again, the last goes by its worth and the others last of all. Else a
-    later speech goes before an earlier one, and an earlier sentence before a later one.
+    written once is a fact. Of one that is written again, the last of the highest worth goes by it, the others last of
+    all: no paste of a rule takes its place. Else a later speech goes before an earlier one, and an earlier sentence
+    before a later one.
 
     Args:
         speeches: the sentences of each speech, in order.
@@ -277,11 +278,12 @@ def select(
         for index, sentence in enumerate(speech)
         if sentence.worth >= 0
     ]
-    newest = {sentence.text.strip(): (behind, index) for sentence, behind, index in places}
+    by_worth = sorted(places, key=lambda place: place[0].worth)  # of equal worth, the later follows
+    best = {sentence.text.strip(): (behind, index) for sentence, behind, index in by_worth}
     rare = rarities([sentence.text for sentence, _, _ in places])
     ranked = sorted(
         (
-            -_rank(sentence.worth, rarity) if newest[sentence.text.strip()] == (behind, index) else 0.0,
+            -_rank(sentence.worth, rarity) if best[sentence.text.strip()] == (behind, index) else 0.0,
             behind,
             index,
         )

@@ -229,6 +229,13 @@ def test_what_is_written_again_and_again_stays_once(again: str) -> None:
     assert [joined(sentences) for sentences in kept] == ["", "… I moved to Lisbon.", "", "The harbour froze.", again]
 
 
+def test_a_rule_that_is_pasted_again_stays_where_it_was_demanded() -> None:
+    rule = "Never push to the main branch without asking me."
+    page = "words of a page that was copied here, and so on. " * 100
+    speeches = [read(text, "person") for text in (rule, f"Look at this.\n```\n{page}\n{rule}\n```\n", page + rule)]
+    assert joined(select(speeches, 300)[0]) == rule
+
+
 def test_a_label_is_paid_for_by_the_first_sentence_of_its_speech() -> None:
     speeches = [read("It was so here.", "agent")]
     assert select(speeches, 25, [20]) == [()]
