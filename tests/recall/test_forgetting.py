@@ -68,7 +68,11 @@ async def test_forget_reaches_recalled_copies_of_an_item_that_it_drops_and_of_no
     assert "4711" not in str(await manager.get_messages())
 
 
-@pytest.mark.parametrize("written", [str, json.dumps, lambda text: json.dumps({"success": True, "output": text})])
+def enveloped(text: str) -> str:
+    return json.dumps({"success": True, "output": text})
+
+
+@pytest.mark.parametrize("written", [str, json.dumps, enveloped])
 @pytest.mark.parametrize("id", ["q3", "q] 3", "x" * 300])
 async def test_forget_reaches_recalled_copies_of_an_item_that_the_pool_has_evicted(
     id: str, written: Callable[[str], str]
