@@ -21,13 +21,19 @@ MAX_EXCERPT = 300  # characters of one line
 def words_of(query: str) -> list[str]:
     """Return what lines are looked for: the first quoted phrases and words of a query, in lower case and each once.
 
-    Of a word that is what its forms begin with. Words that only ask are left out, unless there are no others.
+    Of a word that is what its forms begin with, of one that ends in `i` its stem. Words that only ask are left out,
+    unless there are no others.
     """
     found = (phrase or word.strip(_PUNCTUATION) for phrase, word in _QUERY.findall(beginning(query)))
     parts = list(dict.fromkeys(part.lower() for part in found if part.strip()))
     parts = [part for part in parts if part not in STOP_WORDS] or parts
-    forms = (form for part in parts for form in (begins(stem(part)), *map(stem, other_forms(part))))
+    forms = (form for part in parts for form in (_beginning(part), *map(stem, other_forms(part))))
     return list(dict.fromkeys(forms))[:_MAX_WORDS]
+
+
+def _beginning(part: str) -> str:
+    """Return what the forms of a word begin with; `api` has none, and `ap` would be in most lines."""
+    return stem(part) if part.endswith("i") else begins(stem(part))
 
 
 def excerpts(

@@ -467,6 +467,15 @@ async def test_arguments_that_are_no_object_are_a_result_too(given: Any) -> None
     assert "operation" in str(result.output)
 
 
+@pytest.mark.parametrize("word", ["api", "cli", "ui"])
+async def test_a_word_that_ends_in_i_is_shown_in_its_line(word: str) -> None:
+    text = f"apply this clue of a union map\nand then call the {word} of it"
+    manager = await feed(new_manager(), [{"role": "user", "content": text}])
+    shown = await recalled(tool_of(manager), "search", query=word)
+    assert f"call the {word}" in shown
+    assert "union map" not in shown
+
+
 async def test_a_query_of_any_length_is_searched_by_its_first_words() -> None:
     manager = await feed(new_manager(), [{"role": "user", "content": "a heron " * 2_000}])
     found = await recalled(tool_of(manager), "search", query="heron " + " ".join(map(str, range(100_000))), mark="m1")
