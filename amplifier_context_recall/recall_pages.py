@@ -8,7 +8,7 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -138,8 +138,9 @@ def page_of(
     def is_too_large(text: str) -> bool:
         return len(text.encode()) > bytes_at_most or counter(text) > tokens
 
-    while len(body) > 1 and is_too_large(text_of_lines(body)):  # escaped tags cost more than the text as it was
-        body.pop()
+    if is_too_large(text_of_lines(body)):  # escaped tags cost more than the text as it was
+        more = range(2, len(body) + 1)
+        del body[1 + bisect_left(more, True, key=lambda size: is_too_large(text_of_lines(body[:size]))) :]
     total = text_lines(sources)
     left_out = max(0, total - min(offset, total) - len(body))
     text = text_of_lines(body)

@@ -110,6 +110,20 @@ async def test_a_giant_line_is_read_to_its_end_in_the_smallest_pages(text: str) 
     assert read.replace("\n", "") == text
 
 
+def test_a_page_of_escaped_tags_is_made_in_few_steps() -> None:
+    sources = [Source("m1", "user", ("<quoted_output>",) * 20_000)]
+    pages: list[int] = []
+
+    def counter(text: str) -> int:
+        if len(text) > 1_000:
+            pages.append(len(text))
+        return len(text) // 4
+
+    page = page_of(sources, "what", offset=0, limit=None, tokens=25_000, counter=counter)
+    assert 99_900 < len(page.text.encode()) <= 100_000
+    assert len(pages) < 50
+
+
 async def test_a_page_of_a_line_that_costs_few_tokens_is_bounded_in_bytes_too() -> None:
     manager = new_manager(max_tokens=50_000, token_counter="o200k_base")
     await feed(manager, [{"role": "user", "content": "-" * 500_000}])
