@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 COLUMNS = "text, grams, tokenize = 'porter unicode61 remove_diacritics 2'"
 _RUN = re.compile(f"[{UNSPACED}]{{1,1000}}")  # a call for a longer one would stop other threads for milliseconds
+_READ_AT_ONCE = 20_000  # characters, likewise
 _HASH_BYTES = 4_000_000  # of words in memory before they are written to the index: a quarter less time than FTS5's 1 MB
 
 
@@ -40,8 +41,9 @@ def indexed(text: str) -> tuple[str, str]:
     """
     if text.isascii():
         return text, grams(text)
-    clean = text.encode("utf-8", "replace").decode()
-    return _RUN.sub(_spaced, clean), grams(clean)
+    parts = (text[at : at + _READ_AT_ONCE] for at in range(0, len(text), _READ_AT_ONCE))
+    clean = [part.encode("utf-8", "replace").decode() for part in parts]
+    return "".join([_RUN.sub(_spaced, part) for part in clean]), grams("".join(clean))
 
 
 def _spaced(run: re.Match[str]) -> str:

@@ -18,6 +18,7 @@ from amplifier_context_core.transcript.candidates import Wanted
 from amplifier_context_core.transcript.ranking import Query, frequent
 from amplifier_context_core.transcript.search import ScanIndex, SearchIndex
 from amplifier_context_testing.contract.samples import entry
+from tests.threads import longest_wait_beside
 
 WORDS = ["alpha", "src/beta.py", "gamma_7", "登录", "DELTA", "epsilon", "naïve", "the", '"', "-", "\ud83d", "x"]
 WORDS += ["getUserName", "username", "UserNa", "user_name", "a49f31bc", "49f31b"]
@@ -85,6 +86,11 @@ def test_other_threads_run_while_a_long_text_is_indexed(make: Callable[[str], ob
     assert min(longest_hold(lambda: make(text)) for _ in range(3)) < 0.045
 
 
+def test_other_threads_run_while_a_long_text_of_other_letters_is_indexed() -> None:
+    text = "Привет мир, это сообщение для парсера. " * 60_000
+    assert min(longest_wait_beside(lambda: word_index.indexed(text)) for _ in range(3)) < 0.13  # 0.24 in one call
+
+
 def test_other_threads_run_before_and_between_the_texts_that_are_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[int] = []
     read: list[int] = []
@@ -96,7 +102,10 @@ def test_other_threads_run_before_and_between_the_texts_that_are_ranked(monkeypa
 
 def test_characters_without_spaces_are_words_and_others_stay_as_they_are() -> None:
     assert word_index.indexed("ab 登录c") == ("ab  登  录 c", "")
-    assert word_index.indexed("登" * 2_500)[0] == " 登 " * 2_500
+    for count in (2_500, 45_000):
+        assert word_index.indexed("登" * count)[0] == " 登 " * count
+    text = "\ud83d\udca9 für getName7 " * 3_000
+    assert word_index.indexed(text) == (text.replace("\ud83d\udca9", "??"), word_index.indexed("getName7 ü")[1])
 
 
 def test_without_fts5_the_history_is_scanned(monkeypatch: pytest.MonkeyPatch) -> None:
