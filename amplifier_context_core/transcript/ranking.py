@@ -264,8 +264,9 @@ def rank(
         score += _WHOLE * (query.whole in folded) + sum(_PHRASE for phrase in query.phrases if phrase in folded)
         score += _SPEAKER * (text.role == query.role) + _DATE * any(date.has(text.created) for date in query.dates)
         scored.append((score, position, key))
-        labels.append(fold(text.name) or speaker_label(folded))
-    speaker = asked_speaker(query.words, labels)
+        given = _PARTS.search(fold(text.name))
+        labels.append(given.group() if given else speaker_label(folded))
+    speaker = asked_speaker((part for word in query.words for part in _PARTS.findall(word)), labels)
     if speaker:
         scored = [(one[0] + _SPEAKER * (label == speaker), *one[1:]) for one, label in zip(scored, labels, strict=True)]
     return [key for _, _, key in sorted(scored, key=lambda one: one[:2], reverse=True)]

@@ -129,7 +129,8 @@ def test_the_message_of_the_named_speaker_comes_first(query: str) -> None:
         ("[8 May] Nora said, a heron", "[9 May] Felix said, a heron"),
     ):
         assert found(query, user(nora), user(felix))[0] == 1
-    assert found(query, {**user("a heron"), "name": "Nora"}, {**user("a heron"), "name": "Felix"})[0] == 1
+    for name in ("Nora", "Nora Smith", "nora_smith", "@nora-2"):
+        assert found(query, {**user("a heron"), "name": name}, {**user("a heron"), "name": "Felix"})[0] == 1
 
 
 def test_the_message_of_the_day_that_is_asked_for_comes_first() -> None:
