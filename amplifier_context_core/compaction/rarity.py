@@ -15,9 +15,7 @@ from ..transcript.ranking import UNSPACED
 _TERM = re.compile(rf"[^\W\d_{UNSPACED}]{{2,}}|\d+(?:[.,:/-]\d+)*|[{UNSPACED}]+")
 _IS_UNSPACED = re.compile(f"[{UNSPACED}]")
 _STEM = 7  # letters that the forms of a word share
-_WIDTH = (
-    8  # characters of spaced text that say as much: so a chat and its translation rank alike (memorybank-en-02, -cn-02)
-)
+_WIDTH = 8  # characters of spaced text that say as much as one without: a chat ranks as its translation does
 _PER_WORD = 12  # characters: a text with one word of the rarest kind in each so many has half of the highest rarity
 _LEAST_LENGTH = 25  # characters: a shorter text is no denser than one of this length
 _FEWEST = 4  # texts: fewer say nothing about which words are frequent
