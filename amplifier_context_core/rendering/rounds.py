@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from ..messages.parsing import LOADED_TOOLS, Result, metadata_of, results_of
 from ..transcript.transcript import Entry
 
+REACH = 1_000  # entries on either side of one, in which the rest of its round is looked for
 _MAX_WAIT = 32  # rounds to wait for a result; no loop starts that many before it has all results of the first
 
 
@@ -277,12 +278,12 @@ def task_of(rounds: Sequence[Round]) -> Round | None:
     return next((round_ for round_ in rounds if round_.is_human), None)
 
 
-def round_of(seq: int, history: Sequence[Entry], reach: int = 1_000) -> Round | None:
-    """Return the round of an entry; its call or results are searched for within `reach` entries."""
+def round_of(seq: int, history: Sequence[Entry]) -> Round | None:
+    """Return the round of an entry; its call or results are searched for within `REACH` entries."""
     found = next((index for index, entry in enumerate(history) if entry.seq == seq), None)
     if found is None:
         return None
-    for round_ in RoundList(history[max(0, found - reach) : found + reach]).rounds:
+    for round_ in RoundList(history[max(0, found - REACH) : found + REACH]).rounds:
         if any(entry.seq == seq for entry in round_.entries):
             return round_
     return None

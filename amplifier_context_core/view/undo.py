@@ -5,14 +5,17 @@ The history is not touched; only the view of the last request changes. A later c
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ..compaction.checkpoint import Segment
-from ..compaction.digest import with_texts
+from ..compaction.checkpoint import Checkpoint, Segment
+from ..compaction.digest import with_texts, without_round
+from ..futures import YIELD_EVERY
 from ..messages.tokens import TokenCounter
-from ..rendering.rounds import rounds_of
+from ..rendering.rounds import REACH, Round, rounds_of
 from ..transcript.transcript import Snapshot, seq_of
 from .chapter_carriers import carrier_of
 from .view import View
@@ -82,23 +85,61 @@ def _newest(chapters: Sequence[Segment]) -> list[Segment]:
     return [one for one in chapters if newest and one.chapter and one.chapter.made_at == newest] or list(chapters[-1:])
 
 
+def _rounds_of(chapter: Segment, history: Snapshot, covered: int) -> list[Round]:
+    """Return the rounds of a chapter, with results that came late: they may be behind it."""
+    entries = history[history.leading_count : history.leading_count + covered]
+    places = [index for index, entry in enumerate(entries) if chapter.first <= entry.seq <= chapter.last]
+    near = entries[max(0, places[0] - REACH) : places[-1] + REACH] if places else []
+    return [one for one in rounds_of(near) if chapter.first <= one.first <= chapter.last]
+
+
+def _without(segment: Segment, round_: Round, counter: TokenCounter) -> list[Segment]:
+    is_in = segment.chapter is not None and segment.first <= round_.first <= segment.last
+    return without_round(segment, round_, counter) if is_in else [segment]
+
+
+async def _with_originals(
+    view: View, checkpoint: Checkpoint, chapter: Segment, rounds: Sequence[Round], counter: TokenCounter
+) -> tuple[Segment, ...]:
+    """Return the segments of a checkpoint with rounds of a chapter in its place; those shown already stay so."""
+    kept = {one.seq for segment in checkpoint.segments if segment.state == "kept" for one in segment.shown}
+    left = [round_ for round_ in rounds if round_.first not in kept]
+    made: list[Segment] = []
+    for start in range(0, len(left), YIELD_EVERY):
+        made.extend(await view.verbatim(left[start : start + YIELD_EVERY]))
+        await asyncio.sleep(0)
+    firsts = {segment.first for segment in made}
+    others: deque[Segment] = deque()
+    for one in checkpoint.segments:
+        parts = [one] if one is not chapter and (one.chapter or one.first not in firsts) else []
+        if one.chapter and one.first <= chapter.last and one.last >= chapter.first:  # a result came late
+            for round_ in left:
+                parts = [part for each in parts for part in _without(each, round_, counter)]
+        others.extend(parts)
+    segments: list[Segment] = []
+    for segment in made:
+        while others and others[0].first <= segment.first:
+            segments.append(others.popleft())
+        segments.append(segment)
+    return (*segments, *others)
+
+
 async def _undo_chapter(view: View, history: Snapshot, chapter: Segment, room: int, counter: TokenCounter) -> Undone:
     checkpoint = view.checkpoint
     if checkpoint is None or chapter.chapter is None:
         raise ValueError(f"{chapter.mark} is no chapter of this view")
-    leading = history.leading_count
-    covered = history[leading : leading + checkpoint.covered]
-    rounds = rounds_of(entry for entry in covered if chapter.first <= entry.seq <= chapter.last)
     if view.tokens - chapter.tokens + chapter.original_tokens <= room:
-        for round_ in rounds:
-            await view.show_verbatim(round_.first, history)
+        rounds = _rounds_of(chapter, history, checkpoint.covered)
+        segments = await _with_originals(view, checkpoint, chapter, rounds, counter)
+        tokens = sum(segment.tokens for segment in segments)
+        view.replace_checkpoint(replace(checkpoint, segments=segments, tokens=tokens, from_content=False))
         if view.tokens <= room:
             return Undone("originals", chapter.first, chapter.last, view.tokens)
         view.replace_checkpoint(checkpoint)  # rendered, they are larger than they are stored
     if not chapter.chapter.texts and carrier_of(chapter) is None:
         return Undone("chapter", chapter.first, chapter.last, view.tokens)
     plain = with_texts(chapter, (), None, counter, "undo")
-    segments: tuple[Segment, ...] = tuple(plain if one.first == chapter.first else one for one in checkpoint.segments)
+    segments = tuple(plain if one.first == chapter.first else one for one in checkpoint.segments)
     tokens = sum(segment.tokens for segment in segments)
     view.replace_checkpoint(replace(checkpoint, segments=segments, tokens=tokens, from_content=False))
     return Undone("digest", chapter.first, chapter.last, view.tokens)

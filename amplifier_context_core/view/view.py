@@ -368,17 +368,21 @@ class View:
         round_ = round_of(seq, history[history.leading_count : history.leading_count + self.covered])
         if round_ is None:
             return
-        for entry in round_.entries:
-            self._renderer.register_calls(entry)
-        (rendered,) = await self._rendered((round_,))
+        (fresh,) = await self.verbatim((round_,))
         former = self.checkpoint.segments if self.checkpoint else self._distant
-        segments = with_round(former, _segment(round_, rendered), round_, self._counter)
+        segments = with_round(former, fresh, round_, self._counter)
         self._change_all()
         if self.checkpoint is None:
             self._distant = segments
             return
         tokens = sum(segment.tokens for segment in segments)
         self.replace_checkpoint(replace(self.checkpoint, segments=tuple(segments), tokens=tokens, from_content=False))
+
+    async def verbatim(self, rounds: Sequence[Round]) -> list[Segment]:
+        """Return rounds of the history as segments that show them verbatim; the view stays as it is."""
+        for entry in (entry for round_ in rounds for entry in round_.entries):
+            self._renderer.register_calls(entry)
+        return [_segment(*one) for one in zip(rounds, await self._rendered(rounds), strict=True)]
 
     def replace_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Show another checkpoint of the same entries."""

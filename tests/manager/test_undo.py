@@ -10,8 +10,8 @@ from amplifier_core import HookRegistry, HookResult
 from amplifier_context_core import ContextManager
 from amplifier_context_core.compaction.strategies import ClipToolOutputs
 from amplifier_context_testing import EventRecorder
-from tests.managers import ask, feed, new_manager
-from tests.messages import rounds, text, work
+from tests.managers import Counter, ask, feed, new_manager
+from tests.messages import rounds, says, text, user, work
 
 BUDGET = 10_000
 
@@ -109,3 +109,22 @@ async def test_the_figures_of_a_compaction_are_those_after_its_handler_took_one_
     (report,) = recorder.named("context:post_compact")
     announced, present = sizes
     assert report["before_tokens"] == present > announced
+
+
+@pytest.mark.digest
+async def test_undo_of_many_rounds_counts_a_round_a_few_times() -> None:
+    counter = Counter()
+    manager = new_manager(counter=counter, max_tokens=60_000)
+    for number in range(800):
+        await feed(
+            manager, [user(f"Look at file_{number}.py."), says(f"It holds item {number}. " + "So it goes. " * 9)]
+        )
+    await ask(manager)
+    assert (await manager.compact())["compacted"]
+    await ask(manager)
+    before = counter.characters
+    report = await manager.undo()
+    assert report["shows"] == "originals"
+    size = sum(len(entry.message["content"]) for entry in manager.snapshot())
+    assert counter.characters - before < 3 * size
+    assert "It holds item 7. " in text(await ask(manager))
