@@ -101,7 +101,9 @@ def long_chats(sessions: Sequence[Session], number: int = 500) -> Iterator[Chat]
         return
     for name in ("I and you", "two names"):
         transcript = Transcript(name)
-        day, places, turns = _BEGIN, [], []
+        day = _BEGIN
+        places: list[tuple[int, datetime]] = []
+        turns: list[tuple[str, str]] = []
         for at, sitting in enumerate(sittings):
             for minute, (role, text) in enumerate(sitting):
                 spoken = f"{PEOPLE[role]}: {text}" if name == "two names" else text
