@@ -24,6 +24,12 @@ _MAX_KEYS = 50  # of one statement
 _SELECT_ROWS = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE id IN ({','.join('?' * _MAX_KEYS)}) ORDER BY id"  # noqa: S608
 
 
+def is_filled(db: sqlite3.Connection, session_id: str) -> bool:
+    """True if the index has all entries of a session, or there is no such session."""
+    session = find_session(db, session_id)
+    return session is None or (session.indexed_slots >= session.stop_slot and not former_search_table(db))
+
+
 def index_next_batch(db: sqlite3.Connection, session_id: str) -> bool:
     """Add the next batch of a session's entries to the index, inside a transaction. Return True if there are more."""
     if former_search_table(db):

@@ -241,7 +241,9 @@ class SqliteStore:
         check_session_id(session_id)
 
         def begin(task: Task) -> Continuation:
-            return catching_up if has_fts5(task.db) and not is_read_only(task.db) else scan(task)
+            if not has_fts5(task.db) or is_read_only(task.db):
+                return scan(task)
+            return use_index(task) if search.is_filled(task.db, session_id) else catching_up
 
         def catch_up(task: Task) -> Continuation:
             return catching_up if search.index_next_batch(task.db, session_id) else Continuation(use_index, "read")

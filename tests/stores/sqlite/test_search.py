@@ -133,6 +133,18 @@ async def test_what_a_tool_was_called_with_and_returned_is_found(store: SqliteSt
 # -- updating the index -----------------------------------------------------------------------------------------------
 
 
+async def test_a_search_of_a_filled_index_waits_for_no_writer(store: SqliteStore, path: Path) -> None:
+    await append_texts(store, "some words", "other words")
+    await store.search("s", "words", 5)
+    writer = sqlite3.connect(path, isolation_level=None)
+    writer.execute("BEGIN IMMEDIATE")
+    try:
+        async with asyncio.timeout(2):
+            assert await store.search("s", "words", 5) == [2, 1]
+    finally:
+        writer.close()
+
+
 @pytest.mark.parametrize("session_id", ["s", "other"])
 async def test_while_an_index_is_filled_messages_are_appended(store: SqliteStore, session_id: str) -> None:
     assert await order_of_append_and_search(store, session_id) == ["append", "search"]
