@@ -239,6 +239,7 @@ class SqliteStore:
     async def search(self, session_id: str, query: str, limit: int) -> list[int]:
         """See `Searchable`. The index is filled first, one batch at a time."""
         check_session_id(session_id)
+        fill = search.IndexFill(session_id)
 
         def begin(task: Task) -> Continuation:
             if not has_fts5(task.db) or is_read_only(task.db):
@@ -246,7 +247,7 @@ class SqliteStore:
             return use_index(task) if search.is_filled(task.db, session_id) else catching_up
 
         def catch_up(task: Task) -> Continuation:
-            return catching_up if search.index_next_batch(task.db, session_id) else Continuation(use_index, "read")
+            return catching_up if fill.step(task.db) else Continuation(use_index, "read")
 
         def use_index(task: Task) -> Continuation:
             if is_read_only(task.db):  # the index may be incomplete

@@ -133,6 +133,29 @@ async def test_what_a_tool_was_called_with_and_returned_is_found(store: SqliteSt
 # -- updating the index -----------------------------------------------------------------------------------------------
 
 
+def segments(path: Path) -> int:
+    """Return the number of segments of the index."""
+    with sqlite3.connect(path) as db:
+        (count,) = db.execute("SELECT COUNT(DISTINCT segid) FROM search_idx").fetchone()
+    return int(count)
+
+
+async def test_a_long_fill_leaves_one_segment_and_a_short_one_joins_none(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "_BATCH_SECONDS", -1)  # an entry each
+    texts = [f"word{number} of parser {number % 7}" for number in range(40)]
+    await append_texts(store, *texts)
+    assert len(await store.search("s", "parser", 99)) == 40
+    assert segments(path) == 1
+    await store.append("s", [entry(41, "the last parser"), entry(42, "and its word")])
+    assert (await store.search("s", "last parser", 3))[0] == 41
+    assert segments(path) == 3
+    await store.append("other", [entry(seq, f"parser {seq}") for seq in range(1, 21)])
+    assert len(await store.search("other", "parser", 99)) == 20
+    assert segments(path) > 3  # 20 entries beside 42
+
+
 async def test_a_search_of_a_filled_index_waits_for_no_writer(store: SqliteStore, path: Path) -> None:
     await append_texts(store, "some words", "other words")
     await store.search("s", "words", 5)
