@@ -18,7 +18,7 @@ from ..transcript.candidates import Candidates, Wanted, answered, find_candidate
 from ..transcript.ranking import UNSPACED, Query, Term, grams, rank, spelled
 from ..transcript.search import ScanIndex, ranked_text, searchable_text
 from ..transcript.transcript import Entry, Snapshot
-from .yielding import yielding
+from .yielding import INDEXED, yielding
 
 if TYPE_CHECKING:
     import sqlite3
@@ -108,7 +108,7 @@ class WordIndex:
             self._db.execute(f"CREATE VIRTUAL TABLE search USING fts5({COLUMNS}, content = '')")
             self._db.execute("INSERT INTO search(search, rank) VALUES ('hashsize', ?)", (_HASH_BYTES,))
         texts = ((key, searchable_text(entries[key])) for key in range(len(self._history), len(entries)))
-        rows = ((key, *indexed(text)) for key, text in yielding(texts))
+        rows = ((key, *indexed(text)) for key, text in yielding(texts, INDEXED))
         try:
             self._db.execute("BEGIN")
             self._db.executemany("INSERT INTO search(rowid, text, grams) VALUES (?, ?, ?)", rows)
