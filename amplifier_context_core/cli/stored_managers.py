@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -11,12 +12,15 @@ if TYPE_CHECKING:
     from ..stores import Store
     from ..view.session_state import SessionState
 
+log = logging.getLogger(__name__)
+
 
 def manager_of(data: bytes | None, session_id: str, store: Store, budget: int | None) -> ContextManager:
     """Return a manager of a session of a store.
 
     A module that keeps state of its own in sessions, such as context-summary, makes the manager of its sessions: by
-    `stored_manager(settings, session_id=..., store=...)` of the package that its entry point names.
+    `stored_manager(settings, session_id=..., store=...)` of the package that its entry point names. A package that
+    fails is named in a warning, and the manager is core's own, as if it were not installed.
 
     Args:
         data: what the store has beside the history; settings are left at their defaults where it does not say.
@@ -33,10 +37,22 @@ def manager_of(data: bytes | None, session_id: str, store: Store, budget: int | 
         settings["max_tokens"] = budget
     for point in entry_points(group="amplifier.modules") if state and state.extra else ():
         if state and point.name in state.extra:
-            make = getattr(import_module(point.module), "stored_manager", None)
-            if make is not None:
-                return cast("ContextManager", make(settings, session_id=session_id, store=store))
+            try:
+                make = getattr(import_module(point.module), "stored_manager", None)
+                if make is not None:
+                    return cast("ContextManager", make(settings, session_id=session_id, store=store))
+            except Exception as problem:  # noqa: BLE001 - other people's code: named, and left out
+                log.warning("%s", _left_out(point, problem))
     return ContextManager(load_config(settings), session_id=session_id, store=store)
+
+
+def _left_out(point: EntryPoint, problem: Exception) -> str:
+    package = point.dist.name if point.dist else point.module
+    return (
+        f"the session was written by the module {point.name}, which cannot be loaded from {point.module} "
+        f"({type(problem).__name__}: {problem}); the command goes on without it, as if it were not installed. "
+        f"Reinstall the package {package}"
+    )
 
 
 def _state(data: bytes | None) -> SessionState | None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from amplifier_context_core.cli import stored_managers
 from amplifier_context_core.cli.app import main
 from amplifier_context_core.stores import Store, open_store
 from tests.messages import text, work
@@ -81,3 +84,35 @@ def test_undo_drops_what_the_model_knew_of_the_range(url: str) -> None:
     assert "are shown" in run("undo", "s", "--store", url)
     after, _ = asyncio.run(state())
     assert after < before
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("def (", "SyntaxError: "),
+        ("import no_such_driver", "ModuleNotFoundError: No module named 'no_such_driver'"),
+        ("raise RuntimeError('no licence')", "RuntimeError: no licence"),
+        ("def stored_manager(settings): ...", "TypeError: "),
+    ],
+)
+def test_a_session_of_a_package_that_fails_is_read_without_it(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, reason: str
+) -> None:
+    _, view = asyncio.run(kept(open_store(url)))
+    (tmp_path / "a_broken_package.py").write_text(code, encoding="utf-8")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.delitem(sys.modules, "a_broken_package", raising=False)
+    point = EntryPoint("context-summary", "a_broken_package:mount", "amplifier.modules")
+
+    def only_that(group: str) -> list[EntryPoint]:
+        return [point] if point.group == group else []
+
+    monkeypatch.setattr(stored_managers, "entry_points", only_that)
+    for command in ("view", "explain", "search", "undo"):
+        arguments = [command, "s", *(["module_3"] if command == "search" else ()), "--store", url]
+        done = CliRunner().invoke(main, [*arguments, *([] if command == "undo" else ["--json"])])
+        assert done.exit_code == 0, done.output
+        assert f"by the module context-summary, which cannot be loaded from a_broken_package ({reason}" in done.stderr
+        assert "Reinstall the package a_broken_package" in done.stderr
+        if command == "view":
+            assert [json.loads(line) for line in done.stdout.splitlines()] == view
