@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ..errors import StoreError
 from ..failures import failure
@@ -14,6 +14,7 @@ from ..transcript.transcript import Entry, Snapshot
 from ..transcript.vectors import BadVectors, Embedder, Vectors, digest, embedded, packed, unpacked
 
 _BATCH = 64  # texts that an embedder gets at once
+_SAME_MODEL = 0.99  # cosine of a text's kept vector and its new one: rounding and batch sizes of one model change less
 NEAREST = 50  # messages that take part in the fusion; as many as an index of words gives
 
 
@@ -21,7 +22,8 @@ class SessionVectors:
     """Finds messages whose vectors are near that of a query.
 
     The first search makes the vectors of all messages, unless the store has them, and each further one those of new
-    messages. A message whose text was erased or changed has another digest, and so no vector any more.
+    messages. A message whose text was erased or changed has another digest, and so no vector any more. Kept vectors
+    are used if the embedder makes those of the first and the last message again.
 
     Args:
         embedder: makes the vectors.
@@ -65,6 +67,9 @@ class SessionVectors:
         kept: dict[int, KeptVector] = {}
         if self._store and not len(vectors) and len(history):
             kept = {one.seq: one for one in await self._store.vectors(session_id, self._model)}
+            if kept and not await in_thread(self._makes, history, kept):
+                self._report(f"kept vectors of {self._model} are not those of this embedder; all are made again")
+                kept = {}
         for start in range(len(vectors), len(history), _BATCH):
             entries = history[start : start + _BATCH]
             made = await in_thread(self._made, entries, kept)
@@ -81,14 +86,33 @@ class SessionVectors:
         except StoreError as problem:
             self._report(f"vectors are not kept, the next process makes them again: {problem}")
 
+    def _makes(self, history: Snapshot, kept: Mapping[int, KeptVector]) -> bool:
+        """True if the embedder makes the kept vectors of the first and the last message that have one.
+
+        Both, because another model may have made the vectors of the first messages again, and no more.
+        """
+        known = (
+            next((entry for entry in entries if self._known(entry.seq, searchable_text(entry), kept)), None)
+            for entries in (history, reversed(history))
+        )
+        probes = {entry.seq: searchable_text(entry) for entry in known if entry}
+        if not probes:
+            return True
+        old = unpacked([kept[seq].vector for seq in probes], self._embedder.dimensions)
+        new = embedded(self._embedder, list(probes.values()))
+        return all(float(a @ b) >= _SAME_MODEL or not (a.any() or b.any()) for a, b in zip(old, new, strict=True))
+
+    def _known(self, seq: int, text: str, kept: Mapping[int, KeptVector]) -> KeptVector | None:
+        """Return the kept vector of a text."""
+        found = kept.get(seq)
+        if found and found.digest == digest(text) and len(found.vector) == 4 * self._embedder.dimensions:
+            return found
+        return None
+
     def _made(self, entries: list[Entry], kept: dict[int, KeptVector]) -> list[KeptVector]:
         """Return the vectors of entries: those that the store has, and new ones."""
         texts = {entry.seq: searchable_text(entry) for entry in entries}
-        made: dict[int, KeptVector] = {}
-        for seq, text in texts.items():
-            known = kept.get(seq)
-            if known and known.digest == digest(text) and len(known.vector) == 4 * self._embedder.dimensions:
-                made[seq] = known
+        made = {seq: known for seq, text in texts.items() if (known := self._known(seq, text, kept))}
         missing = [seq for seq in texts if seq not in made]
         if missing:
             vectors = embedded(self._embedder, [texts[seq] for seq in missing])

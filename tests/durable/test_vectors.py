@@ -24,7 +24,7 @@ async def test_a_resumed_session_embeds_only_what_is_new(place: Place) -> None:
     resumed = searching(embedder, place.store(), place.session_id())
     await add(resumed, "swan")
     assert (await resumed.search("grey heron"))[0] == "m1"
-    assert embedder.asked == [["swan"], ["grey heron"]]
+    assert embedder.asked == [["grey heron", "goose"], ["swan"], ["grey heron"]]
     await resumed.close()
 
 
@@ -43,6 +43,47 @@ async def test_of_another_model_all_vectors_are_made_again(place: Place, other: 
     await resumed.close()
 
 
+class Renamed(Fitted):
+    """Another model under the name and with the length of `Deterministic(3)`."""
+
+    name = Deterministic.name
+
+    def __init__(self, fails_after: int = 1_000) -> None:
+        super().__init__(CORPUS)
+        self.left = fails_after
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            raise TimeoutError
+        return super().embed(texts)
+
+
+@pytest.mark.stores("sqlite", "postgresql", only=True)
+async def test_vectors_of_another_model_of_the_same_name_are_made_again(place: Place) -> None:
+    texts = [f"{text} Part {number}." for number in range(10) for text in CORPUS]
+
+    async def found(embedder: Any) -> tuple[list[str], str]:
+        manager = searching(embedder, place.store(), place.session_id())
+        try:
+            return await manager.search("doctor", 30), str((await manager.explain())["warnings"])
+        finally:
+            await manager.close()
+
+    manager = searching(Deterministic(3), place.store(), place.session_id())
+    await add(manager, *texts)
+    await manager.close()
+    alone = searching(Renamed())
+    await add(alone, *texts)
+    by_hash, _ = await found(Deterministic(3))
+    _, warnings = await found(Renamed(fails_after=2))  # the first batch is made again, and the second fails
+    assert "are not those of this embedder" in warnings
+    assert (await found(Deterministic(3)))[0] == by_hash
+    assert (await found(Renamed()))[0] == await alone.search("doctor", 30)
+    _, warnings = await found(Renamed())
+    assert warnings == "[]"
+
+
 @pytest.mark.stores("sqlite", "postgresql", only=True)
 async def test_an_erased_message_has_no_vector_any_more(place: Place) -> None:
     embedder = Deterministic()
@@ -54,7 +95,7 @@ async def test_an_erased_message_has_no_vector_any_more(place: Place) -> None:
     assert {one.seq for one in kept} == {2, 3}
     embedder.asked.clear()
     assert "m1" not in await manager.search("the password is hunter2")
-    assert embedder.asked[0] == ["(erased)"]
+    assert embedder.asked[:2] == [["goose", "swan"], ["(erased)"]]
     await manager.close()
 
 
