@@ -1,13 +1,13 @@
-"""What a question says of its answer besides words: whose it is, and of which day. Pure; for English.
+"""What a question says of its answer besides words: whose it is, and of which day. Pure.
 
-People ask "what did I say", "which did you recommend", "what did Nora say", "on May 3". A hint never excludes
-anything: `ranking.rank` prefers what it names.
+People ask "what did I say", "which did you recommend", "what did Nora say", "on May 3". The words are English; names of
+speakers may be of any script. A hint never excludes anything: `ranking.rank` prefers what it names.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 MAX_LABEL = 80  # characters of a text in which the name of its speaker is
@@ -34,9 +34,15 @@ _YOU = re.compile(
     rf"\bdid\s+you\b|\byou(?:['\u2019]ve|\s+have|\s+had)?\s+(?:\w+ly\s+)?(?:{_SPEAKING})\b", re.IGNORECASE
 )
 _I = re.compile(r"\b(?:I|[Mm]y|[Mm]ine|[Mm]yself)\b")  # not "me", which is in requests
+# Words of most English questions, and of no question in Italian or Polish, where "I" and "my" are other words.
+_ENGLISH = re.compile(
+    r"\b(?:the|this|that|what|which|who|whose|when|where|why|how|did|does|have|has|had|of|is|are|were|said)\b",
+    re.IGNORECASE,
+)
 # The name of the speaker, before a colon or the verb, perhaps after a date in brackets.
 _LABEL = re.compile(
-    r"\W*(?:\[[^\]]{0,60}\]|\([^)]{0,60}\))?\W*(?P<name>[^\W\d_]{2,30})(?: [^\W\d_]{1,30})?[\s*_]*(?::|said\b)"
+    r"\W*(?:\[[^\]]{0,60}\]|\([^)]{0,60}\))?\W*"
+    r"(?P<name>[^\W\d_]{2,30}?)(?: [^\W\d_]{1,30})?[\s*_]*(?:[说說]?[:\uff1a]|\bsaid\b)"
 )
 
 Role = Literal["user", "assistant"]
@@ -72,7 +78,7 @@ def asked_role(question: str) -> Role | None:
     rest = _REQUEST.sub(" ", question)
     if _YOU.search(rest):
         return "assistant"
-    return "user" if _I.search(rest) else None
+    return "user" if _I.search(rest) and _ENGLISH.search(question) else None
 
 
 def speaker_label(folded: str) -> str:
@@ -81,7 +87,17 @@ def speaker_label(folded: str) -> str:
     return found["name"] if found else ""
 
 
-def asked_speaker(words: Iterable[str], labels: Iterable[str]) -> str:
-    """Return the first word of a question that is the name of a speaker; empty if none is."""
-    names = set(labels)
-    return next((word for word in words if word in names), "")
+def asked_speaker(words: Iterable[str], unspaced: str, labels: Mapping[str, Sequence[str]]) -> str:
+    """Return the first name of a speaker in a question; empty if there is none.
+
+    In a chat of several people most messages of a role begin with a name. Elsewhere the word before a colon is no
+    speaker, as in "Error: ..." and "Note: ...".
+
+    Args:
+        words: of the question.
+        unspaced: its characters of scripts without spaces: a name may be anywhere in them.
+        labels: of the messages that were found, by role; empty for a message without one.
+    """
+    names = {name for given in labels.values() if 2 * sum(map(bool, given)) > len(given) for name in given if name}
+    inside = ((unspaced.find(name), name) for name in names if name in unspaced)
+    return next((word for word in words if word in names), "") or min(inside, default=(0, ""))[1]

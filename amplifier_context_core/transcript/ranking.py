@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -159,7 +159,9 @@ class Query:
         self.whole = " ".join(folded.split())
         self.phrases = tuple(" ".join(phrase.split()) for phrase in _QUOTED.findall(folded))
         terms: dict[str, Term] = {}
-        for run in _RUN.findall(folded):
+        runs = _RUN.findall(folded)
+        self.unspaced = " ".join(runs)
+        for run in runs:
             pairs = [run] if len(run) <= _LONGEST_PHRASE else [run[at : at + 2] for at in range(len(run) - 1)]
             terms.update((pair, Term(pair, tuple(pair), unspaced=True)) for pair in pairs)
         self.words = tuple(_TOKEN.findall(_ENDINGS.sub("", _RUN.sub(" ", folded))))
@@ -255,6 +257,7 @@ def rank(
     find = finder(terms)
     scored: list[tuple[float, int, K]] = []
     labels: list[str] = []
+    by_role: dict[str, list[str]] = defaultdict(list)
     for position, (key, text) in enumerate(texts):
         folded = fold(text.text[:SCANNED])
         hits = find(folded)
@@ -265,8 +268,9 @@ def rank(
         score += _SPEAKER * (text.role == query.role) + _DATE * any(date.has(text.created) for date in query.dates)
         scored.append((score, position, key))
         given = _PARTS.search(fold(text.name))
-        labels.append(given.group() if given else speaker_label(folded))
-    speaker = asked_speaker((part for word in query.words for part in _PARTS.findall(word)), labels)
+        labels.append(given.group() if given else "" if text.role == "tool" else speaker_label(folded))
+        by_role[text.role].append(labels[-1])
+    speaker = asked_speaker((part for word in query.words for part in _PARTS.findall(word)), query.unspaced, by_role)
     if speaker:
         scored = [(one[0] + _SPEAKER * (label == speaker), *one[1:]) for one, label in zip(scored, labels, strict=True)]
     return [key for _, _, key in sorted(scored, key=lambda one: one[:2], reverse=True)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from amplifier_context_core.transcript import search
+from amplifier_context_core.transcript.question_hints import asked_role
 from amplifier_context_core.transcript.ranking import grams
 from amplifier_context_core.transcript.search import ScanIndex, SearchIndex, searchable_text
 from tests.core.drafts import transcript
@@ -133,6 +134,28 @@ def test_the_message_of_the_named_speaker_comes_first(query: str) -> None:
         assert found(query, {**user("a heron"), "name": name}, {**user("a heron"), "name": "Felix"})[0] == 1
 
 
+@pytest.mark.parametrize("query", ["小明说了什么关于白鹭", "小明的白鹭"])
+@pytest.mark.parametrize("label", ["小明\uff1a", "小明说\uff1a", "[5月8日] 小明: "])
+def test_a_name_in_chinese_is_that_of_a_speaker_too(query: str, label: str) -> None:
+    history = (user(f"{label}一只白鹭。"), user("王芳\uff1a小明有一只白鹭。"))
+    assert found(query, *history)[0] == 1
+    assert found(query, *reversed(history))[0] == 2
+
+
+@pytest.mark.parametrize("word", ["Note", "Error", "错误"])
+def test_a_word_before_a_colon_is_no_speaker_where_messages_have_none(word: str) -> None:
+    labelled = [user(f"{word}: a heron"), says(f"{word}: a heron"), result("a", f"{word}: a heron")]
+    for one in labelled:
+        for query in (f"what {word} about the heron", f"{word} heron"):
+            others = [user(f"a heron, {word}"), says(f"a heron, {word}")]
+            assert found(query, call("a"), one, *others)[:2] == [4, 3]
+
+
+@pytest.mark.parametrize("query", ["I aironi, dove sono?", "I gdzie czaple?", "Gdzie my?"])
+def test_an_article_of_another_language_asks_for_no_role(query: str) -> None:
+    assert asked_role(query) is None
+
+
 def test_the_message_of_the_day_that_is_asked_for_comes_first() -> None:
     days = ("2026-05-03", "2026-05-04", "2025-05-03")
     entries = transcript([user("a heron")] * 3).snapshot()
@@ -167,7 +190,12 @@ def test_words_and_numbers_have_no_parts(text: str) -> None:
 
 def test_a_scan_for_many_unknown_names_splits_the_names_of_each_text_once(monkeypatch: pytest.MonkeyPatch) -> None:
     split: list[str] = []
-    monkeypatch.setattr(search, "grams", lambda text: split.append(text) or grams(text))
+
+    def noted(text: str) -> str:
+        split.append(text)
+        return grams(text)
+
+    monkeypatch.setattr(search, "grams", noted)
     texts = [f"the parser of getPageNumber{number}" for number in range(20)]
     assert found(" ".join(f"unknownName{number}" for number in range(20)), *map(user, texts)) == []
     assert split == texts
