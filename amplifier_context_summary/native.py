@@ -142,18 +142,19 @@ class Carriers:
     records: Records
 
     async def carry(
-        self, history: History, segments: tuple[Segment, ...], key: tuple[str, str], room: int, counter: TokenCounter
+        self, history: History, segments: tuple[Segment, ...], room: int, counter: TokenCounter
     ) -> tuple[Segment, ...]:
         """Return the segments with the newest carrier, if they fit with it; see `Carry`.
 
-        A request to a model that does not read the carrier is sent without it, so its size is of no account then.
+        They must fit for a model that does not read the carrier too: another request at their budget may be to the one
+        that reads it, which would have to compact them again.
         """
         made = without_carriers(segments)
         for record in reversed(await self.records.verified(history)):
             if record.carrier is None:
                 continue
             carried = with_carrier(segments, record.carrier, record.upto, counter)
-            if carried is not None and (sent_tokens(carried) <= room or not can_read(record.carrier, *key)):
+            if carried is not None and sent_tokens(carried) <= room:
                 made = carried
                 break
         return segments if made == segments else made

@@ -20,9 +20,9 @@ from ..messages.tokens import TokenCounter, count_message_tokens
 from ..rendering.renderer import RenderedMessage
 from .trigger import TokenLimits
 
-Carry = Callable[[History, tuple[Segment, ...], tuple[str, str], int, TokenCounter], Awaitable[tuple[Segment, ...]]]
-"""Given the history, the segments of a new checkpoint, provider and model, the tokens that the segments may have, and
-the counter: the same segments, or some with a carrier beside a chapter."""
+Carry = Callable[[History, tuple[Segment, ...], int, TokenCounter], Awaitable[tuple[Segment, ...]]]
+"""Given the history, the segments of a new checkpoint, the tokens that they may have in a request to the model that
+reads the carrier, and the counter: the same segments, or some with a carrier beside a chapter."""
 
 
 def carrier_room(limits: TokenLimits, system_tokens: int) -> int:

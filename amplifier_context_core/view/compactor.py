@@ -390,7 +390,7 @@ class Compactor:
         if self._carry is None:
             return segments
         room = carrier_room(request.limits, request.system_tokens)
-        return await self._carry(self._history, segments, request.key, room, request.counter)
+        return await self._carry(self._history, segments, room, request.counter)
 
     async def ladder_result(
         self, job: CompactionJob, draft: Draft, later: Sequence[Segment], growth: int = 0

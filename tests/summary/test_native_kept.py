@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.summary.test_native import NATIVE, WORDS, Session, anthropic, carrier
 
 pytestmark = pytest.mark.kernel
 SESSION = work(60, output=900)
+START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 
 
 @pytest.fixture(params=parameters("sqlite", soak=KEPT))
@@ -128,6 +130,26 @@ async def test_each_view_is_within_its_budget_whatever_the_carrier_says(place: P
             assert last is None or last.counted <= BUDGET
         assert session.manager.compactor.compactions >= 2
         await session.manager.close()
+
+
+@pytest.mark.parametrize("words", [600, 1_600])
+async def test_another_model_at_the_same_budget_brings_no_further_compaction(words: int) -> None:
+    """Both caches are cold at each request, so either model may put in what came late."""
+
+    def long(request: Any) -> str:
+        return "word " * words if request.metadata else "I go on."
+
+    async def compactions(*, both: bool) -> int:
+        async with anthropic(long) as found, anthropic(model="wire-2") as other:
+            session = Session(found.provider, cache_ttl=60)
+            for number, message in enumerate(SESSION):
+                stamp = (START + timedelta(seconds=100 * number)).isoformat()
+                await session.run([{**message, "metadata": {"timestamp": stamp}}])
+                if both and message["role"] != "assistant":
+                    await session.view(other.provider)
+            return session.manager.compactor.compactions
+
+    assert await compactions(both=True) == await compactions(both=False)
 
 
 @pytest.mark.parametrize("place", parameters("sqlite"), indirect=True)
