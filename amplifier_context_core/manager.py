@@ -369,16 +369,17 @@ class ContextManager(SessionRequests):
                 return True
             return is_list(entry.message) and lists_any(text_of(entry.message.get("content")), lines)
 
-        try:
-            left, problem = await self.history.redact(is_erased, lines=recall_lines(items, labels), trace=trace)
-        finally:  # after an error too: the store may have replaced them although its answer was lost
-            self.compactor.drop_views()
-            self.compactor.drop_focus()
-            self.items.forget(items, forms)
-        self._search.forget()
-        gone = {call for entry in left for call in (*entry.call_ids, *entry.answered_ids)}
-        self.compactor.short_forms.drop(lambda call, text: call in gone or holds(text, forms))
-        shared_cache.clear()
+        async with self._saving.hold():  # a state from before would be saved behind the erasure, with the text
+            try:
+                left, problem = await self.history.redact(is_erased, lines=recall_lines(items, labels), trace=trace)
+            finally:  # after an error too: the store may have replaced them although its answer was lost
+                self.compactor.drop_views()
+                self.compactor.drop_focus()
+                self.items.forget(items, forms)
+            self._search.forget()
+            gone = {call for entry in left for call in (*entry.call_ids, *entry.answered_ids)}
+            self.compactor.short_forms.drop(lambda call, text: call in gone or holds(text, forms))
+            shared_cache.clear()
         await self._save()
         if problem is not None:
             raise problem

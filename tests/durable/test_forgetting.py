@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from amplifier_context_core.errors import NotErased
+from amplifier_context_core.errors import NotErased, StoreError
 from amplifier_context_core.history import redactions
+from amplifier_context_core.transcript.transcript import Entry
 from tests.durable.hindrance import Hindrance
 from tests.durable.host import Host
 from tests.durable.pasted_password import SECRET, everything, pasted, stripped
@@ -64,7 +67,7 @@ async def test_a_trace_is_kept_in_private_files_only_and_goes_when_it_is_not_wan
 
 
 async def test_the_same_salt_serves_a_session_and_another_one_another() -> None:
-    place, found = Place("memory", Path()), []
+    place, found = Place("memory", Path()), list[set[str]]()
     for name in ("s", "t"):
         manager = await pasted(place, name=name)
         await manager.forget(["m2"])
@@ -273,3 +276,51 @@ async def test_the_author_of_a_message_is_known_after_it_was_forgotten(place: Pl
     await manager.load()
     assert [entry.human for entry in manager.snapshot()] == humans
     await manager.close()
+
+
+@pytest.mark.parametrize("moment", ["before the store erases", "before the session knows"])
+async def test_a_compaction_that_ends_meanwhile_saves_no_erased_text(
+    place: Place, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One save gets through, as if the process ended after it."""
+    manager = await feed(manager_on(place.store(), place.session_id()), [user("go"), user(SECRET), *rounds(30)])
+    await ask(manager)
+    store = manager.store
+    rewrite, save = store.rewrite, store.save_checkpoint
+    saves, saving, erased = 0, asyncio.Event(), asyncio.Event()
+    compaction: list[asyncio.Task[Any]] = []
+
+    async def within_half_a_second(event: asyncio.Event) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(event.wait(), 0.5)
+
+    async def saved_late(session_id: str, covered: int, data: bytes) -> None:
+        nonlocal saves
+        saves += 1
+        saving.set()
+        if saves > 1:
+            raise StoreError("refused")
+        if not erased.is_set():
+            await within_half_a_second(erased)
+        await save(session_id, covered, data)
+
+    async def rewritten(session_id: str, entries: Sequence[Entry]) -> None:
+        await rewrite(session_id, entries)
+        erased.set()
+        if moment == "before the session knows":
+            compaction.append(asyncio.create_task(manager.compact()))
+            await within_half_a_second(saving)
+            await asyncio.sleep(0.05)
+
+    monkeypatch.setattr(store, "save_checkpoint", saved_late)
+    monkeypatch.setattr(store, "rewrite", rewritten)
+    if moment == "before the store erases":
+        compaction.append(asyncio.create_task(manager.compact()))
+        await saving.wait()
+    assert await manager.forget(containing=SECRET) == ["m2"]
+    await asyncio.gather(*compaction)
+    assert SECRET.encode() not in (await store.load_checkpoint(manager.session_id) or b"")
+    monkeypatch.undo()
+    await manager.close()
+    if place.backend in ("jsonl", "sqlite"):
+        assert SECRET.encode() not in raw_bytes(place.folder)
