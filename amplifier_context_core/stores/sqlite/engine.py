@@ -12,7 +12,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from traceback import clear_frames
@@ -38,12 +38,14 @@ from .row_recovery import REWRITTEN, WHOLE_DATABASE
 from .schema import disconnect, is_regular_file, make_file, open_database, open_to_read, sidecar
 from .search import drop_index
 from .secure_erase import erase, is_erase_pending
+from .snapshots import Snapshots
 from .worker import WRITING, Continuation, SqliteWorker, Task, TaskKind, Work, deliver
 
 log = logging.getLogger(__name__)
 
 _FAULTS = (sqlite3.Error, OSError)
-_abandoned: list[sqlite3.Connection] = []  # of the parent process; closing them after a fork would disturb the parent
+# Connections of the parent process; closing them after a fork would disturb the parent.
+_abandoned: list[sqlite3.Connection | Snapshots] = []
 
 
 class SqliteEngine:
@@ -61,6 +63,7 @@ class SqliteEngine:
         self._busy = busy
         self._db: sqlite3.Connection | None = None
         self._files = self._make_files()
+        self._snapshots = Snapshots(path, busy)
         self._is_synchronous = True
         self._listeners: dict[str, OnRepair | None] = {}
         self._pending_repairs: dict[str, list[Repair]] = {}
@@ -114,16 +117,9 @@ class SqliteEngine:
         """Report a repair together with the result of a task."""
         task.repairs.append((self._listeners.get(repair.session_id), repair))
 
-    def snapshot(self) -> sqlite3.Connection:
+    def snapshot(self) -> AbstractContextManager[sqlite3.Connection]:
         """Return another connection, which sees the database as it is now, whatever is written later."""
-        db = open_to_read(self.path, self._busy)
-        try:
-            db.execute("BEGIN")
-            db.execute("SELECT 1 FROM sessions LIMIT 1").fetchone()
-        except BaseException:
-            disconnect(db, self.path)
-            raise
-        return db
+        return self._snapshots.open(keeps=self._db is not None)  # else a change of the file is not noticed
 
     # -- in the first thread -------------------------------------------------------------------------------------------
 
@@ -350,6 +346,7 @@ class SqliteEngine:
         return self._db
 
     def _disconnect(self) -> None:
+        self._snapshots.close()  # first: the last connection to a database removes its log, if it may write
         db, self._db = self._db, None
         if db is not None:
             with suppress(sqlite3.Error):
@@ -464,8 +461,9 @@ class SqliteEngine:
     def _reset_after_fork(self) -> None:
         """Start over in a forked process: threads, connection and leases belong to the parent."""
         if self._db is not None:
-            _abandoned.append(self._db)
+            _abandoned.extend((self._db, self._snapshots))
         self._db, self._files, self._delayed = None, self._make_files(), []
+        self._snapshots = Snapshots(self.path, self._busy)
         self.leases = Leases()
         self._make_workers()
 

@@ -24,7 +24,7 @@ from .queries import ReadResult
 from .recovery import pop_repairs
 from .row_recovery import WHOLE_DATABASE
 from .rows import SessionRow
-from .schema import disconnect, is_read_only
+from .schema import is_read_only
 from .secure_erase import erase, is_erase_pending, request_erase
 from .vectors import read_vectors, save_vectors
 from .verify import check_database, check_pages, find_problems, verify
@@ -342,10 +342,8 @@ class SqliteStore:
         snapshot = self._engine.snapshot()
 
         def run(task: Task) -> object:
-            try:
-                return work(snapshot)
-            finally:
-                disconnect(snapshot, self.path)
+            with snapshot as db:
+                return work(db)
 
         return Continuation(run, "no_connection", in_background=True)
 
