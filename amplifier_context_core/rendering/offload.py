@@ -36,19 +36,22 @@ _HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@")
 
 
 def offloaded(text: str, max_chars: int, mark: str, description: str) -> str:
-    """Return what a view shows of an output that it has no room for, in at most about `max_chars` characters.
+    """Return what a view shows of an output that it has no room for. The line with the mark is whole in any room.
 
     Args:
         text: the output.
-        max_chars: characters, at least 1.
+        max_chars: characters of it all, at least 1.
         mark: names the message that holds the output, e.g. ``m12``.
         description: what it is, from the tool or by rules (`describe`).
     """
     about = single_line(description)
-    head = f"[{len(text):,} characters in {text.count(chr(10)) + 1:,} lines are kept outside this view: {mark}]"
-    head = f"{head}\n[{clip_text(about, max(80, max_chars // 3))}]"
+    kept = f"[{len(text):,} characters in {text.count(chr(10)) + 1:,} lines are kept outside this view: {mark}]"
+    head = f"{kept}\n[{clip_text(about, max(80, max_chars // 3))}]"
     room = max_chars - len(head) - 1
-    return f"{head}\n{clip_text(text, room, mark)}" if room >= 80 else clip_text(head, max_chars)
+    if room >= 80:
+        return f"{head}\n{clip_text(text, room, mark)}"
+    room = max_chars - len(kept) - len("\n[]")
+    return f"{kept}\n[{clip_text(about, room)}]" if room > 0 else kept
 
 
 def describe(text: str) -> str:
