@@ -44,7 +44,8 @@ def with_carrier(
         counter: text to tokens.
 
     Returns:
-        None if the chapters end before: the view shows rounds that the carrier covers.
+        None if the chapters end before, so that the view shows rounds that the carrier covers, or if no chapter ends up
+        to there and an entry of the first reaches across, so that it cannot be parted.
     """
     parted = [part for segment in without_carriers(segments) for part in _parted(segment, upto, counter)]
     chapters = [segment for segment in parted if segment.chapter]
