@@ -47,8 +47,9 @@ from .plugins import Plugins, hookimpl
 from .rendering.renderer import RenderedMessage
 from .rendering.rounds import Round
 from .stores import MemoryStore, Store, open_store
+from .transcript.entry import Entry
 from .transcript.search import SearchIndex
-from .transcript.transcript import Entry, Snapshot, Transcript
+from .transcript.transcript import Snapshot, Transcript
 from .transcript.vectors import Embedder
 
 __all__ = [

@@ -19,8 +19,9 @@ from .rendering.recalled import ONE_LINE
 from .rendering.system_prompt import PromptFactory
 from .session.items import is_list, kept_labels, line_of, listed_line, lists_any, recall_lines
 from .session.requests import SessionRequests
+from .transcript.entry import Entry, seq_of, seqs_of
 from .transcript.redaction import forms_of, holds
-from .transcript.transcript import CopyingSnapshot, Entry, Snapshot, seq_of, seqs_of
+from .transcript.transcript import CopyingSnapshot, Snapshot
 from .view import shared_cache
 from .view.chapters import chapters_of
 from .view.explain import SessionFigures, explain

@@ -22,7 +22,7 @@ from amplifier_context_core.compaction.speech import PASTED, Sentence, read
 from amplifier_context_core.messages.parsing import text_of
 from amplifier_context_core.messages.usage import text_of_answer
 from amplifier_context_core.rendering.quoting import escape_tags, single_line
-from amplifier_context_core.transcript.transcript import Entry
+from amplifier_context_core.transcript.entry import Entry
 
 from .patch import MAX_MARKS, MAX_QUOTE, DoneTask, FileNote, Patch, Rule, Statement
 from .sections import patch_in_sections

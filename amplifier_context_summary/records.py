@@ -17,7 +17,8 @@ from amplifier_context_core.futures import in_thread
 from amplifier_context_core.history.history import History
 from amplifier_context_core.messages.hashing import chain_hash, content_hash
 from amplifier_context_core.messages.parsing import Message
-from amplifier_context_core.transcript.transcript import Entry, Snapshot
+from amplifier_context_core.transcript.entry import Entry
+from amplifier_context_core.transcript.transcript import Snapshot
 
 from .state import State
 

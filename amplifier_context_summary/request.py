@@ -26,7 +26,7 @@ from amplifier_context_core.messages.tokens import TokenCounter
 from amplifier_context_core.rendering.quoting import TAG, escape_tags, single_line, without_surrogates
 from amplifier_context_core.rendering.rounds import Round
 from amplifier_context_core.rendering.truncate import clip_text
-from amplifier_context_core.transcript.transcript import Entry
+from amplifier_context_core.transcript.entry import Entry
 
 from .prompt import ASK, FOCUS
 from .state import State, as_json

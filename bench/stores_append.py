@@ -19,7 +19,7 @@ from time import perf_counter
 from amplifier_context_core import ContextManager, HeuristicTokenCounter, load_config
 from amplifier_context_core.stores import Store
 from amplifier_context_core.stores.codec import message_json
-from amplifier_context_core.transcript.transcript import Entry
+from amplifier_context_core.transcript.entry import Entry
 
 from .sessions import BUDGET, Message, messages
 from .stores_baselines import SIXTEEN, Baseline, FileBaseline

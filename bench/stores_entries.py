@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.timestamps import utc_now, with_timestamp
 from amplifier_context_core.messages.tokens import HeuristicTokenCounter, count_message_tokens
-from amplifier_context_core.transcript.transcript import Entry
+from amplifier_context_core.transcript.entry import Entry
 
 from .sessions import Message
 
@@ -23,16 +23,4 @@ def entries_of(session_id: str, of: Iterable[Message], seq: int = 0) -> Iterator
         turn += info.human
         tokens = count_message_tokens(message, counter)
         with_timestamp(message, now)
-        yield Entry(
-            seq,
-            message,
-            info.role,
-            turn,
-            info.human,
-            info.call_ids,
-            info.answered_ids,
-            tokens,
-            session_id,
-            now,
-            now,
-        )
+        yield Entry.of(seq, message, info, turn=turn, tokens=tokens, session_id=session_id, created=now)

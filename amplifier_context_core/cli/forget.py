@@ -14,7 +14,7 @@ from .store_options import require_session, run_command, store_at, store_locatio
 
 if TYPE_CHECKING:
     from ..stores import Store
-    from ..transcript.transcript import Entry
+    from ..transcript.entry import Entry
     from .relatives import Relatives
 
 
@@ -70,7 +70,7 @@ def forget(
 
     Files of the host that contain the text (its transcript, its log) are listed.
     """
-    from ..transcript.transcript import seq_of
+    from ..transcript.entry import seq_of
 
     if name is None and (forks or not containing):
         raise click.UsageError("name a SESSION, or pass --containing to search all sessions")

@@ -24,7 +24,7 @@ from .store_options import (
 
 if TYPE_CHECKING:
     from ..stores import Store
-    from ..transcript.transcript import Entry
+    from ..transcript.entry import Entry
 
 _ANY = "any"  # a session id; the session need not exist
 _FORK_POINT = re.compile(r"([mua])(\d{1,18})")

@@ -14,7 +14,7 @@ from ..stores.iteration import read_in_batches
 if TYPE_CHECKING:
     from ..history.redactions import Redactions
     from ..stores import Store
-    from ..transcript.transcript import Entry
+    from ..transcript.entry import Entry
 
 _OPENING = 50  # messages at the beginning of a session that are compared: an inherited history begins there
 
@@ -30,7 +30,7 @@ class Relatives:
 
     def __init__(self, store: Store, name: str, marks: Collection[str]) -> None:
         from ..history.redactions import Redactions
-        from ..transcript.transcript import seq_of
+        from ..transcript.entry import seq_of
 
         self._store, self._name = store, name
         self._seqs = sorted(seq_of(mark) for mark in marks)

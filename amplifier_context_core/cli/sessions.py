@@ -33,7 +33,7 @@ from .streams import takes_unicode
 
 if TYPE_CHECKING:
     from ..stores import SessionInfo, Store
-    from ..transcript.transcript import Entry
+    from ..transcript.entry import Entry
 
 DETAILED = 200  # newest sessions of a list that are read for details: each costs some milliseconds
 OPENING = 8  # messages at the beginning of a session that are searched for its first prompt
@@ -175,7 +175,7 @@ def show(
     Each begins with its mark, its turn, its role and its tokens as counted here; a provider's count may differ.
     """
     from ..stores import read_in_batches
-    from ..transcript.transcript import seq_of
+    from ..transcript.entry import seq_of
 
     try:
         start = seq_of(first) if first else 0

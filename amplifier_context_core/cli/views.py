@@ -37,7 +37,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_json
 def view(session_id: str, url: str | None, budget: int | None, chapter: str | None, as_json: bool) -> None:
     """Show what the model would be sent of a session now: chapters, and messages with their marks."""
-    from ..transcript.transcript import seq_of
+    from ..transcript.entry import seq_of
     from ..view.sent_view import outgoing_messages
 
     try:

@@ -21,8 +21,8 @@ from ..rendering.quoting import TAG, single_line
 from ..rendering.renderer import NOTE_METADATA, RenderedMessage
 from ..rendering.rounds import Results, Round
 from ..rendering.summaries import ResultSummaries, Summaries
+from ..transcript.entry import Entry
 from ..transcript.recalled import RECALL_TOOL
-from ..transcript.transcript import Entry
 from . import tuning
 from .checkpoint import Chapter, ChapterText, DigestEntry, Fact, Segment
 from .excerpts import excerpt

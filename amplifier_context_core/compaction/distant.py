@@ -22,7 +22,8 @@ from ..messages.tokens import TokenCounter
 from ..rendering.renderer import Renderer
 from ..rendering.rounds import Round, RoundList
 from ..rendering.sendable import is_left_out
-from ..transcript.transcript import Entry, Snapshot
+from ..transcript.entry import Entry
+from ..transcript.transcript import Snapshot
 from .checkpoint import Segment, segment_of
 from .digest import chapter_of, digest_round
 

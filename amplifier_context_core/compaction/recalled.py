@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ..messages.tokens import TokenCounter
 from ..rendering.recalled import ONE_LINE, recalled_results, recalled_size
-from ..transcript.transcript import Entry
+from ..transcript.entry import Entry
 from .checkpoint import Draft, Segment
 from .strategies.outputs import shorten_outputs
 

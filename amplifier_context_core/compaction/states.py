@@ -17,7 +17,7 @@ import orjson
 
 from ..messages.parsing import Call, Result, arguments_of, blocks_of, calls_of, json_text, result_text
 from ..rendering.rounds import Results, Round
-from ..transcript.transcript import Entry
+from ..transcript.entry import Entry
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _STATES = frozenset({"plan", "checklist", "tasklist"})  # and every word that begins with "todo"

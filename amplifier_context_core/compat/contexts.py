@@ -24,9 +24,10 @@ from ..messages.parsing import MessageInfo
 from ..messages.timestamps import timestamp_of, utc_now
 from ..messages.tokens import TokenCounter, approx_token_counter, measure
 from ..stores import Extent, MemoryStore, Searchable, Store
+from ..transcript.entry import Entry
 from ..transcript.provenance import response_of
 from ..transcript.search import ScanIndex
-from ..transcript.transcript import Entry, Snapshot, Transcript
+from ..transcript.transcript import Snapshot, Transcript
 from .blocks import prefixed_error
 from .typed import Message, to_raw, to_typed
 

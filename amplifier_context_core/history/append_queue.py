@@ -13,7 +13,7 @@ from ..futures import resolve
 from ..locks import CrossLoopLock
 from ..messages.parsing import Message, MessageInfo
 from ..messages.usage import Response
-from ..transcript.transcript import Entry
+from ..transcript.entry import Entry
 
 _CHECK_INTERVAL = 1.0  # seconds; how often a waiter checks whether the loop of the leader was closed
 _MIN_PER_TURN = 4  # callers acknowledged in one turn of the event loop, at least; most add their next message at once

@@ -24,10 +24,11 @@ from ..messages.usage import Response
 from ..plugins import Observers
 from ..stores import Extent, Store
 from ..transcript.alignment import Alignment
+from ..transcript.entry import Entry
 from ..transcript.matching import ReplayDetector, align_off_loop, matching_prefix, parse_all
 from ..transcript.provenance import response_of
 from ..transcript.redaction import without_prefixes
-from ..transcript.transcript import Entry, Snapshot, Transcript, common_prefix_length, copy_entry, is_finished
+from ..transcript.transcript import Snapshot, Transcript, common_prefix_length, copy_entry, is_finished
 from .append_queue import AppendQueue, PendingAppend, acknowledge
 from .cancellation import Cancellation
 from .redactions import Redactions, redactions_of, to_redact
@@ -458,11 +459,9 @@ class History:
     async def _edit(self, stored: Snapshot, same: int, found: Alignment) -> None:
         order: list[Entry] = stored[:same]
         fresh: list[Entry] = []
-        kept = 0
         for number, item in enumerate(found.order):
             if isinstance(item, Entry):
                 order.append(item)
-                kept += 1
                 continue
             entry = self._draft(*item, await self._count(item[0]), order[-1].turn if order else 0)
             order.append(entry)
@@ -473,7 +472,7 @@ class History:
         if keep == len(stored):  # nothing but additions at the end
             await self._stored.append(fresh)
         else:
-            log.info("set_messages edited the history: %d kept, %d new", same + kept, len(fresh))
+            log.info("set_messages edited the history: %d kept, %d new", len(order) - len(fresh), len(fresh))
             await self._stored.replace(keep, order[keep:])
             if self.interrupted:
                 self.interrupted &= {entry.turn for entry in order}

@@ -28,9 +28,9 @@ from ..messages.parsing import ParsedMessage, metadata_of, parse_message
 from ..messages.timestamps import timestamp_of
 from ..messages.tokens import TokenCounter
 from ..transcript.alignment import normalized_content
+from ..transcript.entry import Entry
 from ..transcript.recalled import copies_of
 from ..transcript.redaction import is_redacted, redacted, redacted_message
-from ..transcript.transcript import Entry
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,8 @@ from ..futures import YIELD_EVERY
 from ..messages.parsing import Message
 from ..stores import UNCOUNTED, Extent, Repair, Store, read_in_batches
 from ..stores.validation import derived_session_id
-from ..transcript.transcript import Entry, Transcript
+from ..transcript.entry import Entry
+from ..transcript.transcript import Transcript
 from .reconcile import Change, reconcile
 
 log = logging.getLogger(__name__)

@@ -39,7 +39,7 @@ from ..messages.parsing import (
 from ..messages.token_bounds import has_bounds
 from ..messages.tokens import TokenCounter, count_message_tokens
 from ..messages.usage import Response
-from ..transcript.transcript import Entry
+from ..transcript.entry import Entry
 from .json_tables import MAX_CHARS, json_as_table
 from .normalize import calls_as_text, normalize_block, normalize_call, normalize_call_block, normalize_call_item
 from .offload import describe, offloaded

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..messages.parsing import LOADED_TOOLS, Result, metadata_of, results_of
-from ..transcript.transcript import Entry
+from ..transcript.entry import Entry
 
 REACH = 1_000  # entries on either side of one, in which the rest of its round is looked for
 _MAX_WAIT = 32  # rounds to wait for a result; no loop starts that many before it has all results of the first

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeGuard
 
 from ..messages.parsing import block_answers, blocks_of, metadata_of
-from ..transcript.transcript import Entry
+from ..transcript.entry import Entry
 from .quoting import without_surrogates
 
 Summaries = Mapping[int, Mapping[str, str]]  # short forms of tool results: seq of the result, call id, text

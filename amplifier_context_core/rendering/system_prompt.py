@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 from ..errors import ContextError
 from ..messages.parsing import SYSTEM_ROLES, Message, metadata_of
 from ..messages.tokens import TokenCounter, count_message_tokens
-from ..transcript.transcript import Entry, Snapshot
+from ..transcript.entry import Entry
+from ..transcript.transcript import Snapshot
 from .renderer import RenderedMessage, Renderer
 from .rounds import Round
 from .sendable import scrub

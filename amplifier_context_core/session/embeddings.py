@@ -9,8 +9,9 @@ from ..failures import failure
 from ..futures import in_thread
 from ..locks import CrossLoopLock
 from ..stores.protocol import KeepsVectors, KeptVector, Store
+from ..transcript.entry import Entry
 from ..transcript.search import searchable_text
-from ..transcript.transcript import Entry, Snapshot
+from ..transcript.transcript import Snapshot
 from ..transcript.vectors import BadVectors, Embedder, Vectors, digest, embedded, packed, unpacked
 
 _BATCH = 64  # texts that an embedder gets at once

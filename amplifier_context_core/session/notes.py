@@ -24,8 +24,9 @@ from ..messages.tokens import TokenCounter, approx_token_counter, count_message_
 from ..rendering.quoting import quoted, single_line
 from ..stores import Store
 from ..stores.validation import NOTES
+from ..transcript.entry import Entry
 from ..transcript.redaction import REDACTED_TEXT, is_redacted, redacted
-from ..transcript.transcript import Entry, Transcript
+from ..transcript.transcript import Transcript
 
 MAX_CHARS = 1_000  # of a note: about 250 tokens
 MAX_NOTES = 200  # of a project

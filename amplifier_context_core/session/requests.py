@@ -19,7 +19,8 @@ from ..futures import in_thread
 from ..messages.parsing import SYSTEM_ROLES, text_of
 from ..messages.usage import Response, Usage
 from ..rendering.system_prompt import rendered_instruction
-from ..transcript.transcript import Entry, Snapshot, seqs_of
+from ..transcript.entry import Entry, seqs_of
+from ..transcript.transcript import Snapshot
 from ..view.active_operations import calls_of_operations
 from ..view.budget import model_of, name_of
 from ..view.cache import Selection

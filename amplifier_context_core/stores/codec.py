@@ -17,7 +17,7 @@ from ..errors import InvalidMessage, StoreError
 from ..messages.parsing import Message, parse_message
 from ..messages.timestamps import timestamp_of
 from ..messages.usage import Response, Usage
-from ..transcript.transcript import Entry
+from ..transcript.entry import Entry
 
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _LONG = b"0" * 19
@@ -69,22 +69,19 @@ def decode_entry(
     created = _text(fields.get("created"))
     if created is None:
         created = timestamp_of(read) or ""
-    completed = _text(fields.get("completed"))
-    return Entry(
+    entry = Entry.of(
         seq,
         read,
-        info.role,
-        turn,
-        info.human,
-        info.call_ids,
-        info.answered_ids,
-        tokens,
-        _text(fields.get("session_id")) or session_id,
-        created,
-        created if completed is None else completed,
-        _response(fields.get("response")),
-        _text(fields.get("erased")),
+        info,
+        turn=turn,
+        tokens=tokens,
+        session_id=_text(fields.get("session_id")) or session_id,
+        created=created,
+        completed=_text(fields.get("completed")),
+        response=_response(fields.get("response")),
     )
+    trace = _text(fields.get("erased"))
+    return entry if trace is None else entry._replace(redaction_trace=trace)
 
 
 def decode_extra(origin: str | None, extra: str | None) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from ..transcript.transcript import Entry
+from ..transcript.entry import Entry
 from .protocol import Store
 
 BATCH_SIZE = 1_000  # entries read at once: some milliseconds of work

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..transcript.transcript import Entry
+from ..transcript.entry import Entry
 from .protocol import Extent, OnRepair, SessionInfo, index_range
 from .validation import check_index, check_session_id, no_session, session_exists
 

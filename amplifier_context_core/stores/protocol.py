@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
-from ..transcript.transcript import Entry
+from ..transcript.entry import Entry
 
 log = logging.getLogger(__name__)
 

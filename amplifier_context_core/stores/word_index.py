@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 import orjson
 
 from ..transcript.candidates import Candidates, Wanted, answered, find_candidates
+from ..transcript.entry import Entry
 from ..transcript.ranking import UNSPACED, Query, Term, grams, rank, spelled
 from ..transcript.search import ScanIndex, ranked_text, searchable_text
-from ..transcript.transcript import Entry, Snapshot
+from ..transcript.transcript import Snapshot
 from .yielding import INDEXED, yielding
 
 if TYPE_CHECKING:

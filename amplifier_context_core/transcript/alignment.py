@@ -28,7 +28,7 @@ from ..messages.parsing import (
     text_of,
 )
 from ..messages.timestamps import timestamp_of
-from .transcript import Entry
+from .entry import Entry
 
 _EXHAUSTIVE = 40_000  # comparisons; larger middles are matched greedily
 _SILENT_BLOCKS = frozenset({"thinking", "redacted_thinking", "reasoning", "tool_call", "tool_use", "text"})

@@ -14,7 +14,8 @@ from ..futures import YIELD_EVERY, in_thread
 from ..messages.parsing import SYSTEM_ROLES, Message, MessageInfo, ParsedMessage, parse_message
 from ..messages.timestamps import timestamp_of
 from .alignment import Alignment, align, same_message
-from .transcript import Entry, Snapshot
+from .entry import Entry
+from .transcript import Snapshot
 
 _MAX_SKIPPED = 50  # messages a host may have left out when it replays a history
 

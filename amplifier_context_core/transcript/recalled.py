@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 from hashlib import sha256
 
 from ..messages.parsing import arguments_of, calls_of, result_text, results_of
-from .transcript import Entry
+from .entry import Entry
 
 RECALL_TOOL = "context_recall"
 

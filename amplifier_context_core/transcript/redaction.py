@@ -16,7 +16,7 @@ from typing import Any, cast
 from ..messages.parsing import Message, blocks_of, calls_of, metadata_of, parse_message, results_of
 from ..messages.timestamps import timestamp_of
 from ..messages.tokens import TokenCounter, count_message_tokens
-from .transcript import Entry
+from .entry import Entry
 
 REDACTED_TEXT = "(erased)"
 

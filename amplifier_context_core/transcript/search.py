@@ -8,8 +8,9 @@ from typing import Any, Protocol, cast, runtime_checkable
 from ..failures import Report, failure
 from ..messages.parsing import Message, arguments_text, calls_of, result_text, results_of, text_of
 from .candidates import Wanted, answered, look_up, weight_nearby
+from .entry import Entry
 from .ranking import Query, Text, finder, fold, grams, rank, significant, spelled
-from .transcript import CopyingSnapshot, Entry, Snapshot
+from .transcript import CopyingSnapshot, Snapshot
 from .word_forms import begins, stem
 
 

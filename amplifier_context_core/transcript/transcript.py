@@ -1,9 +1,7 @@
 """History: entries are only ever appended.
 
-An `Entry` is one message with its measurements. Its identity is its `seq`, which is given once and never reused,
-whatever happens to the history around it. It is printed as the mark `m12`. The order is the index in the list. A change
-(an interrupt, an edit by the host) makes a new list of the same immutable entries. So an older `Snapshot` does not
-change, and a mark never names another message.
+The order is the index in the list. A change (an interrupt, an edit by the host) makes a new list of the same immutable
+entries. So an older `Snapshot` does not change, and a mark never names another message.
 
 Pure: no I/O, no clock, no lock. Appending to one transcript from several threads needs the history's lock. Reading a
 snapshot needs none.
@@ -13,85 +11,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, overload
+from typing import overload
 
-from ..arguments import checked_text, checked_texts
 from ..errors import NotLoaded
 from ..messages.parsing import SYSTEM_ROLES, Message, MessageInfo, copy_message
 from ..messages.usage import Response
-
-
-class Entry(NamedTuple):
-    """One message in history. Immutable; `message` must never be mutated.
-
-    Attributes:
-        seq: identity inside the session, from 1, never reused.
-        message: the message as it was given, with a timestamp.
-        role: its role.
-        turn: number of the exchange it belongs to; 0 before the first human message.
-        human: a human wrote it, so it begins the exchange.
-        call_ids: ids of the tool calls it makes.
-        answered_ids: ids of the tool calls it answers.
-        tokens: its cost in a request, counted once, when it was added.
-        session_id: the session it was first added to.
-        created: ISO 8601, UTC: when the message was made; for a response, when it was requested, if known.
-        completed: ISO 8601, UTC: when it was complete.
-        response: model, provider, usage and outcome of an assistant message.
-        redaction_trace: of a redacted entry, the hash that its echoes are recognised by, empty if none is kept. None
-            for any other entry.
-    """
-
-    seq: int
-    message: Message
-    role: str
-    turn: int
-    human: bool
-    call_ids: tuple[str, ...]
-    answered_ids: tuple[str, ...]
-    tokens: int
-    session_id: str
-    created: str
-    completed: str
-    response: Response | None = None
-    redaction_trace: str | None = None
-
-    @property
-    def mark(self) -> str:
-        """Identity of the message inside its session, as views, reports and commands write it: ``m12``."""
-        return f"m{self.seq}"
-
-    @property
-    def is_redacted(self) -> bool:
-        """True if the text of the message was redacted."""
-        return self.redaction_trace is not None
-
-    @property
-    def turn_id(self) -> str:
-        """``u3`` for the human message that begins exchange 3, ``a3`` for all that follows it."""
-        return f"{'u' if self.human else 'a'}{self.turn}"
-
-
-def seq_of(mark: str) -> int:
-    """Return the seq that a mark such as ``m12`` names.
-
-    Raises:
-        ValueError: it is no text, or no mark.
-    """
-    mark = checked_text("mark", mark)
-    digits = mark[1:] if mark[:1] == "m" else ""
-    if not digits.isascii() or not digits.isdigit() or len(digits) > 18:
-        raise ValueError(f"{mark[:40]!r} is no mark: a message is named like m12")
-    return int(digits)
-
-
-def seqs_of(marks: object) -> list[int]:
-    """Return the seqs that marks name: a list of marks, or one mark as text.
-
-    Raises:
-        ValueError: the value is neither, or one of them is no mark.
-    """
-    given = [marks] if isinstance(marks, str) else checked_texts("marks", marks, "a list of marks such as ['m12']")
-    return [seq_of(mark) for mark in given]
+from .entry import Entry
 
 
 def count_leading(entries: Sequence[Entry], length: int) -> int:
@@ -338,19 +263,16 @@ class Transcript:
         """
         if turn is None:
             turn = self._turn + 1 if info.human else self._turn
-        entry = Entry(
+        entry = Entry.of(
             self._next_seq,
             message,
-            info.role,
-            turn,
-            info.human,
-            info.call_ids,
-            info.answered_ids,
-            tokens,
-            self.session_id,
-            created,
-            completed or created,
-            response,
+            info,
+            turn=turn,
+            tokens=tokens,
+            session_id=self.session_id,
+            created=created,
+            completed=completed or None,
+            response=response,
         )
         self._next_seq += 1
         return entry

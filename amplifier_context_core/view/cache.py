@@ -24,7 +24,8 @@ from ..history.history import History
 from ..messages.hashing import chain_hash, content_hash
 from ..messages.tokens import TokenCounter, are_large
 from ..rendering.sendable import is_left_out
-from ..transcript.transcript import Entry, Snapshot
+from ..transcript.entry import Entry
+from ..transcript.transcript import Snapshot
 from . import shared_cache
 from .cold_cache import Pause, pause_of
 from .session_state import SessionState, UncompactedViewState, rehydrate

@@ -13,7 +13,8 @@ from typing import Any
 from ..compaction.checkpoint import Segment
 from ..compaction.protected import mark_protected
 from ..config import Config
-from ..transcript.transcript import Entry, Snapshot
+from ..transcript.entry import Entry
+from ..transcript.transcript import Snapshot
 from .figures import beside_conversation
 from .sent_view import SentView
 

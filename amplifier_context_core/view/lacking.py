@@ -16,9 +16,9 @@ from ..compaction.identifiers import identifiers
 from ..compaction.roots import with_full_paths
 from ..messages.parsing import SYSTEM_ROLES, Message, calls_of, metadata_of
 from ..stores.yielding import yield_gil
+from ..transcript.entry import Entry
 from ..transcript.recalled import RECALL_TOOL
 from ..transcript.search import message_text
-from ..transcript.transcript import Entry
 
 RECENT = 2_000  # newest messages that are read for names; no measured session has more
 _CHARACTERS = 2_000_000  # of all texts that are read; chosen by hand: 250 ms of a thread, with a view of 800,000

@@ -10,7 +10,8 @@ from collections.abc import Collection
 from ..errors import PinRefused
 from ..messages.parsing import metadata_of
 from ..rendering.rounds import round_of
-from ..transcript.transcript import Entry, Snapshot
+from ..transcript.entry import Entry
+from ..transcript.transcript import Snapshot
 from .meter import Units
 
 

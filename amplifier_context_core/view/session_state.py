@@ -22,7 +22,8 @@ from ..compaction.checkpoint import Checkpoint, Segment
 from ..history.redactions import Redaction
 from ..rendering.rounds import Round
 from ..stores.codec import loads, message_json
-from ..transcript.transcript import Entry, Snapshot
+from ..transcript.entry import Entry
+from ..transcript.transcript import Snapshot
 from .meter import Correction
 from .trigger import CompactionBackoff
 from .view import View

@@ -16,7 +16,8 @@ from ..compaction.digest import with_texts, without_round
 from ..futures import YIELD_EVERY
 from ..messages.tokens import TokenCounter
 from ..rendering.rounds import REACH, Round, rounds_of
-from ..transcript.transcript import Snapshot, seq_of
+from ..transcript.entry import seq_of
+from ..transcript.transcript import Snapshot
 from .chapter_carriers import carrier_of
 from .view import View
 

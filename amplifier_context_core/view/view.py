@@ -24,7 +24,8 @@ from ..rendering.recalled import RecalledSize, recalled_size
 from ..rendering.renderer import OPENING, RenderedMessage, RenderedRound, Renderer
 from ..rendering.rounds import Round, RoundList, round_of
 from ..rendering.summaries import Summaries
-from ..transcript.transcript import Entry, Snapshot
+from ..transcript.entry import Entry
+from ..transcript.transcript import Snapshot
 from .prefix import RequestPrefix
 from .request_messages import RequestMessages
 from .trigger import CompactionBackoff, Growth

@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 from amplifier_context_core.stores import Extent, Store
-from amplifier_context_core.transcript.transcript import Entry
+from amplifier_context_core.transcript.entry import Entry
 
 from .fixtures import MakeStore, StoreFixtures, assert_same, whole
 from .samples import entries, entry

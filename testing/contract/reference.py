@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import MemoryStore, Store
-from amplifier_context_core.transcript.transcript import Entry
+from amplifier_context_core.transcript.entry import Entry
 
 from .fixtures import StoreFixtures, whole
 from .samples import differing, entry, odd_messages

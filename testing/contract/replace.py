@@ -6,7 +6,7 @@ import pytest
 
 from amplifier_context_core.errors import ContextError, StoreError
 from amplifier_context_core.stores import Extent, Store
-from amplifier_context_core.transcript.transcript import Entry
+from amplifier_context_core.transcript.entry import Entry
 
 from .fixtures import StoreFixtures, assert_same, assert_unknown, whole
 from .samples import BEYOND, entries, entry

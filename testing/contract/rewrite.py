@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amplifier_context_core.stores import Extent, Store
-from amplifier_context_core.transcript.transcript import Entry
+from amplifier_context_core.transcript.entry import Entry
 
 from .fixtures import MakeStore, StoreFixtures, assert_same, assert_unknown, whole
 from .samples import entries, entry

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from amplifier_context_core.stores import Store
-from amplifier_context_core.transcript.transcript import Entry
+from amplifier_context_core.transcript.entry import Entry
 
 from ..checks.corpus import conversations
 from .fixtures import MakeStore, StoreFixtures, assert_same

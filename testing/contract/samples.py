@@ -7,7 +7,7 @@ from typing import Any
 
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.usage import Response, Usage
-from amplifier_context_core.transcript.transcript import Entry
+from amplifier_context_core.transcript.entry import Entry
 
 from ..checks.corpus import conversations
 from ..checks.message_shapes import Message
@@ -109,19 +109,16 @@ def entry(
         text = f"This is message {seq}." if message is None else message
         message = {"role": "user", "content": text, "metadata": {"timestamp": CREATED}}
     read, info = parse_message(message)
-    return Entry(
+    return Entry.of(
         seq,
         read,
-        info.role,
-        turn,
-        info.human,
-        info.call_ids,
-        info.answered_ids,
-        tokens,
-        session_id,
-        created,
-        completed or created,
-        response,
+        info,
+        turn=turn,
+        tokens=tokens,
+        session_id=session_id,
+        created=created,
+        completed=completed or None,
+        response=response,
     )
 
 

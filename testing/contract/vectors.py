@@ -7,8 +7,8 @@ from typing import Protocol, runtime_checkable
 import pytest
 
 from amplifier_context_core.stores import KeepsVectors, KeptVector, Store
+from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_core.transcript.search import searchable_text
-from amplifier_context_core.transcript.transcript import Entry
 from amplifier_context_core.transcript.vectors import digest
 
 from .fixtures import MakeStore, StoreFixtures, whole

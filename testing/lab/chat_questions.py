@@ -25,7 +25,8 @@ from itertools import islice
 from typing import Literal
 
 from amplifier_context_core.messages.parsing import parse_message, text_of
-from amplifier_context_core.transcript.transcript import Entry, Transcript
+from amplifier_context_core.transcript.entry import Entry
+from amplifier_context_core.transcript.transcript import Transcript
 
 from .sessions import Question, Session
 

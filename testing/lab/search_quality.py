@@ -24,8 +24,9 @@ import click
 from amplifier_context_core.messages.parsing import parse_message, text_of
 from amplifier_context_core.stores import Searchable, Store, open_store
 from amplifier_context_core.stores.word_index import WordIndex
+from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_core.transcript.search import searchable_text
-from amplifier_context_core.transcript.transcript import Entry, Transcript
+from amplifier_context_core.transcript.transcript import Transcript
 
 from .chat_questions import long_chats
 from .identifiers import identifiers

@@ -18,7 +18,8 @@ from amplifier_context_core.compat import (
 )
 from amplifier_context_core.messages.parsing import is_human, parse_message
 from amplifier_context_core.rendering.rounds import Round, rounds_of
-from amplifier_context_core.transcript.transcript import Entry, Transcript
+from amplifier_context_core.transcript.entry import Entry
+from amplifier_context_core.transcript.transcript import Transcript
 from tests.compat.conversations import Scribe, of
 from tests.messages import SIGNED
 

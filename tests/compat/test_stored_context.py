@@ -31,7 +31,7 @@ from amplifier_context_core.compat import (
     ToolResultBlock,
 )
 from amplifier_context_core.messages.tokens import count_message_tokens
-from amplifier_context_core.transcript.transcript import Entry
+from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_testing import check_request
 from tests.compat.context_contract import TYPED, WIRE, ContextStoreContract, Listed
 

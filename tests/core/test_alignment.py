@@ -11,7 +11,7 @@ from amplifier_context_core import ContextManager, Plugins, load_config
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.timestamps import timestamp_of
 from amplifier_context_core.transcript.alignment import Alignment, align, same_message
-from amplifier_context_core.transcript.transcript import Entry
+from amplifier_context_core.transcript.entry import Entry
 from tests.core.drafts import transcript
 from tests.messages import Message, block, call, result, says, system, user
 

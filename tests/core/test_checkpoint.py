@@ -14,7 +14,7 @@ from amplifier_context_core.compaction.speech import Sentence
 from amplifier_context_core.compaction.strategies import FoldRounds, Goal
 from amplifier_context_core.messages.hashing import chain_hash, content_hash
 from amplifier_context_core.rendering.renderer import RenderedMessage
-from amplifier_context_core.transcript.transcript import Entry
+from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_core.view.session_state import SessionState, dump, view_state
 from tests.core.drafts import draft, rounds, segments, transcript
 from tests.messages import block, call, result, says, user

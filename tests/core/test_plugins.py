@@ -11,7 +11,7 @@ import pytest
 
 from amplifier_context_core import ConfigError, ContextManager, PluginError, Plugins, hookimpl, load_config
 from amplifier_context_core.plugins import Observers
-from amplifier_context_core.transcript.transcript import Entry
+from amplifier_context_core.transcript.entry import Entry
 from tests.core.drafts import transcript
 from tests.messages import user
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from amplifier_context_core.history.reconcile import Change, reconcile
 from amplifier_context_core.messages.parsing import parse_message
-from amplifier_context_core.transcript.transcript import Entry, Snapshot, Transcript
+from amplifier_context_core.transcript.entry import Entry
+from amplifier_context_core.transcript.transcript import Snapshot, Transcript
 
 
 def entry(seq: int, text: str = "") -> Entry:

@@ -26,7 +26,8 @@ from amplifier_context_core.rendering import json_tables, renderer
 from amplifier_context_core.rendering.json_tables import MAX_CHARS, json_as_table
 from amplifier_context_core.rendering.renderer import RenderedRound, Renderer
 from amplifier_context_core.rendering.rounds import Round, RoundList
-from amplifier_context_core.transcript.transcript import Entry, Transcript
+from amplifier_context_core.transcript.entry import Entry
+from amplifier_context_core.transcript.transcript import Transcript
 from amplifier_context_core.view.view import View
 from tests.core.drafts import transcript
 from tests.messages import Message, call, result, user

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from amplifier_context_core.errors import NotLoaded
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.usage import Response, Usage
-from amplifier_context_core.transcript.transcript import Entry, Snapshot, Transcript, is_finished, seq_of
+from amplifier_context_core.transcript.entry import Entry, seq_of
+from amplifier_context_core.transcript.transcript import Snapshot, Transcript, is_finished
 from tests.core.drafts import transcript
 from tests.messages import Message, call, result, says, system, user
 

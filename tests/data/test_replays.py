@@ -18,7 +18,7 @@ import amplifier_context_simple
 from amplifier_context_core import ContextManager, count_message_tokens, exact_token_counter
 from amplifier_context_core.messages.parsing import text_of
 from amplifier_context_core.rendering.sendable import is_left_out
-from amplifier_context_core.transcript.transcript import Entry
+from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_testing import Transcript, check_request, conversations, read_transcripts, replay
 from tests.conftest import DATA
 from tests.places import ALL

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from amplifier_context_core.errors import SessionInUse, SessionLost, StoreError
 from amplifier_context_core.stores import Extent, MemoryStore, OnRepair
-from amplifier_context_core.transcript.transcript import Entry
+from amplifier_context_core.transcript.entry import Entry
 
 
 class FaultyStore(MemoryStore):

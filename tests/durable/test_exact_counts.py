@@ -15,7 +15,7 @@ from amplifier_context_core import Plugins, SessionLost, hookimpl
 from amplifier_context_core.messages import tokens
 from amplifier_context_core.messages.token_bounds import BoundingTokenCounter
 from amplifier_context_core.stores import UNCOUNTED, MemoryStore
-from amplifier_context_core.transcript.transcript import Entry
+from amplifier_context_core.transcript.entry import Entry
 from tests.authors import make_manager
 from tests.durable.vocabulary import EXACT, ROOT, Vocabulary, exact, filled, loaded
 from tests.places import Place

@@ -14,7 +14,7 @@ import pytest
 
 from amplifier_context_core import ContextManager, SessionLost, StoreError, load_config
 from amplifier_context_core.stores import MemoryStore, Store
-from amplifier_context_core.transcript.transcript import Entry
+from amplifier_context_core.transcript.entry import Entry
 from tests.authors import make_manager
 from tests.durable.sessions import user
 from tests.loops import abandoned

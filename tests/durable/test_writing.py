@@ -11,7 +11,7 @@ import pytest
 from amplifier_context_core import ContextManager, InvalidMessage, SessionInUse, SessionLost, StoreError
 from amplifier_context_core.items import ContextItem
 from amplifier_context_core.stores import MemoryStore, Store
-from amplifier_context_core.transcript.transcript import Entry
+from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_persistent import PersistentConfig
 from amplifier_context_testing import coding_session
 from tests.authors import make_manager

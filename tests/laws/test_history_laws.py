@@ -16,7 +16,8 @@ from amplifier_context_core import ContextManager, approx_token_counter, count_m
 from amplifier_context_core.messages.parsing import SYSTEM_ROLES, copy_message
 from amplifier_context_core.rendering.renderer import Renderer
 from amplifier_context_core.rendering.rounds import rounds_of
-from amplifier_context_core.transcript.transcript import Entry, Snapshot
+from amplifier_context_core.transcript.entry import Entry
+from amplifier_context_core.transcript.transcript import Snapshot
 from amplifier_context_core.view import shared_cache
 
 from .histories import Message, Step, conversations

@@ -12,7 +12,8 @@ from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.tokens import approx_token_counter, count_message_tokens
 from amplifier_context_core.rendering.renderer import OPENING, Renderer
 from amplifier_context_core.rendering.rounds import RoundList, rounds_of
-from amplifier_context_core.transcript.transcript import Entry, Transcript
+from amplifier_context_core.transcript.entry import Entry
+from amplifier_context_core.transcript.transcript import Transcript
 from amplifier_context_testing import check_request
 
 from .histories import Message, conversations, flat

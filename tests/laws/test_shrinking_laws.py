@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.stores import Extent, MemoryStore, OnRepair, Repair
-from amplifier_context_core.transcript.transcript import Entry
+from amplifier_context_core.transcript.entry import Entry
 
 MESSAGES = 30
 CONFIG = load_config({"token_counter": "heuristic", "max_tokens": 900})

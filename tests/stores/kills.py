@@ -27,7 +27,7 @@ from typing import IO, Any, cast
 
 from amplifier_context_core.stores import Durability, Store, open_store
 from amplifier_context_core.stores.codec import decode_entry
-from amplifier_context_core.transcript.transcript import Entry
+from amplifier_context_core.transcript.entry import Entry
 
 PER_SESSION = 8  # kills of one session before the next one begins
 Message = tuple[int, int]  # seq and size; they determine the message

@@ -14,7 +14,7 @@ from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.timestamps import timestamp_of
 from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.stores.codec import decode_entry, encode_extra, loads, message_json
-from amplifier_context_core.transcript.transcript import Entry
+from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_testing.contract.samples import differing, entry, odd_entries
 from tests.laws.histories import ANY_STEPS, JSON, flat
 

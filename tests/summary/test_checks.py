@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.messages.parsing import parse_message
-from amplifier_context_core.transcript.transcript import Entry, Transcript
+from amplifier_context_core.transcript.entry import Entry
+from amplifier_context_core.transcript.transcript import Transcript
 from amplifier_context_summary.checks import RejectedAnswer, checked
 from amplifier_context_summary.patch import MAX_MARKS, Patch
 from amplifier_context_summary.state import State

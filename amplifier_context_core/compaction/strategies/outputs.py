@@ -11,7 +11,7 @@ from ...messages.tokens import TokenCounter
 from ...rendering.renderer import RenderedMessage
 from ...rendering.summaries import ResultSummaries
 from ...rendering.truncate import clip_text
-from ...transcript.transcript import Entry
+from ...transcript.entry import Entry
 from ..checkpoint import Draft, Segment, State
 from ..states import writes_only_states, written_states
 from .base import Goal, Strategy, at_least

@@ -18,7 +18,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from ...errors import StoreError
-from ...transcript.transcript import Entry
+from ...transcript.entry import Entry
 from .file_ops import FileOps, close, open_file, open_if_exists, restrict_permissions, size_of, write_all, yield_gil
 from .index import Index, IndexDamaged, IndexRecord, RecordWriter
 from .indexed_history import IndexedHistory, open_if_consistent

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, cast
 import orjson
 
 from ...errors import StoreError
-from ...transcript.transcript import Entry
+from ...transcript.entry import Entry
 from ..codec import decode_entry, encode_extra, loads, message_json
 from .file_ops import FileOps, chunks, open_file, open_for_reading, open_if_exists, read_at, size_of, write_at
 from .index import IndexRecord

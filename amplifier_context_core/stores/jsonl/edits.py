@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ...transcript.transcript import Entry
+from ...transcript.entry import Entry
 from ..codec import encode_extra, message_json
 from .appender import encode_entries, end_offset
 from .archive import Archive, ArchiveContents, archived_line, edit_record, rewritten_line

@@ -17,7 +17,7 @@ from time import perf_counter
 from typing import TypeVar
 
 from ...errors import ConfigError, StoreError
-from ...transcript.transcript import Entry
+from ...transcript.entry import Entry
 from ..protocol import Durability, Extent, OnRepair, Repair, SessionInfo, report_repair
 from ..validation import check_index, check_session_id, no_session, session_exists
 from .appender import Appender

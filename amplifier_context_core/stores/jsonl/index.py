@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ...transcript.transcript import Entry
+from ...transcript.entry import Entry
 from ..codec import encode_extra, loads, message_json
 from ..protocol import UNCOUNTED
 from .file_ops import CHUNK_BYTES, read_at, yield_gil

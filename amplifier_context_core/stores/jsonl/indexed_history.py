@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from ...errors import StoreError
-from ...transcript.transcript import Entry
+from ...transcript.entry import Entry
 from ..codec import decode_entry
 from .file_ops import read_at, yield_gil
 from .index import Index, IndexDamaged, IndexRecord, crc_of, read_spans

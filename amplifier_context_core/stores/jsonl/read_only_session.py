@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
 from ...errors import StoreError
-from ...transcript.transcript import Entry
+from ...transcript.entry import Entry
 from ..protocol import Extent, index_range
 from .archive import Archive
 from .checkpoint import CheckpointDamaged, SavedCheckpoint, load_checkpoint

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from ...errors import NotErased, StoreError
-from ...transcript.transcript import Entry
+from ...transcript.entry import Entry
 from ..protocol import Durability, Extent, Repair, index_range
 from ..validation import check_index
 from .appender import Appender

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import ConfigError
-from ...transcript.transcript import Entry
+from ...transcript.entry import Entry
 from ..protocol import Durability, Extent, OnRepair, SessionInfo
 from ..validation import check_session_id, url_path
 from .engine import JsonlEngine

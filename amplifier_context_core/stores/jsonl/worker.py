@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 
 from ...errors import StoreError
 from ...futures import resolve, start_thread
-from ...transcript.transcript import Entry
+from ...transcript.entry import Entry
 from .file_ops import start_yield_timer
 
 _Result = TypeVar("_Result")

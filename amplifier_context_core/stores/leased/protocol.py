@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ...errors import StoreError
 from ...locks import CrossLoopLock
-from ...transcript.transcript import Entry
+from ...transcript.entry import Entry
 from ..codec import encode_extra, message_json
 from ..protocol import Extent, OnRepair, SessionInfo
 from ..yielding import yield_gil

@@ -15,7 +15,7 @@ from typing import Any
 
 from ...errors import SessionLost, StoreError
 from ...locks import CrossLoopLock
-from ...transcript.transcript import Entry
+from ...transcript.entry import Entry
 from ..codec import decode_entry
 from ..protocol import Extent, OnRepair, Repair, SessionInfo, index_range
 from ..validation import check_index, check_session_id, no_session, session_exists

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from ...errors import StoreError
-from ...transcript.transcript import Entry
+from ...transcript.entry import Entry
 from ..codec import loads
 from ..protocol import SessionInfo
 from ..validation import check_index, no_session, session_exists

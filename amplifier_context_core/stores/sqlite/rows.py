@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ...errors import StoreError
-from ...transcript.transcript import Entry
+from ...transcript.entry import Entry
 from ..codec import decode_entry, encode_extra, loads, message_json
 from .columns import number_in, row_checksum, slots_in, text_in
 from .errors import damage_error

@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterator
 
 from ...errors import StoreError
+from ...transcript.entry import Entry
 from ...transcript.ranking import Query, Text, rank
 from ...transcript.search import ScanIndex, ranked_text, searchable_text
-from ...transcript.transcript import Entry
 from ..word_index import candidates, has_fts5, indexed
 from ..yielding import yielding
 from .queries import find_session, iterate_rows, save_session_row, session_rows

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from ...transcript.transcript import Entry
+from ...transcript.entry import Entry
 from ..protocol import Durability, Extent, KeptVector, OnRepair, Repair, SessionInfo, index_range
 from ..sqlite import queries, search
 from ..validation import check_session_id, no_session, session_exists, url_path

@@ -16,7 +16,7 @@ import pytest
 
 from amplifier_context_core.stores import Extent, Repair, jsonl
 from amplifier_context_core.stores.jsonl.store import JsonlStore
-from amplifier_context_core.transcript.transcript import Entry
+from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_testing.contract.samples import entries
 
 NAME = "context-messages.jsonl"

@@ -14,7 +14,7 @@ from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.cli.app import main
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Extent, Repair, Store
-from amplifier_context_core.transcript.transcript import Entry
+from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries, entry
 from tests.stores.servers import REDIS, PrivateRedis, with_parameters

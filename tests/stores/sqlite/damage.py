@@ -21,7 +21,7 @@ from typing import TypeVar
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Repair
 from amplifier_context_core.stores.sqlite.store import SqliteStore
-from amplifier_context_core.transcript.transcript import Entry
+from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_testing.contract.samples import entries, entry
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ import pytest
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores.sqlite import secure_erase
 from amplifier_context_core.stores.sqlite.store import SqliteStore
-from amplifier_context_core.transcript.transcript import Entry
+from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_testing.contract.samples import entries, entry
 
 
