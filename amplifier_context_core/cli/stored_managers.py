@@ -66,7 +66,7 @@ def _state(data: bytes | None) -> SessionState | None:
 
 def _settings(state: SessionState | None) -> dict[str, Any]:
     """Return the config keys that decide a session's views, with the largest budget as `max_tokens`."""
-    from ..view.cache import settings_in
+    from ..view.view_factory import settings_in
 
     if state is None:
         return {}

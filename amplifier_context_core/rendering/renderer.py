@@ -135,10 +135,16 @@ class Renderer:
     compacted_at: int = 0
     tables: bool = False
     offload_limit: int = 0
-    is_provisional: bool = False
-    _owners: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])  # by id: seq and index
-    _ids: dict[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])  # the reverse
-    _sizes: dict[int, int] = field(default_factory=dict[int, int])  # by seq, UTF-8 bytes of messages of many results
+    is_provisional: bool = field(default=False, init=False)
+    # By id: seq and index; and the reverse.
+    _owners: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]], init=False)
+    _ids: dict[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str], init=False)
+    # By seq, UTF-8 bytes of messages of many results.
+    _sizes: dict[int, int] = field(default_factory=dict[int, int], init=False)
+
+    def without_calls(self, interrupted: frozenset[int], compacted_at: int) -> Renderer:
+        """Return a renderer with the same settings in which no call is registered yet."""
+        return replace(self, interrupted=interrupted, compacted_at=compacted_at)
 
     def register_calls(self, entry: Entry) -> None:
         """Register the calls of an entry, in the order of the view. The first call with an id keeps it."""

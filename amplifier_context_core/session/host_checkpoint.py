@@ -139,7 +139,7 @@ class HostCheckpoint:
         if given.get("identity") != identity:
             raise ValueError("the record is of another provider or model")
         state = load(text.encode())
-        key = cache.compatibility_key(self._counter)
+        key = cache.factory.compatibility_key(self._counter)
         if state is None or (state.counter, state.compatibility_key) != (counter_name(self._counter), key):
             raise ValueError("the record is of another configuration")
         history = self._history.snapshot()

@@ -23,11 +23,11 @@ from ..transcript.entry import Entry, seqs_of
 from ..transcript.transcript import Snapshot
 from ..view.active_operations import calls_of_operations
 from ..view.budget import model_of, name_of
-from ..view.cache import Selection
 from ..view.compaction_job import CompactionResult
 from ..view.lacking import RECENT, lacking_names, nearness
 from ..view.measured_view import CountView, FitOutput, Measured, MeasuredRequest, RequestTransaction
 from ..view.meter import Key
+from ..view.selection import Selection
 from ..view.sent_view import SentView, outgoing_messages
 from ..view.staged_view import Staging
 from ..view.view_request import ViewRequest

@@ -1,137 +1,53 @@
-"""The views in use, one for each budget: a least recently used cache.
+"""The views in use, one for each budget: a least recently used cache that selects the view of a request.
 
 A side call with a small window does not disturb the long view, and a request that goes back to the larger budget finds
-the old prefix unchanged. The cache also makes views: from the start of the history, or from a checkpoint that another
-session with the same history made.
+the old prefix unchanged.
 
 Not locked: the `Compactor` lets one task in at a time.
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
-import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, cast
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 
-from ..compaction.checkpoint import Checkpoint
-from ..compaction.strategies import Strategy
 from ..config import Config
-from ..futures import in_thread_if
 from ..history.history import History
-from ..messages.hashing import chain_hash, content_hash
-from ..messages.tokens import TokenCounter, are_large
+from ..messages.tokens import TokenCounter
 from ..rendering.sendable import is_left_out
 from ..transcript.entry import Entry
 from ..transcript.transcript import Snapshot
 from . import shared_cache
-from .cold_cache import Pause, pause_of
+from .cold_cache import pause_of
+from .selection import Selection, Verdict, threshold_of, verdict_on
 from .session_state import SessionState, UncompactedViewState, rehydrate
-from .short_forms import ShortForms
-from .trigger import TokenLimits, cold_threshold, compaction_threshold, recall_room
 from .view import View
+from .view_factory import MIN_BUDGET_RATIO, ViewFactory
 from .view_request import ViewRequest
 
 MAX_VIEWS = 4
 MAX_BUDGETS = 32  # budgets whose view is remembered
-MIN_BUDGET_RATIO = 0.8  # of a budget: a view made for at least that much may serve it
-_MIN_OUTPUT = 64  # tokens a tool output may always show
-_YIELD_EVERY = 500  # entries hashed before the event loop gets a turn
-_NOT_SHOWN = {  # settings
-    "max_tokens",
-    "strict",
-    "strict_config",
-    "on_interrupt",
-    "on_conflict",
-    "search_index",
-    "embedder",
-    "cache_ttl",
-    "recall_share",
-    "pool_limit",
-    "queue_limit",
-}
-_ADDED = {
-    "offload_above",
-    "state_tools",
-}  # settings that stored sessions may not know: at their default they are no part of the key
-
-
-def settings_in(key: str) -> dict[str, Any]:
-    """Return the settings that a compatibility key names; empty if it is none."""
-    for found in re.finditer(r" (?=\{)", key):
-        try:
-            settings: object = json.loads(key[found.end() :])
-        except ValueError:
-            continue  # a bracket in the name of a counter or of a strategy
-        if isinstance(settings, dict):
-            return cast("dict[str, Any]", settings)
-    return {}
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """The view that serves a request.
-
-    Attributes:
-        request: the request.
-        view: the view, up to date with the history.
-        reason: why it must be compacted first, ``trigger``, ``cold cache`` or ``hard limit``; None when it need not.
-        threshold: size of the view, its system prompt included, above which it is compacted.
-        pause: before the request.
-        history: what the view is up to date with.
-        interrupted: turns that were interrupted then.
-        cache_version: of the cache.
-    """
-
-    request: ViewRequest
-    view: View
-    reason: str | None
-    threshold: int
-    pause: Pause
-    history: Snapshot
-    interrupted: frozenset[int]
-    cache_version: int
-
-
-class _Verdict(NamedTuple):
-    """Why a view must be compacted first, None if it need not, and its threshold, as in `Selection`."""
-
-    reason: str | None
-    threshold: int
 
 
 class ViewCache:
     """The views of a session.
 
+    Attributes:
+        factory: makes the views.
+
     Args:
         history: what is stored.
         config: the session's settings.
-        ladder: strategies of a compaction, as part of `compatibility_key`.
-        pins: seqs pinned by command.
-        short_forms: short forms of tool results.
+        factory: makes the views.
     """
 
-    def __init__(
-        self,
-        history: History,
-        config: Config,
-        ladder: Sequence[Strategy],
-        pins: Collection[int],
-        short_forms: ShortForms,
-    ) -> None:
+    def __init__(self, history: History, config: Config, factory: ViewFactory) -> None:
         self._views: list[View] = []  # least recently used first
         self._by_budget: dict[int, View] = {}  # the view that served a budget last
         self._changes = 0
         self._history = history
         self._config = config
-        self._pins = pins
-        # Core's own keys only: a module may have an address with a password among its.
-        unset = {name for name in _ADDED if getattr(config, name) == Config.model_fields[name].default}
-        shown = set(Config.model_fields) - _NOT_SHOWN - unset
-        self._settings = f"{ladder!r} {config.model_dump_json(include=shown)}"
-        self._short_forms = short_forms
+        self.factory = factory
         self._uncompacted: dict[int, UncompactedViewState] = {}  # by budget served: of a resumed session, to be made
         self._uncompacted_key = ""
 
@@ -225,11 +141,11 @@ class ViewCache:
         # The history may change while this waits: all of it is of one state, and `is_current` compares with that.
         history, interrupted = self._history.snapshot(), self._history.interrupted
         pause = pause_of(history)
-        verdicts: dict[View, _Verdict] = {}
+        verdicts: dict[View, Verdict] = {}
         for view in self._eligible(budget):
             if await self._refresh(view, history, interrupted):
                 await view.bind(request)
-                verdict = verdicts[view] = self._verdict(view, request, pause)
+                verdict = verdicts[view] = verdict_on(view, request, pause, self._config)
                 if verdict.reason is None:
                     return Selection(request, view, *verdict, pause, history, interrupted, self._changes)
         base = self._base_for(budget)
@@ -239,35 +155,22 @@ class ViewCache:
             await self._history.load()
             then, history, interrupted = history, self._history.snapshot(), self._history.interrupted
             pause = pause if _are_same(then, history) and not then.gap else pause_of(history)
-            base = await self._made(history, interrupted, request)
+            base = await self.factory.of_history(history, interrupted, request)
         verdict = verdicts.get(base)
         if verdict is None:
             await base.bind(request)
-            verdict = self._verdict(base, request, pause)
-        selection = Selection(request, base, *verdict, pause, history, interrupted, self._changes)
-        return self._unless_postponed(selection)
+            verdict = verdict_on(base, request, pause, self._config)
+        return Selection(request, base, *verdict, pause, history, interrupted, self._changes).unless_postponed()
 
     def judged(self, selection: Selection) -> Selection:
         """Return the selection with the verdict on its view: its threshold, and why it must be compacted first."""
-        verdict = self._verdict(selection.view, selection.request, selection.pause)
-        return self._unless_postponed(replace(selection, reason=verdict.reason, threshold=verdict.threshold))
-
-    def _unless_postponed(self, selection: Selection) -> Selection:
-        """Return the selection without its reason if another attempt to compact the view is not worth it yet."""
-        view, limits = selection.view, selection.request.limits
-        if selection.reason is None or view.backoff is None:
-            return selection
-        size = selection.request.system_tokens + (
-            view.tokens if selection.reason == "hard limit" else view.lasting_tokens
-        )
-        is_postponed = view.backoff.postpones(size, view.compactable_count, limits.capacity)
-        return replace(selection, reason=None) if is_postponed else selection
+        verdict = verdict_on(selection.view, selection.request, selection.pause, self._config)
+        return replace(selection, reason=verdict.reason, threshold=verdict.threshold).unless_postponed()
 
     async def showing(self, selection: Selection, seqs: Collection[int]) -> Selection:
         """Select a copy of the view that shows these entries verbatim; the view itself stays as it is."""
         view, history, request = selection.view, selection.history, selection.request
-        copy = self._new_view(view.checkpoint, view.budget, view.output_limit, request.counter, history.revision)
-        copy.backoff = view.backoff
+        copy = self.factory.copy(view, request.counter)
         await copy.update(history, len(history), selection.interrupted)
         for seq in seqs:
             await copy.show_verbatim(seq, history)
@@ -304,7 +207,7 @@ class ViewCache:
 
     def selected(self, selection: Selection, view: View) -> Selection:
         """Select another view that is up to date with the same history, as it is."""
-        threshold = self._threshold(view, selection.request)
+        threshold = threshold_of(view, selection.request, self._config)
         return replace(selection, view=view, reason=None, threshold=threshold)
 
     def kept(self, selection: Selection) -> Selection:
@@ -321,36 +224,6 @@ class ViewCache:
             self._history.interrupted,
             self._changes,
         )
-
-    def _threshold(self, view: View, request: ViewRequest) -> int:
-        """Return the size of a view, its system prompt included, above which it is compacted."""
-        limits = request.limits
-        adaptive = self._config.cadence != "fixed" and self._config.auto_compact
-        growth = view.growth if adaptive else None
-        threshold = compaction_threshold(growth, limits, request.system_tokens, adaptive=adaptive)
-        # Room for recalled text, which does not count below: the same whether a recall was answered in a line or fully.
-        room = recall_room(limits, self._config.recall_share) if view.recalled.count else 0
-        return max(1, min(threshold, limits.capacity - room))
-
-    def _verdict(self, view: View, request: ViewRequest, pause: Pause) -> _Verdict:
-        """Return why a view must be compacted before it is sent, and its threshold.
-
-        Recalled text counts towards the hard limit only. After a pause the threshold is less if the cache is cold.
-        """
-        system_tokens, limits = request.system_tokens, request.limits
-        threshold, is_cold = self._threshold(view, request), self._is_cold(pause, view, limits)
-        due = cold_threshold(threshold, system_tokens + view.checkpoint_tokens) if is_cold else threshold
-        tokens = system_tokens + view.tokens
-        if tokens > limits.capacity:
-            return _Verdict("hard limit", threshold)
-        if tokens - view.recalled.tokens > due:
-            return _Verdict("cold cache" if is_cold else "trigger", threshold)
-        return _Verdict(None, threshold)
-
-    def _is_cold(self, pause: Pause, view: View, limits: TokenLimits) -> bool:
-        """True if the provider forgot what it cached of a view, and no compaction has used this pause yet."""
-        is_used = view.checkpoint is not None and view.checkpoint.made_at > pause.after
-        return self._config.auto_compact and pause.outlasts(limits.cache_ttl) and not is_used
 
     async def _refresh(self, view: View, history: Snapshot, interrupted: frozenset[int]) -> bool:
         """Bring a view up to date; if its checkpoint is not of this history, drop it and return False."""
@@ -371,62 +244,6 @@ class ViewCache:
             if await self._refresh(view, history, interrupted):
                 for seq in seqs:
                     await view.show_verbatim(seq, history)
-
-    # -- making -------------------------------------------------------------------------------------------------------
-
-    def new_view(self, checkpoint: Checkpoint | None, limits: TokenLimits, counter: TokenCounter) -> View:
-        """Return a view for a budget, without any entries yet."""
-        output_limit = max(_MIN_OUTPUT, int(limits.capacity * self._config.output_share))
-        return self._new_view(checkpoint, limits.budget, output_limit, counter)
-
-    def _new_view(
-        self, checkpoint: Checkpoint | None, budget: int, output_limit: int, counter: TokenCounter, revision: int = -1
-    ) -> View:
-        return View(
-            checkpoint,
-            budget,
-            counter,
-            output_limit=output_limit,
-            output_bytes=self._config.max_tool_result_bytes,
-            # Of the saved limit, so that a resumed view shows each output as it did.
-            offload_limit=int(output_limit * self._config.offload_above / self._config.output_share),
-            summaries=self._short_forms.at_once,
-            tables=self._config.json_tables,
-            keep=self._pins,
-            revision=revision,
-        )
-
-    async def _made(self, history: Snapshot, interrupted: frozenset[int], request: ViewRequest) -> View:
-        """Return a view of this history, from its start or from a checkpoint of another session with the same one."""
-        limits, counter = request.limits, request.counter
-        view = self.new_view(None, limits, counter)
-        if not shared_cache.is_empty() and sum(entry.tokens for entry in history[-5_000:]) > limits.threshold:
-            inherited = await self._inherited(history, limits, counter)
-            if inherited:
-                view = self.new_view(inherited, limits, counter)
-        await view.update(history, len(history), interrupted)
-        for seq in self._pins:  # a checkpoint of another session knows nothing of them
-            await view.show_verbatim(seq, history)
-        return view
-
-    async def _inherited(self, history: Snapshot, limits: TokenLimits, counter: TokenCounter) -> Checkpoint | None:
-        digest = b""
-        best: Checkpoint | None = None
-        key = self.compatibility_key(counter)
-        for index, entry in enumerate(history[history.leading_count :]):
-            content = await in_thread_if(are_large((entry.message,)), content_hash, entry.message)
-            digest = chain_hash(digest, entry.seq, content)
-            found = shared_cache.get(key, digest)
-            # It must be neither too large nor made for a far smaller budget. Its marks are right: seqs are in the hash.
-            if found and found.covered == index + 1 and found.budget >= MIN_BUDGET_RATIO * limits.budget:
-                best = found if found.tokens <= limits.threshold else best
-            if index % _YIELD_EVERY == _YIELD_EVERY - 1:
-                await asyncio.sleep(0)
-        return best
-
-    def compatibility_key(self, counter: TokenCounter) -> str:
-        """Return what must be the same for a checkpoint to be reused: how tokens are counted and rounds are shown."""
-        return f"{counter!r} {self._settings}"
 
     # -- resuming -----------------------------------------------------------------------------------------------------
 
@@ -452,9 +269,11 @@ class ViewCache:
         revision = self._history.snapshot().revision
         views: list[View] = []
         for saved in state.views:
-            view = self._new_view(rehydrate(saved, entries), saved.budget, saved.output_limit, counter, revision)
-            view.backoff = saved.backoff
-            views.append(view)
+            checkpoint = rehydrate(saved, entries)
+            made = self.factory.view(
+                checkpoint, saved.budget, saved.output_limit, counter, revision=revision, backoff=saved.backoff
+            )
+            views.append(made)
         for view in views:
             self.touch(view.budget, view)
             if view.checkpoint:
@@ -470,17 +289,16 @@ class ViewCache:
 
     def uncompacted(self, counter: TokenCounter) -> tuple[UncompactedViewState, ...]:
         """Return the views without a checkpoint of a resumed session that are still to be made."""
-        is_usable = self._uncompacted_key == self.compatibility_key(counter)
+        is_usable = self._uncompacted_key == self.factory.compatibility_key(counter)
         return tuple(self._uncompacted.values()) if is_usable else ()
 
     async def _restore_uncompacted(self, budget: int, counter: TokenCounter) -> None:
         """Make the view without a checkpoint that served this budget before the session was resumed."""
         saved = self._uncompacted.pop(budget, None)
-        if saved is None or self._uncompacted_key != self.compatibility_key(counter):
+        if saved is None or self._uncompacted_key != self.factory.compatibility_key(counter):
             return
         await self._history.load()
-        view = self._new_view(None, saved.budget, saved.output_limit, counter)
-        view.backoff = saved.backoff
+        view = self.factory.view(None, saved.budget, saved.output_limit, counter, backoff=saved.backoff)
         if await self._refresh(view, self._history.snapshot(), self._history.interrupted):
             self.touch(budget, view)
 

@@ -13,8 +13,8 @@ from ..compaction.ladder import LadderResult
 from ..compaction.strategies import Goal
 from ..config import Config
 from ..rendering.summaries import Summaries
-from .cache import Selection
 from .figures import announcement, outcome
+from .selection import Selection
 from .trigger import compaction_target
 from .view import View
 from .view_request import ViewRequest

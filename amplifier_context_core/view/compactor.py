@@ -25,7 +25,7 @@ from ..locks import CrossLoopLock, Hold
 from ..messages.tokens import TokenCounter
 from ..plugins import Observers
 from . import shared_cache
-from .cache import Selection, ViewCache
+from .cache import ViewCache
 from .chapter_carriers import Carry, carrier_room
 from .cold_cache import Pause
 from .compaction_job import CompactionJob, CompactionResult, compaction_result, goal_of
@@ -33,12 +33,14 @@ from .figures import clipped_protected, overflow
 from .meter import Key, Meter
 from .new_checkpoint import new_checkpoint
 from .prefix_break import PrefixBreak
+from .selection import Selection
 from .sent_view import SentView, fitted, recounted, shared_prefix
 from .sent_views import SentViews
 from .session_warnings import SessionWarnings
 from .short_forms import ShortForms
 from .trigger import TokenLimits, back_off, token_limits
 from .view import View
+from .view_factory import ViewFactory
 from .view_request import ViewRequest
 
 log = logging.getLogger(__name__)
@@ -87,7 +89,8 @@ class Compactor:
         self.hooks = hooks
         self._warnings = warnings
         self.lock = CrossLoopLock()
-        self.cache = ViewCache(history, config, ladder, self.pins, self.short_forms)
+        factory = ViewFactory(config, ladder, self.pins, self.short_forms)
+        self.cache = ViewCache(history, config, factory)
         self._in_flight = CrossLoopLock()  # held from the announcement of a compaction to its end
         self._sent = SentViews()
 
@@ -261,8 +264,7 @@ class Compactor:
             return selection, None
         tokens = sum(segment.tokens for segment in segments)
         checkpoint = replace(view.checkpoint, segments=segments, tokens=tokens, from_content=False)
-        new = self.cache.new_view(checkpoint, limits, request.counter)
-        new.backoff = view.backoff
+        new = self.cache.factory.for_limits(checkpoint, limits, request.counter, view.backoff)
         await new.update(selection.history, len(selection.history), selection.interrupted)
         await new.bind(request)
         return self.cache.judged(replace(selection, view=new)), view
@@ -329,7 +331,7 @@ class Compactor:
         if not result.has_gain:
             return self.postpone(job)
         if new.checkpoint:
-            shared_cache.put(self.cache.compatibility_key(job.request.counter), new.checkpoint)
+            shared_cache.put(self.cache.factory.compatibility_key(job.request.counter), new.checkpoint)
         self.short_forms.shown(new.newest_seq)
         self.injected = job.injected
         self.compactions += 1
@@ -375,7 +377,7 @@ class Compactor:
         segments = await self._carried(view.whole(ladder.draft.segments), request)
         of_session = self.pins or self.short_forms or interrupted or is_asked or Draft(segments).has_texts
         checkpoint = await new_checkpoint(job, segments, covered, self._history.last_seq, from_content=not of_session)
-        new = self.cache.new_view(checkpoint, limits, counter)
+        new = self.cache.factory.for_limits(checkpoint, limits, counter)
         await new.update(history, len(history), interrupted)
         await new.bind(request)
         is_infeasible = protected_tokens(ladder.draft) > limits.capacity

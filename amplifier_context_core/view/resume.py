@@ -148,7 +148,7 @@ def collect_checkpoints(history: History, cache: ViewCache, counter: TokenCounte
         cache.valid_views(),
         cache.by_budget,
         counter=counter,
-        compatibility_key=cache.compatibility_key(counter),
+        compatibility_key=cache.factory.compatibility_key(counter),
     )
 
 

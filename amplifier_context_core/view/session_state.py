@@ -155,7 +155,7 @@ def collect_views(
         views: those with a checkpoint of this history, the least recently used first.
         by_budget: the view that served each budget last.
         counter: text to tokens.
-        compatibility_key: of the session; see `ViewCache`.
+        compatibility_key: of the session; see `ViewFactory`.
     """
     made = [(view, view.checkpoint) for view in views if view.checkpoint]
     newest = max((checkpoint.covered for _, checkpoint in made), default=0)

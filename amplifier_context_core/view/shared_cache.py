@@ -21,7 +21,7 @@ def put(key: str, checkpoint: Checkpoint) -> None:
     """Let other sessions find a checkpoint by what it covers, if it was made from that alone.
 
     Args:
-        key: what must be the same for it to be reused; see `ViewCache.compatibility_key`.
+        key: what must be the same for it to be reused; see `ViewFactory.compatibility_key`.
         checkpoint: it is kept only while a session uses it.
     """
     if not checkpoint.from_content:

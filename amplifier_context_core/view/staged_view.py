@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from ..compaction.checkpoint import Checkpoint
 from ..events import PRE_COMPACT, emit, inside_handler
-from .cache import Selection
 from .compaction_job import CompactionJob, CompactionResult
 from .compactor import Compactor
+from .selection import Selection
 from .sent_view import SentView, fitted
 from .trigger import TokenLimits
 from .view import View

@@ -19,11 +19,10 @@ from ..compaction.protected import clip_protected
 from ..compaction.strategies.base import with_protection
 from ..futures import in_thread_if
 from ..messages.parsing import SYSTEM_ROLES
-from ..messages.tokens import TokenCounter, are_large, count_message_tokens
+from ..messages.tokens import are_large, count_message_tokens
 from ..rendering.recalled import RecalledSize, recalled_size
 from ..rendering.renderer import OPENING, RenderedMessage, RenderedRound, Renderer
 from ..rendering.rounds import Round, RoundList, round_of
-from ..rendering.summaries import Summaries
 from ..transcript.entry import Entry
 from ..transcript.transcript import Snapshot
 from .prefix import RequestPrefix
@@ -45,57 +44,36 @@ class View:
     Args:
         checkpoint: covers the beginning of the history; None to show all of it.
         budget: tokens of the requests it is made for.
-        counter: text to tokens.
-        output_limit: tokens above which a single tool output is clipped.
-        output_bytes: bytes above which a single tool output is clipped.
-        offload_limit: tokens above which a single tool output is described; 0 for never.
-        summaries: short forms of tool results that are shown at once.
+        renderer: of the same settings that the view is to have.
         keep: seqs of entries that distant history must show.
         revision: of the history that the checkpoint is of; -1 for that of the first update.
-        tables: true to show JSON as tables.
+        backoff: the last attempt to compact it; None before any.
     """
 
     def __init__(
         self,
         checkpoint: Checkpoint | None,
         budget: int,
-        counter: TokenCounter,
+        renderer: Renderer,
         *,
-        output_limit: int,
-        output_bytes: int,
-        offload_limit: int = 0,
-        summaries: Summaries,
         keep: Collection[int],
         revision: int = -1,
-        tables: bool = False,
+        backoff: CompactionBackoff | None = None,
     ) -> None:
         self.checkpoint = checkpoint
         self.budget = budget
-        self.backoff: CompactionBackoff | None = None
+        self.backoff = backoff
+        self._renderer = renderer
+        self._counter = renderer.counter
         self._keep = keep
-        self._counter = counter
-        self._output_limit = output_limit
-        self._output_bytes = output_bytes
-        self._offload_limit = offload_limit
-        self._tables = tables
-        self._summaries = summaries
         self._revision = revision
         self._interrupted: frozenset[int] = frozenset()
-        self._request = RequestMessages(counter)
+        self._request = RequestMessages(renderer.counter)
         self._reset()
 
     def _reset(self) -> None:
         """Drop the rounds since the checkpoint; the next update adds them again."""
-        self._renderer = Renderer(
-            self._counter,
-            self._output_limit,
-            self._output_bytes,
-            self._interrupted,
-            self._summaries,
-            self.made_at,
-            self._tables,
-            self._offload_limit,
-        )
+        self._renderer = self._renderer.without_calls(self._interrupted, self.made_at)
         self._counted_opening: RenderedMessage | None = None
         # Indexes count from the first entry after the leading instructions.
         self._start = 0  # index of the first round: distant history before it was folded without being rendered
@@ -399,7 +377,7 @@ class View:
     @property
     def output_limit(self) -> int:
         """Tokens above which a single tool output is clipped."""
-        return self._output_limit
+        return self._renderer.output_limit
 
     @property
     def revision(self) -> int:

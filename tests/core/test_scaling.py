@@ -141,9 +141,7 @@ async def test_a_round_that_grows_while_history_is_read_is_rendered_once(monkeyp
     monkeypatch.setattr(Renderer, "render", counted)
     ids = [f"c{number}" for number in range(2_000)]
     history = transcript([call(*ids), *map(result, ids)]).snapshot()
-    line = View(
-        None, 10**6, approx_token_counter, output_limit=10**5, output_bytes=10**6, summaries={}, keep=frozenset()
-    )
+    line = View(None, 10**6, Renderer(approx_token_counter, 10**5, output_bytes=10**6), keep=frozenset())
     assert await line.update(history, 0, frozenset())
     assert shown == len(history)
 

@@ -15,7 +15,8 @@ from amplifier_context_core import ContextManager, ContextOverflow
 from amplifier_context_core.compaction.checkpoint import Draft, Segment
 from amplifier_context_core.compaction.strategies import FoldRounds, Goal
 from amplifier_context_core.events import POST_COMPACT, PRE_COMPACT
-from amplifier_context_core.view.cache import Selection, ViewCache
+from amplifier_context_core.view.cache import ViewCache
+from amplifier_context_core.view.selection import Selection
 from amplifier_context_core.view.session_state import load
 from amplifier_context_core.view.view_request import ViewRequest
 from tests.manager.measured import Counting, measure, settings

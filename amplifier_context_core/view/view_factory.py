@@ -1,0 +1,161 @@
+"""How a session makes its views: as its settings demand, from the start of the history or from a checkpoint.
+
+The checkpoint may be of another session with the same history. `ViewFactory.compatibility_key` says for which settings
+and counters a checkpoint may be used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Collection, Sequence
+from typing import Any, cast
+
+from ..compaction.checkpoint import Checkpoint
+from ..compaction.strategies import Strategy
+from ..config import Config
+from ..futures import in_thread_if
+from ..messages.hashing import chain_hash, content_hash
+from ..messages.tokens import TokenCounter, are_large
+from ..rendering.renderer import Renderer
+from ..transcript.transcript import Snapshot
+from . import shared_cache
+from .short_forms import ShortForms
+from .trigger import CompactionBackoff, TokenLimits
+from .view import View
+from .view_request import ViewRequest
+
+MIN_BUDGET_RATIO = 0.8  # of a budget: a view made for at least that much may serve it
+_MIN_OUTPUT = 64  # tokens a tool output may always show
+_YIELD_EVERY = 500  # entries hashed before the event loop gets a turn
+_NOT_SHOWN = {  # settings
+    "max_tokens",
+    "strict",
+    "strict_config",
+    "on_interrupt",
+    "on_conflict",
+    "search_index",
+    "embedder",
+    "cache_ttl",
+    "recall_share",
+    "pool_limit",
+    "queue_limit",
+}
+_ADDED = {
+    "offload_above",
+    "state_tools",
+}  # settings that stored sessions may not know: at their default they are no part of the key
+
+
+def settings_in(key: str) -> dict[str, Any]:
+    """Return the settings that a compatibility key names; empty if it is none."""
+    for found in re.finditer(r" (?=\{)", key):
+        try:
+            settings: object = json.loads(key[found.end() :])
+        except ValueError:
+            continue  # a bracket in the name of a counter or of a strategy
+        if isinstance(settings, dict):
+            return cast("dict[str, Any]", settings)
+    return {}
+
+
+class ViewFactory:
+    """Makes the views of one session.
+
+    Args:
+        config: the session's settings.
+        ladder: strategies of a compaction, as part of `compatibility_key`.
+        pins: seqs pinned by command.
+        short_forms: short forms of tool results.
+    """
+
+    def __init__(
+        self, config: Config, ladder: Sequence[Strategy], pins: Collection[int], short_forms: ShortForms
+    ) -> None:
+        self._config = config
+        self._pins = pins
+        self._short_forms = short_forms
+        # Core's own keys only: a module may have an address with a password among its.
+        unset = {name for name in _ADDED if getattr(config, name) == Config.model_fields[name].default}
+        shown = set(Config.model_fields) - _NOT_SHOWN - unset
+        self._settings = f"{ladder!r} {config.model_dump_json(include=shown)}"
+
+    def compatibility_key(self, counter: TokenCounter) -> str:
+        """Return what must be the same for a checkpoint to be reused: how tokens are counted and rounds are shown."""
+        return f"{counter!r} {self._settings}"
+
+    def for_limits(
+        self,
+        checkpoint: Checkpoint | None,
+        limits: TokenLimits,
+        counter: TokenCounter,
+        backoff: CompactionBackoff | None = None,
+    ) -> View:
+        """Return a view for a budget, without any entries yet."""
+        output_limit = max(_MIN_OUTPUT, int(limits.capacity * self._config.output_share))
+        return self.view(checkpoint, limits.budget, output_limit, counter, backoff=backoff)
+
+    def copy(self, view: View, counter: TokenCounter) -> View:
+        """Return a view of the same history and checkpoint, without any entries behind that yet."""
+        return self.view(
+            view.checkpoint, view.budget, view.output_limit, counter, revision=view.revision, backoff=view.backoff
+        )
+
+    def view(
+        self,
+        checkpoint: Checkpoint | None,
+        budget: int,
+        output_limit: int,
+        counter: TokenCounter,
+        *,
+        revision: int = -1,
+        backoff: CompactionBackoff | None = None,
+    ) -> View:
+        """Return a view without any entries yet, see `View`.
+
+        Args:
+            checkpoint: as in `View`.
+            budget: as in `View`.
+            output_limit: tokens above which a single tool output is clipped.
+            counter: text to tokens.
+            revision: as in `View`.
+            backoff: as in `View`.
+        """
+        renderer = Renderer(
+            counter,
+            output_limit,
+            output_bytes=self._config.max_tool_result_bytes,
+            summaries=self._short_forms.at_once,
+            tables=self._config.json_tables,
+            # Of the saved limit, so that a resumed view shows each output as it did.
+            offload_limit=int(output_limit * self._config.offload_above / self._config.output_share),
+        )
+        return View(checkpoint, budget, renderer, keep=self._pins, revision=revision, backoff=backoff)
+
+    async def of_history(self, history: Snapshot, interrupted: frozenset[int], request: ViewRequest) -> View:
+        """Return a view of this history, from its start or from a checkpoint of another session with the same one."""
+        limits, counter = request.limits, request.counter
+        inherited = None
+        if not shared_cache.is_empty() and sum(entry.tokens for entry in history[-5_000:]) > limits.threshold:
+            inherited = await self._inherited(history, limits, counter)
+        view = self.for_limits(inherited, limits, counter)
+        await view.update(history, len(history), interrupted)
+        for seq in self._pins:  # a checkpoint of another session knows nothing of them
+            await view.show_verbatim(seq, history)
+        return view
+
+    async def _inherited(self, history: Snapshot, limits: TokenLimits, counter: TokenCounter) -> Checkpoint | None:
+        digest = b""
+        best: Checkpoint | None = None
+        key = self.compatibility_key(counter)
+        for index, entry in enumerate(history[history.leading_count :]):
+            content = await in_thread_if(are_large((entry.message,)), content_hash, entry.message)
+            digest = chain_hash(digest, entry.seq, content)
+            found = shared_cache.get(key, digest)
+            # It must be neither too large nor made for a far smaller budget. Its marks are right: seqs are in the hash.
+            if found and found.covered == index + 1 and found.budget >= MIN_BUDGET_RATIO * limits.budget:
+                best = found if found.tokens <= limits.threshold else best
+            if index % _YIELD_EVERY == _YIELD_EVERY - 1:
+                await asyncio.sleep(0)
+        return best
