@@ -99,7 +99,7 @@ def _view(url: str, budget: int, *, question: str = "", loaded: bool = False) ->
             await manager.add_message({"role": "user", "content": question})
         assert await manager.get_messages_for_request()
         seen = perf_counter()
-        assert loaded or not {"bpe_openai", "tiktoken"} & sys.modules.keys(), "the vocabulary was loaded"
+        assert loaded or not {"bpe_openai._bindings", "tiktoken"} & sys.modules.keys(), "the vocabulary was loaded"
         assert manager.snapshot().gap or len(manager.snapshot()) < 2_000, "it was not resumed from its checkpoint"
         if question:
             await manager.interrupt()

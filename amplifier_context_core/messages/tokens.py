@@ -10,20 +10,25 @@ from __future__ import annotations
 
 import concurrent.futures.thread  # noqa: F401  # pyright: ignore[reportUnusedImport] - see `_loading`
 import contextlib
+import importlib.util
 import logging
 import math
 import os
+import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, cast
+from importlib.machinery import PathFinder
+from typing import TYPE_CHECKING, Any, cast
 
 from ..failures import Report, failure
 from ..futures import in_thread, in_thread_if
 from .carriers import carried_items, is_carrier
 from .media import MEDIA_BLOCKS, media_tokens
 from .parsing import CALL_BLOCKS, Message, arguments_text, blocks_of, calls_of, json_text
+
+if TYPE_CHECKING:
+    from bpe_openai._bindings import PyTokenizer
 
 TokenCounter = Callable[[str], int]
 
@@ -68,17 +73,18 @@ class HeuristicTokenCounter:
 approx_token_counter: TokenCounter = HeuristicTokenCounter()
 
 
-class _Encoding(Protocol):
-    def encode_ordinary(self, text: str) -> Any: ...
-
-
 class VocabularyTokenCounter:
-    """Counts with a BPE vocabulary, in pieces, so that any length is accepted and other threads do not wait long."""
+    """Counts with a BPE vocabulary, in pieces, so that any length is accepted and other threads do not wait long.
+
+    Args:
+        count: text of at most some 20,000 characters to tokens; an error of encoding for lone surrogates.
+        name: of the vocabulary.
+    """
 
     exact = True
 
-    def __init__(self, encoding: _Encoding, name: str) -> None:
-        self._encode = encoding.encode_ordinary
+    def __init__(self, count: Callable[[str], int], name: str) -> None:
+        self._count_piece = count
         self.name = name
 
     def __call__(self, text: str) -> int:
@@ -92,9 +98,9 @@ class VocabularyTokenCounter:
 
     def _count(self, text: str) -> int:
         try:
-            return len(self._encode(text))
-        except UnicodeEncodeError:  # lone surrogates, which UTF-8 cannot hold
-            return len(self._encode(text.encode("utf-8", "replace").decode("utf-8")))
+            return self._count_piece(text)
+        except UnicodeEncodeError:  # surrogates, which UTF-8 cannot hold: pairs become characters, others U+FFFD
+            return self._count_piece(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
 
     def __repr__(self) -> str:
         return f"VocabularyTokenCounter({self.name!r})"
@@ -181,12 +187,7 @@ async def load_counter(encoding: str = "o200k_base") -> TokenCounter:
 
 def _from_wheel(encoding: str) -> TokenCounter | None:
     try:
-        with warnings.catch_warnings():
-            # bpe-openai reads its data by a deprecated function, which must not fail where warnings are errors.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            import bpe_openai
-
-            return VocabularyTokenCounter(cast(_Encoding, bpe_openai.get_encoding(encoding)), encoding)
+        return VocabularyTokenCounter(_tokenizer(encoding).count, encoding)
     except ImportError:
         return None
     except Exception as problem:  # noqa: BLE001 - whatever its trouble, there are other ways to count
@@ -194,20 +195,43 @@ def _from_wheel(encoding: str) -> TokenCounter | None:
         return None
 
 
+def _tokenizer(encoding: str) -> PyTokenizer:
+    """Return a tokenizer of the compiled module of bpe-openai, without the package around it.
+
+    The package reads a second copy of all its vocabularies when it is imported: half a second and 65 MB. It does so by
+    a deprecated function, which fails where the host makes errors of warnings. Filters of warnings belong to the
+    process, so they cannot be changed in a thread.
+
+    Raises:
+        ImportError: bpe-openai is not installed.
+    """
+    name = "bpe_openai._bindings"
+    package = importlib.util.find_spec("bpe_openai")
+    spec = package and PathFinder.find_spec(name, package.submodule_search_locations)
+    if spec is None or spec.loader is None:
+        raise ImportError(name)
+    module = sys.modules.get(name)
+    if module is None:  # else a host has loaded it: it can be initialised once in a process
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return module.tokenizer_for_encoding(encoding)
+
+
 def _from_tiktoken(encoding: str) -> TokenCounter | None:
-    found: list[Any] = []
+    found: list[Callable[[str], int]] = []
 
     def load() -> None:
         with contextlib.suppress(Exception):  # no network, no cache or no such encoding: there is no vocabulary
             import tiktoken
 
-            found.append(tiktoken.get_encoding(encoding))
+            encode = tiktoken.get_encoding(encoding).encode_ordinary
+            found.append(lambda text: len(encode(text)))
 
     # A daemon thread, because a download on a network that drops packets cannot be cancelled.
     thread = threading.Thread(target=load, name="tiktoken-vocabulary", daemon=True)
     thread.start()
     thread.join(_VOCABULARY_SECONDS)
-    return VocabularyTokenCounter(cast(_Encoding, found[0]), encoding) if found else None
+    return VocabularyTokenCounter(found[0], encoding) if found else None
 
 
 def _degrade(encoding: str) -> TokenCounter:

@@ -188,7 +188,7 @@ if first == "load":
 async def main():
     manager = ContextManager(load_config({"max_tokens": 6_000}), session_id="s", store=open_store(url))
     view = await manager.get_messages_for_request()
-    loaded = sorted({"bpe_openai", "tiktoken"} & sys.modules.keys())
+    loaded = sorted({"bpe_openai._bindings", "tiktoken"} & sys.modules.keys())
     gap = len(manager.snapshot().gap)
     await manager.store.close()
     print(json.dumps({"view": view, "loaded": loaded, "gap": gap}))
