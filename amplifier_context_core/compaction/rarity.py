@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
+from array import array
 from collections.abc import Sequence
 
 from ..transcript.ranking import UNSPACED
@@ -29,16 +29,28 @@ def rarities(texts: Sequence[str]) -> list[float]:
     """
     if len(texts) < _FEWEST:
         return [1.0] * len(texts)
-    terms = [_terms(text) for text in texts]
-    spread = Counter(term for of_text in terms for term in of_text)
+    # Numbers in arrays: 100,000 sets of words would be freed in one step, which keeps other threads waiting.
+    number_of: dict[str, int] = {}
+    spread: list[int] = []  # by number of a word: texts that hold it
+    words, ends = array("L"), array("L")  # numbers of the words of all texts, one after the other
+    for text in texts:
+        for term in _terms(text):
+            number = number_of.setdefault(term, len(spread))
+            if number == len(spread):
+                spread.append(0)
+            spread[number] += 1
+            words.append(number)
+        ends.append(len(words))
     total = len(texts) + 1
-    worth = {term: math.log(total / count) / math.log(total) for term, count in spread.items()}
+    worth = [math.log(total / count) / math.log(total) for count in spread]
     found: list[float] = []
-    for text, of_text in zip(texts, terms, strict=True):
+    start = 0
+    for text, end in zip(texts, ends, strict=True):
         length = max(_LEAST_LENGTH, len(text) + (_WIDTH - 1) * len(_IS_UNSPACED.findall(text)))
         # fsum: the order of a set of strings differs between processes, and with it a plain sum's last bit
-        density = _PER_WORD * math.fsum(worth[term] for term in of_text) / length
+        density = _PER_WORD * math.fsum(worth[number] for number in words[start:end]) / length
         found.append(max(1e-6, density / (density + 1)))
+        start = end
     return found
 
 

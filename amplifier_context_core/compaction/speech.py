@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from heapq import merge
 from typing import Literal, NamedTuple
 
 from ..rendering.quoting import single_line
@@ -62,6 +63,7 @@ _GAP_WORTH = -1.0
 _FREQUENT = PASTED / OWN
 _LONGEST = 1_000  # characters of a sentence; what is longer is several, parted at the ends of words
 _READ_AT_ONCE = 20_000  # characters; a regular expression keeps other threads waiting until it has read its text
+_SORTED_AT_ONCE = 4_000  # sentences; sorting them keeps other threads waiting for a millisecond
 _MOST_UNCLOSED = 64  # tags and fences without an end that are looked for; the text behind so many is taken as pasted
 
 
@@ -272,31 +274,41 @@ def select(
     labels = labels or [0] * len(speeches)
     if sum(map(length, speeches)) + sum(labels) <= room:
         return [tuple(speech) for speech in speeches]
-    places = [
-        (sentence, -place, index)
-        for place, speech in enumerate(speeches)
-        for index, sentence in enumerate(speech)
+    places = [  # of equal rank, an earlier one here goes before a later one
+        (place, index)
+        for place in range(len(speeches) - 1, -1, -1)
+        for index, sentence in enumerate(speeches[place])
         if sentence.worth >= 0
     ]
-    by_worth = sorted(places, key=lambda place: place[0].worth)  # of equal worth, the later follows
-    best = {sentence.text.strip(): (behind, index) for sentence, behind, index in by_worth}
-    rare = rarities([sentence.text for sentence, _, _ in places])
-    ranked = sorted(
-        (
-            -_rank(sentence.worth, rarity) if best[sentence.text.strip()] == (behind, index) else 0.0,
-            behind,
-            index,
-        )
-        for (sentence, behind, index), rarity in zip(places, rare, strict=True)
-    )
+    sentences = [speeches[place][index] for place, index in places]
+    rare = rarities([sentence.text for sentence in sentences])
+    ranks = [-_rank(sentence.worth, rarity) for sentence, rarity in zip(sentences, rare, strict=True)]
+    best: dict[str, int] = {}  # by text: the number of its last sentence of the highest worth
+    for number, sentence in enumerate(sentences):
+        text = sentence.text.strip()
+        other = best.setdefault(text, number)
+        if other != number:
+            is_later = places[number][0] == places[other][0]
+            is_best = (sentence.worth, is_later) > (sentences[other].worth, False)
+            best[text] = number if is_best else other
+            ranks[other if is_best else number] = 0.0
+    least = min((len(sentence.text) for sentence in sentences), default=0) + len(GAP.text)
     kept: list[set[int]] = [set() for _ in speeches]
-    for _, behind, index in ranked:
-        place = -behind
+    for number in _in_order(ranks):
+        if room < least:
+            break
+        place, index = places[number]
         needed = len(speeches[place][index].text) + len(GAP.text) + (0 if kept[place] else labels[place])
         if needed <= room:
             room -= needed
             kept[place].add(index)
     return [tuple(with_gaps(speech, left)) for speech, left in zip(speeches, kept, strict=True)]
+
+
+def _in_order(ranks: Sequence[float]) -> Iterator[int]:
+    """Yield the indices of ranks, the lowest rank first; of equal ones the first. No step takes long."""
+    parts = (range(start, min(start + _SORTED_AT_ONCE, len(ranks))) for start in range(0, len(ranks), _SORTED_AT_ONCE))
+    return merge(*[sorted(part, key=ranks.__getitem__) for part in parts], key=ranks.__getitem__)
 
 
 def _rank(worth: float, rarity: float) -> float:
