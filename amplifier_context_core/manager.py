@@ -12,6 +12,7 @@ from typing import Any
 
 from .arguments import checked_count, checked_flag, checked_text
 from .errors import ConfigError, PinRefused
+from .futures import in_thread
 from .items import ContextPool, ContextQueue
 from .messages.parsing import copy_message, result_text, results_of, text_of
 from .messages.usage import Response
@@ -164,7 +165,8 @@ class ContextManager(SessionRequests):
             )
             exact = getattr(self.counter, "exact", False)
             history = self.history.snapshot()
-            return explain(last, history, figures, config=self.config, pins=compactor.pins, exact=exact)
+            pins = frozenset(compactor.pins)
+            return await in_thread(explain, last, history, figures, config=self.config, pins=pins, exact=exact)
 
     async def chapters(self) -> list[dict[str, Any]]:
         """Return the chapters of the last view, with ``mark``, ``to``, ``rounds``, ``tokens`` and ``text``."""
@@ -263,10 +265,11 @@ class ContextManager(SessionRequests):
             await self._save()
             return
         last = self.compactor.last_sent
-        check_pin(
+        await in_thread(
+            check_pin,
             entry,
             history,
-            self.compactor.pins,
+            frozenset(self.compactor.pins),
             capacity=last.limits.capacity if last else self._budget().tokens,
             units=last.limits.units if last else Units(),
             pin_share=self.config.pin_share,

@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Any, Literal, TypeVar, cast
 
 from ..errors import InvalidMessage, NotErased, StoreError
-from ..futures import YIELD_EVERY
+from ..futures import YIELD_EVERY, in_thread
 from ..locks import CrossLoopLock
 from ..messages import count_cache
 from ..messages.hashing import content_hash
@@ -27,11 +27,10 @@ from ..transcript.alignment import Alignment
 from ..transcript.entry import Entry
 from ..transcript.matching import ReplayDetector, align_off_loop, matching_prefix, parse_all
 from ..transcript.provenance import response_of
-from ..transcript.redaction import without_prefixes
 from ..transcript.transcript import Snapshot, Transcript, common_prefix_length, copy_entry, is_finished
 from .append_queue import AppendQueue, PendingAppend, acknowledge
 from .cancellation import Cancellation
-from .redactions import Redactions, redactions_of, to_redact
+from .redactions import Redactions, redactions_of, to_redact, without_former_hashes
 from .stored import OnConflict, StoredTranscript
 
 log = logging.getLogger(__name__)
@@ -372,20 +371,19 @@ class History:
             await self._stored.load()
             await self._any_redacted()
             everything = [*await self._stored.archived(), *self._transcript.snapshot()]
-            known = to_redact(everything, which, self.redactions.unfinished, lines)
+            known = await in_thread(to_redact, everything, which, self.redactions.unfinished, lines)
             left = await self.redactions.redact(known.values(), counter, trace=trace)
-            rest = [entry for entry in everything if entry.seq not in known]
-            left, later = without_prefixes(left, min(known, default=0)), without_prefixes(rest, min(known, default=0))
-            changed = [new for new, old in zip(later, rest, strict=True) if new is not old]
+            left, changed = await in_thread(without_former_hashes, left, everything, known)
             problem = await self._stored.rewrite([*left, *changed])
-            self.redactions.note(redactions_of([*everything, *left]))
+            self.redactions.note(await in_thread(redactions_of, [*everything, *left]))
             self.redactions.unfinished = frozenset(known) if problem else frozenset()
             return left, problem
 
     async def _any_redacted(self) -> bool:
         """True if entries of this session were redacted. Read them from the store if they are not known yet."""
         if not self.redactions.are_known:
-            self.redactions.note(redactions_of([*await self._stored.archived(), *self._transcript.snapshot()]))
+            everything = [*await self._stored.archived(), *self._transcript.snapshot()]
+            self.redactions.note(await in_thread(redactions_of, everything))
             self.redactions.are_known = True
         return bool(self.redactions)
 

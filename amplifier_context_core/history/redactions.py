@@ -30,7 +30,7 @@ from ..messages.tokens import TokenCounter
 from ..transcript.alignment import normalized_content
 from ..transcript.entry import Entry
 from ..transcript.recalled import copies_of
-from ..transcript.redaction import is_redacted, redacted, redacted_message
+from ..transcript.redaction import is_redacted, redacted, redacted_message, without_prefixes
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +111,22 @@ def to_redact(
     known = {entry.seq: entry for entry in entries if which(entry) or entry.seq in also}
     copies = copies_of(sorted(entries, key=lambda entry: entry.seq), known, lines)
     return known | {entry.seq: entry for entry in entries if entry.seq in copies}
+
+
+def without_former_hashes(
+    left: Sequence[Entry], everything: Sequence[Entry], known: Collection[int]
+) -> tuple[list[Entry], list[Entry]]:
+    """Return the redacted entries, and the others that change: all without hashes of what was erased.
+
+    Args:
+        left: the redacted entries.
+        everything: the history and its archive, as they were.
+        known: seqs of the redacted entries.
+    """
+    first = min(known, default=0)
+    rest = [entry for entry in everything if entry.seq not in known]
+    later = without_prefixes(rest, first)
+    return without_prefixes(left, first), [new for new, old in zip(later, rest, strict=True) if new is not old]
 
 
 class Redactions:

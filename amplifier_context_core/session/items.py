@@ -32,6 +32,7 @@ _NOTICE = {"source": "hook", "hook_name": "context-items"}  # docs/kernel.md: su
 _MOST_CHARS = 4_000  # characters of the list
 _PER_TOKEN = 0.2  # characters of the list for each token of the budget: about a twentieth of it
 _LINE = 200  # characters of one line
+_READ = 4_000  # characters of a text that its line is made of: a result of a tool may have megabytes
 _MOST_IDS = 20  # that one label is searched for
 _MIN_MATCHED = 8  # characters; a shorter content in a longer result may be there by chance
 # White space differs between writers of JSON. The kernel removes control characters and surrogates (`ToolResult`).
@@ -213,7 +214,7 @@ def line_of(item: ContextItem[Any]) -> str:
 
 def listed_line(text: str) -> str:
     """Return a text as a line of a list."""
-    flat = single_line(f"- {text}")
+    flat = single_line(f"- {text[:_READ]}")
     return flat if len(flat) <= _LINE else flat[:_LINE] + " …"
 
 

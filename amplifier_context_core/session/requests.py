@@ -264,15 +264,17 @@ class SessionRequests(SessionLifecycle):
     async def _newest_result(self, call_id: str) -> int | None:
         """Return the seq of the newest result of a call; None while there is none."""
         history = self.history.snapshot()
-        for index in range(len(history) - 1, -1, -1):
-            if index in history.gap:
-                await self.load()
-                history = self.history.snapshot()
-            if call_id in history[index].answered_ids:
-                return history[index].seq
-            if call_id in history[index].call_ids:
-                break  # the call is there, its result is still to come
-        return None
+        found = _newest_with(call_id, history[history.gap.stop :])
+        if found is None and history.gap:
+            await self.load()
+            found = _newest_with(call_id, self.history.snapshot()[:])
+        return found.seq if found and call_id in found.answered_ids else None
+
+
+def _newest_with(call_id: str, entries: Sequence[Entry]) -> Entry | None:
+    """Return the newest entry with the result of a call, or with the call."""
+    having = (entry for entry in reversed(entries) if call_id in entry.answered_ids or call_id in entry.call_ids)
+    return next(having, None)
 
 
 def _newest_user_message(history: Snapshot, text: str) -> Entry:

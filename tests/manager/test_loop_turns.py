@@ -1,0 +1,45 @@
+"""What commands take of the event loop at once, in a session of 30,000 messages."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from tests.loops import longest_turn
+from tests.managers import ask, new_manager
+from tests.messages import Message, says, user
+
+_LONG = "never a word of it again, " * 200_000
+
+
+def many() -> list[Message]:
+    return [say(f"{n}: the module reads entry {n * 7919 % 10_007}") for n in range(15_000) for say in (user, says)]
+
+
+async def shortest_of_three(work: Callable[[], Awaitable[object]]) -> float:
+    return min([await longest_turn(work()) for _ in range(3)])
+
+
+@pytest.mark.digest
+async def test_commands_on_a_long_history_let_other_tasks_run() -> None:
+    manager = new_manager(max_tokens=32_000)
+    await manager.set_messages(many())
+    await ask(manager)
+    turns = {
+        "pin": await shortest_of_three(lambda: manager.pin("m20001")),
+        "short form": await shortest_of_three(lambda: manager.compact_summary("call_1", "in short")),
+        "forget": await shortest_of_three(lambda: manager.forget(containing="what no message holds")),
+        "explain": await shortest_of_three(manager.explain),
+    }
+    most = {"pin": 0.004, "short form": 0.005, "forget": 0.03, "explain": 0.03}  # before: 0.008, 0.008, 0.11, 0.18
+    assert [name for name, seconds in turns.items() if seconds > most[name]] == []
+
+
+@pytest.mark.digest
+async def test_other_tasks_run_while_an_output_of_megabytes_is_forgotten() -> None:
+    manager = new_manager(max_tokens=32_000)
+    call: Message = {"id": "call_1", "tool": "read", "arguments": {}}
+    await manager.set_messages([user(), says("", tool_calls=[call])])
+    await manager.add_message({"role": "tool", "tool_call_id": "call_1", "content": _LONG})
+    assert await longest_turn(manager.forget(["m3"])) < 0.04  # seconds; 0.15 before
