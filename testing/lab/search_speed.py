@@ -13,7 +13,7 @@ import random
 import sqlite3
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import click
 
@@ -29,6 +29,7 @@ from .sessions import read_sessions
 SESSION = "search-speed"
 QUERIES = 300
 TICK = 0.001  # seconds
+IDLE = 5.0  # seconds for which the loop has nothing to do
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class Speed:
         seconds: of each later search, ascending.
         cpu: seconds of this process's own time for each, ascending.
         stalls: by how many seconds a task came later than it asked for, ascending.
+        idle: the same while this process had nothing to do: what other programs on the machine do.
     """
 
     indexed: float
@@ -48,6 +50,7 @@ class Speed:
     seconds: Sequence[float]
     cpu: Sequence[float]
     stalls: Sequence[float] = ()
+    idle: Sequence[float] = ()
 
 
 def corpus(data: Sequence[str], messages: int, size: int) -> tuple[list[str], list[str]]:
@@ -85,6 +88,9 @@ async def measured(store: Store, texts: Sequence[str], queries: Sequence[str]) -
             late.append(time.perf_counter() - asked - TICK)
 
     ticking = asyncio.create_task(tick())
+    await asyncio.sleep(IDLE)
+    idle = sorted(late)
+    late.clear()
     filled, searched = _Timer(), _Timer()
     with filled:
         await manager.search("no such words as these")
@@ -95,7 +101,7 @@ async def measured(store: Store, texts: Sequence[str], queries: Sequence[str]) -
     await manager.close()
     await store.delete(SESSION)
     await store.close()
-    return _speed(len(texts), filled, searched, late)
+    return replace(_speed(len(texts), filled, searched), stalls=sorted(late), idle=idle)
 
 
 def plain(texts: Sequence[str], queries: Sequence[str]) -> Speed:
@@ -124,9 +130,9 @@ class _Timer:
         self.cpu.append(time.process_time() - self._begun[1])
 
 
-def _speed(messages: int, filled: _Timer, searched: _Timer, stalls: Sequence[float] = ()) -> Speed:
+def _speed(messages: int, filled: _Timer, searched: _Timer) -> Speed:
     rates = messages / filled.seconds[0], messages / filled.cpu[0]
-    return Speed(*rates, sorted(searched.seconds), sorted(searched.cpu), sorted(stalls))
+    return Speed(*rates, sorted(searched.seconds), sorted(searched.cpu))
 
 
 def row(name: str, speed: Speed) -> str:
@@ -137,7 +143,8 @@ def row(name: str, speed: Speed) -> str:
 
     times = (at(values, share) for values in (speed.seconds, speed.cpu) for share in (0.5, 0.99))
     stalls = (at(speed.stalls, share) for share in (0.5, 0.99, 1))
-    return f"| {name} | {speed.indexed:,.0f} | {speed.indexed_cpu:,.0f} | {' | '.join((*times, *stalls))} |"
+    cells = (*times, *stalls, at(speed.idle, 1))
+    return f"| {name} | {speed.indexed:,.0f} | {speed.indexed_cpu:,.0f} | {' | '.join(cells)} |"
 
 
 @click.command()
@@ -149,9 +156,9 @@ def main(data: tuple[str, ...], messages: int, size: int, url: str | None) -> No
     """Print the table for messages made of recordings: files or folders."""
     texts, queries = corpus(data, messages, size)
     click.echo(
-        "| search | indexed/s | of own time | p50 ms | p99 | own p50 | own p99 | loop waits, p50 | p99 | at most |"
+        "| search | indexed/s | of own time | p50 ms | p99 | own p50 | own p99 | loop waits, p50 | p99 | most | idle |"
     )
-    click.echo("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    click.echo("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     click.echo(row(f"FTS5 {sqlite3.sqlite_version}, bm25", plain(texts, queries)))
     click.echo(
         row(url or "in memory", asyncio.run(measured(open_store(url) if url else MemoryStore(), texts, queries)))
