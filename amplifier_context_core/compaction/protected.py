@@ -16,10 +16,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, cast
 
-import orjson
-
 from ..messages.media import MEDIA_BLOCKS
-from ..messages.parsing import Message, is_signed, json_text, metadata_of, text_of
+from ..messages.parsing import Message, arguments_of, is_signed, json_text, listed_call, metadata_of, text_of
 from ..messages.reminders import is_native_context, lineages_of
 from ..messages.tokens import TokenCounter
 from ..rendering.quoting import clip_quoted
@@ -217,7 +215,7 @@ def _clip_call(call: dict[str, Any], ratio: float, mark: str | None) -> dict[str
     function = call.get("function")
     if isinstance(function, dict):
         function = cast("dict[str, Any]", function)
-        arguments = orjson.loads(function["arguments"])
+        arguments = arguments_of(listed_call(call))  # a list that no renderer made may hold any text
         return {**call, "function": {**function, "arguments": json_text(_clip_values(arguments, ratio, mark))}}
     return {**call, "arguments": _clip_values(call.get("arguments"), ratio, mark)}
 
