@@ -10,8 +10,9 @@ import json
 import logging
 import operator
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, cast
 
 from ..config import Config
@@ -44,10 +45,22 @@ class ItemList:
     """A list of the items.
 
     Attributes:
-        text: a line for each; empty if there are none.
+        text: the lines that a request has room for, and how many are left out; empty if there are no items.
+        whole: the same with the room of a large budget.
+        lines: number of lines that the text shows.
     """
 
-    text: str
+    text: str = ""
+    whole: str = ""
+    lines: int = 0
+
+    def shows(self, other: ItemList) -> bool:
+        """True if it shows the same items as another list, and is no longer.
+
+        So a list that was made for a small budget stays in requests of larger ones: two budgets in turn would otherwise
+        add a list with each request.
+        """
+        return self.whole == other.whole and self.lines <= other.lines
 
     @property
     def message(self) -> Message:
@@ -76,7 +89,7 @@ class SessionItems:
         self.pool: ContextPool[Any] = ContextPool(config.pool_limit) if pool is None else pool
         self.queue: ContextQueue[Any] = ContextQueue(config.queue_limit) if queue is None else queue
         self._offer = Offer()
-        self._listed = ""  # what the last list showed
+        self._listed = ItemList()  # the last one
         self._is_open = False  # what is saved later is of these very items
         self._saved: list[ContextItem[Any]] = []  # the items of the last save
 
@@ -108,31 +121,35 @@ class SessionItems:
         return text_of(shown) if any(item is kept for kept in self._all) else None
 
     def changed_list(self, budget: int) -> ItemList | None:
-        """Return a list of the items; None if the last one that was `noted` is the same.
+        """Return a list of the items; None if the last one that was `noted` shows them.
 
         Args:
             budget: tokens of the request, which bound the list.
         """
-        listed = ItemList(self._list(min(_MOST_CHARS, int(budget * _PER_TOKEN))))
+        lines = self._lines()
+        whole, _ = _within(lines, _MOST_CHARS)
+        text, shown = _within(lines, min(_MOST_CHARS, int(budget * _PER_TOKEN)))
+        listed = ItemList(text, whole, shown)
         return None if self.is_noted(listed) else listed
 
     def is_noted(self, listed: ItemList) -> bool:
-        """True if the last list of the history is the same."""
-        return listed.text == self._listed
+        """True if the last list of the history shows the same."""
+        return self._listed.shows(listed)
 
     def noted(self, listed: ItemList | None) -> None:
         """Note the last list of the history; None if it is not known."""
-        self._listed = listed.text if listed else ""
+        self._listed = listed or ItemList()
 
     def saved(self) -> dict[str, Any] | None:
         """Return what a resumed session needs; None while there never was an item."""
         self._saved = self._all
-        if not (self.pool or self.queue or self._listed):
+        if not (self.pool or self.queue or self._listed.whole):
             return None
         return {
             "pool": [_saved(item) for item in self.pool],
             "queue": [_saved(item) for item in self.queue],
-            "listed": self._listed,
+            "listed": self._listed.whole,
+            "lines": self._listed.lines,
         }
 
     @property
@@ -156,7 +173,7 @@ class SessionItems:
             queue += self.queue.items
         self.pool.replace_items(pool.items)
         self.queue.items = queue
-        self._listed = saved["listed"]
+        self._listed = ItemList(whole=saved["listed"], lines=saved.get("lines", len(saved["listed"].splitlines())))
         self._is_open = True
 
     def concerned(self, forms: Collection[str], results: Collection[str]) -> list[ContextItem[Any]]:
@@ -172,31 +189,31 @@ class SessionItems:
         """Drop items, and list what is left once more if the last list shows one of them, or one of these texts."""
         self.pool.replace_items([item for item in self.pool.items if not any(item is one for one in items)])
         self.queue.items = [item for item in self.queue.items if not any(item is one for one in items)]
-        if lists_any(self._listed, map(line_of, items)) or any(form in self._listed for form in forms):
-            self._listed = ""
+        listed = self._listed.whole
+        if lists_any(listed, map(line_of, items)) or any(form in listed for form in forms):
+            self.noted(None)
 
     def clear(self) -> None:
         """Drop all items. No hook runs."""
         self.pool.replace_items([])
         self.queue.items = []
-        self._listed = ""
+        self.noted(None)
 
     @property
     def _all(self) -> list[ContextItem[Any]]:
         return [*self.pool.items, *self.queue.items]
 
-    def _list(self, room: int) -> str:
+    def _lines(self) -> list[str]:
         lines = ["pool, by id:", *map(line_of, self.pool.items)] if self.pool else []
-        if self.queue:
-            lines += ["queue, newest last:", *map(line_of, self.queue.items)]
-        shown: list[str] = []
-        for line in lines:
-            room -= len(line) + 1
-            if room < 0:
-                shown.append(f"[{len(lines) - len(shown):,} more lines]")
-                break
-            shown.append(line)
-        return "\n".join(shown)
+        return [*lines, "queue, newest last:", *map(line_of, self.queue.items)] if self.queue else lines
+
+
+def _within(lines: Sequence[str], room: int) -> tuple[str, int]:
+    """Return the first lines that fit into a room of characters, with how many more there are, and their number."""
+    ends = accumulate(len(line) + 1 for line in lines)
+    shown = sum(1 for end in ends if end <= room)
+    more = [f"[{len(lines) - shown:,} more lines]"] if shown < len(lines) else []
+    return "\n".join([*lines[:shown], *more]), shown
 
 
 def is_list(message: Message) -> bool:
