@@ -44,8 +44,8 @@ def check_conversation_id(session_id: str) -> str:
 
 
 def is_notes(session_id: str) -> bool:
-    """True if a session is the notes of a project, on a file system that ignores case too."""
-    return _NOTES_ID.fullmatch(session_id.casefold()) is not None
+    """True if a session is the notes of a project, also where file systems ignore case, and dots at the end."""
+    return _NOTES_ID.fullmatch(session_id.casefold().rstrip(". ")) is not None
 
 
 def recovered_id(number: int, taken: Container[str]) -> str:

@@ -177,7 +177,8 @@ async def test_notes_of_two_projects_in_one_store_are_apart(place: Place, notes:
 
 
 @pytest.mark.parametrize(
-    "session_id", ["notes.p-0a1b2c3d", "Notes.p-0A1B2C3D", "NOTES.P-0A1B2C3D", "note\u017f.my.p_-0a1b2c3d"]
+    "session_id",
+    ["notes.p-0a1b2c3d", "Notes.p-0A1B2C3D", "NOTES.P-0A1B2C3D", "note\u017f.my.p_-0a1b2c3d", "notes.p-0a1b2c3d. ."],
 )
 def test_no_conversation_has_an_id_that_some_file_system_takes_for_notes(session_id: str) -> None:
     with pytest.raises(ConfigError, match="names notes of a project"):

@@ -8,6 +8,8 @@ line, and nothing else.
 from __future__ import annotations
 
 import os
+import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -23,6 +25,13 @@ _JSON_LINES: tuple[Part, ...] = ("index", "archive")  # JSON Lines files
 _SUFFIXES: dict[Part, str] = {
     part: f".{part}{'.jsonl' if part in _JSON_LINES else ''}" for part in get_args(Part) if part != "main"
 }
+# Names that Windows takes for a device or for another name, and characters that no name there has (Microsoft, "Naming
+# Files, Paths, and Namespaces"; Python 3.13 has `os.path.isreserved`).
+_RESERVED = re.compile(
+    r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9\u00b9\u00b2\u00b3]) *(?:\..*)?|.*[. ]|.*[<>:\"|?*].*",
+    re.IGNORECASE,
+)
+_IS_WINDOWS = sys.platform == "win32"
 ERASED_PARTS: tuple[Part, ...] = ("main", "index", "archive", "checkpoint", "damaged")
 
 
@@ -66,10 +75,13 @@ class SessionPaths:
         """Return the files of a session.
 
         Raises:
-            ConfigError: The session id is invalid.
+            ConfigError: The session id is invalid, or the file system has the files of another session under it.
             StoreError: The session's folder is a link out of the root.
         """
         check_session_id(session_id)
+        if _IS_WINDOWS and _RESERVED.fullmatch(session_id):
+            raise ConfigError("session_id", f"{session_id!r} is no name of a folder on Windows; choose another id")
+        _check_spelling(session_id, self.root / session_id if self.file is None else self._fork_path(session_id))
         if self.file is not None:
             fork = self._fork_path(session_id)
             is_fork = not is_sidecar_name(fork) and exists(fork)
@@ -127,6 +139,17 @@ class SessionPaths:
 def is_sidecar_name(path: Path) -> bool:
     """True if a file name is that of an index, an archive, a checkpoint or another file beside a main file."""
     return path.name.endswith(tuple(_SUFFIXES.values()))
+
+
+def _check_spelling(session_id: str, path: Path) -> None:
+    """Check that a path is not that of another session's files on a file system that ignores case."""
+    other = path.with_name(path.name.swapcase())
+    try:
+        if other.name == path.name or not os.path.samefile(path, other) or path.name in os.listdir(path.parent):
+            return
+    except OSError:  # one of them does not exist
+        return
+    raise ConfigError("session_id", f"{session_id!r} differs from the id of another session in case only; use that one")
 
 
 def _may_exist(path: str) -> bool:

@@ -12,6 +12,7 @@ import pytest
 
 from amplifier_context_core.errors import ConfigError, StoreError
 from amplifier_context_core.stores import Checkable, Extent, open_store
+from amplifier_context_core.stores.jsonl import paths
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.reference import MatchesReference
@@ -179,6 +180,55 @@ async def test_in_folders_of_their_own_no_two_sessions_share_a_file(root: Path) 
     for number, name in enumerate(names, 1):
         assert_same(await store.read(name), entries(1, number - 1, session_id=name))
         assert await store.verify(name) == []
+    await store.close()
+
+
+@pytest.fixture
+def ignoring_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are found by their names in any case, as on macOS and Windows."""
+    find = os.stat
+
+    def found(path: str, *arguments: Any, **more: Any) -> os.stat_result:
+        try:
+            return find(path, *arguments, **more)
+        except FileNotFoundError:
+            asked = Path(path)
+            same = [one for one in asked.parent.iterdir() if one.name.casefold() == asked.name.casefold()]
+            if not same:
+                raise
+            return find(same[0], *arguments, **more)
+
+    monkeypatch.setattr(os, "stat", found)
+
+
+@pytest.mark.usefixtures("ignoring_case")
+@pytest.mark.parametrize("one_file", [False, True])
+async def test_where_case_is_ignored_two_ids_are_never_one_file(root: Path, one_file: bool) -> None:
+    store = JsonlStore(root, file=root / "main.jsonl" if one_file else None)
+    await store.append("parent", entries(1, 3))
+    await store.fork("parent", "Task-One")
+    for other in ("task-one", "TASK-ONE", "tASK-oNE"):
+        with pytest.raises(ConfigError, match="in case only"):
+            await store.read(other)
+        with pytest.raises(ConfigError, match="in case only"):
+            await store.append(other, entries(1, 1))
+    assert len(await store.read("Task-One")) == 3
+    await store.fork("parent", "Task-Two")
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    "session_id", ["CON", "nul", "Aux.txt", "prn .log", "COM1", "lpt\u00b2", "conin$", "a.", "a ", "a:b", "a?", "a|b"]
+)
+async def test_on_windows_no_id_names_a_device_or_another_folder(
+    root: Path, session_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "_IS_WINDOWS", True)
+    store = JsonlStore(root)
+    with pytest.raises(ConfigError, match="no name of a folder on Windows"):
+        await store.append(session_id, entries(1, 1))
+    for allowed in ("console", "com", "com10", "nul1", "a.b", "my con", "notes.x-0a1b2c3d"):
+        await store.append(allowed, entries(1, 1))
     await store.close()
 
 
