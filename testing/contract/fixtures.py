@@ -34,7 +34,7 @@ class StoreFixtures:
     @pytest.fixture
     def make_store(self) -> MakeStore:
         """Return a function that makes a store object on the data of this test; each backend overrides it."""
-        raise NotImplementedError("give a `make_store` fixture: an async callable that makes a store on the same data")
+        pytest.fail("give a `make_store` fixture: an async callable that makes a store on the same data", pytrace=False)
 
     @pytest.fixture
     async def further(self, make_store: MakeStore) -> AsyncGenerator[MakeStore]:
