@@ -69,6 +69,19 @@ async def test_a_pool_that_a_partial_binds_wins_unless_the_call_passes_one() -> 
         assert await run(functools.partial(count, pool=mine), pool=ContextPool()) == "0 False"
 
 
+async def test_an_item_goes_where_the_session_offers_it_whatever_the_call_passes() -> None:
+    """As in the source: its agent keeps what a tool returns, and passed arguments decide what the tool reads."""
+
+    async def copy(pool: ContextPool[Any]) -> ContextItem[str]:
+        return ContextItem(pool.catalogue(), "a copy", "copy")
+
+    mine, pool = ContextPool[Any](), ContextPool[Any]()
+    with offering(pool, ContextQueue[Any](3)):
+        await run(copy, pool=mine)
+    assert [one.id for one in pool.items] == ["copy"]
+    assert mine.items == []
+
+
 def special(
     _x: int,
     model_config: str,
