@@ -11,7 +11,7 @@ import json
 import os
 import socket
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -27,8 +27,12 @@ _UNKNOWN_HOLDER = "another process"
 class SessionLock:
     """The exclusive right to write to a session, until it is released or this process ends."""
 
-    def __init__(self, files: SessionFiles) -> None:
+    def __init__(self, files: SessionFiles, *, to_delete: bool = False) -> None:
         """Acquire the lock.
+
+        Args:
+            files: Of the session.
+            to_delete: True if the session is opened only to be deleted. Then a full disk is no reason against it.
 
         Raises:
             SessionInUse: Another writer holds it; named as far as is known.
@@ -44,7 +48,8 @@ class SessionLock:
         except Timeout:
             raise SessionInUse(files.session_id, _wait_for_holder_name(files)) from None
         try:
-            self._write_owner()
+            with suppress(OSError) if to_delete else nullcontext():  # it only names the holder
+                self._write_owner()
         except BaseException:
             self._lock.release()
             raise

@@ -79,7 +79,7 @@ class OpenSession:
         self._appender: Appender | None = None  # None: the files must be loaded
         self._unapplied: Transaction | None = None  # committed but not applied yet; then there is no appender
         self._last_seq = 0  # the highest seq ever assigned, as far as is known without an appender
-        self._lock = _acquire_lock(files, self._file_ops)
+        self._lock = _acquire_lock(files, self._file_ops, to_delete=to_delete)
         try:
             if not to_delete:
                 self._unapplied = self._journal.load()
@@ -434,12 +434,12 @@ class OpenSession:
                 os.rmdir(self.files.folder)
 
 
-def _acquire_lock(files: SessionFiles, file_ops: FileOps) -> SessionLock:
+def _acquire_lock(files: SessionFiles, file_ops: FileOps, *, to_delete: bool) -> SessionLock:
     """Create the session's folder if necessary and acquire the lock."""
     for _ in range(_MAX_ATTEMPTS):
         file_ops.make_folder(files.folder)
         with suppress(FileNotFoundError):  # the former holder of an empty session removes its folder
-            return SessionLock(files)
+            return SessionLock(files, to_delete=to_delete)
     raise StoreError(
         f"session {files.session_id!r}: {files.folder} is removed repeatedly; find the program that does it"
     )

@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 from collections.abc import Awaitable, Callable, Generator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -309,6 +310,20 @@ async def test_on_a_full_disk_a_session_can_be_deleted(small_disk: Path) -> None
         seq += 1
     await store.delete("s")
     await store.append("s", entries(1, 5))
+    await store.close()
+
+
+async def test_on_a_full_disk_a_session_that_is_not_open_is_deleted(small_disk: Path) -> None:
+    store = JsonlStore(small_disk / "sessions")
+    await begin(store)
+    await store.close()
+    with (small_disk / "filler").open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(b"x" * 1024):
+            pass
+    assert await refused(store.append("t", entries(1, 5)))
+    await store.delete("s")
+    assert [info.session_id for info in await store.sessions()] == []
+    await store.append("t", entries(1, 5))
     await store.close()
 
 
