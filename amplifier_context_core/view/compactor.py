@@ -40,6 +40,7 @@ from .session_warnings import SessionWarnings
 from .short_forms import ShortForms
 from .trigger import TokenLimits, back_off, token_limits
 from .view import View
+from .view_draft import ViewDraft
 from .view_factory import ViewFactory
 from .view_request import ViewRequest
 
@@ -363,20 +364,20 @@ class Compactor:
         view, request, limits, counter = job.view, job.request, job.request.limits, job.request.counter
         history, interrupted = job.selection.history, job.selection.interrupted
         await view.bind(request)  # another request may have bound it to its own prefix
-        draft, later, cost = await view.draft(request.system_tokens, limits.capacity)
-        covered = view.compactable_count
-        if not draft.segments or not covered:
+        given = await view.draft(request.system_tokens, limits.capacity)
+        if not given.draft.segments or not given.covered:
             return compaction_result(job, view, time.monotonic() - started)
-        ladder = await self.ladder_result(job, draft, later)
-        freed = cost - sum(segment.tokens for segment in ladder.draft.segments)
+        ladder = await self.ladder_result(job, given)
+        freed = given.cost - sum(segment.tokens for segment in ladder.draft.segments)
         if job.reason != "hard limit":
             freed -= dict(ladder.freed).get("recalled", 0)  # recalled text alone is not worth a new prefix
         if freed <= 0 or (job.reason == "trigger" and freed < limits.min_freed):
             return compaction_result(job, view, time.monotonic() - started, ladder)
         is_asked = bool(self.focus or job.injected or request.required)
-        segments = await self._carried(view.whole(ladder.draft.segments), request)
+        segments = await self._carried(given.whole(ladder.draft.segments), request)
         of_session = self.pins or self.short_forms or interrupted or is_asked or Draft(segments).has_texts
-        checkpoint = await new_checkpoint(job, segments, covered, self._history.last_seq, from_content=not of_session)
+        last_seq = self._history.last_seq
+        checkpoint = await new_checkpoint(job, segments, given.covered, last_seq, from_content=not of_session)
         new = self.cache.factory.for_limits(checkpoint, limits, counter)
         await new.update(history, len(history), interrupted)
         await new.bind(request)
@@ -394,22 +395,20 @@ class Compactor:
         room = carrier_room(request.limits, request.system_tokens)
         return await self._carry(self._history, segments, room, request.counter)
 
-    async def ladder_result(
-        self, job: CompactionJob, draft: Draft, later: Sequence[Segment], growth: int = 0
-    ) -> LadderResult:
+    async def ladder_result(self, job: CompactionJob, given: ViewDraft, growth: int = 0) -> LadderResult:
         """Return what the ladder makes of a draft.
 
         Args:
             job: the compaction.
-            draft: of its view.
-            later: segments of the view that no compaction may touch yet.
+            given: of its view.
             growth: tokens that the view will have grown by; what they take is left free beside the draft.
         """
         target, capacity = job.target, job.request.limits.capacity
-        kept = newest_recalled(draft.segments) if not later else 0  # does not count: recalls bring no compaction closer
+        # Recalled text of the newest round does not count: recalls bring no compaction closer.
+        kept = 0 if given.open_rounds else newest_recalled(given.draft.segments)
         goal = goal_of(job, self._config, max(1, target + kept - growth), self.short_forms.known, self.focus)
         return await run_ladder(
-            draft,
+            given.draft,
             goal,
             self._ladder,
             trigger=max(1, job.request.limits.threshold + kept - growth),
@@ -417,7 +416,7 @@ class Compactor:
             required=job.request.required,
             pin_tokens=int(capacity * self._config.pin_share),
             recent_tokens=max(0, int(target * self._config.protected_recent) - growth),
-            later=later,
+            later=given.open_rounds,
         )
 
     def postpone(self, job: CompactionJob) -> Selection:

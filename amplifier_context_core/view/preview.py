@@ -58,9 +58,9 @@ async def preview(compactor: Compactor, request: ViewRequest, reason: Literal["t
     async with compactor.lock.hold():
         selection = await compactor.cache.select(request)
         job = CompactionJob(selection, is_manual=reason == "manual")
-        draft, later, _ = await job.view.draft(request.system_tokens, request.limits.capacity)
+        given = await job.view.draft(request.system_tokens, request.limits.capacity)
         tokens = job.tokens
     growth = max(0, selection.threshold - tokens) if reason == "trigger" else 0
-    result = await compactor.ladder_result(job, draft, later, growth)
+    result = await compactor.ladder_result(job, given, growth)
     is_due = selection.reason is not None
     return Preview(selection.history, result.draft.segments, tokens, selection.threshold, is_due)

@@ -1,4 +1,4 @@
-"""A view: a checkpoint and the rendered rounds since, kept up to date as the history grows.
+"""A view: a checkpoint and, behind it, the rounds since (its tail), kept up to date as the history grows.
 
 Between two checkpoints a view only grows at its end, at the cost of the new entries only.
 
@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from ..compaction.checkpoint import Checkpoint, Draft, Segment, segment_of
+from ..compaction.checkpoint import Checkpoint, Draft, Segment
 from ..compaction.condensing import people_tokens
 from ..compaction.digest import with_round
 from ..compaction.distant import distant_end, fold_distant
@@ -21,13 +21,14 @@ from ..futures import in_thread_if
 from ..messages.parsing import SYSTEM_ROLES
 from ..messages.tokens import are_large, count_message_tokens
 from ..rendering.recalled import RecalledSize, recalled_size
-from ..rendering.renderer import OPENING, RenderedMessage, RenderedRound, Renderer
-from ..rendering.rounds import Round, RoundList, round_of
-from ..transcript.entry import Entry
+from ..rendering.renderer import OPENING, RenderedMessage, Renderer
+from ..rendering.rounds import Round, round_of
 from ..transcript.transcript import Snapshot
 from .prefix import RequestPrefix
 from .request_messages import RequestMessages
+from .tail import ViewTail, rendered_rounds, segment_for
 from .trigger import CompactionBackoff, Growth
+from .view_draft import ViewDraft
 from .view_request import ViewRequest
 
 _YIELD_EVERY = 500  # entries added before the event loop gets a turn
@@ -75,21 +76,9 @@ class View:
         """Drop the rounds since the checkpoint; the next update adds them again."""
         self._renderer = self._renderer.without_calls(self._interrupted, self.made_at)
         self._counted_opening: RenderedMessage | None = None
-        # Indexes count from the first entry after the leading instructions.
-        self._start = 0  # index of the first round: distant history before it was folded without being rendered
-        self._next = self.checkpoint.covered if self.checkpoint else 0  # index of the next entry to add
-        self._distant: list[Segment] = []  # the segments of distant history
-        self._rounds = RoundList()
-        self._indexes: dict[int, int] = {}  # by seq, of the entries since the checkpoint
-        self._shown: list[tuple[Round, RenderedRound]] = []  # the rounds as they were rendered last
-        self._known: dict[int, tuple[Round, RenderedRound]] = {}  # by identity, rendered rounds without their new index
-        self._stale = 0  # index in `_rounds` of the first round that may differ from what was rendered
-        self._newest_seq = 0
-        self._closed: int | None = None  # what `_closed_prefix` returned; None when entries came since
-        self._tokens = 0
-        self._responses = 0  # answers of the model since the checkpoint
+        self._distant: list[Segment] = []  # chapters of distant history, which is before the tail
+        self._tail = ViewTail(self._renderer, self.checkpoint.covered if self.checkpoint else 0)
         self._change_all()
-        self._recalled = RecalledSize()  # since the checkpoint
         before = self.checkpoint.segments if self.checkpoint else ()
         self._recalled_before = sum((recalled_size(segment.shown) for segment in before), RecalledSize())
         if self.checkpoint:
@@ -106,23 +95,22 @@ class View:
         if self._revision not in (-1, history.revision):
             if self.checkpoint and unchanged < self.checkpoint.covered:
                 return False
-            if unchanged < self._next:
+            if unchanged < self._tail.end:
                 self._reset()
         if interrupted != self._interrupted:
             self._interrupted = interrupted
             self._reset()
         self._revision = history.revision
         leading = history.leading_count
-        if self._next == 0:
+        if self._tail.end == 0:
             await self._fold_distant(history, leading)
-        while self._next < len(history) - leading:
-            start = leading + self._next
-            for index, entry in enumerate(history[start : start + _YIELD_EVERY], self._next):
-                self._add(entry, index)
-            self._next = min(self._next + _YIELD_EVERY, len(history) - leading)
-            if self._next < len(history) - leading:
+        while (start := leading + self._tail.end) < len(history):
+            for entry in history[start : start + _YIELD_EVERY]:
+                self._tail.add(entry)
+            if leading + self._tail.end < len(history):
                 await asyncio.sleep(0)
-        await self._render()
+        async for removed, added in self._tail.render():
+            self._change_tail(removed, added)
         return True
 
     async def _fold_distant(self, history: Snapshot, leading: int) -> None:
@@ -130,8 +118,8 @@ class View:
         end = await distant_end(history, leading, self.budget, self._renderer)
         if end > leading:
             self._distant = await fold_distant(history, leading, end, self._keep, self._renderer, self._counter)
+            self._tail = ViewTail(self._renderer, end - leading)
             self._change_all()
-            self._next = self._start = end - leading
 
     def recount(self) -> None:
         """Render the rounds since the checkpoint again at the next update, because what they are made of changed."""
@@ -153,12 +141,12 @@ class View:
         """Tokens of the view without the system prompt."""
         before = self.checkpoint.tokens if self.checkpoint else sum(segment.tokens for segment in self._distant)
         opening = self._opening.tokens if self._opening_index() is not None else 0
-        return before + self._tokens + opening - self._request.left_out
+        return before + self._tail.tokens + opening - self._request.left_out
 
     @property
     def recalled(self) -> RecalledSize:
         """What the recall tool brought back into the view."""
-        return self._recalled_before + self._recalled
+        return self._recalled_before + self._tail.recalled
 
     @property
     def lasting_tokens(self) -> int:
@@ -168,7 +156,7 @@ class View:
     @property
     def growth(self) -> Growth | None:
         """What came since the checkpoint; None without a checkpoint, or while nothing came."""
-        if self.checkpoint is None or not self._tokens:
+        if self.checkpoint is None or not self._tail.tokens:
             return None
         rewritten = 0
         for segment in reversed(self.checkpoint.segments):
@@ -177,7 +165,8 @@ class View:
                 break
         size = self.checkpoint_tokens - self._recalled_before.tokens
         rewritten = min(rewritten, size) if self._request.unsent else rewritten
-        return Growth(size, rewritten, max(1, self._tokens - self._recalled.tokens), self._responses)
+        tail = self._tail
+        return Growth(size, rewritten, max(1, tail.tokens - tail.recalled.tokens), tail.responses)
 
     @property
     def made_at(self) -> int:
@@ -187,7 +176,7 @@ class View:
     @property
     def newest_seq(self) -> int:
         """Highest seq of the entries that the view took in."""
-        return max(self.made_at, self._newest_seq)
+        return max(self.made_at, self._tail.newest_seq)
 
     @property
     def checkpoint_tokens(self) -> int:
@@ -219,9 +208,7 @@ class View:
     def _all_messages(self) -> list[RenderedMessage]:
         """Return the messages of checkpoint and rounds: a list that is replaced, never mutated."""
         if self._messages is None:
-            self._messages = list(self.checkpoint.shown) if self.checkpoint else []
-            self._messages.extend(message for segment in self._distant for message in segment.shown)
-            self._messages.extend(message for _, rendered in self._shown for message in rendered.messages)
+            self._messages = [*_messages_of(self._head), *self._tail.messages()]
         return self._messages
 
     def _change_all(self) -> None:
@@ -229,28 +216,31 @@ class View:
         self._messages: list[RenderedMessage] | None = None
         self._request.change(0)
 
-    def _change_tail(self, removed: Iterable[RenderedRound], added: Iterable[RenderedRound] = ()) -> None:
-        """Note that these rounds at the end are gone, and that others came behind the rest."""
-        messages, opening = self._all_messages(), self._opening_index()
-        kept = len(messages) - sum(len(rendered.messages) for rendered in removed)
+    def _change_tail(self, removed: int, added: Sequence[RenderedMessage]) -> None:
+        """Note that so many messages at the end are gone, and that others came behind the rest."""
+        if self._messages is None:
+            return  # all of them may have changed, and none was read since
+        kept, opening = len(self._messages) - removed, self._opening_index()
         self._request.change(kept + (opening is not None and opening < kept))
-        self._messages = [*messages[:kept], *(message for rendered in added for message in rendered.messages)]
+        self._messages = [*self._messages[:kept], *added]
+
+    @property
+    def _head(self) -> Sequence[Segment]:
+        """The segments before the tail."""
+        return self.checkpoint.segments if self.checkpoint else self._distant
 
     @property
     def covered(self) -> int:
         """Entries after the system prompt that the checkpoint, or chapters of distant history, cover."""
-        return self.checkpoint.covered if self.checkpoint else self._start
+        return self._tail.start
 
     @property
     def compactable_count(self) -> int:
         """Entries, counted from the first after the system prompt, that a checkpoint may cover now."""
-        return self.covered + sum(len(round_.entries) for round_ in self._rounds.rounds[: self._closed_prefix()])
+        return self._tail.closed_end
 
-    async def draft(self, system_tokens: int, capacity: int) -> tuple[Draft, list[Segment], int]:
-        """Return the segments that a compaction may change, the open rounds, and the tokens of the former now.
-
-        An open round is no part of a checkpoint, which would keep the placeholders of its missing results.
-        What the carrier that is sent replaces is no part of the draft; `whole` adds it again.
+    async def draft(self, system_tokens: int, capacity: int) -> ViewDraft:
+        """Return what a compaction of the view works on.
 
         Args:
             system_tokens: of the system prompt.
@@ -258,40 +248,27 @@ class View:
                 of it. Beyond that they are clipped when the view is handed out, so that no other round suffers for a
                 state of a moment.
         """
-        cut = self._closed_prefix()
-        old = list(self.checkpoint.segments) if self.checkpoint else self._distant
-        fresh = [_segment(round_, rendered) for round_, rendered in self._shown[:cut] if rendered.messages]
+        request, covered = self._request, self.compactable_count
+        head, closed, later = self._head, self._tail.closed_segments(), self._tail.open_segments()
+        originals = [*head, *closed]
         # Whatever a compaction changes comes before nearly all of the thinking.
-        before, segments = self._request.carried.parted((*(await self._rerendered(old)), *fresh))
-        segments = self._request.without_bound(segments)
-        later = [_segment(round_, rendered) for round_, rendered in self._shown[cut:] if rendered.messages]
+        before, segments = request.carried.parted((*(await self._rerendered(head)), *closed))
+        segments = request.without_bound(segments)
         opening = self._opening.tokens if self._opening_index() is not None else 0
         waiting = sum(segment.tokens for segment in later)
         if waiting:
             waiting = min(waiting, max(0, capacity - people_tokens(segments, self._counter)) // 2)
-        shown = [message for segment in (*old, *fresh) for message in segment.shown]
-        fixed = sum(message.tokens for message in self._request.as_sent(m for one in before for m in one.shown))
-        cost = sum(message.tokens for message in self._request.as_sent(shown)) - fixed
-        return Draft(tuple(segments), system_tokens + opening + waiting + fixed), later, cost
-
-    def whole(self, made: Sequence[Segment]) -> tuple[Segment, ...]:
-        """Return the segments of a checkpoint from what a compaction made of the draft."""
-        old = self.checkpoint.segments if self.checkpoint else self._distant
-        fresh = [_segment(round_, rendered) for round_, rendered in self._shown[: self._closed_prefix()]]
-        originals = [*old, *(segment for segment in fresh if segment.shown)]
-        carried = self._request.carried
-        return tuple(carried.whole(carried.parted(originals)[0], originals, made))
+        fixed = sum(message.tokens for message in request.as_sent(_messages_of(before)))
+        cost = sum(message.tokens for message in request.as_sent(_messages_of(originals))) - fixed
+        draft = Draft(tuple(segments), system_tokens + opening + waiting + fixed)
+        return ViewDraft(draft, later, cost, covered, originals, request.carried)
 
     async def _rerendered(self, segments: Sequence[Segment]) -> list[Segment]:
         """Render segments again that were clipped because protected segments did not fit at another time."""
         clipped = [segment.round for segment in segments if segment.rule == "floor" and segment.round is not None]
-        again = {id(round_): shown for round_, shown in zip(clipped, await self._rendered(clipped), strict=True)}
-        return [
-            _segment(segment.round, again[id(segment.round)])
-            if segment.round is not None and id(segment.round) in again
-            else segment
-            for segment in segments
-        ]
+        rendered = await rendered_rounds(self._renderer, clipped)
+        again = iter([segment_for(*one) for one in zip(clipped, rendered, strict=True)])
+        return [next(again) if one.rule == "floor" and one.round is not None else one for one in segments]
 
     async def clipped_to(self, capacity: int, request: ViewRequest) -> list[RenderedMessage]:
         """Return what a request has of the messages, with rounds that no checkpoint can cover yet clipped to fit.
@@ -302,14 +279,10 @@ class View:
             capacity: tokens that the messages may have.
             request: that has the messages.
         """
-        cut = self._closed_prefix()
-        head = list(self.checkpoint.shown) if self.checkpoint else []
-        head.extend(message for segment in self._distant for message in segment.shown)
-        head.extend(message for _, rendered in self._shown[:cut] for message in rendered.messages)
-        head = self._request.as_sent(head)
+        head = self._request.as_sent(_messages_of((*self._head, *self._tail.closed_segments())))
         opening = self._opening_index()
         before = sum(shown.tokens for shown in head) + (0 if opening is None else self._opening.tokens)
-        rest = Draft(tuple(with_protection(_segment(round_, shown), "open") for round_, shown in self._shown[cut:]))
+        rest = Draft(tuple(with_protection(segment, "open") for segment in self._tail.open_segments()))
         # Names and ids cannot be clipped, so the first aim may be missed.
         for aim in (1.0, 0.9, 0.7, 0.5):
             rest = await in_thread_if(
@@ -317,7 +290,7 @@ class View:
             )
             if before + rest.tokens <= capacity:
                 break
-        fitted = [*head, *(shown for segment in rest.segments for shown in segment.shown)]
+        fitted = [*head, *_messages_of(rest.segments)]
         if opening is not None:
             fitted.insert(opening, self._opening)
         return await self._request.clipped(fitted, request.prefix, request.required)
@@ -341,15 +314,14 @@ class View:
 
         The round is taken out of its chapter: no two segments begin with the same entry.
         """
-        if seq in self._indexes or self.shows(seq):
+        if seq in self._tail or self.shows(seq):
             return
         # Search only what the checkpoint covers: a late result behind it is in the view already.
         round_ = round_of(seq, history[history.leading_count : history.leading_count + self.covered])
         if round_ is None:
             return
         (fresh,) = await self.verbatim((round_,))
-        former = self.checkpoint.segments if self.checkpoint else self._distant
-        segments = with_round(former, fresh, round_, self._counter)
+        segments = with_round(self._head, fresh, round_, self._counter)
         self._change_all()
         if self.checkpoint is None:
             self._distant = segments
@@ -361,7 +333,8 @@ class View:
         """Return rounds of the history as segments that show them verbatim; the view stays as it is."""
         for entry in (entry for round_ in rounds for entry in round_.entries):
             self._renderer.register_calls(entry)
-        return [_segment(*one) for one in zip(rounds, await self._rendered(rounds), strict=True)]
+        rendered = await rendered_rounds(self._renderer, rounds)
+        return [segment_for(*one) for one in zip(rounds, rendered, strict=True)]
 
     def replace_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Show another checkpoint of the same entries."""
@@ -370,9 +343,7 @@ class View:
 
     def segments(self) -> list[Segment]:
         """Return all that the view shows, segment by segment, for reports."""
-        segments = list(self.checkpoint.segments) if self.checkpoint else list(self._distant)
-        segments.extend(_segment(round_, rendered) for round_, rendered in self._shown if rendered.messages)
-        return segments
+        return [*self._head, *self._tail.closed_segments(), *self._tail.open_segments()]
 
     @property
     def output_limit(self) -> int:
@@ -387,74 +358,7 @@ class View:
     @property
     def fixes(self) -> dict[int, tuple[str, ...]]:
         """What was fixed, by the lowest seq of the round."""
-        return {round_.first: rendered.fixes for round_, rendered in self._shown if rendered.fixes}
-
-    # -- updating ----------------------------------------------------------------------------------------------------
-
-    def _add(self, entry: Entry, index: int) -> None:
-        self._closed = None
-        self._indexes[entry.seq] = index
-        self._newest_seq = max(self._newest_seq, entry.seq)
-        self._renderer.register_calls(entry)
-        self._responses += entry.role == "assistant"
-        self._stale = min(self._stale, self._rounds.add(entry))
-
-    async def _render(self) -> None:
-        """Render the rounds that are new or changed.
-
-        A round is immutable: an entry that joins it makes a new one, and one that joins two rounds moves all rounds
-        behind them. So a rendered round is found by the identity of its round, never by its index. If this is
-        cancelled, the next call continues.
-        """
-        stale = self._shown[self._stale :]
-        if stale:
-            self._change_tail(rendered for _, rendered in stale)
-        for round_, rendered in stale:
-            self._known[id(round_)] = (round_, rendered)
-            self._tokens -= rendered.tokens
-            self._recalled -= recalled_size(rendered.messages)
-        del self._shown[self._stale :]
-        rounds = self._rounds.rounds
-        while self._stale < len(rounds):
-            batch = rounds[self._stale : self._stale + _YIELD_EVERY]
-            new = [round_ for round_ in batch if id(round_) not in self._known]
-            for round_, rendered in zip(new, await self._rendered(new), strict=True):
-                self._known[id(round_)] = (round_, rendered)
-            shown = [self._known.pop(id(round_)) for round_ in batch]
-            self._tokens += sum(rendered.tokens for _, rendered in shown)
-            self._recalled = sum((recalled_size(rendered.messages) for _, rendered in shown), self._recalled)
-            self._change_tail((), (rendered for _, rendered in shown))
-            self._shown.extend(shown)
-            self._stale = len(self._shown)
-            if self._stale < len(rounds):
-                await asyncio.sleep(0)
-        self._known.clear()
-
-    async def _rendered(self, rounds: Sequence[Round]) -> list[RenderedRound]:
-        """Return rounds as they are shown; large ones are rendered in a thread.
-
-        A renderer only reads while it renders, so nothing is lost if the caller is cancelled meanwhile.
-        """
-
-        def render() -> list[RenderedRound]:
-            return [self._renderer.render(round_) for round_ in rounds]
-
-        return await in_thread_if(are_large(entry.message for round_ in rounds for entry in round_.entries), render)
-
-    def _closed_prefix(self) -> int:
-        """Return how many leading rounds may be covered: all closed, none with an entry behind one of the rest."""
-        if self._closed is not None:
-            return self._closed
-        first = self.covered
-        cut = ends = 0
-        furthest = first - 1
-        for index, round_ in enumerate(self._rounds.rounds[: self._rounds.closed]):
-            furthest = max(furthest, *(self._indexes[entry.seq] for entry in round_.entries))
-            ends += len(round_.entries)
-            if furthest == first + ends - 1:
-                cut = index + 1
-        self._closed = cut
-        return cut
+        return self._tail.fixes
 
     def _opening_index(self) -> int | None:
         """Return the index in the view of the opening message; None if it needs none.
@@ -468,5 +372,5 @@ class View:
         return None
 
 
-def _segment(round_: Round, rendered: RenderedRound) -> Segment:
-    return segment_of(round_, rendered.messages, rendered.fixes)
+def _messages_of(segments: Iterable[Segment]) -> list[RenderedMessage]:
+    return [message for segment in segments for message in segment.shown]

@@ -12,7 +12,7 @@ from amplifier_core import HookResult
 from amplifier_core.llm_errors import ContextLengthError
 
 from amplifier_context_core import ContextManager, MemoryStore, approx_token_counter, load_config
-from amplifier_context_core.view.view import View
+from amplifier_context_core.view import tail
 from amplifier_context_testing import check_request
 from tests.authors import make_manager
 
@@ -55,13 +55,13 @@ async def test_an_edit_while_rounds_are_rendered_is_not_mixed_into_the_checkpoin
     store = MemoryStore()
     manager = manager_of(store, hooks, max_tokens=8_000)
     await chat(manager, 60, m58=SECRET)
-    rendered = View._rendered  # pyright: ignore[reportPrivateUsage]
+    rendered = tail.rendered_rounds
     changed = False
 
-    async def slow(self: View, rounds: Any) -> Any:
+    async def slow(renderer: Any, rounds: Any) -> Any:
         """Render as ever; while the large round is rendered, another task edits the history."""
         nonlocal changed
-        done = await rendered(self, rounds)
+        done = await rendered(renderer, rounds)
         if not changed and any(entry.tokens > 100_000 for round_ in rounds for entry in round_.entries):
             changed = True
             await {
@@ -71,7 +71,7 @@ async def test_an_edit_while_rounds_are_rendered_is_not_mixed_into_the_checkpoin
             }[edit]()
         return done
 
-    monkeypatch.setattr(View, "_rendered", slow)
+    monkeypatch.setattr(tail, "rendered_rounds", slow)
     hooks.manager = manager
     first = await manager.get_messages_for_request(8_000)
     assert changed

@@ -1,0 +1,154 @@
+"""The rounds of a view behind its checkpoint, rendered, and kept up to date as the history grows.
+
+A round is immutable: an entry that joins it makes a new one, and one that joins two rounds moves all rounds behind
+them. So a rendered round is found by the identity of its round, never by its index.
+
+Indexes of entries count from the first entry after the leading instructions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from ..compaction.checkpoint import Segment, segment_of
+from ..futures import in_thread_if
+from ..messages.tokens import are_large
+from ..rendering.recalled import RecalledSize, recalled_size
+from ..rendering.renderer import RenderedMessage, RenderedRound, Renderer
+from ..rendering.rounds import Round, RoundList
+from ..transcript.entry import Entry
+
+_YIELD_EVERY = 500  # rounds rendered before the event loop gets a turn
+
+
+class ViewTail:
+    """The rendered rounds behind a checkpoint.
+
+    Args:
+        renderer: of the view.
+        start: index of the first entry.
+
+    Attributes:
+        start: index of the first entry.
+        end: index of the next entry to add.
+        newest_seq: highest seq of its entries; 0 before the first.
+        tokens: of the messages.
+        responses: answers of the model.
+        recalled: what the recall tool brought back.
+    """
+
+    def __init__(self, renderer: Renderer, start: int) -> None:
+        self.start = self.end = start
+        self.newest_seq = 0
+        self.tokens = 0
+        self.responses = 0
+        self.recalled = RecalledSize()
+        self._renderer = renderer
+        self._rounds = RoundList()
+        self._indexes: dict[int, int] = {}  # by seq
+        self._shown: list[tuple[Round, RenderedRound]] = []  # the rounds as they were rendered last
+        self._known: dict[int, tuple[Round, RenderedRound]] = {}  # by identity, rendered rounds without their new index
+        self._stale = 0  # index in `_rounds` of the first round that may differ from what was rendered
+        self._closed: int | None = None  # what `_closed_count` returned; None when entries came since
+
+    def __contains__(self, seq: int) -> bool:
+        return seq in self._indexes
+
+    def add(self, entry: Entry) -> None:
+        """Add the next entry to its round."""
+        self._closed = None
+        self._indexes[entry.seq] = self.end
+        self.end += 1
+        self.newest_seq = max(self.newest_seq, entry.seq)
+        self._renderer.register_calls(entry)
+        self.responses += entry.role == "assistant"
+        self._stale = min(self._stale, self._rounds.add(entry))
+
+    async def render(self) -> AsyncIterator[tuple[int, list[RenderedMessage]]]:
+        """Render the rounds that are new or changed; if this is cancelled, the next call continues.
+
+        Yields:
+            At each change of the messages: how many at the end are gone, and those that came behind the rest. The next
+            wait comes after that.
+        """
+        stale = self._shown[self._stale :]
+        del self._shown[self._stale :]
+        for round_, rendered in stale:
+            self._known[id(round_)] = (round_, rendered)
+            self.tokens -= rendered.tokens
+            self.recalled -= recalled_size(rendered.messages)
+        if stale:
+            yield sum(len(rendered.messages) for _, rendered in stale), []
+        rounds = self._rounds.rounds
+        while self._stale < len(rounds):
+            batch = rounds[self._stale : self._stale + _YIELD_EVERY]
+            new = [round_ for round_ in batch if id(round_) not in self._known]
+            for round_, rendered in zip(new, await rendered_rounds(self._renderer, new), strict=True):
+                self._known[id(round_)] = (round_, rendered)
+            shown = [self._known.pop(id(round_)) for round_ in batch]
+            self.tokens += sum(rendered.tokens for _, rendered in shown)
+            self.recalled = sum((recalled_size(rendered.messages) for _, rendered in shown), self.recalled)
+            self._shown.extend(shown)
+            self._stale = len(self._shown)
+            yield 0, [message for _, rendered in shown for message in rendered.messages]
+            if self._stale < len(rounds):
+                await asyncio.sleep(0)
+        self._known.clear()
+
+    def messages(self) -> list[RenderedMessage]:
+        """Return all messages. Do not mutate them."""
+        return [message for _, rendered in self._shown for message in rendered.messages]
+
+    def closed_segments(self) -> list[Segment]:
+        """Return the leading rounds that a checkpoint may cover, as far as they show anything."""
+        return _segments(self._shown[: self._closed_count()])
+
+    def open_segments(self) -> list[Segment]:
+        """Return the rounds behind those, as far as they show anything."""
+        return _segments(self._shown[self._closed_count() :])
+
+    @property
+    def closed_end(self) -> int:
+        """Index of the first entry that a checkpoint may not cover."""
+        return self.start + sum(len(round_.entries) for round_ in self._rounds.rounds[: self._closed_count()])
+
+    @property
+    def fixes(self) -> dict[int, tuple[str, ...]]:
+        """What was fixed, by the lowest seq of the round."""
+        return {round_.first: rendered.fixes for round_, rendered in self._shown if rendered.fixes}
+
+    def _closed_count(self) -> int:
+        """Return how many leading rounds may be covered: all closed, none with an entry behind one of the rest."""
+        if self._closed is not None:
+            return self._closed
+        cut = ends = 0
+        furthest = self.start - 1
+        for index, round_ in enumerate(self._rounds.rounds[: self._rounds.closed]):
+            furthest = max(furthest, *(self._indexes[entry.seq] for entry in round_.entries))
+            ends += len(round_.entries)
+            if furthest == self.start + ends - 1:
+                cut = index + 1
+        self._closed = cut
+        return cut
+
+
+async def rendered_rounds(renderer: Renderer, rounds: Sequence[Round]) -> list[RenderedRound]:
+    """Return rounds as they are shown; large ones are rendered in a thread.
+
+    A renderer only reads while it renders, so nothing is lost if the caller is cancelled meanwhile.
+    """
+
+    def render() -> list[RenderedRound]:
+        return [renderer.render(round_) for round_ in rounds]
+
+    return await in_thread_if(are_large(entry.message for round_ in rounds for entry in round_.entries), render)
+
+
+def _segments(shown: Sequence[tuple[Round, RenderedRound]]) -> list[Segment]:
+    return [segment_for(round_, rendered) for round_, rendered in shown if rendered.messages]
+
+
+def segment_for(round_: Round, rendered: RenderedRound) -> Segment:
+    """Return a round that was rendered as a segment."""
+    return segment_of(round_, rendered.messages, rendered.fixes)
