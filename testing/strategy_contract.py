@@ -24,7 +24,7 @@ import pytest
 
 from amplifier_context_core import ContextManager, Draft, Goal, Plugins, Strategy, approx_token_counter, load_config
 from amplifier_context_core.compaction.ladder import build_ladder, run_ladder
-from amplifier_context_core.compaction.protected import mark_protected
+from amplifier_context_core.compaction.protected import Protection, mark_protected
 from amplifier_context_core.compaction.strategies.base import draft_of
 
 from .checks.coding_session import coding_session
@@ -62,9 +62,8 @@ class StrategyContract:
                     draft,
                     goal,
                     [self.make_strategy()],
+                    Protection(pin_tokens=draft.tokens),
                     trigger=draft.tokens,
-                    pins=(),
-                    pin_tokens=draft.tokens,
                     recent_tokens=draft.tokens // 10,
                 )
                 assert done.skipped == (), f"{name}, target {goal.target:,} of {draft.tokens:,} tokens"
@@ -135,5 +134,5 @@ def _drafts() -> Iterator[tuple[str, Draft]]:
         _, draft = draft_of(messages, approx_token_counter)
         if not draft.segments or draft.tokens > _TOKENS:
             continue
-        segments, _ = mark_protected(draft.segments, (), pin_tokens=draft.tokens)
+        segments, _ = mark_protected(draft.segments, Protection(pin_tokens=draft.tokens))
         yield name, draft.with_segments(segments)

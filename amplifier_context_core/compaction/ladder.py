@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -23,7 +23,15 @@ from ..messages.tokens import TokenCounter, are_large
 from ..plugins import Plugins
 from .checkpoint import Draft, Segment
 from .condensing import people_tokens
-from .protected import VERBATIM, clip_protected, mark_protected, newest_notices, notice_of, protected_tokens
+from .protected import (
+    VERBATIM,
+    Protection,
+    clip_protected,
+    mark_protected,
+    newest_notices,
+    notice_of,
+    protected_tokens,
+)
 from .recalled import without_recalled
 from .speech import OWN
 from .strategies import (
@@ -167,16 +175,7 @@ def _check_arguments(key: str, name: str, arguments: Mapping[str, Any]) -> None:
 
 
 async def run_ladder(
-    draft: Draft,
-    goal: Goal,
-    ladder: Sequence[Strategy],
-    *,
-    trigger: int,
-    pins: Collection[int],
-    pin_tokens: int,
-    required: Collection[int] = (),
-    recent_tokens: int,
-    later: Sequence[Segment] = (),
+    draft: Draft, goal: Goal, ladder: Sequence[Strategy], protection: Protection, *, trigger: int, recent_tokens: int
 ) -> LadderResult:
     """Bring a draft down to the goal.
 
@@ -184,49 +183,20 @@ async def run_ladder(
         draft: segments of the view; rounds still open are in its fixed part.
         goal: target and budget (tokens), and what strategies need to know.
         ladder: strategies in order.
+        protection: what must stay.
         trigger: tokens above which a view is compacted. Protected segments above it leave no room to work in.
-        pins: seqs pinned by command.
-        pin_tokens: tokens that pins may fill.
-        required: seqs that the caller of this request asked for; they stay whatever they cost.
         recent_tokens: tokens of the newest rounds that are spared while older ones can give.
-        later: segments newer than the draft's, still open.
     """
-    segments, refused = mark_protected(
-        draft.segments,
-        pins,
-        pin_tokens=pin_tokens,
-        required=required,
-        later=later,
-        state_tokens=int(goal.budget * _STATE_SHARE),
-        state_tools=goal.state_tools,
-    )
+    states = int(goal.budget * _STATE_SHARE)
+    segments, refused = mark_protected(draft.segments, protection, state_tokens=states, state_tools=goal.state_tools)
     run = _Run(draft.with_segments(segments))
     protected_before = protected_tokens(run.draft)
-    run.take("notices", _without_old_notices(run.draft, later))
+    run.take("notices", _without_old_notices(run.draft, protection.later))
     run.take("recalled", without_recalled(run.draft, goal.counter))
-    # Of the room between what is protected and the trigger, the last pass leaves a share free: people's words need more
-    # than their size.
-    people = max(0, int((goal.budget - run.draft.fixed) * (1 - _LEAST_PROTECTED)))  # at most
-    if protected_before + people > trigger:  # only then is it worth reading all of the view for them
-        people = min(int(people_tokens(run.draft.segments, goal.counter, OWN) / PASSES[-1].enough), people)
-    clipped = await _clip_protected(run, goal, trigger, people) if protected_before + people > trigger else ()
+    clipped = await _clip_protected(run, goal, trigger, protected_before)
     # A target below what is protected cannot be met: the target moves, and all that is not protected is given.
     goal = replace(goal, target=max(goal.target, min(protected_tokens(run.draft), goal.budget)))
-    settled = max((segment.last for segment in run.draft.segments if segment.chapter), default=0)
-    recent = _recent(run.draft.segments, recent_tokens)
-    for step in PASSES:
-        enough = goal.target + int(step.enough * (trigger - goal.target))
-        now = replace(
-            goal,
-            recent=recent if step.spares_recent else frozenset(),
-            human_tokens=goal.human_tokens if step.spares_people else 0,
-            settled=settled if step.spares_settled else 0,
-            ceiling=enough if run.draft.tokens > trigger else 0,
-        )
-        for strategy in ladder:
-            await run.apply(strategy, now)
-        if run.draft.tokens <= enough:
-            break
+    await _run_passes(run, ladder, goal, trigger, recent_tokens)
     limit = _limit(run.draft, goal, trigger)
     if run.draft.tokens > limit:
         run.take("hard limit", _fit(run.draft, limit, goal.budget, goal.counter))
@@ -271,14 +241,47 @@ async def apply_alone(strategy: Strategy, draft: Draft, goal: Goal) -> Draft:
     return run.draft
 
 
-async def _clip_protected(run: _Run, goal: Goal, trigger: int, people: int) -> tuple[str, ...]:
+async def _run_passes(run: _Run, ladder: Sequence[Strategy], goal: Goal, trigger: int, recent_tokens: int) -> None:
+    """Run the ladder in passes, each of which protects less, until a pass ends below what is enough for it."""
+    settled = max((segment.last for segment in run.draft.segments if segment.chapter), default=0)
+    recent = _recent(run.draft.segments, recent_tokens)
+    for step in PASSES:
+        enough = goal.target + int(step.enough * (trigger - goal.target))
+        now = replace(
+            goal,
+            recent=recent if step.spares_recent else frozenset(),
+            human_tokens=goal.human_tokens if step.spares_people else 0,
+            settled=settled if step.spares_settled else 0,
+            ceiling=enough if run.draft.tokens > trigger else 0,
+        )
+        for strategy in ladder:
+            await run.apply(strategy, now)
+        if run.draft.tokens <= enough:
+            return
+
+
+async def _clip_protected(run: _Run, goal: Goal, trigger: int, protected: int) -> tuple[str, ...]:
     """Clip the largest protected segments so that there is room for people's words and to work in; return their marks.
 
     What is clipped here is shown in full again as soon as there is room. A sentence that is dropped is gone from the
     view.
+
+    Args:
+        run: the ladder.
+        goal: of it.
+        trigger: tokens above which a view is compacted.
+        protected: tokens of what must stay, before anything was taken out of it.
     """
-    # Beside a system prompt that fills nearly all of the budget, they get the better part of what is left.
     fixed = run.draft.fixed
+    # Of the room between what is protected and the trigger, the last pass leaves a share free: people's words need more
+    # than their size.
+    people = max(0, int((goal.budget - fixed) * (1 - _LEAST_PROTECTED)))  # at most
+    if protected + people <= trigger:  # not worth reading all of the view for them
+        return ()
+    people = min(int(people_tokens(run.draft.segments, goal.counter, OWN) / PASSES[-1].enough), people)
+    if protected + people <= trigger:
+        return ()
+    # Beside a system prompt that fills nearly all of the budget, they get the better part of what is left.
     least = fixed + int((goal.budget - fixed) * _LEAST_PROTECTED)
     room = max(trigger, least) - people
     if protected_tokens(run.draft) > trigger:

@@ -14,6 +14,7 @@ Pure: no I/O, no clock.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 from ..messages.media import MEDIA_BLOCKS
@@ -34,13 +35,27 @@ VERBATIM = ("pinned", "asked for", "native context")
 _SMALL = 60  # tokens below which a message is not clipped: the mark would cost nearly what it saves
 
 
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """What a compaction must keep besides what every compaction keeps.
+
+    Attributes:
+        pins: seqs pinned by command (``metadata.pinned`` is seen beside them).
+        pin_tokens: tokens that all pins together may fill, the oldest first; pins beyond it are not protected.
+        required: seqs that the caller of this request asked for; they stay whatever they cost.
+        later: segments of the view behind those that are compacted: rounds that are still open.
+    """
+
+    pins: Collection[int] = ()
+    pin_tokens: int = 0
+    required: Collection[int] = ()
+    later: Sequence[Segment] = ()
+
+
 def mark_protected(
     segments: Sequence[Segment],
-    pins: Collection[int],
+    protection: Protection,
     *,
-    pin_tokens: int,
-    required: Collection[int] = (),
-    later: Sequence[Segment] = (),
     state_tokens: int = 0,
     state_tools: Collection[str] | None = None,
 ) -> tuple[list[Segment], list[str]]:
@@ -48,49 +63,54 @@ def mark_protected(
 
     Args:
         segments: of the view, in order.
-        pins: seqs pinned by command (``metadata.pinned`` is seen here).
-        pin_tokens: tokens that all pins together may fill, the oldest first; pins beyond it are not protected.
-        required: seqs that the caller of this request asked for; they stay whatever they cost.
-        later: segments of the view behind these, which are not to be marked.
+        protection: what must stay in this compaction.
         state_tokens: tokens that the newest versions of all states may fill, the newest first.
         state_tools: tools whose calls write a state; None to recognize them.
     """
-    turns = [segment.newest_human for segment in segments]
-    task = next((index for index, turn in enumerate(turns) if turn), -1)
-    newest = max(range(len(turns)), key=lambda index: (turns[index], index), default=-1)
-    is_behind = any(segment.is_human for segment in later)
+    later, turns = protection.later, [segment.newest_human for segment in segments]
     notices = newest_notices((*segments, *later))
-    states = _newest_states(segments, later, state_tokens, state_tools)
-    marked: list[Segment] = []
-    crowded_out: list[str] = []
+    # By index. A reason takes the place of the reasons before it.
+    reasons = dict.fromkeys(_newest_states(segments, later, state_tokens, state_tools), "newest state")
     for index, segment in enumerate(segments):
-        round_ = segment.round
-        why = ""
-        if round_ is not None:
-            if any(entry.seq in required for entry in round_.entries):
-                why = "asked for"
-            elif is_native_context(metadata_of(round_.head.message)):
-                why = "native context"
-            elif round_.is_pinned or any(entry.seq in pins for entry in round_.entries):
-                if segment.tokens <= pin_tokens:
-                    pin_tokens -= segment.tokens
-                    why = "pinned"
-                else:
-                    crowded_out.append(segment.mark)
-            if index == task:
-                why = why or "task"
-            elif index == newest and turns[index] and not is_behind:
-                why = why or "newest human message"
-            elif index == len(segments) - 1 and not later:
-                why = why or "newest round"
-            elif round_.holds_loaded_tools:
-                why = why or "loaded tools"
-            elif segment.first in notices:
-                why = why or "newest notice of its hook"
-            elif index in states:
-                why = why or "newest state"
-        marked.append(with_protection(segment, why))
-    return marked, crowded_out
+        if segment.first in notices:
+            reasons[index] = "newest notice of its hook"
+        if segment.round is not None and segment.round.holds_loaded_tools:
+            reasons[index] = "loaded tools"
+    if not later:
+        reasons[len(segments) - 1] = "newest round"
+    if any(turns):
+        if not any(segment.is_human for segment in later):
+            reasons[max(range(len(turns)), key=lambda index: (turns[index], index))] = "newest human message"
+        reasons[next(index for index, turn in enumerate(turns) if turn)] = "task"
+    wanted, refused = _wanted(segments, protection)
+    reasons |= wanted
+    marked = [
+        with_protection(segment, reasons.get(index, "") if segment.round is not None else "")
+        for index, segment in enumerate(segments)
+    ]
+    return marked, refused
+
+
+def _wanted(segments: Sequence[Segment], protection: Protection) -> tuple[dict[int, str], list[str]]:
+    """Return why segments stay verbatim, by index, and the marks of pins that had no room."""
+    reasons: dict[int, str] = {}
+    refused: list[str] = []
+    room = protection.pin_tokens
+    for index, segment in enumerate(segments):
+        if segment.round is None:
+            continue
+        seqs = {entry.seq for entry in segment.round.entries}
+        if not seqs.isdisjoint(protection.required):
+            reasons[index] = "asked for"
+        elif is_native_context(metadata_of(segment.round.head.message)):
+            reasons[index] = "native context"
+        elif segment.round.is_pinned or not seqs.isdisjoint(protection.pins):
+            if segment.tokens <= room:
+                room -= segment.tokens
+                reasons[index] = "pinned"
+            else:
+                refused.append(segment.mark)
+    return reasons, refused
 
 
 def _newest_states(

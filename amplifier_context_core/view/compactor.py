@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from ..compaction.checkpoint import Draft, Segment
 from ..compaction.ladder import LadderResult, apply_alone, run_ladder
-from ..compaction.protected import protected_tokens
+from ..compaction.protected import Protection, protected_tokens
 from ..compaction.recalled import newest_recalled
 from ..compaction.strategies import Goal, Strategy
 from ..config import Config
@@ -407,17 +407,11 @@ class Compactor:
         # Recalled text of the newest round does not count: recalls bring no compaction closer.
         kept = 0 if given.open_rounds else newest_recalled(given.draft.segments)
         goal = goal_of(job, self._config, max(1, target + kept - growth), self.short_forms.known, self.focus)
-        return await run_ladder(
-            given.draft,
-            goal,
-            self._ladder,
-            trigger=max(1, job.request.limits.threshold + kept - growth),
-            pins=self.pins,
-            required=job.request.required,
-            pin_tokens=int(capacity * self._config.pin_share),
-            recent_tokens=max(0, int(target * self._config.protected_recent) - growth),
-            later=given.open_rounds,
-        )
+        pin_tokens = int(capacity * self._config.pin_share)
+        protection = Protection(self.pins, pin_tokens, job.request.required, given.open_rounds)
+        trigger = max(1, job.request.limits.threshold + kept - growth)
+        recent = max(0, int(target * self._config.protected_recent) - growth)
+        return await run_ladder(given.draft, goal, self._ladder, protection, trigger=trigger, recent_tokens=recent)
 
     def postpone(self, job: CompactionJob) -> Selection:
         """Let the view serve as it is, with no other attempt before it has grown."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..compaction.checkpoint import Segment
-from ..compaction.protected import mark_protected
+from ..compaction.protected import Protection, mark_protected
 from ..config import Config
 from ..transcript.entry import Entry
 from ..transcript.transcript import Snapshot
@@ -61,7 +61,7 @@ def explain(
     """
     limits, units = sent.limits, sent.limits.units
     pin_tokens = int(limits.capacity * config.pin_share)
-    segments, _ = mark_protected(sent.view.segments(), pins, pin_tokens=pin_tokens)
+    segments, _ = mark_protected(sent.view.segments(), Protection(pins, pin_tokens))
     checkpoint = sent.view.checkpoint
     figure = "measured" if units.measured else "counted" if exact else "estimated"
     fixes = sent.view.fixes

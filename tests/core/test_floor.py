@@ -8,6 +8,7 @@ import pytest
 
 from amplifier_context_core.compaction.checkpoint import Draft, Segment
 from amplifier_context_core.compaction.protected import (
+    Protection,
     clip_protected,
     clip_rendered,
     clip_segment,
@@ -31,7 +32,7 @@ def why(*messages: Message, pins: Any = (), pin_tokens: int = 10_000, later: int
     """Reasons by mark; the last `later` segments are behind those that are marked."""
     both = segments(*messages)
     cut = len(both) - later
-    marked, _ = mark_protected(both[:cut], pins, pin_tokens=pin_tokens, later=both[cut:])
+    marked, _ = mark_protected(both[:cut], Protection(pins, pin_tokens, later=both[cut:]))
     return {segment.mark: segment.protected_because for segment in marked if segment.protected_because}
 
 
@@ -85,7 +86,7 @@ def test_pins_stay_by_metadata_and_by_command_with_their_whole_round() -> None:
 
 def test_pins_beyond_their_share_are_no_pins_oldest_first_served() -> None:
     messages = [user("task"), *(says(WORDS[:400], metadata=PINNED) for _ in range(3)), says("end")]
-    marked, refused = mark_protected(segments(*messages), (), pin_tokens=250)
+    marked, refused = mark_protected(segments(*messages), Protection(pin_tokens=250))
     assert [segment.mark for segment in marked if segment.protected_because == "pinned"] == ["m2", "m3"]
     assert refused == ["m4"]
 
@@ -131,7 +132,7 @@ def test_the_hook_of_a_notice_is_known(message: Message, name: str | None) -> No
 
 
 def test_protected_tokens_include_what_is_outside_the_segments() -> None:
-    marked, _ = mark_protected(segments(user("task"), says("x"), says("y")), (), pin_tokens=0)
+    marked, _ = mark_protected(segments(user("task"), says("x"), says("y")), Protection())
     draft = Draft(tuple(marked), fixed=100)
     assert protected_tokens(draft) == 100 + marked[0].tokens + marked[2].tokens
 
@@ -140,7 +141,7 @@ def test_protected_tokens_include_what_is_outside_the_segments() -> None:
 
 
 def floor_draft(*messages: Message, fixed: int = 0) -> Draft:
-    marked, _ = mark_protected(segments(*messages), (), pin_tokens=1 << 40)
+    marked, _ = mark_protected(segments(*messages), Protection(pin_tokens=1 << 40))
     return Draft(tuple(marked), fixed)
 
 
@@ -264,7 +265,8 @@ def test_clipping_changes_neither_the_original_nor_its_provider() -> None:
 
 def test_what_the_caller_asks_for_stays_beside_pins_whatever_it_costs() -> None:
     given = segments(user("task"), user("word " * 500), says("x"), says("y"), says("newest"))
-    marked, refused = mark_protected(given, [given[3].first], pin_tokens=given[3].tokens, required=[given[1].first])
+    wanted = Protection([given[3].first], given[3].tokens, required=[given[1].first])
+    marked, refused = mark_protected(given, wanted)
     assert [segment.protected_because for segment in marked][1:4] == ["asked for", "", "pinned"]
     assert refused == []
 

@@ -26,6 +26,7 @@ from amplifier_context_core import (
 )
 from amplifier_context_core.compaction.checkpoint import Draft
 from amplifier_context_core.compaction.ladder import STRATEGIES, LadderResult, build_ladder, run_ladder
+from amplifier_context_core.compaction.protected import Protection
 from amplifier_context_core.compaction.strategies import KeepImportant
 from tests.core.drafts import draft, segments
 from tests.messages import Message, call, result, says, system, user
@@ -43,14 +44,18 @@ def talk(rounds: int = 10) -> list[Message]:
 
 
 async def reduced(
-    made: Draft, ladder: list[Strategy], target: int, budget: int = 100_000, **settings: Any
+    made: Draft,
+    ladder: list[Strategy],
+    target: int,
+    budget: int = 100_000,
+    *,
+    trigger: int | None = None,
+    recent_tokens: int = 0,
+    **kept: Any,
 ) -> LadderResult:
-    return await run_ladder(
-        made,
-        Goal(target=target, budget=budget),
-        ladder,
-        **{"trigger": budget, "pins": (), "pin_tokens": budget // 4, "recent_tokens": 0, **settings},
-    )
+    protection = Protection(**{"pin_tokens": budget // 4, **kept})
+    above = budget if trigger is None else trigger
+    return await run_ladder(made, Goal(target, budget), ladder, protection, trigger=above, recent_tokens=recent_tokens)
 
 
 # -- built from config ------------------------------------------------------------------------------------------------

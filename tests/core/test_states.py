@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager, load_config
-from amplifier_context_core.compaction.protected import mark_protected
+from amplifier_context_core.compaction.protected import Protection, mark_protected
 from amplifier_context_core.compaction.states import state_key, states_of, writes_only_states
 from amplifier_context_core.compaction.strategies import Goal, SupersedeStaleReads
 from amplifier_context_core.messages.parsing import Call
@@ -127,7 +127,7 @@ def test_no_arguments_whatever_raise(name: str, arguments: Any) -> None:
 
 
 def why(*messages: Message, room: int = 10_000, tools: Any = None) -> dict[str, str]:
-    marked, _ = mark_protected(segments(*messages), (), pin_tokens=10_000, state_tokens=room, state_tools=tools)
+    marked, _ = mark_protected(segments(*messages), Protection(), state_tokens=room, state_tools=tools)
     return {segment.mark: segment.protected_because for segment in marked if segment.protected_because}
 
 
@@ -142,7 +142,7 @@ def test_of_each_state_the_newest_stays() -> None:
 
 def test_a_state_newer_than_the_draft_is_the_newest() -> None:
     both = segments(user("task"), writes("a"), result("a"), says("x"), writes("b"), result("b"))
-    marked, _ = mark_protected(both[:-1], (), pin_tokens=0, state_tokens=10_000, later=both[-1:])
+    marked, _ = mark_protected(both[:-1], Protection(later=both[-1:]), state_tokens=10_000)
     assert [segment.protected_because for segment in marked] == ["task", "", ""]
 
 

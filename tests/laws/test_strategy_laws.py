@@ -29,6 +29,7 @@ from amplifier_context_core import (
     load_config,
 )
 from amplifier_context_core.compaction.ladder import build_ladder, run_ladder
+from amplifier_context_core.compaction.protected import Protection
 from amplifier_context_core.compaction.strategies.base import draft_of
 from amplifier_context_core.messages.parsing import SYSTEM_ROLES, is_human, parse_message
 from amplifier_context_core.rendering.rounds import Round, rounds_of
@@ -109,7 +110,9 @@ def test_no_strategy_of_core_breaks_the_contract_of_strategies(
     for chapter_tokens in shares:
         goal = Goal(budget // 2, budget, chapter_tokens=chapter_tokens)
         done = asyncio.run(
-            run_ladder(draft, goal, ladder, trigger=budget, pins=(), pin_tokens=budget // 4, recent_tokens=budget // 10)
+            run_ladder(
+                draft, goal, ladder, Protection(pin_tokens=budget // 4), trigger=budget, recent_tokens=budget // 10
+            )
         )
         assert done.skipped == ()
         draft = done.draft
