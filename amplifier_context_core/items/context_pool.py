@@ -6,36 +6,28 @@ that was evicted for it comes back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import EllipsisType
-from typing import Any, Generic, Self
+from typing import Any, Self
 
 from typing_extensions import TypeVar
 
 from .hooks import (
     ContextPoolHook,
-    HookFunction,
     HookPoint,
-    HookRegistry,
     hooks_by_name,
-    names_by_type,
-    tags_of,
 )
-from .injection import Injectable
 from .item import ContextItem, label_of
+from .item_holder import ItemHolder
 
 T = TypeVar("T", default=Any)
 
 
-class ContextPool(Injectable, Generic[T]):
+class ContextPool(ItemHolder[T]):
     """Items by id, at most `limit` of them.
 
     Args:
         limit: the largest number of items, at least 1; None for no limit.
-        tags: labels, by which global hooks select it.
-
-    Attributes:
-        hooks: of this pool alone; a list to be changed freely.
         tags: labels, by which global hooks select it.
 
     Raises:
@@ -53,10 +45,9 @@ class ContextPool(Injectable, Generic[T]):
     def __init__(self, limit: int | None = None, tags: Collection[str] | None = None) -> None:
         if limit is not None and not limit >= 1:  # NaN is neither below nor above
             raise ValueError("limit must be >= 1, or None for no limit")
+        super().__init__(tags)
         self._items: dict[str, ContextItem[T]] = {}
         self._limit = limit
-        self.tags = tags_of(tags or ())
-        self.hooks: list[HookFunction] = []
 
     @property
     def limit(self) -> int | None:
@@ -70,15 +61,6 @@ class ContextPool(Injectable, Generic[T]):
 
     def __len__(self) -> int:
         return len(self._items)
-
-    def __iter__(self) -> Iterator[ContextItem[T]]:
-        return iter(self.items)
-
-    def __bool__(self) -> bool:
-        return bool(self._items)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(limit={self._limit}, len={len(self._items)})"
 
     def get(self, id: str) -> ContextItem[T]:
         """Return an item by its id.
@@ -161,19 +143,6 @@ class ContextPool(Injectable, Generic[T]):
         child.hooks = list(self.hooks)
         return child
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return limit, items, names of hooks and tags.
-
-        Raises:
-            ValueError: a hook has no name.
-        """
-        return {
-            "limit": self._limit,
-            "items": [item.to_dict() for item in self._items.values()],
-            "hooks": names_by_type(self.hooks),
-            "tags": sorted(self.tags),
-        }
-
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ContextPool[Any]:
         """Return the pool that `to_dict` wrote, with all of its items even beyond the limit. No hook runs.
@@ -187,10 +156,6 @@ class ContextPool(Injectable, Generic[T]):
         pool.replace_items(ContextItem.from_dict(item) for item in data.get("items") or ())
         pool.hooks = hooks_by_name(data.get("hooks") or {}, ContextPoolHook)
         return pool
-
-    async def _fire(self, type: ContextPoolHook, arguments: Callable[[], tuple[Any, ...]]) -> None:
-        for hook in HookRegistry.matching(self.hooks, type, self.tags):
-            await hook(*arguments())
 
     async def _evict_for(self, id: str, evicted: list[ContextItem[T]]) -> None:
         """Make room for an item of this id. Hooks see the item that goes while it is still in the pool."""

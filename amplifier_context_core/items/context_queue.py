@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import EllipsisType
-from typing import Any, Generic, Self
+from typing import Any, Self
 
 from typing_extensions import TypeVar
 
@@ -21,25 +21,19 @@ from .hooks import (
     HookPoint,
     HookRegistry,
     hooks_by_name,
-    names_by_type,
-    tags_of,
 )
-from .injection import Injectable
 from .item import ContextItem, payload_text
+from .item_holder import ItemHolder
 
 T = TypeVar("T", default=Any)
 _ARGUMENTS = 3  # of an AFTER_APPEND hook that takes the queue as well
 
 
-class ContextQueue(Injectable, Generic[T]):
+class ContextQueue(ItemHolder[T]):
     """The newest items, at most `limit` of them.
 
     Args:
         limit: the largest number of items, at least 1.
-        tags: labels, by which global hooks select it.
-
-    Attributes:
-        hooks: of this queue alone; a list to be changed freely.
         tags: labels, by which global hooks select it.
 
     Raises:
@@ -55,10 +49,9 @@ class ContextQueue(Injectable, Generic[T]):
     def __init__(self, limit: int, tags: Collection[str] | None = None) -> None:
         if limit < 1:
             raise ValueError("limit must be >= 1")
+        super().__init__(tags)
         self._items: deque[ContextItem[T]] = deque(maxlen=limit)
         self._limit = limit
-        self.tags = tags_of(tags or ())
-        self.hooks: list[HookFunction] = []
 
     @property
     def limit(self) -> int:
@@ -76,15 +69,6 @@ class ContextQueue(Injectable, Generic[T]):
 
     def __len__(self) -> int:
         return len(self._items)
-
-    def __iter__(self) -> Iterator[ContextItem[T]]:
-        return iter(self._items)
-
-    def __bool__(self) -> bool:
-        return bool(self._items)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(limit={self._limit}, len={len(self._items)})"
 
     def history(self, last: int | None = None) -> str:
         """Return the contents as text, a line each; with `last`, of that many of the newest items."""
@@ -137,19 +121,6 @@ class ContextQueue(Injectable, Generic[T]):
         child.hooks = list(self.hooks) if isinstance(hooks, EllipsisType) else list(hooks or ())
         return child
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return limit, items, names of hooks and tags.
-
-        Raises:
-            ValueError: a hook has no name.
-        """
-        return {
-            "limit": self._limit,
-            "items": [item.to_dict() for item in self._items],
-            "hooks": names_by_type(self.hooks),
-            "tags": sorted(self.tags),
-        }
-
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ContextQueue[Any]:
         """Return the queue that `to_dict` wrote. Of more items than fit, the newest are kept; no hook runs.
@@ -163,10 +134,6 @@ class ContextQueue(Injectable, Generic[T]):
         queue._items.extend(ContextItem.from_dict(item) for item in data.get("items") or ())
         queue.hooks = hooks_by_name(data.get("hooks") or {}, ContextQueueHook)
         return queue
-
-    async def _fire(self, type: ContextQueueHook, arguments: Callable[[], tuple[Any, ...]]) -> None:
-        for hook in HookRegistry.matching(self.hooks, type, self.tags):
-            await hook(*arguments())
 
     async def _evict_for_one(self, evicted: list[ContextItem[T]]) -> None:
         """Make room for one item. Hooks see the item that goes while it is still in the queue."""
