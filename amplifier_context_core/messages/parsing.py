@@ -195,6 +195,12 @@ def metadata_of(message: Message) -> dict[str, Any]:
     return cast("dict[str, Any]", metadata) if isinstance(metadata, dict) else {}
 
 
+def with_metadata(message: Message, metadata: dict[str, Any]) -> Message:
+    """Return a copy of the message with this metadata; without the field where it would be empty."""
+    rest = {key: value for key, value in message.items() if key != "metadata"}
+    return {**rest, "metadata": metadata} if metadata else rest
+
+
 def text_of(content: object) -> str:
     """Return the text of a content: a string, or its text blocks, those of nested results too, joined by newlines.
 

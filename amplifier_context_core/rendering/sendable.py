@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import orjson
 
-from ..messages.parsing import Message, metadata_of
+from ..messages.parsing import Message, metadata_of, with_metadata
 from ..messages.reminders import REFERENCE_ONLY
 from .provider_limits import safe_speaker_name, safe_tool_name
 from .quoting import without_surrogates
@@ -61,8 +61,7 @@ def without_response_id(message: Message) -> Message:
     if RESPONSE_ID not in metadata:
         return message
     kept = {key: value for key, value in metadata.items() if key != RESPONSE_ID}
-    rest = {key: value for key, value in message.items() if key != "metadata"}
-    return {**rest, "metadata": kept} if kept else rest
+    return with_metadata(message, kept)
 
 
 def scrub(message: Message) -> Message:

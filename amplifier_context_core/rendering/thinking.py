@@ -12,7 +12,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, cast
 
-from ..messages.parsing import SEALED_KEYS, THINKING_BLOCKS, WIRE_CONTENT, Message, metadata_of
+from ..messages.parsing import SEALED_KEYS, THINKING_BLOCKS, WIRE_CONTENT, Message, metadata_of, with_metadata
 
 
 class ThinkingRule(Enum):
@@ -115,8 +115,7 @@ def without_wire_content(message: Message) -> Message:
     rest = {key: value for key, value in own.items() if key != WIRE_CONTENT}
     metadata = {key: value for key, value in metadata_of(message).items() if key != "anthropic"}
     kept = {**metadata, "anthropic": rest} if rest else metadata
-    bare = {key: value for key, value in message.items() if key != "metadata"}
-    return {**bare, "metadata": kept} if kept else bare
+    return with_metadata(message, kept)
 
 
 def _without(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from dataclasses import replace
 
 from ..compaction.checkpoint import Segment
 from ..messages.carriers import can_read, carried_text, is_carrier
-from ..messages.parsing import SYSTEM_ROLES, Message, metadata_of
+from ..messages.parsing import SYSTEM_ROLES, Message, metadata_of, with_metadata
 from ..messages.reminders import NATIVE
 from ..messages.tokens import TokenCounter
 from ..rendering.quoting import quoted
@@ -146,8 +146,7 @@ def without_native_context(message: Message) -> Message:
     """Return a carrier as a message that any model reads: the text in it, or its label, without what is sealed."""
     text = carried_text(message)
     metadata = {key: value for key, value in metadata_of(message).items() if key not in NATIVE}
-    rest = {key: value for key, value in message.items() if key != "metadata"}
-    plain = {**rest, "metadata": metadata} if metadata else rest
+    plain = with_metadata(message, metadata)
     return {**plain, "content": quoted(_TITLE, text)} if text else plain
 
 
