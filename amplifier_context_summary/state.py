@@ -268,11 +268,6 @@ def bounded(state: State, counter: TokenCounter, max_tokens: int) -> State:
     return replace(state, items=tuple(kept), hints=hints, closed=tuple(dict.fromkeys(closed))[-_MOST_CLOSED:])
 
 
-def tokens_of(state: State, counter: TokenCounter) -> int:
-    """Return the tokens that the items of a state take as lines."""
-    return sum(counter(item.line) + 1 for item in state.items)
-
-
 @dataclass(slots=True)
 class _Change:
     """A state while a patch is applied."""

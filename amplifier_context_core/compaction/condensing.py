@@ -65,7 +65,7 @@ def condense(
     people = max(people, floor, room - others)
     room -= _shorten_speech(facts, "person", people)
     room -= _shorten_speech(facts, "agent", max(int(room * shares.agent), room - of_calls - of_names))
-    room -= _shorten_calls(facts, room, max(int(room * shares.calls), room - of_names))
+    room -= _shorten_calls(facts, max(int(room * shares.calls), room - of_names))
     _choose_names(facts, room, shares.freshness)
     return _entries(entries, facts, counter)
 
@@ -193,13 +193,13 @@ def _named(fact: Fact, scored: Sequence[tuple[str, float]]) -> Fact:
     return replace(fact, names=tuple(name for name, _ in scored), scores=tuple(score for _, score in scored))
 
 
-def _shorten_calls(facts: list[list[Fact]], room: int, share_of_calls: int) -> int:
-    """Bring calls into their part of the room, the older the shorter, in place; return the characters they take.
+def _shorten_calls(facts: list[list[Fact]], room: int) -> int:
+    """Bring calls into their room (characters), the older the shorter, in place; return the characters they take.
 
     Of the oldest, nothing but the tool and names stay where not even the beginnings of all calls find room.
     """
     total = sum(_cost(fact) for of_entry in facts for fact in of_entry)
-    share = share_of_calls / max(total, 1)
+    share = room / max(total, 1)
     for place, of_entry in enumerate(facts):
         cut = of_entry
         if share < 1:
@@ -209,7 +209,7 @@ def _shorten_calls(facts: list[list[Fact]], room: int, share_of_calls: int) -> i
     costs = [sum(map(_cost, of_entry)) for of_entry in facts]
     left = sum(costs)
     for place, cost in enumerate(costs[:-1]):
-        if left <= share_of_calls:
+        if left <= room:
             break
         bare = [fact if fact.sentences else _bare(fact) for fact in facts[place]]
         facts[place][:] = [fact for fact in bare if fact.sentences or fact.names]

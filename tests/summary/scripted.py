@@ -12,9 +12,11 @@ from typing import Any
 from amplifier_core import ChatRequest, ChatResponse, Usage
 from amplifier_core.message_models import TextBlock
 
+from amplifier_context_core import TokenCounter
 from amplifier_context_core.stores import Store
 from amplifier_context_summary.config import load_summary_config
 from amplifier_context_summary.manager import SummaryManager
+from amplifier_context_summary.state import State
 
 Message = dict[str, Any]
 Script = Callable[[ChatRequest, int], "str | ChatResponse | Awaitable[str | ChatResponse]"]
@@ -104,3 +106,8 @@ async def drive(manager: Any, messages: list[Message], *, settled: bool = True) 
             if settled:
                 await settle(manager)
     return views
+
+
+def tokens_of(state: State, counter: TokenCounter) -> int:
+    """The tokens that the items of a state take as lines."""
+    return sum(counter(item.line) + 1 for item in state.items)

@@ -11,11 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from amplifier_context_core import approx_token_counter as counter
-from amplifier_context_summary.state import tokens_of
 from amplifier_context_testing import checked
 from amplifier_context_testing.summaries.writers import INJECTED_RULE, INVENTED_QUOTE, KINDS, Writer
 from tests.messages import rounds, size, text
-from tests.summary.scripted import BUDGET, settle, summary_manager
+from tests.summary.scripted import BUDGET, settle, summary_manager, tokens_of
 
 pytestmark = pytest.mark.kernel
 SOAKING = settings().max_examples > 1_000  # see conftest.py

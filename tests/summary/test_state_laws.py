@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from amplifier_context_core import approx_token_counter as counter
 from amplifier_context_core.messages.parsing import json_text
 from amplifier_context_summary.patch import Patch
-from amplifier_context_summary.state import FileUse, State, applied, as_json, tokens_of
+from amplifier_context_summary.state import FileUse, State, applied, as_json
+from tests.summary.scripted import tokens_of
 
 ROOM = 1_500
 words = st.sampled_from(
