@@ -1,7 +1,7 @@
 """A recorder of kernel events with their data, in the order of emission.
 
-It registers one handler per event name, because the kernel's registry has no wildcard, and runs before all others
-(lowest priority number), because a handler that denies ends the chain and later ones never see the event.
+It registers one handler per event name, because the kernel's registry has no wildcard. Its handlers run before all
+others (lowest priority number): one that denies an event ends the chain, and later ones never see the event.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Results of the recall tool in a view. They come and go: no compaction is made for them, and at the next one they go.
 
-A recalled text counts a line of tokens towards the trigger of a compaction, whatever its size, so that a session with
-recalls is compacted when the same session with one-line answers would be. Its originals stay in the history.
+Towards the trigger of a compaction a recalled text counts as one line, whatever its size. So a session with recalls is
+compacted when the same session with one-line answers would be. The originals stay in the history.
 
 Pure: no I/O, no clock.
 """

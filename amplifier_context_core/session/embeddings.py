@@ -22,9 +22,9 @@ NEAREST = 50  # messages that take part in the fusion; as many as an index of wo
 class SessionVectors:
     """Finds messages whose vectors are near that of a query.
 
-    The first search makes the vectors of all messages, unless the store has them, and each further one those of new
-    messages. A message whose text was erased or changed has another digest, and so no vector any more. Kept vectors
-    are used if the embedder makes those of the first and the last message again.
+    The first search makes the vectors that the store does not have. Each further search makes those of new messages. A
+    message whose text was erased or changed has another digest, so it has no vector any more. The store's vectors are
+    used if the embedder still gives the same ones for the first and the last message.
 
     Args:
         embedder: makes the vectors.
@@ -88,9 +88,9 @@ class SessionVectors:
             self._report(f"vectors are not kept, the next process makes them again: {problem}")
 
     def _makes(self, history: Snapshot, kept: Mapping[int, KeptVector]) -> bool:
-        """True if the embedder makes the kept vectors of the first and the last message that have one.
+        """True if the embedder still gives the kept vectors of the first and the last message that have one.
 
-        Both, because another model may have made the vectors of the first messages again, and no more.
+        Both are compared: another model may have replaced the vectors of the first messages only.
         """
         known = (
             next((entry for entry in entries if self._known(entry.seq, searchable_text(entry), kept)), None)

@@ -44,8 +44,8 @@ def with_carrier(
         counter: text to tokens.
 
     Returns:
-        None if the chapters end before, so that the view shows rounds that the carrier covers, or if no chapter ends up
-        to there and an entry of the first reaches across, so that it cannot be parted.
+        None in two cases. The chapters end before `upto`, so that the view shows rounds that the carrier covers. Or
+        no chapter ends by then, and the first one cannot be parted there, because one of its entries reaches across.
     """
     parted = [part for segment in without_carriers(segments) for part in _parted(segment, upto, counter)]
     chapters = [segment for segment in parted if segment.chapter]

@@ -1,7 +1,7 @@
 """Folding: old rounds become chapters, appended like log segments.
 
-A compaction leaves the chapters that are there byte-identical and adds new ones after them, so that the cached prefix
-survives it, until together they outgrow their share and are condensed once more.
+A compaction adds new chapters behind the former ones, which stay byte-identical: the cached prefix survives it. Once
+chapters outgrow their share, all of them are condensed.
 """
 
 from __future__ import annotations

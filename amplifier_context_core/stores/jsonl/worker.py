@@ -109,7 +109,7 @@ def _serve(
     """Run the thread's loop. It refers to the queue and not to the worker, so that an unused worker can be freed."""
     if previous is not None:
         previous.join()
-    recent_batch_size = 1  # the largest batch of late
+    recent_batch_size = 1  # of the largest recent batch
     last_batch_size = 1
     call = calls.get()
     while call is not None:

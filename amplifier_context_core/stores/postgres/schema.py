@@ -99,8 +99,8 @@ END
 $$;
 """
 
-# The words of messages, for searches: see `search`. Statistics would hold words of messages that were erased. Each look
-# up reads the whole pending list: of 4 MB, the default, that takes as long as reading the table; 64 kB is the least.
+# The words of messages, for searches: see `search`. Statistics would hold words of messages that were erased. A lookup
+# reads the whole pending list. At the default of 4 MB that takes as long as reading the table; the minimum is 64 kB.
 _SEARCH = """
 ALTER TABLE sessions ADD COLUMN indexed bigint NOT NULL DEFAULT 0, ADD COLUMN edits bigint NOT NULL DEFAULT 0;
 COMMENT ON COLUMN sessions.indexed IS 'messages in the search index, which the next search adds to';
@@ -160,8 +160,8 @@ END
 $$;
 """
 
-# With 64 kB filling takes nearly twice as long. After it the list is merged (`PostgresSearch.index_next_batch`); of a
-# user that may not do so a look up reads at most 1 MB.
+# Filling takes nearly twice as long with 64 kB. After it the list is merged (`PostgresSearch.index_next_batch`). Where
+# the user has no right to merge it, a lookup reads at most 1 MB of it.
 _PENDING = "ALTER INDEX search_words SET (gin_pending_list_limit = 1024);"
 MIGRATIONS: tuple[str, ...] = (_FIRST, _SEARCH, _VECTORS, _STATISTICS, _PENDING)
 """Each migrates the schema from the version of its index to the next. Published ones never change; new ones follow."""
