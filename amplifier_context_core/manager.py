@@ -264,17 +264,18 @@ class ContextManager(SessionRequests):
             self.compactor.pins.discard(entry.seq)
             await self._save()
             return
-        last = self.compactor.last_sent
-        await in_thread(
-            check_pin,
-            entry,
-            history,
-            frozenset(self.compactor.pins),
-            capacity=last.limits.capacity if last else self._budget().tokens,
-            units=last.limits.units if last else Units(),
-            pin_share=self.config.pin_share,
-        )
-        self.compactor.pins.add(entry.seq)
+        async with self.compactor.lock.hold():  # or another task could pin between the check and its pin
+            last = self.compactor.last_sent
+            await in_thread(
+                check_pin,
+                entry,
+                history,
+                frozenset(self.compactor.pins),
+                capacity=last.limits.capacity if last else self._budget().tokens,
+                units=last.limits.units if last else Units(),
+                pin_share=self.config.pin_share,
+            )
+            self.compactor.pins.add(entry.seq)
         await self.compactor.show_verbatim((entry.seq,))
         await self._save()
 

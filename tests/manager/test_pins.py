@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from amplifier_context_core import ContextManager, PinRefused
@@ -67,6 +69,17 @@ async def test_pins_together_are_held_to_their_share() -> None:
         await manager.pin(f"m{number}")
     with pytest.raises(PinRefused, match=r"pins hold \d{3} of the 1,000"):
         await pin_all(manager, [f"m{number}" for number in range(21, 40, 2)])
+
+
+async def test_pins_of_several_tasks_at_once_are_held_to_their_share_together() -> None:
+    manager = await feed(new_manager(), work(60))
+    await ask(manager, BUDGET)
+    pins = (manager.pin(f"m{number}") for number in range(3, 40, 2))
+    refused = [problem for problem in await asyncio.gather(*pins, return_exceptions=True) if problem]
+    assert refused
+    assert all(isinstance(problem, PinRefused) for problem in refused)
+    pinned = [row["mark"] for row in (await manager.explain())["rounds"] if row["rule"].startswith("pinned")]
+    assert len(pinned) == len(range(3, 40, 2)) - len(refused)
 
 
 async def test_a_refused_pin_changes_nothing() -> None:
