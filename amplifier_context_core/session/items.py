@@ -55,11 +55,13 @@ class ItemList:
     lines: int = 0
 
     def shows(self, other: ItemList) -> bool:
-        """True if it shows the same items as another list, and is no longer.
+        """True if it says the same as another list, or shows the same items and is no longer.
 
         So a list that was made for a small budget stays in requests of larger ones: two budgets in turn would otherwise
-        add a list with each request.
+        add a list with each request. A change of what neither list has room for adds none.
         """
+        if self.text and self.text == other.text:  # unknown in a resumed session
+            return True
         return self.whole == other.whole and self.lines <= other.lines
 
     @property
