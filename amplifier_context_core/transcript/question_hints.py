@@ -1,7 +1,8 @@
 """What a question says of its answer besides words: whose it is, and of which day. Pure.
 
 People ask "what did I say", "which did you recommend", "what did Nora say", "on May 3". The words are English; names of
-speakers may be of any script. A hint never excludes anything: `ranking.rank` prefers what it names.
+speakers may be of any script that needs no combining marks (Devanagari does). A hint never excludes anything:
+`ranking.rank` prefers what it names.
 """
 
 from __future__ import annotations
