@@ -8,7 +8,7 @@ speakers may be of any script that needs no combining marks (Devanagari does). A
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 MAX_LABEL = 80  # characters of a text in which the name of its speaker is
@@ -88,17 +88,21 @@ def speaker_label(folded: str) -> str:
     return found["name"] if found else ""
 
 
-def asked_speaker(words: Iterable[str], unspaced: str, labels: Mapping[str, Sequence[str]]) -> str:
+def asked_speaker(
+    words: Iterable[str], unspaced: str, given: Collection[str], labels: Mapping[str, Sequence[str]]
+) -> str:
     """Return the first name of a speaker in a question; empty if there is none.
 
     In a chat of several people most messages of a role begin with a name. Elsewhere the word before a colon is no
-    speaker, as in "Error: ..." and "Note: ...".
+    speaker, as in "Error: ..." and "Note: ...". Names that the host gave are those of speakers, however few they are.
 
     Args:
         words: of the question.
         unspaced: its characters of scripts without spaces: a name may be anywhere in them.
-        labels: of the messages that were found, by role; empty for a message without one.
+        given: names of authors that the host gave with the messages that were found.
+        labels: names that the other ones begin with, by role; empty for a message without one.
     """
-    names = {name for given in labels.values() if 2 * sum(map(bool, given)) > len(given) for name in given if name}
+    names = {name for known in labels.values() if 2 * sum(map(bool, known)) > len(known) for name in known if name}
+    names.update(given)
     inside = ((unspaced.find(name), name) for name in names if name in unspaced)
     return next((word for word in words if word in names), "") or min(inside, default=(0, ""))[1]

@@ -257,7 +257,8 @@ def rank(
     find = finder(terms)
     scored: list[tuple[float, int, K]] = []
     labels: list[str] = []
-    by_role: dict[str, list[str]] = defaultdict(list)
+    names: set[str] = set()  # that the host gave
+    by_role: defaultdict[str, list[str]] = defaultdict(list)
     for position, (key, text) in enumerate(texts):
         folded = fold(text.text[:SCANNED])
         hits = find(folded)
@@ -269,8 +270,12 @@ def rank(
         scored.append((score, position, key))
         given = _PARTS.search(fold(text.name))
         labels.append(given.group() if given else "" if text.role == "tool" else speaker_label(folded))
-        by_role[text.role].append(labels[-1])
-    speaker = asked_speaker((part for word in query.words for part in _PARTS.findall(word)), query.unspaced, by_role)
+        if given:
+            names.add(labels[-1])
+        else:
+            by_role[text.role].append(labels[-1])
+    parts = (part for word in query.words for part in _PARTS.findall(word))
+    speaker = asked_speaker(parts, query.unspaced, names, by_role)
     if speaker:
         scored = [(one[0] + _SPEAKER * (label == speaker), *one[1:]) for one, label in zip(scored, labels, strict=True)]
     return [key for _, _, key in sorted(scored, key=lambda one: one[:2], reverse=True)]

@@ -79,8 +79,8 @@ def test_a_text_begins_with_the_name_of_its_speaker(text: str, name: str) -> Non
 
 def test_the_first_name_of_a_question_is_that_of_the_speaker() -> None:
     labels = {"user": ["felix", "nora", ""]}
-    assert asked_speaker(["what", "did", "nora", "tell", "felix"], "", labels) == "nora"
-    assert asked_speaker(["what"], "", {"user": ["nora"]}) == ""
+    assert asked_speaker(["what", "did", "nora", "tell", "felix"], "", (), labels) == "nora"
+    assert asked_speaker(["what"], "", (), {"user": ["nora"]}) == ""
 
 
 @given(st.text(max_size=200))

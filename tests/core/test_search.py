@@ -132,6 +132,8 @@ def test_the_message_of_the_named_speaker_comes_first(query: str) -> None:
         assert found(query, user(nora), user(felix))[0] == 1
     for name in ("Nora", "Nora Smith", "nora_smith", "@nora-2"):
         assert found(query, {**user("a heron"), "name": name}, {**user("a heron"), "name": "Felix"})[0] == 1
+    others = [user("a heron")] * 3  # of people whose name the host did not give
+    assert found(query, {**user("a heron"), "name": "Nora"}, *others)[0] == 1
 
 
 @pytest.mark.parametrize("query", ["小明说了什么关于白鹭", "小明的白鹭"])
