@@ -10,7 +10,7 @@ Pure: no I/O, no clock.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from ..transcript.recalled import RECALL_TOOL
 from . import tuning
 from .checkpoint import Chapter, ChapterText, DigestEntry, Fact, Segment
 from .excerpts import excerpt
-from .identifiers import LONGEST, identifiers, is_identifier
+from .identifiers import LONGEST, Names, identifiers, is_identifier
 from .roots import root_of
 from .speech import Speaker, joined, read, select, word_end
 
@@ -48,7 +48,7 @@ _TROUBLE = ("error", "exception", "failed", "failure", "fatal", "traceback", "de
 
 def digest_round(
     round_: Round,
-    known: set[str],
+    known: Names,
     counter: TokenCounter,
     *,
     share: float,
@@ -222,7 +222,7 @@ def quote(text: str, room: int) -> str:
     return flat[: word_end(flat, room)] + " …"
 
 
-def _facts(round_: Round, known: set[str], room: int, summaries: ResultSummaries) -> Iterable[Fact]:
+def _facts(round_: Round, known: Names, room: int, summaries: ResultSummaries) -> Iterable[Fact]:
     results = Results(round_.entries)
     calls = sum(len(entry.call_ids) for entry in round_.entries if entry.role == "assistant")
     for entry in round_.entries:
@@ -247,7 +247,7 @@ def _spoken(entry: Entry) -> str:
     return text_of([block for block in blocks_of(entry.message) if block.get("type") != "tool_result"])
 
 
-def _speech(entry: Entry, text: str, known: set[str], room: int) -> Fact:
+def _speech(entry: Entry, text: str, known: Names, room: int) -> Fact:
     speaker: Speaker = "person" if entry.human else "agent" if entry.role == "assistant" else ""
     name = entry.message.get("name")
     speaker_name = single_line(name)[:60] if isinstance(name, str) and name else entry.role
@@ -268,7 +268,7 @@ def _call(
     entry: Entry,
     call: Call,
     found: tuple[Entry, Result] | None,
-    known: set[str],
+    known: Names,
     room: int,
     summaries: ResultSummaries,
 ) -> Fact:
@@ -295,7 +295,7 @@ def _call(
     return _fact(head, outcome, candidates, known, max(30, room - len(head) // 2))
 
 
-def _fact(head: str, outcome: str, candidates: Sequence[tuple[float, str]], known: set[str], room: int) -> Fact:
+def _fact(head: str, outcome: str, candidates: Sequence[tuple[float, str]], known: Names, room: int) -> Fact:
     chosen = _pick(candidates, known, room)
     return Fact(head, outcome, tuple(name for _, name in chosen), tuple(worth for worth, _ in chosen))
 
@@ -329,7 +329,7 @@ def _trouble(text: str) -> str:
     return ""
 
 
-def _show_arguments(arguments: Mapping[str, Any], room: int, known: Collection[str]) -> tuple[str, str]:
+def _show_arguments(arguments: Mapping[str, Any], room: int, known: Names) -> tuple[str, str]:
     """Return the arguments in at most about `room` characters, and the text that did not fit."""
     shown: list[str] = []
     hidden: list[str] = []
@@ -389,7 +389,7 @@ def _candidates(text: str, weight: float) -> list[tuple[float, str]]:
     return ranked
 
 
-def _pick(candidates: Sequence[tuple[float, str]], known: set[str], room: int) -> list[tuple[float, str]]:
+def _pick(candidates: Sequence[tuple[float, str]], known: Names, room: int) -> list[tuple[float, str]]:
     """Return the best unknown candidates that fit into `room` characters, in the order of their appearance."""
     order = sorted(range(len(candidates)), key=lambda index: (-candidates[index][0], index))
     chosen: list[int] = []

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 
 from ..rendering.quoting import single_line
+from .identifiers import Names
 from .speech import states_rule, word_end
 
 _SCANNED = 12_000  # characters of an output, from its start
@@ -54,7 +55,7 @@ _IMPERATIVE = re.compile(
 _EDGES = "/#*-+<>|=~`'\"()[]{}!;: \t"  # signs of comments, lists and tables
 
 
-def excerpt(text: str, known: set[str], prefix: re.Pattern[str], room: int) -> str:
+def excerpt(text: str, known: Names, prefix: re.Pattern[str], room: int) -> str:
     """Return the line of an output with the most new words, shortened at a word's end; empty if none has enough.
 
     Args:
@@ -68,10 +69,10 @@ def excerpt(text: str, known: set[str], prefix: re.Pattern[str], room: int) -> s
         if len(line) <= len(best) and len(line) < room:
             continue  # as many words hardly fit
         shown = _shortened(prefix.sub("", line, count=1), room)
-        words = {word[:_STEM].lower() for word in _WORD.findall(shown)} - known
+        words = {word for match in _WORD.findall(shown) if (word := match[:_STEM].lower()) not in known}
         if len(words) > max(len(found), _LEAST_WORDS - 1) and not is_addressed(shown):
             best, found = shown, words
-    known |= found
+    known.update(found)
     return best
 
 

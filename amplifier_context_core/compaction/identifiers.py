@@ -7,6 +7,7 @@ must not lose. Pure: no I/O, no clock.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 # A run of word characters with the separators that paths, modules, ids, mail addresses and tickets use.
 # A path keeps its beginning: /etc/hosts, ./run.sh, ~/.ssh, .gitignore.
@@ -31,6 +32,30 @@ def identifiers(text: str, limit: int = 10_000) -> list[str]:
         if 5 <= len(token) <= LONGEST and token not in found and is_identifier(token):
             found[token] = None
     return list(found)
+
+
+class MoreNames:
+    """Names on top of a set that stays as it is: a copy of the set for each chapter would take longer than the chapter.
+
+    Attributes:
+        added: the names that the set has not.
+    """
+
+    def __init__(self, names: set[str]) -> None:
+        self.added: set[str] = set()
+        self._names = names
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names or name in self.added
+
+    def add(self, name: str) -> None:
+        self.added.add(name)
+
+    def update(self, names: Iterable[str]) -> None:
+        self.added.update(names)
+
+
+Names = set[str] | MoreNames  # that a chapter has already
 
 
 def is_identifier(token: str) -> bool:

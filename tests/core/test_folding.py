@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from amplifier_context_core import (
 )
 from amplifier_context_core.compaction.checkpoint import DigestEntry, Draft, Fact
 from amplifier_context_core.compaction.digest import digest_round
+from amplifier_context_core.compaction.identifiers import identifiers
 from amplifier_context_core.compaction.strategies.folding import fold
 from amplifier_context_core.rendering.quoting import TAG
 from tests.core.drafts import draft
@@ -177,6 +179,24 @@ async def test_humans_words_are_folded_with_all_around_them_but_not_before_what_
     assert [segment.mark for segment in done.segments if segment.is_human] == ["m1", "m3", "m5"]
     assert not any(segment.is_human for segment in whole_again.segments)
     assert len([segment for segment in whole_again.segments if segment.chapter]) == 1
+
+
+async def seconds_to_fold(made: Draft) -> float:
+    begun = time.thread_time()
+    folded = await FoldRounds().apply(made, Goal(target=0, budget=0, human_tokens=1 << 40))
+    assert len([segment for segment in folded.segments if segment.chapter]) == 300
+    return time.thread_time() - begun
+
+
+async def test_a_chapter_takes_no_longer_where_very_many_names_are_shown_already() -> None:
+    answer = says("It is done, as was asked for. " * 20)
+    names = [user("\n".join(f"part_{n}/{line:x}.py" for line in range(3_000))) for n in range(30)]
+    begun = time.thread_time()
+    assert len(identifiers("\n".join(str(message["content"]) for message in names), 1 << 20)) == 90_000
+    reading = time.thread_time() - begun
+    few = await seconds_to_fold(draft(*[m for n in range(300) for m in (user(f"Go on, {n}."), answer)]))
+    many = await seconds_to_fold(draft(*names, *[m for n in range(300) for m in (user(f"Go on, {n}."), answer)]))
+    assert many < 3 * (few + reading)  # with a copy of the names for each chapter 8 times as much
 
 
 async def test_a_goal_that_is_met_is_left_alone() -> None:

@@ -19,7 +19,7 @@ from .. import tuning
 from ..checkpoint import DigestEntry, Draft, Segment
 from ..condensing import condense, only_people, people_tokens, shorten_agent
 from ..digest import chapter_of, digest_round
-from ..identifiers import identifiers
+from ..identifiers import MoreNames, identifiers
 from ..speech import OWN, RULE
 from .base import Goal, Strategy
 
@@ -95,7 +95,7 @@ class FoldRounds(Strategy):
 
     async def _close(self, run: Sequence[Segment], done: list[Segment], goal: Goal, known: set[str]) -> int:
         before = sum(segment.tokens for segment in run)
-        fresh = set(known)
+        fresh = MoreNames(known)
         lines: list[DigestEntry] = []
         for seen, segment in enumerate(run, 1):
             if seen % _YIELD_EVERY == 0:
@@ -126,7 +126,7 @@ class FoldRounds(Strategy):
         if folded.tokens >= before:  # short messages: a chapter would cost more than they do
             done.extend(run)
             return 0
-        known |= fresh
+        known |= fresh.added
         done.append(folded)
         return folded.tokens - before
 
