@@ -23,6 +23,7 @@ LISTED = (
     f"{CORE}/rendering/json_tables.py:_MAX_DEPTH",
     f"{CORE}/compaction/digest.py:_MOST_CHARS",
     f"{CORE}/compaction/states.py:_MOST_ITEMS",
+    f"{CORE}/compaction/states.py:_MOST_CHARS",
     f"{CORE}/view/cache.py:MAX_BUDGETS",
     f"{CORE}/view/explain.py:_MAX_ROUNDS",
     f"{CORE}/view/session_warnings.py:_MAX_TEXTS",

@@ -32,6 +32,7 @@ _VALUES = frozenset(
 )  # fmt: skip
 _LEAST_PLAN = 40  # characters of a text from which it is a plan, not the name of one
 _MOST_ITEMS = 1_000  # items of a list that are looked at; a longer list is data
+_MOST_CHARS = 200_000  # characters of arguments as text that are looked at; longer ones are data
 _MOST_KEY = 100  # characters of an argument that identifies a list
 _REFUSED = re.compile(r"\s*(?:<tool_use_error>|(?:\w*error|exception|traceback)\b)", re.IGNORECASE)
 
@@ -68,6 +69,8 @@ def state_key(call: Call, tools: Collection[str] | None = None) -> str:
     named = any(word in _STATES or word.startswith("todo") for word in words)
     asks = not _APPROVALS.isdisjoint(words)
     if not words or words[0] in _READS or words[-1] in _READS - {"list"}:
+        return ""
+    if isinstance(call.arguments, str) and len(call.arguments) > _MOST_CHARS:
         return ""
     arguments = arguments_of(call)
     if any(arguments.get(key) is True for key in _PARTIAL):

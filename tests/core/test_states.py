@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -25,6 +26,14 @@ def writes(id: str, name: str = "todo_write", text: Any = None, **arguments: Any
     """An assistant message with one call of a tool."""
     function = {"name": name, "arguments": json.dumps(arguments or {"todos": ITEMS})}
     return {"role": "assistant", "content": text, "tool_calls": [{"id": id, "type": "function", "function": function}]}
+
+
+def test_a_call_with_arguments_of_megabytes_writes_no_state_and_is_not_parsed() -> None:
+    text = json.dumps({"todos": ITEMS, "notes": "文" * 2_000_000}, ensure_ascii=False)
+    begun = time.thread_time()
+    assert not state_key(Call("c1", "todo_write", text))
+    assert time.thread_time() - begun < 0.002  # seconds; 0.06 if it is parsed
+    assert state_key(Call("c1", "todo_write", json.dumps({"todos": ITEMS})))
 
 
 # -- recognized by name and shape -------------------------------------------------------------------------------------
