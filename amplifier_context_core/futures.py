@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any, ParamSpec, TypeVar
 
 from .errors import StoreError
@@ -18,7 +19,21 @@ from .errors import StoreError
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
+_TURN_SECONDS = 0.004  # seconds of computing on an event loop before its other tasks run
 YIELD_EVERY = 500  # items; how many a loop of cheap steps handles between two yields to the event loop
+
+
+class LoopTurns:
+    """The turns that a task which computes for long gives to the other tasks of its event loop."""
+
+    def __init__(self) -> None:
+        self._begun = perf_counter()
+
+    async def give(self) -> None:
+        """Let the other tasks run if this one has computed for some milliseconds since they did."""
+        if perf_counter() - self._begun > _TURN_SECONDS:
+            await asyncio.sleep(0)
+            self._begun = perf_counter()
 
 
 def resolve(future: asyncio.Future[Any], result: object = None, problem: BaseException | None = None) -> None:

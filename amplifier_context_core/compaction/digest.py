@@ -37,6 +37,7 @@ _CHARS_PER_TOKEN = 3.0  # identifiers cost more tokens a character than prose
 _LEAST_CHARS = 60
 _LEAST_ARGUMENTS = 80  # characters of what a tool was called with
 _MOST_CHARS = 3_000
+_WRITTEN_AT_ONCE = 3_000  # tokens of a chapter that is written on the event loop: about three milliseconds
 _TROUBLE_TRIES = 8  # lines that only quote trouble, until it is taken that there is none
 # A numbered line of a file, or one a search found. A compiler's word follows its place at once.
 _SOURCE = re.compile(r"\s*\d+\s*[\u2192|\t]|\s*[\w./@-]+[:-]\d+[:-](?!\s*(?:\d+:)?\s*(?:fatal |)error)", re.I)
@@ -130,6 +131,11 @@ def chapter_of(
     unlisted = left_out + len(entries) - len(chapter.listed)
     message = _rendered(chapter.listed, span, unlisted, chapter.author, texts)
     return chapter, RenderedMessage(message, max(tokens, count_message_tokens(message, counter)))
+
+
+def is_long(entries: Sequence[DigestEntry]) -> bool:
+    """True if writing and counting a chapter of these entries would block an event loop for long."""
+    return sum(entry.tokens for entry in entries) > _WRITTEN_AT_ONCE
 
 
 def with_texts(

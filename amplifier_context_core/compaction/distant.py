@@ -16,16 +16,17 @@ from collections import deque
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field
 
+from ..futures import LoopTurns, in_thread_if
 from ..messages.parsing import metadata_of, text_of
 from ..messages.reminders import is_native_context
-from ..messages.tokens import TokenCounter
+from ..messages.tokens import TokenCounter, are_large
 from ..rendering.renderer import Renderer
 from ..rendering.rounds import Round, RoundList
 from ..rendering.sendable import is_left_out
 from ..transcript.entry import Entry
 from ..transcript.transcript import Snapshot
-from .checkpoint import Segment, segment_of
-from .digest import chapter_of, digest_round
+from .checkpoint import DigestEntry, Segment, segment_of
+from .digest import chapter_of, digest_round, is_long
 
 _REACH = 8  # budgets of history before the newest entry that a first compaction looks at round by round
 _BATCH = 5_000  # entries between two turns of the event loop
@@ -119,8 +120,10 @@ async def fold_distant(
         counter: text to tokens.
     """
     survey = _Survey()
+    turns = LoopTurns()
     async for round_ in _rounds(history, body, end):
         survey.add(round_, pins)
+        await turns.give()
     if survey.people:
         number, newest = survey.people[-1]
         survey.kept[number] = newest
@@ -128,26 +131,29 @@ async def fold_distant(
     start = 0
     for number in (*sorted(survey.kept), len(survey.first)):
         if number > start:
-            segments.append(_chapter(survey, start, number, history, counter))
+            segments.append(await _chapter(survey, start, number, history, counter))
         if number in survey.kept:
             segments.append(_shown(survey.kept[number], renderer))
         start = number + 1
-        await asyncio.sleep(0)
+        await turns.give()
     return segments
 
 
-def _chapter(survey: _Survey, start: int, stop: int, history: Snapshot, counter: TokenCounter) -> Segment:
+async def _chapter(survey: _Survey, start: int, stop: int, history: Snapshot, counter: TokenCounter) -> Segment:
     """Fold the rounds from number `start` to `stop`."""
     span = (min(survey.first[start:stop]), max(survey.last[start:stop]))
     known: set[str] = set()
-    entries = [
-        digest_round(round_, known, counter, share=_LINE_SHARE)
-        for number, round_ in survey.people
-        if start <= number < stop and number not in survey.kept
-    ]
+    entries: list[DigestEntry] = []
+    turns = LoopTurns()
+    for round_ in [one for number, one in survey.people if start <= number < stop and number not in survey.kept]:
+        await turns.give()
+        is_large = are_large(entry.message for entry in round_.entries)
+        entries.append(await in_thread_if(is_large, digest_round, round_, known, counter, share=_LINE_SHARE))
     tokens = sum(survey.tokens[start:stop])
     left_out = stop - start - len(entries)
-    chapter, shown = chapter_of(entries, counter, left_out=left_out, original_tokens=tokens, span=span)
+    chapter, shown = await in_thread_if(
+        is_long(entries), chapter_of, entries, counter, left_out=left_out, original_tokens=tokens, span=span
+    )
     first = history.find(span[0])
     turn = first.turn_id if first else ""
     return Segment(*span, turn, (shown,), shown.tokens, tokens, "folded", "distant", None, chapter)

@@ -17,7 +17,7 @@ from typing import Any
 from ..config import Config
 from ..errors import ConfigError
 from ..failures import failure
-from ..futures import in_thread_if
+from ..futures import YIELD_EVERY, in_thread_if
 from ..messages.parsing import calls_of, results_of
 from ..messages.tokens import TokenCounter, are_large
 from ..plugins import Plugins
@@ -187,19 +187,27 @@ async def run_ladder(
         trigger: tokens above which a view is compacted. Protected segments above it leave no room to work in.
         recent_tokens: tokens of the newest rounds that are spared while older ones can give.
     """
-    states = int(goal.budget * _STATE_SHARE)
-    segments, refused = mark_protected(draft.segments, protection, state_tokens=states, state_tools=goal.state_tools)
+    are_many = len(draft.segments) > YIELD_EVERY
+    segments, refused = await in_thread_if(
+        are_many,
+        mark_protected,
+        draft.segments,
+        protection,
+        state_tokens=int(goal.budget * _STATE_SHARE),
+        state_tools=goal.state_tools,
+    )
     run = _Run(draft.with_segments(segments))
     protected_before = protected_tokens(run.draft)
-    run.take("notices", _without_old_notices(run.draft, protection.later))
-    run.take("recalled", without_recalled(run.draft, goal.counter))
+    run.take("notices", await in_thread_if(are_many, _without_old_notices, run.draft, protection.later))
+    run.take("recalled", await in_thread_if(are_many, without_recalled, run.draft, goal.counter))
     clipped = await _clip_protected(run, goal, trigger, protected_before)
     # A target below what is protected cannot be met: the target moves, and all that is not protected is given.
     goal = replace(goal, target=max(goal.target, min(protected_tokens(run.draft), goal.budget)))
     await _run_passes(run, ladder, goal, trigger, recent_tokens)
     limit = _limit(run.draft, goal, trigger)
     if run.draft.tokens > limit:
-        run.take("hard limit", _fit(run.draft, limit, goal.budget, goal.counter))
+        fitted = await in_thread_if(are_many, _fit, run.draft, limit, goal.budget, goal.counter)
+        run.take("hard limit", fitted)
     done = run.draft.with_segments(
         replace(segment, shown=tuple(shown.without_response_id() for shown in segment.shown))
         for segment in run.draft.segments
@@ -278,7 +286,9 @@ async def _clip_protected(run: _Run, goal: Goal, trigger: int, protected: int) -
     people = max(0, int((goal.budget - fixed) * (1 - _LEAST_PROTECTED)))  # at most
     if protected + people <= trigger:  # not worth reading all of the view for them
         return ()
-    people = min(int(people_tokens(run.draft.segments, goal.counter, OWN) / PASSES[-1].enough), people)
+    segments = run.draft.segments
+    own = await in_thread_if(len(segments) > YIELD_EVERY, people_tokens, segments, goal.counter, OWN)
+    people = min(int(own / PASSES[-1].enough), people)
     if protected + people <= trigger:
         return ()
     # Beside a system prompt that fills nearly all of the budget, they get the better part of what is left.

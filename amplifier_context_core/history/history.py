@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Any, Literal, TypeVar, cast
 
 from ..errors import InvalidMessage, NotErased, StoreError
-from ..futures import YIELD_EVERY, in_thread
+from ..futures import LoopTurns, in_thread
 from ..locks import CrossLoopLock
 from ..messages import count_cache
 from ..messages.hashing import content_hash
@@ -457,15 +457,15 @@ class History:
     async def _edit(self, stored: Snapshot, same: int, found: Alignment) -> None:
         order: list[Entry] = stored[:same]
         fresh: list[Entry] = []
-        for number, item in enumerate(found.order):
+        turns = LoopTurns()
+        for item in found.order:
             if isinstance(item, Entry):
                 order.append(item)
                 continue
             entry = self._draft(*item, await self._count(item[0]), order[-1].turn if order else 0)
             order.append(entry)
             fresh.append(entry)
-            if number % YIELD_EVERY == YIELD_EVERY - 1:
-                await asyncio.sleep(0)
+            await turns.give()
         keep = same + common_prefix_length(stored[same:], order[same:])
         if keep == len(stored):  # nothing but additions at the end
             await self._stored.append(fresh)
@@ -476,10 +476,9 @@ class History:
                 self.interrupted &= {entry.turn for entry in order}
             if not order:
                 self._reset_turns()
-        for number, entry in enumerate(fresh, 1):
+        for entry in fresh:
             self._notify_appended(entry)
-            if number % YIELD_EVERY == 0:
-                await asyncio.sleep(0)
+            await turns.give()
 
     async def _count(self, message: Message) -> int:
         counter = await self._counter()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -13,6 +12,7 @@ from ..compaction.strategies import Strategy
 from ..config import Config
 from ..errors import StoreError
 from ..events import Hooks
+from ..futures import LoopTurns
 from ..history.history import History
 from ..items import ContextPool, ContextQueue
 from ..locks import CrossLoopLock
@@ -142,10 +142,10 @@ class SessionLifecycle:
         await self.load()
         history = self.history.snapshot()
         messages: list[dict[str, Any]] = []
-        for start in range(0, len(history), 1_000):
-            messages.extend(copy_message(entry.message) for entry in history[start : start + 1_000])
-            if start + 1_000 < len(history):
-                await asyncio.sleep(0)
+        turns = LoopTurns()
+        for entry in history:
+            await turns.give()
+            messages.append(copy_message(entry.message))
         return messages
 
     async def ready(self) -> None:

@@ -5,12 +5,11 @@ What is compared is described in `alignment`. Long lists are compared in slices,
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
 from ..errors import InvalidMessage
-from ..futures import YIELD_EVERY, in_thread
+from ..futures import YIELD_EVERY, LoopTurns, in_thread
 from ..messages.parsing import SYSTEM_ROLES, Message, MessageInfo, ParsedMessage, parse_message
 from ..messages.timestamps import timestamp_of
 from .alignment import Alignment, align, same_message
@@ -27,6 +26,7 @@ async def matching_prefix(stored: Snapshot, incoming: Sequence[object]) -> tuple
     echo that a host sends every turn is cheap. A message that a filter changed is parsed as well.
     """
     index = matched = 0
+    turns = LoopTurns()
     while index < len(stored) and matched < len(incoming):
         entry = stored[index]
         if entry.message == incoming[matched] or _is_filtered(entry, incoming[matched]):
@@ -34,8 +34,7 @@ async def matching_prefix(stored: Snapshot, incoming: Sequence[object]) -> tuple
         elif entry.role not in SYSTEM_ROLES or entry.is_redacted:  # a redacted one may have an echo here
             break
         index += 1
-        if index % YIELD_EVERY == 0:
-            await asyncio.sleep(0)
+        await turns.give()
     if matched == len(incoming) and matched:
         while index < len(stored) and stored[index].role in SYSTEM_ROLES:
             index += 1
@@ -55,6 +54,7 @@ async def parse_all(incoming: Sequence[object], start: int) -> list[ParsedMessag
         InvalidMessage: one of them cannot be stored; its index and its field are named.
     """
     read: list[ParsedMessage] = []
+    turns = LoopTurns()
     for index in range(start, len(incoming)):
         try:
             read.append(parse_message(incoming[index]))
@@ -62,8 +62,7 @@ async def parse_all(incoming: Sequence[object], start: int) -> list[ParsedMessag
             field, _, rest = str(problem).partition(": ")
             text = rest.removesuffix("; the message was not stored")
             raise InvalidMessage(f"messages[{index}].{field}", text) from None
-        if len(read) % YIELD_EVERY == 0:
-            await asyncio.sleep(0)
+        await turns.give()
     return read
 
 

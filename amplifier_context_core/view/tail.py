@@ -104,6 +104,11 @@ class ViewTail:
         """Return the leading rounds that a checkpoint may cover, as far as they show anything."""
         return _segments(self._shown[: self._closed_count()])
 
+    async def closed_segments_off_loop(self) -> list[Segment]:
+        """Return `closed_segments`; many are made in a thread."""
+        shown = self._shown[: self._closed_count()]
+        return await in_thread_if(len(shown) > _YIELD_EVERY, _segments, shown)
+
     def open_segments(self) -> list[Segment]:
         """Return the rounds behind those, as far as they show anything."""
         return _segments(self._shown[self._closed_count() :])

@@ -249,7 +249,7 @@ class View:
                 state of a moment.
         """
         request, covered = self._request, self.compactable_count
-        head, closed, later = self._head, self._tail.closed_segments(), self._tail.open_segments()
+        head, closed, later = self._head, await self._tail.closed_segments_off_loop(), self._tail.open_segments()
         originals = [*head, *closed]
         # Whatever a compaction changes comes before nearly all of the thinking.
         before, segments = request.carried.parted((*(await self._rerendered(head)), *closed))
@@ -257,7 +257,8 @@ class View:
         opening = self._opening.tokens if self._opening_index() is not None else 0
         waiting = sum(segment.tokens for segment in later)
         if waiting:
-            waiting = min(waiting, max(0, capacity - people_tokens(segments, self._counter)) // 2)
+            people = await in_thread_if(len(segments) > _YIELD_EVERY, people_tokens, segments, self._counter)
+            waiting = min(waiting, max(0, capacity - people) // 2)
         fixed = sum(message.tokens for message in request.as_sent(_messages_of(before)))
         cost = sum(message.tokens for message in request.as_sent(_messages_of(originals))) - fixed
         draft = Draft(tuple(segments), system_tokens + opening + waiting + fixed)

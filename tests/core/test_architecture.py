@@ -357,14 +357,16 @@ def test_a_pure_module_opens_nothing_and_waits_for_nothing() -> None:
 
 
 def test_nothing_random_and_no_wall_clock_decides_what_a_view_looks_like() -> None:
-    """Clocks stamp and pace history (clock, history), time compactions (views) and claims on stores, and no more."""
+    """Clocks stamp and pace history (clock, history), time compactions (views), turns of an event loop (futures) and
+    claims on stores, and no more.
+    """
     clocked = {
         short(name)
         for name, path in CORE_MODULES.items()
         if {"time", "datetime", "random", "secrets", "uuid"} & {n.split(".")[0] for n in imported(CORE, path)}
     }
     clocked = {name for name in clocked if name.split(".")[0] not in ("cli", "stores", "compat")}
-    expected = {"messages.timestamps", "messages.tokens", "view.compactor"}
+    expected = {"futures", "messages.timestamps", "messages.tokens", "view.compactor"}
     assert clocked <= expected | {f"history.{name}" for name in ("history", "redactions", "stored")}
 
 

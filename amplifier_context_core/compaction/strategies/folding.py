@@ -6,24 +6,22 @@ chapters outgrow their share, all of them are condensed.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, groupby, islice
 from typing import ClassVar
 
-from ...futures import in_thread_if
+from ...futures import LoopTurns, in_thread_if
 from ...messages.parsing import metadata_of, text_of
 from ...messages.tokens import are_large
 from .. import tuning
 from ..checkpoint import DigestEntry, Draft, Segment
 from ..condensing import condense, only_people, people_tokens, shorten_agent
-from ..digest import chapter_of, digest_round
+from ..digest import chapter_of, digest_round, is_long
 from ..identifiers import MoreNames, identifiers
 from ..speech import OWN, RULE
 from .base import Goal, Strategy
 
-_YIELD_EVERY = 20  # rounds digested before the event loop gets a turn
 _SCANNED = 50_000  # characters of a message that stays, searched for names that need no second mention
 _RANKED_AT_ONCE = 2_000  # names, sentences and calls that are ranked on the event loop: about ten milliseconds
 _AS_NAMES = 5  # a sentence, whose words are read, takes as long as so many names
@@ -64,11 +62,11 @@ class FoldRounds(Strategy):
         tokens = draft.tokens
         freed = 0.0  # tokens that folding the run will free, about: all but the share that entries may cost
         known: set[str] | None = None
-        for seen, segment in enumerate(draft.segments, 1):
-            if seen % _YIELD_EVERY == 0:
-                await asyncio.sleep(0)
+        turns = LoopTurns()
+        for segment in draft.segments:
+            await turns.give()
             if tokens > goal.target and choice.takes(segment):
-                known = _names_shown(draft.segments) if known is None else known
+                known = await _names_shown(draft.segments) if known is None else known
                 run.append(segment)
                 freed += 0 if segment.chapter else segment.tokens * (1 - self.line_share)
                 if tokens - freed > goal.target:
@@ -97,9 +95,9 @@ class FoldRounds(Strategy):
         before = sum(segment.tokens for segment in run)
         fresh = MoreNames(known)
         lines: list[DigestEntry] = []
-        for seen, segment in enumerate(run, 1):
-            if seen % _YIELD_EVERY == 0:
-                await asyncio.sleep(0)
+        turns = LoopTurns()
+        for segment in run:
+            await turns.give()
             if segment.chapter:
                 lines.extend(segment.chapter.entries)
             elif segment.round:
@@ -116,13 +114,13 @@ class FoldRounds(Strategy):
                 )
         room = int(before * tuning.TUNING.agent_share * _CHARS_PER_TOKEN)
         lines = await in_thread_if(_are_long(lines), shorten_agent, lines, room, goal.counter)
-        folded = fold(run, lines, goal, self.name)
+        folded = await _folded(run, lines, goal, self.name)
         is_tight = goal.is_last_resort and goal.ceiling > 0 and before >= _LEAST_RUN
         if is_tight and folded.tokens >= before:
             # An entry keeps what people wrote whole. Left as messages, the oldest would be dropped with all in them.
             share = _LEAST_GAIN * before / folded.tokens
             shorter = await in_thread_if(_are_long(lines), condense, lines, share, goal.counter)
-            folded = fold(run, [entry for entry in shorter if entry is not None], goal, self.name)
+            folded = await _folded(run, [entry for entry in shorter if entry is not None], goal, self.name)
         if folded.tokens >= before:  # short messages: a chapter would cost more than they do
             done.extend(run)
             return 0
@@ -173,10 +171,12 @@ def _is_chapter(segment: Segment) -> bool:
     return segment.round is None or "chapter" in metadata_of(segment.round.head.message)
 
 
-def _names_shown(segments: Sequence[Segment]) -> set[str]:
+async def _names_shown(segments: Sequence[Segment]) -> set[str]:
     """Return the identifiers in chapters and people's messages, which a new chapter need not repeat."""
     names: set[str] = set()
+    turns = LoopTurns()
     for segment in segments:
+        await turns.give()
         if segment.chapter:
             names.update(*(entry.names for entry in segment.chapter.entries))
         elif segment.is_human:
@@ -201,7 +201,7 @@ class CondenseChapters(Strategy):
             is_tight = goal.is_last_resort and draft.tokens > goal.ceiling > 0
             if total <= room and not is_tight:
                 break
-            people = people_tokens(chapters, goal.counter, OWN)
+            people = await in_thread_if(_are_long(_entries_of(chapters)), people_tokens, chapters, goal.counter, OWN)
             if is_tight:
                 room = min(room, max(total - (draft.tokens - goal.ceiling), int(_MIN_KEPT_SHARE * total), people))
             if total <= room:
@@ -212,19 +212,30 @@ class CondenseChapters(Strategy):
 
     async def _condense(self, draft: Draft, goal: Goal, share: float, least: float) -> Draft:
         runs = list(_runs(draft.segments))
-        entries = [entry for run in runs for segment in run if segment.chapter for entry in segment.chapter.entries]
+        entries = _entries_of(draft.segments)
         condensed = iter(await in_thread_if(_are_long(entries), condense, entries, share, goal.counter, least))
         done: list[Segment] = []
+        turns = LoopTurns()
         for run in runs:
-            await asyncio.sleep(0)
+            await turns.give()
             old = [entry for segment in run if segment.chapter for entry in segment.chapter.entries]
             kept = [entry for entry in islice(condensed, len(old)) if entry is not None]
             if not old or (len(run) == 1 and kept == old):
                 done.extend(run)
             else:
-                done.append(fold(run, kept, goal, self.name))
+                done.append(await _folded(run, kept, goal, self.name))
         same = len(done) == len(draft.segments) and all(a is b for a, b in zip(done, draft.segments, strict=True))
         return draft if same else draft.with_segments(done)
+
+
+def _entries_of(segments: Iterable[Segment]) -> list[DigestEntry]:
+    """Return the entries of the chapters among segments."""
+    return [entry for segment in segments if segment.chapter for entry in segment.chapter.entries]
+
+
+async def _folded(segments: Sequence[Segment], entries: Sequence[DigestEntry], goal: Goal, rule: str) -> Segment:
+    """Return what `fold` returns; a long chapter is written and counted in a thread."""
+    return await in_thread_if(is_long(entries), fold, segments, entries, goal, rule)
 
 
 def _are_long(entries: Sequence[DigestEntry]) -> bool:
@@ -251,12 +262,12 @@ class DropChapters(Strategy):
 
     async def apply(self, draft: Draft, goal: Goal) -> Draft:
         for least in (OWN, RULE):
-            draft = self._drop(draft, goal, partial(self._reduced_to_people, least))
+            draft = await self._drop(draft, goal, partial(self._reduced_to_people, least))
         if goal.is_last_resort and goal.budget > 0:
-            draft = self._without_rounds(draft, goal)
-        return self._drop(draft, goal, self._without_oldest)
+            draft = await in_thread_if(are_large(draft.messages), self._without_rounds, draft, goal)
+        return await self._drop(draft, goal, self._without_oldest)
 
-    def _drop(self, draft: Draft, goal: Goal, shrink: Callable[[Segment, int, Goal], Segment | None]) -> Draft:
+    async def _drop(self, draft: Draft, goal: Goal, shrink: Callable[[Segment, int, Goal], Segment | None]) -> Draft:
         """Replace the oldest chapters by `shrink(chapter)` until all fit their share and the view fits its budget."""
         tokens = draft.tokens
         chapters = sum(segment.tokens for segment in draft.segments if segment.chapter)
@@ -267,7 +278,7 @@ class DropChapters(Strategy):
                 over = max(over, tokens - goal.budget)
             left: Segment | None = segment
             if segment.chapter and not segment.protected_because and over > 0:
-                left = shrink(segment, over, goal)
+                left = await in_thread_if(_are_long(_entries_of([segment])), shrink, segment, over, goal)
                 freed = segment.tokens - (left.tokens if left else 0)
                 tokens -= freed
                 chapters -= freed
