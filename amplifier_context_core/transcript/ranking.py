@@ -48,15 +48,18 @@ _MAX_QUERY = 4_000  # characters of a query that are read
 _MAX_TERMS = 48  # terms of a query that are looked for
 _MIN_INSIDE = 5  # characters; shorter ones are in too many identifiers
 _LONGEST_NAME = 64  # characters of an identifier whose parts are found; longer ones are data, as base64
+_READ_AT_ONCE = 20_000  # characters of a text: a millisecond or two
 _RUN = re.compile(f"[{UNSPACED}]+")
 _TOKEN = re.compile(r"[^\W_]+(?:[./:@#_-]+[^\W_]+)*")
 _ENDINGS = re.compile("(?:n['\u2019]t|['\u2019](?:s|m|re|ve|ll|d))(?![^\\W_])")
 GRAM = "\u0292"  # before each group of three characters: a letter, so that it is a part of the word
-_LONG = re.compile(rf"[^\W_]{{{_MIN_INSIDE + 1},}}")
+_LONG = re.compile(rf"[^\W_{UNSPACED}]{{{_MIN_INSIDE + 1},}}")
 # Of ASCII, those of `_LONG` that are `_is_mixed`: their first run of one kind is not all of them. Three times as fast.
 _MIXED = re.compile(
     rf"(?<![A-Za-z0-9])(?=[A-Za-z0-9]{{{_MIN_INSIDE + 1}}})(?>[A-Z]?[a-z]++|[A-Z]++|[0-9]++)[A-Za-z0-9]+"
 )
+_BETWEEN_WORDS = re.compile(rf"[\W_{UNSPACED}]")
+_ALONE = re.compile(r"[\s\u4e00-\u9fff]")  # no rule of Unicode changes such a character, or another because of it
 _PARTS = re.compile(r"[^\W_]+")
 _QUOTED = re.compile(r'"([^"]{3,200})"')
 _MARKS = re.compile("[\u0300-\u036f]")
@@ -203,11 +206,26 @@ def grams(text: str) -> str:
     return " ".join(map(spelled, dict.fromkeys(names)))
 
 
-def _mixed_words(text: str) -> Iterable[str]:
-    """Return the identifiers of a text. In a long one they are found one by one: one call would stop other threads."""
+def _mixed_words(text: str) -> Iterator[str]:
+    """Yield the identifiers of a text."""
     find = _MIXED if text.isascii() else _LONG
-    found = find.findall(text) if len(text) <= SCANNED else (one.group() for one in find.finditer(text))
-    return found if find is _MIXED else filter(_is_mixed, found)
+    start = 0
+    for stop in _stops(text, _BETWEEN_WORDS):
+        found = find.findall(text, start, stop)
+        yield from found if find is _MIXED else filter(_is_mixed, found)
+        start = stop
+
+
+def _stops(text: str, breaks: re.Pattern[str]) -> Iterator[int]:
+    """Yield where a long text is parted to be read: before a character that may be between words, and at its end.
+
+    One call of a regular expression, or of a function of `unicodedata`, keeps other threads waiting until it ends.
+    """
+    stop = 0
+    while len(text) - stop > _READ_AT_ONCE and (found := breaks.search(text, stop + _READ_AT_ONCE)) is not None:
+        stop = found.start()
+        yield stop
+    yield len(text)
 
 
 def _is_mixed(word: str) -> bool:
@@ -228,10 +246,15 @@ def significant(frequency: Mapping[Term, int]) -> list[Term]:
 
 def fold(text: str) -> str:
     """Return a text in lower case without accents, as words are compared."""
-    text = text.lower()
     if text.isascii():
-        return text
-    return unicodedata.normalize("NFC", _MARKS.sub("", unicodedata.normalize("NFD", text)))
+        return text.lower()
+    folded: list[str] = []
+    start = 0
+    for stop in _stops(text, _ALONE):
+        part = unicodedata.normalize("NFD", text[start:stop].lower())
+        folded.append(unicodedata.normalize("NFC", _MARKS.sub("", part)))
+        start = stop
+    return "".join(folded)
 
 
 def rank(

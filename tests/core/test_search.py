@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Callable
 
-from amplifier_context_core.transcript import search
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amplifier_context_core.transcript import ranking, search
 from amplifier_context_core.transcript.question_hints import asked_role
-from amplifier_context_core.transcript.ranking import grams
+from amplifier_context_core.transcript.ranking import fold, grams
 from amplifier_context_core.transcript.search import ScanIndex, SearchIndex, searchable_text
 from tests.core.drafts import transcript
 from tests.messages import Message, block, call, result, says, user
+from tests.threads import longest_wait_beside
 
 
 def found(query: str, *messages: Message, limit: int = 10) -> list[int]:
@@ -185,9 +190,42 @@ def test_a_part_of_an_identifier_is_found_if_nothing_else_has_it(part: str) -> N
     assert found(part, *messages, user(f"here is {part} itself")) == [4]
 
 
-@pytest.mark.parametrize("text", ["unhealthyness", "UPPERCASED", "Capitalized", "123456789", "getA"])
+@pytest.mark.parametrize(
+    "text", ["unhealthyness", "UPPERCASED", "Capitalized", "123456789", "getA", "用户希望保留原始"]
+)
 def test_words_and_numbers_have_no_parts(text: str) -> None:
     assert grams(text) == ""
+
+
+def test_an_identifier_has_the_same_parts_between_characters_without_spaces() -> None:
+    assert grams("请使用useState函数保留状态") == grams("useState") != ""
+
+
+@given(
+    st.text(
+        "a\u03a3\u03c3\u0391é\u0301e\u0327 \n.'\u2019漢字かが\u3099\uff8a\uff9f각\u1100\u1161\u11a8ÅİßÀ\u0345",
+        max_size=60,
+    )
+)
+def test_a_long_text_is_folded_in_parts_as_it_is_at_once(text: str) -> None:
+    at_once = fold(text)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ranking, "_READ_AT_ONCE", 4)
+        assert fold(text) == at_once
+
+
+@given(st.text("aB1_ é.漢字/", max_size=60))
+def test_the_identifiers_of_a_long_text_are_found_in_parts_as_at_once(text: str) -> None:
+    at_once = grams(f"{text} getUserName")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ranking, "_READ_AT_ONCE", 4)
+        assert grams(f"{text} getUserName") == at_once
+
+
+@pytest.mark.parametrize(("read", "words"), [(fold, "où il a été "), (grams, "où il a été "), (grams, "the state ")])
+def test_other_threads_run_while_a_text_of_megabytes_is_read(read: Callable[[str], str], words: str) -> None:
+    text = words * 600_000
+    assert min(longest_wait_beside(lambda: read(text)) for _ in range(3)) < 0.35  # 0.7 to 1.0 in one call
 
 
 def test_a_scan_for_many_unknown_names_splits_the_names_of_each_text_once(monkeypatch: pytest.MonkeyPatch) -> None:
