@@ -34,7 +34,7 @@ LOADED_TOOLS = "openai:tool_search_items"  # docs/kernel.md: without it the mode
 MAX_DEPTH = 100  # levels of nesting; deeper input is an attack on recursion
 _ARGUMENTS_DEPTH = MAX_DEPTH - 8  # levels that arguments given as text may add; calls are a few levels deep
 
-_LONG_NUMBER = re.compile(r"\d{20}")  # digits; 64 bits have at most 20
+_LONG_NUMBER = re.compile(r"\d{19}")  # digits; integers of fewer fit into 64 bits
 _LARGEST = 10**4_300  # Python does not write longer integers as text (sys.set_int_max_str_digits)
 _UNCHANGING = frozenset({bool, type(None)})  # types of JSON data that need no copy and no check
 
@@ -416,7 +416,20 @@ def _name(value: object) -> str:
 
 def _parsed_arguments(text: str) -> object:
     value = _copy_within(orjson.loads(text), _ARGUMENTS_DEPTH)
-    return json.loads(text) if _LONG_NUMBER.search(text) else value  # orjson rounds integers past 64 bits
+    # orjson reads integers past 64 bits as floats. The text is searched last: for megabytes of it that takes a while.
+    return json.loads(text) if _holds_float(value) and _LONG_NUMBER.search(text) else value
+
+
+def _holds_float(value: object) -> bool:
+    """True if JSON data holds a number that is no integer."""
+    left = [value]
+    while left:
+        one: Any = left.pop()
+        if one.__class__ is float:
+            return True
+        if one.__class__ is dict or one.__class__ is list:
+            left.extend(one.values() if one.__class__ is dict else one)
+    return False
 
 
 def _is_id(value: object) -> bool:
