@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from tests.core.drafts import rounds
 from tests.messages import Message, call, result
 
 NUMBERED = re.compile(r"\s*\d+\t")
+LOCATED = re.compile(r"[\w./@-]+[:-]\d+[:-]")
 ROOM = 80  # characters
 PLAIN = re.compile("(?!)")  # no prefix
 PLAN = "# Plan\n\nimport os\n1. Keep the nested blocks of the parser apart from headings\nx = 1\n"
@@ -94,6 +96,13 @@ def test_an_excerpt_is_short_and_on_one_line(text: str) -> None:
     assert len(quoted) <= ROOM + 2
     assert len(quoted.splitlines()) <= 1
     assert not is_addressed(quoted)
+
+
+@pytest.mark.parametrize("letter", ["字", "a", "a/"])
+def test_a_line_without_blanks_takes_no_longer_than_others(letter: str) -> None:
+    begun = time.thread_time()
+    assert excerpt(letter * 12_000, set(), LOCATED, ROOM) == ""
+    assert time.thread_time() - begun < 0.1  # seconds; 0.7 when a prefix is searched in all of the line
 
 
 def test_an_excerpt_ends_with_a_whole_word() -> None:
