@@ -37,6 +37,7 @@ class SessionVectors:
         self._model = f"{embedder.name}/{embedder.dimensions}"
         self._store = store if isinstance(store, KeepsVectors) else None
         self._report = report
+        self._replaces = False  # the store has vectors that another model of this name made
         self._lock = CrossLoopLock()
         self._history = Snapshot([], 0, 0)
         self._vectors = Vectors(embedder.dimensions)
@@ -70,7 +71,7 @@ class SessionVectors:
             kept = {one.seq: one for one in await self._store.vectors(session_id, self._model)}
             if kept and not await in_thread(self._makes, history, kept):
                 self._report(f"kept vectors of {self._model} are not those of this embedder; all are made again")
-                kept = {}
+                kept, self._replaces = {}, True
         for start in range(len(vectors), len(history), _BATCH):
             entries = history[start : start + _BATCH]
             made = await in_thread(self._made, entries, kept)
@@ -78,6 +79,7 @@ class SessionVectors:
             await self._save(session_id, new)
             rows = await in_thread(unpacked, [one.vector for one in made], self._embedder.dimensions)
             vectors.add([one.seq for one in made], rows)
+        self._replaces = False
 
     async def _save(self, session_id: str, vectors: list[KeptVector]) -> None:
         if self._store is None or not vectors:
@@ -86,6 +88,8 @@ class SessionVectors:
             await self._store.save_vectors(session_id, self._model, vectors)
         except StoreError as problem:
             self._report(f"vectors are not kept, the next process makes them again: {problem}")
+            if self._replaces:  # vectors behind them would hide from `_makes` that these are of the other model
+                self._store = None
 
     def _makes(self, history: Snapshot, kept: Mapping[int, KeptVector]) -> bool:
         """True if the embedder still gives the kept vectors of the first and the last message that have one.
