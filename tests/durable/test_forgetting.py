@@ -14,7 +14,7 @@ import pytest
 
 from amplifier_context_core.errors import NotErased, StoreError
 from amplifier_context_core.history import redactions
-from amplifier_context_core.transcript.transcript import Entry
+from amplifier_context_core.transcript.entry import Entry
 from tests.durable.hindrance import Hindrance
 from tests.durable.host import Host
 from tests.durable.pasted_password import SECRET, everything, pasted, stripped
