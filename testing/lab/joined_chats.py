@@ -1,15 +1,17 @@
 """Chats of many sessions: the recordings of each half as one long conversation, replayed as any other.
 
-python -m amplifier_context_testing.lab.joined_chats DATA... [--fraction SHARE] [--context MANAGER]
+python -m amplifier_context_testing.lab.joined_chats DATA... [--fraction SHARE] [--context MANAGER] [--orders COUNT]
 
-Recorded chats are short. Joined, they are one history in which people wrote facts many sessions ago. The table has the
-columns of the lab that show what is left of them.
+Recorded chats are short. Joined, they are one history in which people wrote facts many sessions ago. What is left of a
+fact depends on what came after it, so the chats are joined in several orders: as they were read, and shuffled by
+a seed. The table has the columns of the lab that show what is left of them in all orders together.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import click
@@ -55,14 +57,28 @@ def joined(sessions: Sequence[Session], name: str) -> Session:
     return whole
 
 
+def orders(sessions: Sequence[Session], count: int) -> Iterator[list[Session]]:
+    """Yield sessions in so many orders: as they are, then shuffled, by the same seeds in every run."""
+    for seed in range(count):
+        ordered = list(sessions)
+        if seed:
+            random.Random(seed).shuffle(ordered)
+        yield ordered
+
+
 @click.command(help=__doc__)
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True))
 @click.option("--fraction", "fractions", type=float, multiple=True, default=(0.5, 0.25, 0.1, 0.05))
 @click.option("--context", "names", multiple=True, default=("context-simple", "newest-checkpointed"))
-def main(paths: tuple[str, ...], fractions: tuple[float, ...], names: tuple[str, ...]) -> None:
+@click.option("--orders", "count", type=click.IntRange(1), default=8, show_default=True)
+def main(paths: tuple[str, ...], fractions: tuple[float, ...], names: tuple[str, ...], count: int) -> None:
     """Print what is left of each half, at each share of its tokens."""
     halves: tuple[Part, Part] = ("choose", "report")
-    chats = [joined(read_sessions(paths, part=half), half) for half in halves]
+    chats = [
+        joined(sessions, f"{half} {number}")
+        for half in halves
+        for number, sessions in enumerate(orders(read_sessions(paths, part=half), count))
+    ]
     sizes = [Size(fraction=fraction) for fraction in fractions]
     report = asyncio.run(measure(chats, [manager(name) for name in names], *sizes))
     click.echo(
@@ -70,7 +86,8 @@ def main(paths: tuple[str, ...], fractions: tuple[float, ...], names: tuple[str,
     )
     for half in halves:
         for row in report.rows:
-            cells = " | ".join(CELLS[column](row.by_session[half]) for column in _COLUMNS)
+            figures = row.of(name for name in row.by_session if name.startswith(half))
+            cells = " | ".join(CELLS[column](figures) for column in _COLUMNS)
             click.echo(f"| {half} | {row.manager.label} | {row.size.label} | {cells} |")
 
 
