@@ -31,6 +31,8 @@ class Tuning:
         cut_name: worth of a name that was cut off: what a call or a sentence was about. Set by reading.
         names_of_speech: of the sentences that are left out, what names in them may take. Set by reading.
         condensed_share: of the tokens that chapters may fill, what condensing aims at. Frontier.
+        condensed_for_people: of the same, what it aims at, at most, to keep all that people wrote themselves.
+            docs/evaluation.md (Chats).
         roots: a chapter names the directory of its paths once. Frontier.
         one_ranking: condensing ranks the sentences and names of all rounds together; else each round keeps the same
             share. docs/evaluation.md (Ablations).
@@ -48,6 +50,7 @@ class Tuning:
     cut_name: float = 2.5
     names_of_speech: float = 0.25
     condensed_share: float = 0.65
+    condensed_for_people: float = 0.75
     roots: bool = True
     one_ranking: bool = True
 

@@ -18,11 +18,14 @@ from amplifier_context_core import (
     KeepImportant,
     Strategy,
     SupersedeStaleReads,
+    approx_token_counter,
     count_tokens,
 )
 from amplifier_context_core.compaction.checkpoint import DigestEntry, Draft, Fact
+from amplifier_context_core.compaction.condensing import people_tokens
 from amplifier_context_core.compaction.digest import digest_round
 from amplifier_context_core.compaction.identifiers import identifiers
+from amplifier_context_core.compaction.speech import OWN
 from amplifier_context_core.compaction.strategies.folding import fold
 from amplifier_context_core.rendering.quoting import TAG
 from tests.core.drafts import draft
@@ -77,6 +80,20 @@ async def test_chapters_that_outgrow_their_share_are_condensed_below_it() -> Non
     after = sum(segment.tokens for segment in done.segments if segment.chapter)
     assert 0 < after <= before * 3 // 4
     assert [p.shown for p in done.segments if not p.chapter] == [p.shown for p in made.segments if not p.chapter]
+
+
+async def test_condensing_keeps_all_that_people_wrote_themselves_where_it_fills_two_thirds_of_the_room() -> None:
+    facts = [f"My {number}. neighbour lives in house {number * 37} of that long street." for number in range(60)]
+    answers = [
+        " ".join(f"House {number}{line} was built in {number * 41 + line}." for line in range(12))
+        for number in range(60)
+    ]
+    chat = draft(*[message for both in zip(facts, answers, strict=True) for message in (user(both[0]), says(both[1]))])
+    made = await FoldRounds().apply(chat, Goal(target=1, budget=100_000))
+    people = people_tokens(made.segments, approx_token_counter, OWN)
+    done = await CondenseChapters().apply(made, Goal(target=1, budget=100_000, chapter_tokens=people * 3 // 2))
+    assert done.tokens < made.tokens
+    assert [fact for fact in facts if fact not in str(done.messages)] == []
 
 
 async def test_chapters_that_cannot_be_condensed_further_are_the_same_draft() -> None:

@@ -29,6 +29,7 @@ _TRIES = 3  # condensings until chapters are within their share: it is aimed at 
 _LEAST_GAIN = 0.9  # of the tokens of messages: what a chapter of nothing but people's words aims at, as the last resort
 _LEAST_RUN = 500  # tokens of messages: of fewer, the frame and marks of a chapter would take too much
 _MIN_KEPT_SHARE = 0.5  # of the tokens of all chapters: what one condensing for want of room leaves at least
+_BESIDE_PEOPLE = 1.1  # of the tokens of people's own words: with a little of all else beside them
 _CHARS_PER_TOKEN = 4  # of prose
 
 
@@ -196,12 +197,12 @@ class CondenseChapters(Strategy):
         for _ in range(_TRIES):
             chapters = [segment for segment in draft.segments if segment.chapter]
             total = sum(segment.tokens for segment in chapters)
-            aim = int(tuning.TUNING.condensed_share * goal.chapter_tokens)
-            room = goal.chapter_tokens if total <= goal.chapter_tokens else aim
+            is_outgrown = total > goal.chapter_tokens
             is_tight = goal.is_last_resort and draft.tokens > goal.ceiling > 0
-            if total <= room and not is_tight:
+            if not is_outgrown and not is_tight:
                 break
             people = await in_thread_if(_are_long(_entries_of(chapters)), people_tokens, chapters, goal.counter, OWN)
+            room = _aim(goal.chapter_tokens, people) if is_outgrown else goal.chapter_tokens
             if is_tight:
                 room = min(room, max(total - (draft.tokens - goal.ceiling), int(_MIN_KEPT_SHARE * total), people))
             if total <= room:
@@ -236,6 +237,12 @@ def _entries_of(segments: Iterable[Segment]) -> list[DigestEntry]:
 async def _folded(segments: Sequence[Segment], entries: Sequence[DigestEntry], goal: Goal, rule: str) -> Segment:
     """Return what `fold` returns; a long chapter is written and counted in a thread."""
     return await in_thread_if(is_long(entries), fold, segments, entries, goal, rule)
+
+
+def _aim(most: int, people: int) -> int:
+    """Return the tokens that condensing aims at: a share of the most, or more where people's own words need it."""
+    least, larger = (int(share * most) for share in (tuning.TUNING.condensed_share, tuning.TUNING.condensed_for_people))
+    return max(least, min(int(_BESIDE_PEOPLE * people), larger))
 
 
 def _are_long(entries: Sequence[DigestEntry]) -> bool:
