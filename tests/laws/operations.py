@@ -150,6 +150,7 @@ class Driver:
 
     async def _summary(self, argument: tuple[int, str]) -> None:
         place, text = argument
+        await self.manager.load()
         entry = self.manager.snapshot().find(place)
         if entry and entry.answered_ids:
             await self.manager.compact_summary(entry.answered_ids[0], text)

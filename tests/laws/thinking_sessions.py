@@ -267,6 +267,7 @@ class Thinker:
         await self.manager.set_messages(messages)
 
     async def _do_summary(self, place: int) -> None:
+        await self.manager.load()
         entry = self.manager.snapshot().find(place)
         if entry and entry.answered_ids:
             await self.manager.compact_summary(entry.answered_ids[0], f"short form {place}")
