@@ -32,7 +32,7 @@ def test_a_call_with_arguments_of_megabytes_writes_no_state_and_is_not_parsed() 
     text = json.dumps({"todos": ITEMS, "notes": "文" * 2_000_000}, ensure_ascii=False)
     begun = time.thread_time()
     assert not state_key(Call("c1", "todo_write", text))
-    assert time.thread_time() - begun < 0.002  # seconds; 0.06 if it is parsed
+    assert time.thread_time() - begun < 0.02  # seconds; 0.06 if it is parsed
     assert state_key(Call("c1", "todo_write", json.dumps({"todos": ITEMS})))
 
 
