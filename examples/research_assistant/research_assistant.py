@@ -2,8 +2,9 @@
 
 `fetch_document` returns items; the session puts them into its pool. The view lists their ids and descriptions, never
 their contents. The model selects ids from that list, and `answer` reads only those documents. The model is scripted, so
-this needs no network: `.venv/bin/python examples/research_assistant/research_assistant.py` in a clone, where `make demo`
-built `.venv`. Elsewhere it needs the packages of core, context-simple and testing, and `amplifier-core`.
+this needs no network: in a clone, where `make demo` built `.venv`, run
+`.venv/bin/python examples/research_assistant/research_assistant.py`. Elsewhere it needs the packages of core,
+context-simple and testing, and `amplifier-core`.
 """
 
 from __future__ import annotations
