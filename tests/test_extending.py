@@ -152,5 +152,5 @@ NOT_FOR_STRATEGIES = {
     "Chapter": {"beside", "listed"},
     "RenderedMessage": {"without_response_id", "prefix"},
     "Round": {"holds_loaded_tools"},
-    "Entry": {"is_redacted"},
+    "Entry": {"is_redacted", "of"},
 }
