@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 
 from ...errors import StoreError
-from ...transcript.entry import Entry
 from ...transcript.ranking import Query, Text, rank
 from ...transcript.search import ScanIndex, ranked_text, searchable_text
 from ..word_index import candidates, has_fts5, indexed
@@ -24,6 +23,8 @@ _MERGING = (("automerge", 16), ("crisismerge", 64))
 # time. Each step joins so many pages, so that other tasks run between them.
 _JOINED_AFTER = 16
 _PAGES = 200
+_INSERT = "INSERT INTO search(rowid, text, grams) VALUES (?, ?, ?)"
+_REPLACE = "INSERT OR REPLACE INTO search(rowid, text, grams) VALUES (?, ?, ?)"  # looks for each key first
 _MAX_KEYS = 50  # of one statement
 _SELECT_ROWS = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE id IN ({','.join('?' * _MAX_KEYS)}) ORDER BY id"  # noqa: S608
 
@@ -48,13 +49,15 @@ def index_next_batch(db: sqlite3.Connection, session_id: str) -> bool:
     until = time.perf_counter() + _BATCH_SECONDS
     start = first_key(session.number)
     slot = session.stop_slot
-    for number, row in enumerate(iterate_rows(db, start + session.indexed_slots, start + session.stop_slot)):
+    keys = range(start + session.indexed_slots, start + session.stop_slot)
+    add = _REPLACE if _has_rows(db, keys) else _INSERT
+    for number, row in enumerate(iterate_rows(db, keys.start, keys.stop)):
         if number and time.perf_counter() > until:
             slot = row[0] - start
             break
         entry = decode_entry_row(row[1:], session_id, row[0])
         if entry is not None:
-            index_entry(db, row[0], entry)
+            db.execute(add, (row[0], *indexed(searchable_text(entry))))
     session.indexed_slots = slot
     save_session_row(db, session)
     return slot < session.stop_slot
@@ -94,10 +97,10 @@ def _join_segments(db: sqlite3.Connection, pages: int) -> bool:
     return db.total_changes - before > 1  # 1: nothing was left to join
 
 
-def index_entry(db: sqlite3.Connection, key: int, entry: Entry) -> None:
-    """Add an entry's text to the index, replacing what its key had."""
-    values = (key, *indexed(searchable_text(entry)))
-    db.execute("INSERT OR REPLACE INTO search(rowid, text, grams) VALUES (?, ?, ?)", values)
+def _has_rows(db: sqlite3.Connection, keys: range) -> bool:
+    """True if the index holds texts of some of these keys, as after an edit."""
+    select = "SELECT 1 FROM search_content WHERE id BETWEEN ? AND ? LIMIT 1"
+    return db.execute(select, (keys.start, keys.stop - 1)).fetchone() is not None
 
 
 def check_index(db: sqlite3.Connection) -> None:
