@@ -198,9 +198,9 @@ async def test_other_errors_do_not_shrink_the_view(running: Session) -> None:
 
 @pytest.mark.parametrize("data", [{}, {"error": None}, {"error": "too long"}, {"error": {"type": None}}])
 async def test_an_error_event_of_another_shape_harms_nothing(running: Session, data: dict[str, Any]) -> None:
-    await ask(running.manager, None, running.asked_for)
+    before = await ask(running.manager, None, running.asked_for)
     await running.coordinator.hooks.emit("provider:error", data)
-    await ask(running.manager, None, running.asked_for)
+    assert await ask(running.manager, None, running.asked_for) == before
 
 
 async def test_a_refusal_before_any_view_harms_nothing(running: Session) -> None:
