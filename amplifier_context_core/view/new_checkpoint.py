@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..compaction.checkpoint import Checkpoint, Segment
-from ..futures import in_thread_if
+from ..futures import YIELD_EVERY, in_thread_if
 from ..messages import count_cache
 from ..messages.hashing import chain_hash, content_hash
 from ..messages.tokens import are_large
 from .compaction_job import CompactionJob
-
-_YIELD_EVERY = 500  # entries hashed before the event loop gets a turn
 
 
 async def new_checkpoint(
@@ -37,7 +35,7 @@ async def new_checkpoint(
         content = await in_thread_if(are_large((entry.message,)), content_hash, entry.message)
         digest = chain_hash(digest, entry.seq, content)
         count_cache.put(name, content, entry.tokens)
-        if index % _YIELD_EVERY == _YIELD_EVERY - 1:
+        if index % YIELD_EVERY == YIELD_EVERY - 1:
             await asyncio.sleep(0)
     return Checkpoint(
         covered,

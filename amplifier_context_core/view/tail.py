@@ -12,14 +12,12 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from ..compaction.checkpoint import Segment, segment_of
-from ..futures import in_thread_if
+from ..futures import YIELD_EVERY, in_thread_if
 from ..messages.tokens import are_large
 from ..rendering.recalled import RecalledSize, recalled_size
 from ..rendering.renderer import RenderedMessage, RenderedRound, Renderer
 from ..rendering.rounds import Round, RoundList
 from ..transcript.entry import Entry
-
-_YIELD_EVERY = 500  # rounds rendered before the event loop gets a turn
 
 
 class ViewTail:
@@ -82,7 +80,7 @@ class ViewTail:
             yield sum(len(rendered.messages) for _, rendered in stale), []
         rounds = self._rounds.rounds
         while self._stale < len(rounds):
-            batch = rounds[self._stale : self._stale + _YIELD_EVERY]
+            batch = rounds[self._stale : self._stale + YIELD_EVERY]
             new = [round_ for round_ in batch if id(round_) not in self._known]
             for round_, rendered in zip(new, await rendered_rounds(self._renderer, new), strict=True):
                 self._known[id(round_)] = (round_, rendered)
@@ -107,7 +105,7 @@ class ViewTail:
     async def closed_segments_off_loop(self) -> list[Segment]:
         """Return `closed_segments`; many are made in a thread."""
         shown = self._shown[: self._closed_count()]
-        return await in_thread_if(len(shown) > _YIELD_EVERY, _segments, shown)
+        return await in_thread_if(len(shown) > YIELD_EVERY, _segments, shown)
 
     def open_segments(self) -> list[Segment]:
         """Return the rounds behind those, as far as they show anything."""

@@ -17,7 +17,7 @@ from ..compaction.digest import with_round
 from ..compaction.distant import distant_end, fold_distant
 from ..compaction.protected import clip_protected
 from ..compaction.strategies.base import with_protection
-from ..futures import in_thread_if
+from ..futures import YIELD_EVERY, in_thread_if
 from ..messages.parsing import SYSTEM_ROLES
 from ..messages.tokens import are_large, count_message_tokens
 from ..rendering.recalled import RecalledSize, recalled_size
@@ -30,8 +30,6 @@ from .tail import ViewTail, rendered_rounds, segment_for
 from .trigger import CompactionBackoff, Growth
 from .view_draft import ViewDraft
 from .view_request import ViewRequest
-
-_YIELD_EVERY = 500  # entries added before the event loop gets a turn
 
 
 class View:
@@ -105,7 +103,7 @@ class View:
         if self._tail.end == 0:
             await self._fold_distant(history, leading)
         while (start := leading + self._tail.end) < len(history):
-            for entry in history[start : start + _YIELD_EVERY]:
+            for entry in history[start : start + YIELD_EVERY]:
                 self._tail.add(entry)
             if leading + self._tail.end < len(history):
                 await asyncio.sleep(0)
@@ -257,7 +255,7 @@ class View:
         opening = self._opening.tokens if self._opening_index() is not None else 0
         waiting = sum(segment.tokens for segment in later)
         if waiting:
-            people = await in_thread_if(len(segments) > _YIELD_EVERY, people_tokens, segments, self._counter)
+            people = await in_thread_if(len(segments) > YIELD_EVERY, people_tokens, segments, self._counter)
             waiting = min(waiting, max(0, capacity - people) // 2)
         fixed = sum(message.tokens for message in request.as_sent(_messages_of(before)))
         cost = sum(message.tokens for message in request.as_sent(_messages_of(originals))) - fixed

@@ -15,7 +15,7 @@ from typing import Any, cast
 from ..compaction.checkpoint import Checkpoint
 from ..compaction.strategies import Strategy
 from ..config import Config
-from ..futures import in_thread_if
+from ..futures import YIELD_EVERY, in_thread_if
 from ..messages.hashing import chain_hash, content_hash
 from ..messages.tokens import TokenCounter, are_large
 from ..rendering.renderer import Renderer
@@ -28,7 +28,6 @@ from .view_request import ViewRequest
 
 MIN_BUDGET_RATIO = 0.8  # of a budget: a view made for at least that much may serve it
 _MIN_OUTPUT = 64  # tokens a tool output may always show
-_YIELD_EVERY = 500  # entries hashed before the event loop gets a turn
 _NOT_SHOWN = {  # settings
     "max_tokens",
     "strict",
@@ -156,6 +155,6 @@ class ViewFactory:
             # It must be neither too large nor made for a far smaller budget. Its marks are right: seqs are in the hash.
             if found and found.covered == index + 1 and found.budget >= MIN_BUDGET_RATIO * limits.budget:
                 best = found if found.tokens <= limits.threshold else best
-            if index % _YIELD_EVERY == _YIELD_EVERY - 1:
+            if index % YIELD_EVERY == YIELD_EVERY - 1:
                 await asyncio.sleep(0)
         return best
