@@ -39,7 +39,7 @@ WITHOUT_MEANING = frozenset(
         "truncate_boundary",
     }
 )
-# Keys of context-persistent only. In another module they would promise a durable history that it does not keep.
+# Keys of modules with a store. In another module they would promise a durable history that it does not keep.
 DURABLE = frozenset({"archive", "durability", "notes", "notes_tokens", "store"})
 _NUMBERS: tuple[object, ...] = (int, float, int | None)
 _OUT_OF_RANGE = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})  # pydantic's names
@@ -54,30 +54,38 @@ class Config(BaseModel):
     max_tokens: int = Field(
         200_000, ge=1, description="tokens to use when the provider reports no window; also an upper limit when set"
     )
-    compact_threshold: float = Field(0.92, gt=0, le=1, description="share at which a view is compacted")
+    compact_threshold: float = Field(
+        0.92, gt=0, le=1, description="share above which a view is compacted; with `cadence: auto` the latest moment"
+    )
     target_usage: float = Field(
         0.50, gt=0, lt=1, description="share that a compaction aims at, at most; often less, as whole rounds fold"
     )
-    protected_recent: float = Field(0.30, ge=0, le=1, description="share of the target kept as it is, newest first")
-    protected_human: float = Field(0.40, ge=0, le=1, description="share of the target that human messages keep")
+    protected_recent: float = Field(
+        0.30, ge=0, le=1, description="share of the target that the newest rounds keep, while older ones can go"
+    )
+    protected_human: float = Field(
+        0.40, ge=0, le=1, description="share of the target that people's messages keep, but in the last passes"
+    )
     protected_tool_results: int = Field(
         5, ge=0, description="newest tool rounds whose outputs stay, at most; fewer if they fold"
     )
     truncate_chars: int = Field(250, ge=1, description="characters an old tool output is clipped to")
     cadence: Literal["fixed", "auto"] = Field(
         "auto",
-        description="auto: compact when re-sending the cached history has cost as much as the next compaction would; "
-        "fixed: at `compact_threshold`",
+        description="auto: compact when reading the growth of the view from the cache has cost as much as writing the "
+        "changed prefix will; fixed: at `compact_threshold`",
     )
     cache_ttl: int | None = Field(
         None,
         ge=0,
-        description="seconds after its last use that the provider forgets a cached prefix, 0 for never; by default as "
+        description="seconds that the provider keeps a cached prefix after its last use, 0: for ever; by default as "
         "known of the provider",
     )
     auto_compact: bool = Field(True, description="false: only the hard limit compacts")
-    output_reserve_fraction: float = Field(1.0, ge=0, le=1, description="share of the longest answer kept free")
-    safety_margin: int = Field(1_000, ge=0, description="tokens of a provider's window kept free besides")
+    output_reserve_fraction: float = Field(
+        1.0, ge=0, le=1, description="share of the model's longest answer that is kept free"
+    )
+    safety_margin: int = Field(1_000, ge=0, description="further tokens of the window that are kept free")
     token_meter: Literal["estimate", "actual", "hybrid"] = Field(
         "hybrid",
         description="estimate: do not learn from reported usage; actual: let loops have each request counted by its "
@@ -90,7 +98,7 @@ class Config(BaseModel):
     ladder: list[str | dict[str, dict[str, Any]]] | None = Field(None, min_length=1, description="strategies, in order")
     output_share: float = Field(0.20, gt=0, le=1, description="share one tool output may fill, at any age")
     offload_above: float = Field(
-        1.0, gt=0, description="share above which a tool output is kept outside the view, which shows a description"
+        1.0, gt=0, description="share above which a description, head and tail are shown in place of a tool output"
     )
     chapter_share: float = Field(0.60, gt=0, lt=1, description="share chapters may fill")
     json_tables: bool = Field(True, description="large tool outputs in JSON are shown as tables, nothing left out")
@@ -103,7 +111,11 @@ class Config(BaseModel):
     state_tools: list[str] | None = Field(
         None, description="tools that write a todo list, plan or approval, of which the newest stays; null: recognized"
     )
-    on_interrupt: Literal["keep", "discard", "repair"] = Field("repair", description="what a cancelled turn becomes")
+    on_interrupt: Literal["keep", "discard", "repair"] = Field(
+        "repair",
+        description="of a cancelled turn, keep: it stays; discard: it is taken out; repair: it stays, and its open "
+        "calls are shown as interrupted",
+    )
     on_conflict: Literal["error", "fork"] = Field(
         "error", description="when another writer has the session: fail or fork"
     )
@@ -193,7 +205,7 @@ def load_config(raw: Mapping[str, Any] | None, *, module: str = "context", model
 def _hint(key: str, module: str, model: type[Config]) -> str:
     """Return a hint about a key that a module does not read; empty if no known key is near."""
     if key in DURABLE:
-        return f"; it is a key of context-persistent, and {module} keeps no history"
+        return f"; it is a key of context-persistent, not of {module}"
     near = difflib.get_close_matches(key, sorted({*model.model_fields, *WITHOUT_MEANING, *SPELLINGS}), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 

@@ -1,4 +1,4 @@
-"""Every error that this project raises on purpose, as a tree, with the party that should act.
+"""The errors of the context managers, as a tree, with the party that should act.
 
     ContextError                 catch this one to catch them all
     ├── InvalidMessage           the caller: a message is malformed; the field is named, nothing was stored
@@ -7,7 +7,11 @@
     ├── PinRefused               the caller: a pin would outgrow the share that pins may fill
     ├── PluginError              the plug-in's author: a plug-in failed; it is named, history is untouched
     ├── UnregisteredHookError    the caller: a saved queue or pool names a hook that is not registered
+    ├── NotLoaded                the caller: an entry is only in the store; `load` brings the whole history
     └── StoreError               the operator: history could not be written or read; nothing acknowledged was lost
+        ├── SessionInUse         the operator: another writer holds the session; it is named
+        ├── SessionLost          the operator: another writer has the session now, or its store does not have it
+        └── NotErased            the caller: messages read as replaced, but files hold the former text; repeat the call
 
 The text of an error names the session, setting or field and the next step. It never quotes a message: transcripts hold
 secrets, and errors end up in logs.
@@ -119,7 +123,7 @@ class UnregisteredHookError(ContextError, KeyError):
     """
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"hook {name!r} is not registered; define it before what was saved is read")
+        super().__init__(f"hook {name!r} is not registered; register it before the saved queue or pool is loaded")
         self.name = name
 
     def __str__(self) -> str:

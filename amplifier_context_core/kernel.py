@@ -116,7 +116,7 @@ def project_of(coordinator: Any) -> Path | None:
 
 
 def conversation_id(coordinator: Any) -> str:
-    """Return the id under which a session is kept: that of the kernel, or ``session`` where a test's kernel has none.
+    """Return the id under which a session is stored: that of the kernel, or ``session`` where a test's kernel has none.
 
     Raises:
         ConfigError: it cannot name a session, or names notes of a project.

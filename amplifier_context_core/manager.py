@@ -78,6 +78,7 @@ class ContextManager(SessionRequests):
     ) -> list[dict[str, Any]]:
         """Return the messages to send now: valid for every provider and within the budget.
 
+        Where what must be kept does not fit, they are above the budget, and a warning says so (`strict` raises).
         Args:
             token_budget: tokens that the request may have; by default the provider's window, else `max_tokens`.
             provider: the kernel's provider, if its window counts.
@@ -238,7 +239,7 @@ class ContextManager(SessionRequests):
 
     @property
     def turn_count(self) -> int:
-        """Exchanges so far; a human message and what follows it count as one."""
+        """Number of turns so far; a human message and what follows it count as one."""
         return self.history.turn_count
 
     async def pin(self, mark: str, pinned: bool = True) -> None:
@@ -374,7 +375,7 @@ class ContextManager(SessionRequests):
                 return True
             return is_list(entry.message) and lists_any(text_of(entry.message.get("content")), lines)
 
-        async with self._saving.hold():  # a state from before would be saved behind the erasure, with the text
+        async with self._saving.hold():  # else a state from before is saved after the erasure, with the text
             try:
                 left, problem = await self.history.redact(is_erased, lines=recall_lines(items, labels), trace=trace)
             finally:  # after an error too: the store may have replaced them although its answer was lost
@@ -457,6 +458,7 @@ class ContextManager(SessionRequests):
         Raises:
             ValueError: a text to retain is not in the history.
             ContextLengthError: the view cannot be made to fit what the provider takes.
+            ContextOverflow: under `strict`, when what must be kept does not fit the budget.
             TypeError: a callback returned something of another form.
         """
         return await self._measured_request(provider, retain_contents, count_view, fit_output)

@@ -40,7 +40,7 @@ class PersistentConfig(Config):
     protected_recent: float = Field(0.10, ge=0, le=1, description=Config.model_fields["protected_recent"].description)
     store: str | None = Field(None, min_length=1, description="URL; default `jsonl:` with `storage_path`")
     durability: Durability = Field(
-        "fsync", description="where an acknowledged message is: on disk, with the system, or neither"
+        "fsync", description="an acknowledged message is on disk (fsync), with the operating system (flush), or neither"
     )
     archive: bool = Field(True, description="keep what edits and interrupts take out of a history")
     storage_path: Path | None = Field(

@@ -59,7 +59,7 @@ class Page:
     Attributes:
         text: what is shown, quoted.
         shown: lines that are in it, the last perhaps in part.
-        left_out: lines behind it.
+        left_out: lines after it.
         cut_at: characters of the last line up to the end of the page; 0 if all of that line is shown.
     """
 
@@ -159,7 +159,7 @@ def page_of(
 
 
 def _numbered(sources: Iterable[Source], offset: int) -> Iterator[tuple[str | None, str]]:
-    """Yield the lines behind an offset, the first of each source with its header."""
+    """Yield the lines after an offset, the first of each source with its header."""
     for source in sources:
         first = min(offset, len(source.lines))
         offset -= first

@@ -127,7 +127,7 @@ class ContextRecallTool:
             "query": argument("string", 'for search: words, paths, "phrases"'),
             "role": argument("string", "for search: user, assistant, tool or system"),
             "tool": argument("string", "for search: results of this tool only"),
-            "turns": argument("string", "for search: exchanges, such as 3 or 3-7"),
+            "turns": argument("string", "for search: numbers of turns, such as 3 or 3-7"),
             "offset": argument("integer", "for read: the first line, from 1", minimum=1),
             "column": argument("integer", "for read: the first character of that line, from 1", minimum=1),
             "limit": argument("integer", "for read: lines at most; for search: messages at most", minimum=1),
@@ -173,13 +173,13 @@ class ContextRecallTool:
         if offset >= total:
             raise RecallRefused(f"{single_line(wanted)[:60]} has {total:,} lines; there is no line {offset + 1:,}")
 
-        def behind(page: Page) -> str:
+        def footer(page: Page) -> str:
             lines = f"[lines {offset + 1:,} to {offset + page.shown:,} of {total:,}"
             if page.cut_at:
                 return f"{lines}, the last in part; go on with offset {offset + page.shown}, column {page.cut_at + 1}]"
             return f"{lines}; go on with offset {offset + page.shown + 1}]" if page.left_out else f"{lines}]"
 
-        return await self._page(sources, _READ, behind, rest, offset, limit, column)
+        return await self._page(sources, _READ, footer, rest, offset, limit, column)
 
     async def _sources(self, wanted: str) -> tuple[list[Source], str]:
         """Return the messages that a mark or a range names, and what to say of what is not shown.
@@ -259,11 +259,11 @@ class ContextRecallTool:
         if not sources:
             raise RecallRefused("nothing was found; try fewer or other words, a name or a path")
 
-        def behind(page: Page) -> str:
+        def footer(page: Page) -> str:
             more = f"[{page.left_out:,} more lines match; ask with `mark` or more words]\n" if page.left_out else ""
             return f"{more}[numbers are lines: read a mark with `offset`]"
 
-        return await self._page(sources, _FOUND, behind, "", 0, None, names=names)
+        return await self._page(sources, _FOUND, footer, "", 0, None, names=names)
 
     async def _lacking(self, found: Sequence[Source], given: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Return names that the conversation lacks, with their marks. A filter is for names too, so there are none."""
@@ -293,7 +293,7 @@ class ContextRecallTool:
         return await in_thread(_sources_of, read)
 
     async def _in_turns(self, marks: Sequence[str], first: int, last: int) -> set[str]:
-        """Return the marks that are of these exchanges."""
+        """Return the marks that are of these turns."""
         await self._capability("context.load")()
         wanted = set(marks)
         history = self._capability("context.snapshot")()
@@ -371,7 +371,7 @@ class ContextRecallTool:
         self,
         sources: Sequence[Source],
         what: str,
-        behind: Callable[[Page], str],
+        footer: Callable[[Page], str],
         note: str,
         offset: int,
         limit: int | None,
@@ -388,7 +388,7 @@ class ContextRecallTool:
             most = room - min(self._config.name_tokens, room // 2) if names else room
             page = page_of(sources, what, offset=offset, column=column, limit=limit, tokens=most, counter=counter)
             named = self._named(names, page, min(self._config.name_tokens, room - counter(page.text)), counter)
-            parts = [page.text, named, behind(page), note]
+            parts = [page.text, named, footer(page), note]
             text = "\n".join(part for part in parts if part)
             return text, page.shown, counter(text)
 
@@ -430,10 +430,10 @@ def _matching(found: Sequence[Source], words: Sequence[str], per_source: int, *,
 def _more(offset: int) -> Callable[[Page], str]:
     """Return a function that says what a page of a list leaves out."""
 
-    def behind(page: Page) -> str:
+    def footer(page: Page) -> str:
         return f"[{page.left_out:,} more lines: go on with offset {offset + page.shown + 1}]" if page.left_out else ""
 
-    return behind
+    return footer
 
 
 def _whole(given: Mapping[str, Any], name: str, default: int) -> int:
@@ -453,7 +453,7 @@ def _span(value: object) -> tuple[int, int] | None:
         return None
     found = _TURNS.fullmatch(str(value))
     if found is None:
-        raise RecallRefused("`turns` must be an exchange or a range of them, such as 3 or 3-7")
+        raise RecallRefused("`turns` must be the number of a turn or a range of them, such as 3 or 3-7")
     return int(found[1]), int(found[2] or found[1])
 
 

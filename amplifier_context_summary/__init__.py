@@ -46,7 +46,7 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cl
 
 
 def stored_manager(settings: Mapping[str, Any], *, session_id: str, store: Store) -> SummaryManager:
-    """Return a manager of a session of a store that calls no model, for commands that look at a kept session.
+    """Return a manager of a session of a store that calls no model, for commands that look at a stored session.
 
     Args:
         settings: config keys that the session was saved with.

@@ -106,11 +106,11 @@ class Asking:
         limits: what may be spent.
         hooks: for events; may be None.
         clock: seconds.
-        save: saves the session's state.
+        save: saves the session state.
 
     Attributes:
         outcome: of the last attempt.
-        may_repair: an answer that is no good may be asked for once more.
+        may_ask_again: the model may be asked once more after an answer that is no good.
         writes_sections: the model wrote plain sections although JSON was asked for twice; until it writes JSON.
     """
 
@@ -121,7 +121,7 @@ class Asking:
     clock: Callable[[], float]
     save: Callable[[], Awaitable[None]]
     outcome: Outcome = field(default_factory=Outcome)
-    may_repair: bool = True
+    may_ask_again: bool = True
     writes_sections: bool = False
 
     async def patch(self, caller: Caller, question: Question) -> Patch | None:
@@ -144,7 +144,7 @@ class Asking:
                     raise RejectedAnswer(refused)
                 ask = partial(caller.ask, question.messages, question.tools)
                 answer = await self.call(ask, question.size, question.prices, about, question.outdated)
-                patch = read(answer, plain=first is not None or self.writes_sections or not self.may_repair)
+                patch = read(answer, plain=first is not None or self.writes_sections or not self.may_ask_again)
             except OutOfDate as problem:
                 await self.given_up(about, str(problem))
                 return None
@@ -152,8 +152,8 @@ class Asking:
                 reason, failed = problem.reason, problem
             except RejectedAnswer as problem:
                 reason = problem.reason
-                if answer is not None and self.may_repair:
-                    self.may_repair, first = False, answer
+                if answer is not None and self.may_ask_again:
+                    self.may_ask_again, first = False, answer
                     question = question.again(reason)
                     continue
             else:

@@ -1,4 +1,4 @@
-"""Putting the state into chapters: the last of the strategies that fold.
+"""Putting the summary state into chapters: the last of the strategies that fold.
 
 The digest has written its chapters when this strategy runs. It gives a chapter the part of the state that its own
 range brought, and makes room for it by condensing the digest's entries. The chapter never becomes larger, and people's
@@ -34,7 +34,7 @@ _MANY = 200  # entries of a chapter from which on it is condensed in a thread
 
 
 class StateInChapters(Strategy):
-    """Give chapters the part of the state that their range brought.
+    """Give chapters the part of the summary state that their range brought.
 
     Args:
         records: of the session.

@@ -32,7 +32,7 @@ class SummaryConfig(Config):
 
     store: str = Field("memory:", min_length=1, description="URL of the store; `memory:` keeps nothing")
     durability: Durability = Field(
-        "fsync", description="where an acknowledged message is: on disk, with the system, or neither"
+        "fsync", description="an acknowledged message is on disk (fsync), with the operating system (flush), or neither"
     )
     archive: bool = Field(True, description="keep what edits and interrupts take out of a history")
     summarize_at: float = Field(
@@ -47,7 +47,9 @@ class SummaryConfig(Config):
         "model", description="native: the provider compacts the conversation itself, where it offers that"
     )
     summary_call: Literal["standalone", "fork"] = Field(
-        "standalone", description="fork: the last request with an instruction behind it, which reads the cache"
+        "standalone",
+        description="standalone: a request of its own; fork: the session's last request with the question at its end, "
+        "where that fits, so that its beginning is read from the cache",
     )
     summary_prompt: Path | None = Field(None, description="file with a prompt of your own")
     summary_input: int = Field(
@@ -58,9 +60,16 @@ class SummaryConfig(Config):
     summary_timeout: float = Field(300, gt=0, description="seconds that a call may take")
     compact_wait: float = Field(60, ge=0, description="seconds that `context.compact` waits for a model")
     max_summary_calls: int = Field(24, ge=0, description="calls in ten minutes; 0: never ask a model")
-    max_summary_tokens: int = Field(1_000_000, ge=0, description="tokens of calls in ten minutes")
+    max_summary_tokens: int = Field(
+        1_000_000,
+        ge=0,
+        description="tokens of calls in ten minutes: their input, and the longest answer of the next one",
+    )
     summary_spend: float = Field(
-        0.12, ge=0, description="share of the session's input money that summaries may cost; the first call is free"
+        0.12,
+        ge=0,
+        description="what summaries may cost, as a share of what the session's input has cost; not asked before the "
+        "first call, whose cost counts",
     )
 
 

@@ -1,9 +1,10 @@
 """What summaries may cost: calls and tokens in a time window, back-off after failures, and a share of the money.
 
-Money is counted in the price of one fresh input token of the session's model, or in the currency of both models where
-their providers name prices. Of the session only the input counts, of a summary call all of it.
+Costs are counted in the price of one fresh input token of the session's model. Where both providers name prices, those
+of the summary's model are converted to this unit; else relative prices serve for both. Of the session only the input
+counts, of a summary call input and output.
 
-They are saved with the session: a host that opens it for each turn has no more calls than one that leaves it open.
+The limits are saved with the session: a host that opens it for each turn has no more calls than one that keeps it open.
 
 Pure: no I/O; the caller gives the time (seconds since 1970).
 """
@@ -69,10 +70,10 @@ class Limits:
 
     Attributes:
         max_calls: in `WINDOW`.
-        max_tokens: input and output, in `WINDOW`.
-        share: of the session's input money so far that summaries may cost.
-        session_cost: input of the session so far.
-        summary_cost: calls of summaries so far.
+        max_tokens: in `WINDOW`: the input of the calls made, and input and longest answer of the next one.
+        share: of `session_cost` that summaries may cost.
+        session_cost: cost of the session's input so far.
+        summary_cost: cost of the summary calls so far.
         calls: made so far.
         failures: in a row.
     """
@@ -93,7 +94,7 @@ class Limits:
 
         Args:
             now: seconds.
-            tokens: that it would take, about.
+            tokens: of its input, about, and of its longest answer.
             cost: that it would have, about.
         """
         while self._recent and not now - WINDOW < self._recent[0][0] <= now:
@@ -109,7 +110,7 @@ class Limits:
         return ""
 
     def begin(self, now: float, tokens: int) -> None:
-        """Note a call that is made now."""
+        """Note a call that is made now, with the tokens of its input."""
         self.calls += 1
         self._recent.append((now, tokens))
 
@@ -137,7 +138,7 @@ class Limits:
         return wait if 0 < wait <= self._longest_wait else 0.0
 
     def dump(self) -> dict[str, Any]:
-        """Return them as JSON, for the state of the session."""
+        """Return them as JSON, for the session state."""
         saved = _SavedLimits(
             self.session_cost,
             self.summary_cost,

@@ -209,7 +209,7 @@ class SummaryManager(ContextManager):
         return report
 
     async def undo(self, mark: str | None = None) -> dict[str, Any]:
-        """As of core's manager; the state of the range is dropped too, so that no later chapter shows it."""
+        """As of core's manager; the summary state of the range is dropped too, so that no later chapter shows it."""
         report = await super().undo(mark)
         if (first := first_changed(report)) is not None:
             self.records.drop_newest(self.history, first)
@@ -221,7 +221,7 @@ class SummaryManager(ContextManager):
         return {**await super().explain(), "summary": self.writer.asking.report()}
 
     async def clear(self) -> None:
-        """Drop the history and all that derives from it, the state too."""
+        """Drop the history and all that derives from it, the summary state too."""
         await self.writer.close()
         self.records.clear()
         await super().clear()

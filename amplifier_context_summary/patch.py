@@ -1,6 +1,6 @@
 """The patch: what a model is asked for, as data.
 
-A model does not write prose over prose. It names what a range of the history changes in the session's state, and code
+A model does not write prose over prose. It names what a range of the history changes in the summary state, and code
 applies that (`state.py`). A patch is small, so its output is cheap, and applying it twice is applying it once.
 
 Reading is lenient: a list item that makes no sense is left out, the others stay. What a patch claims is checked against
@@ -20,7 +20,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 MAX_ITEMS = 40  # items of one list; a patch with more is not read to its end
 MAX_CHARS = 600  # characters of one text; what is longer is cut at the end of a word
 MAX_QUOTE = 2_000  # characters of a quotation; a longer one is left out, for a cut one is no quotation
-MAX_MARKS = 8  # marks of one item of the state
+MAX_MARKS = 8  # marks of one item of the summary state
 _MARK = re.compile(r"m?([1-9]\d{0,17})")
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -165,7 +165,7 @@ Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
 
 
 class Patch(_Item):
-    """What a range of the history changes in the state of the session. All fields may be left out.
+    """What a range of the history changes in the summary state. All fields may be left out.
 
     Attributes:
         goal: what the person wants, if the range states it or changes it.

@@ -1,4 +1,4 @@
-"""Records: the state of a session as it was at certain places of the history, each bound to what it was made from.
+"""Records: the summary state as it was at certain places of the history, each bound to what it was made from.
 
 A record holds for exactly the entries that it was made from. If one of them was edited, taken out or erased, the record
 and all later ones are dropped: a later state derives from the earlier one. So text about an erased message is erased
@@ -28,11 +28,11 @@ VERSION = 1  # of what is saved; another one is not read
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The state after a range of the history.
+    """The summary state after a range of the history.
 
     Attributes:
         start: index of the first entry of the range, counted from the first after the leading instructions.
-        covered: index behind its last entry.
+        covered: index after its last entry.
         upto: highest seq of the range.
         digest: hash of the entries of the range by seq and content, in hexadecimal.
         state: after it.
@@ -62,7 +62,7 @@ class Basis:
 
     Attributes:
         revision: of the history.
-        covered: index behind the last entry, counted from the first after the leading instructions.
+        covered: index after the last entry, counted from the first after the leading instructions.
         drops: of the records.
     """
 
@@ -147,11 +147,11 @@ class Records:
 async def _held(records: Iterable[Record], history: History, snapshot: Snapshot) -> AsyncGenerator[Record]:
     """Yield records, the oldest first, up to the first whose entries are not those that it was made from."""
     for record in records:
-        first, behind = (snapshot.leading_count + place for place in (record.start, record.covered))
-        if behind > len(snapshot):
+        first, end = (snapshot.leading_count + place for place in (record.start, record.covered))
+        if end > len(snapshot):
             return
-        is_loaded = first >= snapshot.gap.stop or behind <= snapshot.gap.start
-        entries = snapshot[first:behind] if is_loaded else await history.read(first, behind)
+        is_loaded = first >= snapshot.gap.stop or end <= snapshot.gap.start
+        entries = snapshot[first:end] if is_loaded else await history.read(first, end)
         if await in_thread(digest_of, entries) != record.digest:
             return
         yield record

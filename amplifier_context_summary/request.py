@@ -118,7 +118,7 @@ def _piece(
 
 
 def request_text(piece: Range, quotation: str, state: State, focus: str | None) -> str:
-    """Return the text of a request: the state, the range in quotation, and what is asked.
+    """Return the text of a request: the summary state, the range in quotation, and what is asked.
 
     Args:
         piece: the range.
@@ -138,7 +138,7 @@ def request_text(piece: Range, quotation: str, state: State, focus: str | None) 
 
 
 def fork_text(prompt: str, whole: Range, state: State, focus: str | None) -> str:
-    """Return the message that is put behind the session's own last request, which holds the range already.
+    """Return the message that is put after the session's own last request, which holds the range already.
 
     That request shows no marks of newer messages, so the digest's entries of the range follow: each begins with one.
     """

@@ -1,4 +1,4 @@
-"""The state of a session as models described it: goal, rules, decisions, facts, files, tasks, failures, next step.
+"""The summary state: what models described: goal, rules, decisions, facts, files, tasks, failures, next step.
 
 It is a value. `applied` makes the next one from a patch that was checked. Its size is bounded section by section, so it
 does not grow with the number of compactions. Each item knows the patch that it came with; a chapter shows the items of
@@ -53,7 +53,7 @@ _LETTER: Mapping[Section, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One item of the state.
+    """One item of the summary state.
 
     Attributes:
         id: its name in patches: ``t3``.
@@ -113,7 +113,7 @@ class FileUse:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The state of a session; see the module.
+    """The summary state; see the module.
 
     Attributes:
         items: in the order in which they came, section by section.

@@ -112,7 +112,7 @@ class Writer:
         providers: returns the mounted providers by name.
         tools: returns the mounted tools by name.
         last_request: returns the messages of the last request up to a seq, and their tokens; None for all of it.
-        save: saves the session's state.
+        save: saves the session state.
         clock: seconds since 1970.
     """
 
@@ -216,7 +216,7 @@ class Writer:
             plan = await self._plan(found, counter)
             if plan is not None:
                 self._attempts = max(self._attempts, (self.compactor.compactions, 1))
-                self.asking.may_repair = reason == "manual" or self._attempts[1] == 1
+                self.asking.may_ask_again = reason == "manual" or self._attempts[1] == 1
                 await self._write(plan, moment)
         except asyncio.CancelledError:
             self.asking.note("idle")
@@ -318,7 +318,7 @@ class Writer:
             start = piece.covered
 
     def _forked(self, plan: Plan, prompt: str, prices: Prices) -> Question:
-        """Return the question behind the session's last request, which shows the range and which the provider cached.
+        """Return the session's last request, which shows the range and which the provider cached, and a question.
 
         Args:
             plan: the range.
@@ -339,7 +339,7 @@ class Writer:
         Args:
             plan: the range.
             caller: the provider.
-            question: behind the last request.
+            question: after the last request.
             alone: tokens of a separate request.
         """
         prices, before = question.prices, self.limits.summary_cost
@@ -347,7 +347,10 @@ class Writer:
         paid = self.limits.summary_cost - before
         if paid > alone * prices.fresh + self.config.summary_output * prices.output:
             self._fork_pays = False
-            log.info("session %s: summary_call fork does not pay; calls are sent apart", self.history.session_id)
+            log.info(
+                "session %s: a forked call cost more than one of its own; later calls are not forked",
+                self.history.session_id,
+            )
         if patch is not None:
             state = self._applied(plan, plan.range, plan.state, patch, self.config.summary_tokens)
             await self._keep(plan.range, plan.start, state, question.outdated)
@@ -364,8 +367,9 @@ class Writer:
         is_session = (moment.provider is None and len(self.providers()) == 1) or caller.provider is moment.provider
         if is_session and caller.model is None and is_offered(caller.provider):
             return True
-        what = "the session's own" if not is_session or caller.model else "a provider that compacts by itself"
-        self._warn(f"summary_writer native needs {what} model; a model is asked for summaries")
+        is_other = not is_session or caller.model is not None
+        what = "the session's own provider and model" if is_other else "a provider that compacts conversations itself"
+        self._warn(f"summary_writer native needs {what}; a model is asked for summaries instead")
         return False
 
     async def _write_native(self, plan: Plan, caller: Caller, moment: Moment, prices: Prices) -> None:

@@ -1,9 +1,13 @@
-"""Writes the tables of docs/configuration.md from the settings themselves: `python -m docs.config_table`."""
+"""Writes the tables of docs/configuration.md from the settings and strategies: `python -m docs.config_table`."""
 
 from __future__ import annotations
 
+import inspect
+import json
 from pathlib import Path
 
+from amplifier_context_core import Plugins
+from amplifier_context_core.compaction.ladder import STRATEGIES, build_ladder
 from amplifier_context_core.config import SPELLINGS, WITHOUT_MEANING, Config
 from amplifier_context_persistent import PersistentConfig
 from amplifier_context_summary import SummaryConfig
@@ -40,7 +44,34 @@ def summary_table() -> str:
     return "\n".join(rows(SummaryConfig, beside=Config))
 
 
-TABLES = {"config": config_table, "persistent": persistent_table, "summary": summary_table}
+def strategies_table() -> str:
+    """The strategies of core: those of the default ladder in its order, then the others."""
+    default = [strategy.name for strategy in build_ladder(Config(), Plugins())]
+    lines = ["| strategy | in the default ladder | arguments | what it does |", "| --- | --- | --- | --- |"]
+    for name in [*default, *sorted(STRATEGIES.keys() - set(default))]:
+        place = str(default.index(name) + 1) if name in default else "–"
+        line = (inspect.getdoc(STRATEGIES[name]) or "").partition("\n")[0]
+        lines.append(f"| `{name}` | {place} | {arguments_of(name)} | {line} |")
+    return "\n".join(lines)
+
+
+def arguments_of(strategy: str) -> str:
+    """The arguments that a config can give to a strategy, with their defaults; a function is not for a config."""
+    shown = [
+        f"`{one.name}`" if one.default is one.empty else f"`{one.name}` ({json.dumps(one.default)})"
+        for one in inspect.signature(STRATEGIES[strategy]).parameters.values()
+        if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+        and (one.default is one.empty or not callable(one.default))
+    ]
+    return ", ".join(shown) or "–"
+
+
+TABLES = {
+    "config": config_table,
+    "strategies": strategies_table,
+    "persistent": persistent_table,
+    "summary": summary_table,
+}
 
 
 def main() -> None:

@@ -18,6 +18,9 @@ from tests import places
 
 DATA = Path(os.environ.get("AMPLIFIER_CONTEXT_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
+# Marks of tests that must run in CI.
+REQUIRED = ("kernel", *(mark.name for mark in places.MARKS.values()))
+
 # A sync of a file in memory is free, and most tests are not about syncs. A soak uses the disk, and so does `disk`.
 MEMORY = Path("/dev/shm")
 ENOUGH = 2_000_000_000  # bytes; a container often has 64 MB there
@@ -96,7 +99,7 @@ def pytest_sessionfinish() -> None:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     """A test of the kernel or of a server that skips tests nothing: in CI that is a failure."""
     report = yield
-    required = any(item.get_closest_marker(name) for name in ("kernel", "postgres", "redis"))
+    required = any(item.get_closest_marker(name) for name in REQUIRED)
     if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("CI") == "true" and required:
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} was skipped; in CI it must run\n{report.longrepr}"

@@ -28,6 +28,8 @@ SERVERS = {
     "postgresql": ("AMPLIFIER_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test"),
     "redis": ("AMPLIFIER_TEST_REDIS", "redis://127.0.0.1:6379/15"),
 }
+PARAMETERS = {"postgresql": "schema", "redis": "prefix"}  # of a URL: what separates the data of one test process
+MARKS = {"postgresql": pytest.mark.postgres, "redis": pytest.mark.redis}
 
 
 OURS = f"amplifier_tests_{os.getpid()}"  # schema, or prefix of keys: each test process has its own
@@ -55,8 +57,7 @@ def batched(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
 
 def marked_backends() -> list[tuple[str, tuple[pytest.MarkDecorator, ...]]]:
     """The backends, those with servers with their marks."""
-    marks = {"postgresql": (pytest.mark.postgres,), "redis": (pytest.mark.redis,)}
-    return [(name, marks.get(name, ())) for name in BACKENDS]
+    return [(name, (MARKS[name],) if name in MARKS else ()) for name in BACKENDS]
 
 
 def parameters(*names: str, soak: Sequence[str] = ()) -> list[Any]:
@@ -105,7 +106,7 @@ class Place:
         url = server(self.backend)
         _used.add(self.backend)
         joint = "&" if "?" in url else "?"
-        return f"{url}{joint}{'schema' if self.backend == 'postgresql' else 'prefix'}={OURS}"
+        return f"{url}{joint}{PARAMETERS[self.backend]}={OURS}"
 
     def store(self) -> Store:
         """A store of its own, as another process would open it."""

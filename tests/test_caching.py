@@ -83,7 +83,7 @@ def found_at_breakpoints(cell: str, make: Callable[[], Cache]) -> None:
     assert bills(make(), TALK, [*TALK[:2], user("other"), says("talk")])[1].read == 0
     (blocks,) = re.findall(r"at most (\d+) blocks", cell)
     assert int(blocks) == anthropic.LOOK_BACK
-    for between_them, is_found in ((int(blocks) - 2, True), (int(blocks), False)):  # two messages more are behind them
+    for between_them, is_found in ((int(blocks) - 2, True), (int(blocks), False)):  # two messages more are after them
         many: Message = {"role": "user", "content": [{"type": "text", "text": "t"}] * between_them}
         (_, later) = bills(make(), TALK[:2], [*TALK[:2], many, says("b"), user("p")])
         assert (later.read > 0) is is_found

@@ -14,14 +14,14 @@ from tests.pages import ROOT
 
 
 async def test_the_answer_comes_from_a_message_that_is_long_past(tmp_path: Path) -> None:
-    request, answer = await run(tmp_path, exchanges=50)
+    request, answer = await run(tmp_path, turns=50)
     assert FACTS["billing"] in answer
     assert model(request[1:]) == "I do not know.", "the newest messages alone do not have it"
 
 
-@pytest.mark.parametrize("exchanges", [0, 3, 100])
-async def test_a_request_is_as_small_after_many_exchanges_as_after_few(tmp_path: Path, exchanges: int) -> None:
-    request, _ = await run(tmp_path, exchanges=exchanges)
+@pytest.mark.parametrize("turns", [0, 3, 100])
+async def test_a_request_is_as_small_after_many_turns_as_after_few(tmp_path: Path, turns: int) -> None:
+    request, _ = await run(tmp_path, turns=turns)
     assert len(request) <= 1 + RECENT + 1
     assert len(request[0].text.splitlines()) <= 3 + FOUND
 

@@ -15,6 +15,7 @@ import click
 from ..default_paths import in_project, sessions_folder
 from ..errors import ContextError, SessionInUse, SessionLost
 from ..stores import Checkable, Repair, Store, open_store
+from ..stores.registry import URLS
 from .formatting import command, counted, shell_quoted, without_credentials
 
 T = TypeVar("T")
@@ -26,8 +27,8 @@ def store_option(command: Callable[..., Any]) -> Callable[..., Any]:
         "--store",
         "url",
         metavar="URL",
-        help="Store of the sessions: jsonl:FOLDER, sqlite:FILE, postgresql://…, redis://…; by default the files of the "
-        "current folder's project, ~/.amplifier/projects/…/sessions.",
+        help=f"Store of the sessions: {URLS}; by default the files of the current folder's project, "
+        "~/.amplifier/projects/…/sessions.",
     )(command)
 
 

@@ -1,4 +1,4 @@
-"""A kept session as a manager: with the settings that it was saved with, by the module that wrote it."""
+"""A stored session as a manager: with the settings that it was saved with, by the module that wrote it."""
 
 from __future__ import annotations
 

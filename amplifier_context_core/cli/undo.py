@@ -1,4 +1,4 @@
-"""The command `undo`: take the newest compaction of a kept session back."""
+"""The command `undo`: take the newest compaction of a stored session back."""
 
 from __future__ import annotations
 

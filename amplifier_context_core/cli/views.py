@@ -1,6 +1,6 @@
 """The commands `view`, `explain` and `search`: what the model is shown of a stored session, and why.
 
-The session is read into memory, with what was saved beside it. So it may be open in another process, and nothing about
+The session is read into memory, with its session state. So it may be open in another process, and nothing about
 it changes.
 """
 
@@ -51,7 +51,8 @@ def view(session_id: str, url: str | None, budget: int | None, chapter: str | No
         sent = manager.compactor.last_sent
         if sent is None:
             return [], [], []
-        return [*sent.system, *sent.messages], await manager.chapters(), outgoing_messages(sent, merge=False)
+        outgoing = outgoing_messages(sent, merge=manager.config.merge_consecutive)
+        return [*sent.system, *sent.messages], await manager.chapters(), outgoing
 
     shown, chapters, outgoing = run_command(work())
     if chapter:

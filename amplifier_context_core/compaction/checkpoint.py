@@ -180,11 +180,12 @@ class Segment:
         original_tokens: tokens of the same rounds in the history.
         state: what became of it.
         rule: which strategy or rule did that; empty while it is kept as it was.
-        round: the entries behind it; None for a chapter.
+        round: the round that it shows, with its entries; None for a chapter.
         chapter: what it says, for a chapter; None for a round.
         protected_because: why no strategy may remove it; empty when they may. One of ``task``, ``pinned``,
             ``newest human message``, ``newest round``, ``loaded tools``, ``newest notice of its hook``,
-            ``newest state``, ``asked for``, ``native context`` (a provider's own compaction).
+            ``newest state``, ``asked for``, ``native context`` (a provider's own compaction), ``result after native
+            context``.
     """
 
     first: int

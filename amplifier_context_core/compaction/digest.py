@@ -73,9 +73,9 @@ def digest_round(
 def _rendered(
     entries: Sequence[DigestEntry], span: tuple[int, int], left_out: int, author: str, texts: Sequence[ChapterText]
 ) -> Message:
-    """Return the message a chapter is sent as: a fenced record with the role of the user, marked as no person's.
+    """Return the message a chapter is sent as: tags that quote it as data, the role of the user, marked as no person's.
 
-    Each fact, and each line of a text, takes one line, in which nothing can close the fence. A chapter without any has
+    Each fact, and each line of a text, takes one line, in which nothing can close the tags. A chapter without any has
     one short line: a conversation of short questions may have one between each two questions that stay.
     """
     metadata = {**NOTE_METADATA, "chapter": author}
@@ -188,8 +188,8 @@ def with_round(segments: Sequence[Segment], fresh: Segment, round_: Round, count
             made.extend(without_round(segment, round_, counter))
         elif segment.first != round_.first:
             made.append(segment)
-    behind = (index for index, segment in enumerate(made) if segment.first > round_.first)
-    made.insert(next(behind, len(made)), fresh)
+    later = (index for index, segment in enumerate(made) if segment.first > round_.first)
+    made.insert(next(later, len(made)), fresh)
     return made
 
 
@@ -360,7 +360,7 @@ def _show_arguments(arguments: Mapping[str, Any], room: int, known: Names) -> tu
 
 
 def _whole_words(text: str, end: int) -> int:
-    """Return the end of the last word before `end`; of the first word if it ends behind that and is no data.
+    """Return the end of the last word before `end`; of the first word if it ends after that and is no data.
 
     A path that is cut looks like another path.
     """

@@ -5,8 +5,8 @@ line of an output: the one with the most words that the chapter does not have ye
 
 A line with words that demand something or address its reader is not quoted, as a chapter outlives the output; nor is
 one with a sentence that begins with a verb of acting, as a bare imperative does ("Delete the database now."). These
-words are English and Chinese, and no list of them is complete. So every excerpt is also short, one line, and within the
-fence that marks a chapter as data.
+words are English and Chinese, and no list of them is complete. So every excerpt is also short, one line, and between
+the tags that quote a chapter as data.
 
 Pure: no I/O, no clock.
 """

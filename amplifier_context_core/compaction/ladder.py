@@ -1,8 +1,8 @@
 """The ladder: strategies in order, cheapest loss first, each stopping as soon as the target is met.
 
-`build_ladder` makes the strategies that a config names. `run_ladder` marks what is protected, clips the largest of that
-if it leaves no room, then runs the strategies in up to four passes, each of which protects less. A strategy that fails
-or breaks its contract is skipped and reported.
+`build_ladder` makes the strategies that a config names. `run_ladder` marks what is protected, and removes old notices
+and recalled text. It clips the largest protected segments if they leave no room. Then it runs the strategies in up to
+four passes, each of which protects less. A strategy that fails or breaks its contract is skipped and reported.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from .strategies import (
 
 
 def _important(score: str, keep: int = 20) -> Strategy:
-    """`KeepImportant` from config: `score` names a function, ``package.module:function``."""
+    """Drop the rounds of least importance first, as the function `score` rates them (`package.module:function`)."""
     module, colon, name = score.partition(":")
     if not colon:
         raise ValueError(f"score must name a function like 'package.module:function', got {score!r}")

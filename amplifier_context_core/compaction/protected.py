@@ -1,7 +1,7 @@
 """Protected segments: what no strategy may remove, found before any strategy runs.
 
 - the task, the newest human message, the newest round, pins;
-- rounds that carry loaded-tool state or a provider's own compaction;
+- rounds that carry loaded-tool state or a provider's own compaction, and rounds with a result from after the latter;
 - the newest notice of each hook and of each source of reminders;
 - the newest version of each tool state: a todo list, a plan, an approval.
 
@@ -43,7 +43,7 @@ class Protection:
         pins: seqs pinned by command (``metadata.pinned`` is seen beside them).
         pin_tokens: tokens that all pins together may fill, the oldest first; pins beyond it are not protected.
         required: seqs that the caller of this request asked for; they stay whatever they cost.
-        later: segments of the view behind those that are compacted: rounds that are still open.
+        later: segments of the view after those that are compacted: rounds that are still open.
     """
 
     pins: Collection[int] = ()
@@ -69,6 +69,7 @@ def mark_protected(
     """
     later, turns = protection.later, [segment.newest_human for segment in segments]
     notices = newest_notices((*segments, *later))
+    carriers = [segment.first for segment in (*segments, *later) if _is_carrier(segment)]
     # By index. A reason takes the place of the reasons before it.
     reasons = dict.fromkeys(_newest_states(segments, later, state_tokens, state_tools), "newest state")
     for index, segment in enumerate(segments):
@@ -76,6 +77,9 @@ def mark_protected(
             reasons[index] = "newest notice of its hook"
         if segment.round is not None and segment.round.holds_loaded_tools:
             reasons[index] = "loaded tools"
+        if any(segment.first < carrier < segment.last for carrier in carriers):
+            # A request that begins with the carrier shows no chapter from before it: the result would be in none.
+            reasons[index] = "result after native context"
     if not later:
         reasons[len(segments) - 1] = "newest round"
     if any(turns):
@@ -102,7 +106,7 @@ def _wanted(segments: Sequence[Segment], protection: Protection) -> tuple[dict[i
         seqs = {entry.seq for entry in segment.round.entries}
         if not seqs.isdisjoint(protection.required):
             reasons[index] = "asked for"
-        elif is_native_context(metadata_of(segment.round.head.message)):
+        elif _is_carrier(segment):
             reasons[index] = "native context"
         elif segment.round.is_pinned or not seqs.isdisjoint(protection.pins):
             if segment.tokens <= room:
@@ -111,6 +115,10 @@ def _wanted(segments: Sequence[Segment], protection: Protection) -> tuple[dict[i
             else:
                 refused.append(segment.mark)
     return reasons, refused
+
+
+def _is_carrier(segment: Segment) -> bool:
+    return segment.round is not None and is_native_context(metadata_of(segment.round.head.message))
 
 
 def _newest_states(

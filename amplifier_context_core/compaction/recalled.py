@@ -1,4 +1,6 @@
-"""The first step of every compaction: recalled text goes, except the newest, which the model has not used yet.
+"""A step of each compaction, before its strategies: recalled text goes.
+
+It stays in the newest round, where the model has not used it yet, and where it is pinned or the request asks for it.
 
 Pure: no I/O, no clock.
 """

@@ -64,14 +64,14 @@ _FREQUENT = PASTED / OWN
 _LONGEST = 1_000  # characters of a sentence; what is longer is several, parted at the ends of words
 _READ_AT_ONCE = 20_000  # characters; a regular expression keeps other threads waiting until it has read its text
 _SORTED_AT_ONCE = 4_000  # sentences; sorting them keeps other threads waiting for a millisecond
-_MOST_UNCLOSED = 64  # tags and fences without an end that are looked for; the text behind so many is taken as pasted
+_MOST_UNCLOSED = 64  # tags and fences without an end that are looked for; the text after so many is taken as pasted
 
 
 class Sentence(NamedTuple):
     """One sentence.
 
     Attributes:
-        text: on one line, with the blank behind it that separates it from the next, if there is one.
+        text: on one line, with the blank after it that separates it from the next, if there is one.
         worth: how much it is worth to keep, 0 to 1; below 0 for the mark of a gap.
     """
 
@@ -86,14 +86,14 @@ def read(text: str, speaker: Speaker) -> tuple[Sentence, ...]:
     """Return the sentences of a speech, in order. Joined, they are the text with its white space folded.
 
     Only words that a person wrote state a rule: what the person pasted, tagged or quoted does not. What follows a rule
-    that ends in a colon, and the list behind it, belong to the rule.
+    that ends in a colon, and the list after it, belong to the rule.
     """
     if speaker != "person":
         return tuple(Sentence(part, worth) for run in _runs(text) for worth in (_worth(run),) for part in _parts(run))
     blocks = list(_blocks(text))
     written = sum(len(block) for block, pasted in blocks if not pasted)
     sentences: list[Sentence] = []
-    demanded = listed = False  # the sentence before is a rule that ends in a colon; this one is in the list behind it
+    demanded = listed = False  # the sentence before is a rule that ends in a colon; this one is in the list after it
     for block, pasted in blocks:
         for run in _runs(block):
             listed = _ITEM.match(run) is not None and (demanded or listed)
@@ -110,7 +110,7 @@ def states_rule(text: str) -> bool:
 
 
 def _runs(text: str) -> Iterator[str]:
-    """Yield the sentences of a text, each on one line, with a blank behind it where the next is parted by one."""
+    """Yield the sentences of a text, each on one line, with a blank after it where the next is parted by one."""
     start = 0
     for stop in _stops(text):
         for end in (*(found.end() for found in _END.finditer(text, start, stop)), stop):
@@ -121,7 +121,7 @@ def _runs(text: str) -> Iterator[str]:
 
 
 def _stops(text: str) -> Iterator[int]:
-    """Yield where a text is parted to be read: behind ends of lines if it has them, else behind words."""
+    """Yield where a text is parted to be read: after ends of lines if it has them, else after words."""
     stop = 0
     while len(text) - stop > _READ_AT_ONCE:
         start, stop = stop, stop + _READ_AT_ONCE
@@ -189,7 +189,7 @@ def _blocks(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _end_of_fence(lines: Sequence[str], start: int, unclosed: set[str]) -> int:
-    """Return the index behind the fenced block that begins at a line; 0 if none does."""
+    """Return the index after the fenced block that begins at a line; 0 if none does."""
     opening = _FENCE.fullmatch(lines[start])
     if opening is None or opening[1] in unclosed:
         return 0
@@ -202,7 +202,7 @@ def _end_of_fence(lines: Sequence[str], start: int, unclosed: set[str]) -> int:
 
 
 def _end_of_element(lines: Sequence[str], start: int, unclosed: set[str]) -> int:
-    """Return the index behind the tagged block whose first tag begins a line; 0 if none does."""
+    """Return the index after the tagged block whose first tag begins a line; 0 if none does."""
     opening = _TAG.match(lines[start].lstrip())
     if opening is None or opening[1].lower() in unclosed:
         return 0

@@ -161,7 +161,7 @@ class History:
 
     @property
     def turn_count(self) -> int:
-        """Exchanges so far."""
+        """Number of turns so far."""
         return self._transcript.turn_count
 
     # -- changing ---------------------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ class History:
         self._observers.notify("amplifier_context_cleared", session_id=self.session_id)
 
     async def interrupt(self) -> list[Entry]:
-        """Remove the unfinished current exchange from the history; return the removed entries."""
+        """Remove the unfinished current turn from the history; return the removed entries."""
         return await self.shielded(self._interrupt())
 
     async def redact(self, which: Callable[[Entry], bool], *, lines: Collection[str], trace: bool) -> _Redacted:

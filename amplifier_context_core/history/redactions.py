@@ -191,11 +191,11 @@ class Redactions:
         echoes = await self.echoes(items, by_text=by_text)
         if not echoes:
             return list(items)
-        behind = {(entry.session_id, entry.seq): entry for entry in entries if entry.is_redacted}
+        redacted = {(entry.session_id, entry.seq): entry for entry in entries if entry.is_redacted}
         left = list(items)
         for index, echo in echoes.items():
             message, info = items[index]
-            entry = behind.get((echo.session_id, echo.seq))
+            entry = redacted.get((echo.session_id, echo.seq))
             if entry is not None:
                 message = entry.message
             else:

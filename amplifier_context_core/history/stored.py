@@ -105,7 +105,7 @@ class StoredTranscript:
         return await self._with_tokens(list(await self._store.find(self.session_id, seqs)))
 
     async def current_turn(self) -> list[Entry]:
-        """Return the entries of the newest exchange; load the history first if need be."""
+        """Return the entries of the newest turn; load the history first if need be."""
         try:
             return self.transcript.current_turn()
         except NotLoaded:

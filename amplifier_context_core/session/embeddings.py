@@ -88,7 +88,7 @@ class SessionVectors:
             await self._store.save_vectors(session_id, self._model, vectors)
         except StoreError as problem:
             self._report(f"vectors are not kept, the next process makes them again: {problem}")
-            if self._replaces:  # vectors behind them would hide from `_makes` that these are of the other model
+            if self._replaces:  # vectors after them would hide from `_makes` that these are of the other model
                 self._store = None
 
     def _makes(self, history: Snapshot, kept: Mapping[int, KeptVector]) -> bool:

@@ -161,7 +161,7 @@ class SessionItems:
         return len(now) == len(self._saved) and all(map(operator.is_, now, self._saved))
 
     def restore(self, saved: dict[str, Any] | None) -> None:
-        """Take up what was saved, into the pool and the queue that are there. No hook runs.
+        """Add the saved items to the pool and the queue that are there. No hook runs.
 
         Their limits and hooks are those of this process. Items that were put in before the session was opened stay.
         """

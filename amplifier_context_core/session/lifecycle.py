@@ -298,7 +298,7 @@ class SessionLifecycle:
         return bool(self._refusals) and self._requests_since_refusal >= min(2 ** (self._refusals - 1), _MAX_WAIT)
 
     def _extra_state(self) -> dict[str, Any]:
-        """Return what modules keep in the state of the session, each by its own name: JSON.
+        """Return what modules keep in the session state, each by its own name: JSON.
 
         By default what was there when the session was resumed, until the history is changed other than at its end: it
         may be about what was edited or erased.

@@ -79,9 +79,9 @@ class SessionRequests(SessionLifecycle):
         budget = self._budget(None, provider).tokens
         self.items.activate()
         listed = self.items.changed_list(budget)
-        behind = rendered_instruction(listed.message, counter) if listed else ()
+        appended = rendered_instruction(listed.message, counter) if listed else ()
         for_view = await self._view_request(budget, key, counter, required)
-        staging = Staging(self.compactor, replace(for_view, behind=behind, late=self._late))
+        staging = Staging(self.compactor, replace(for_view, appended=appended, late=self._late))
         request = MeasuredRequest(staging, self.config, self.meter, self._outgoing, count_view, fit_output)
         measured = await request.run()
 

@@ -10,6 +10,7 @@ The contract, which `amplifier_context_testing.store_contract` tests for every s
 - The text of a `StoreError` holds the session id as ``repr`` shows it, ``'my session'``. It never quotes a message.
   `check_session_id`, `check_index`, `no_session` and `session_exists` (in `validation`) raise or return these errors.
 - A call either does everything it was asked for, or raises `StoreError` and has no effect that a later call could see.
+  One error differs: with `NotErased`, the entries were replaced. An invalid session id raises `ConfigError` instead.
 - What was acknowledged (the call returned) is as durable as the store promises.
 - Calls for one session are made one after another. Calls for different sessions may be made at the same time, from
   tasks of any event loop. No call blocks its event loop.
@@ -101,9 +102,9 @@ OnRepair = Callable[[Repair], None]
 class Store(Protocol):
     """Keeps the histories of sessions. Creating a store opens nothing; the first call does.
 
-    Every method raises `StoreError` if it cannot do what it was asked for, `SessionInUse` if another writer has locked
-    the session, and `SessionLost` if another writer took the lock over. It raises `ConfigError` for an invalid session
-    id (empty, longer than 200 bytes of UTF-8, a path, control characters).
+    Every method raises `StoreError` if it cannot do what it was asked for, and `ConfigError` for an invalid session id
+    (empty, longer than 200 bytes of UTF-8, a path, control characters). A method that locks or changes a session raises
+    `SessionInUse` if another writer has locked it, and `SessionLost` if another writer took the lock over.
     """
 
     async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:
@@ -160,10 +161,10 @@ class Store(Protocol):
     async def rewrite(self, session_id: str, entries: Sequence[Entry]) -> None:
         """Replace the entries of the same seqs wherever they are kept, the archive included.
 
-        This is the only operation that erases: the former messages are removed from everything the store keeps, search
-        index, checkpoints and quarantined bytes included. (If only tokens differ, checkpoints stay.) Seqs that are
-        kept nowhere are skipped. If there is such a seq, or no entry is given, quarantined bytes are erased as well:
-        the message may be among them.
+        This erases, as only `delete` does besides: the former messages are removed from everything the store keeps,
+        search index, checkpoints and quarantined bytes included. (If only tokens differ, checkpoints stay.) Seqs that
+        are kept nowhere are skipped. If there is such a seq, or no entry is given, quarantined bytes are erased as
+        well: the message may be among them.
 
         Raises:
             NotErased: the entries are replaced, but the former messages are not removed from everything yet.

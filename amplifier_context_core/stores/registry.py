@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -11,6 +12,10 @@ from ..errors import ConfigError
 from ..plugins import Plugins, installed_plugins
 from .memory_store import MemoryStore
 from .protocol import Durability, Store
+
+log = logging.getLogger(__name__)
+
+URLS = "jsonl:FOLDER, sqlite:FILE, postgresql://…, redis://…"  # of stores that outlive a process, for help texts
 
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*")  # RFC 3986, 3.1
 _DRIVE = re.compile(r"[a-zA-Z]:[/\\]")  # of a path on Windows
@@ -25,7 +30,8 @@ def open_store(
 
     Args:
         url: a scheme, and what the store needs after it, e.g. ``sqlite:~/sessions.db``.
-        plugins: where other schemes are found. A plug-in's store gets only the URL.
+        plugins: where other schemes are found. A plug-in's store gets only the URL; the log has a warning that names
+            what else was asked for.
         durability: what an acknowledged change has reached: the disk (``fsync``), the operating system (``flush``), or
             neither (``none``).
         archive: keep what edits and interrupts take out of a history.
@@ -43,6 +49,13 @@ def open_store(
     store = (plugins or installed_plugins()).make_offered("amplifier_context_stores", scheme, "store", builtin, url=url)
     if not isinstance(store, Store):
         raise ConfigError("store", f"the object that a plug-in made for {scheme!r} is no store")
+    asked = [key for key, is_asked in (("durability", durability != "fsync"), ("archive", not archive)) if is_asked]
+    if asked:
+        log.warning(
+            "store: %s ignored: the store of %s: comes from a plug-in, which gets only the URL",
+            " and ".join(asked) + (" is" if len(asked) == 1 else " are"),
+            scheme,
+        )
     return store
 
 

@@ -22,8 +22,8 @@ class Entry(NamedTuple):
         seq: identity inside the session, from 1, never reused.
         message: the message as it was given, with a timestamp.
         role: its role.
-        turn: number of the exchange it belongs to; 0 before the first human message.
-        human: a human wrote it, so it begins the exchange.
+        turn: number of its turn; 0 before the first human message.
+        human: a human wrote it, so it begins its turn.
         call_ids: ids of the tool calls it makes.
         answered_ids: ids of the tool calls it answers.
         tokens: its cost in a request, counted once, when it was added.
@@ -91,7 +91,7 @@ class Entry(NamedTuple):
 
     @property
     def turn_id(self) -> str:
-        """``u3`` for the human message that begins exchange 3, ``a3`` for all that follows it."""
+        """``u3`` for the human message that begins turn 3, ``a3`` for all that follows it."""
         return f"{'u' if self.human else 'a'}{self.turn}"
 
 

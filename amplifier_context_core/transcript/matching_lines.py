@@ -27,13 +27,16 @@ def words_of(query: str) -> list[str]:
     found = (phrase or word.strip(_PUNCTUATION) for phrase, word in _QUERY.findall(beginning(query)))
     parts = list(dict.fromkeys(part.lower() for part in found if part.strip()))
     parts = [part for part in parts if part not in STOP_WORDS] or parts
-    forms = (form for part in parts for form in (_beginning(part), *map(stem, other_forms(part))))
+    forms = (form for part in parts for form in (*_beginnings(part), *map(stem, other_forms(part))))
     return list(dict.fromkeys(forms))[:_MAX_WORDS]
 
 
-def _beginning(part: str) -> str:
+def _beginnings(part: str) -> tuple[str, ...]:
     """Return what the forms of a word begin with; `api` has none, and `ap` would be in most lines."""
-    return stem(part) if part.endswith("i") else begins(stem(part))
+    stemmed = stem(part)
+    if stemmed.endswith("y"):
+        return stemmed, f"{stemmed[:-1]}i"  # try, tried; `tr` would be in most lines
+    return (stemmed,) if part.endswith("i") else (begins(stemmed),)
 
 
 def excerpts(

@@ -45,7 +45,7 @@ def redacted(entry: Entry, counter: TokenCounter, trace: str = "") -> Entry:
 
 
 def without_prefixes(entries: Sequence[Entry], seq: int) -> list[Entry]:
-    """Return the entries, those behind `seq` without the hash of their request, from which its text could be guessed.
+    """Return the entries, those after `seq` without the hash of their request, from which its text could be guessed.
 
     Thinking that is bound to such a request is not valid any more.
     """

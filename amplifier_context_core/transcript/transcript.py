@@ -112,7 +112,7 @@ class Snapshot(Sequence[Entry]):
 
     @property
     def turn_count(self) -> int:
-        """Exchanges: a human message and what follows it count as one."""
+        """Number of turns: a human message and what follows it count as one."""
         return sum(1 for entry in self if entry.human)
 
 
@@ -145,7 +145,7 @@ class Transcript:
 
     Attributes:
         session_id: written into new entries.
-        turn_count: exchanges so far.
+        turn_count: turns so far.
     """
 
     __slots__ = ("_edits", "_is_shared", "_next_seq", "_state", "_turn", "session_id", "turn_count")
@@ -181,7 +181,7 @@ class Transcript:
             tail: its last entries.
             length: number of all its entries.
             last_seq: the highest seq ever given.
-            turns_before: exchanges that begin before the tail.
+            turns_before: turns that begin before the tail.
         """
         made = cls(session_id)
         gap = range(len(head), length - len(tail))
@@ -216,7 +216,7 @@ class Transcript:
 
     @property
     def turn(self) -> int:
-        """Number of the current exchange; 0 before the first."""
+        """Number of the current turn; 0 before the first."""
         return self._turn
 
     @property
@@ -259,7 +259,7 @@ class Transcript:
             created: ISO 8601, UTC.
             completed: ISO 8601, UTC; `created` when not given.
             response: provenance of an assistant message.
-            turn: the exchange it belongs to; by default the current one, or the next for a human message.
+            turn: number of its turn; by default the current one, or the next for a human message.
         """
         if turn is None:
             turn = self._turn + 1 if info.human else self._turn
@@ -379,7 +379,7 @@ class Transcript:
         self._turn = self.turn_count = 0
 
     def current_turn(self) -> list[Entry]:
-        """Return the entries of the newest exchange: its human message and all that follow.
+        """Return the entries of the newest turn: its human message and all that follow.
 
         Before the first human message these are all but the leading instructions (system, developer).
         """
@@ -395,7 +395,7 @@ class Transcript:
 
 
 def is_finished(turn: Sequence[Entry]) -> bool:
-    """True if an exchange ends with an answer: an assistant's message without tool calls."""
+    """True if a turn ends with an answer: an assistant's message without tool calls."""
     return turn[-1].role == "assistant" and not turn[-1].call_ids
 
 

@@ -21,11 +21,13 @@ slept, slide slid, speak spoke spoken, spell spelt, spend spent, spill spilt, sp
 stood, steal stole stolen, stick stuck, strike struck, swear swore sworn, sweep swept, swim swam swum, swing swung,
 take took taken, teach taught, tear tore torn, tell told, think thought, throw threw thrown, undergo underwent,
 understand understood, wake woke woken, wear wore worn, weave wove woven, weep wept, win won, withdraw withdrew
-withdrawn, write wrote written, die died dying, lie lay lain lying, tie tied tying, child children, foot feet, goose
-geese, knife knives, leaf leaves, life lives, loaf loaves, man men, mouse mice, person people, shelf shelves, thief
-thieves, tooth teeth, wife wives, wolf wolves, woman women, half halves, analysis analyses, crisis crises, criterion
-criteria, hypothesis hypotheses, index indices indexes, matrix matrices, choose choice, decide decision, lose loss,
-sell sale, marry marriage, arrive arrival, please pleasure, succeed success, fly flight, grow growth, know knowledge,
+withdrawn, write wrote written, cry cries cried, dry dries dried, fry fries fried, ply plies plied, pry pries pried,
+shy shies shied, sky skies, spy spies spied, try tries tried, die died dying, lie lay lain lying, tie tied
+tying, child children, foot feet, goose geese, knife knives, leaf leaves, life lives, loaf loaves, man men, mouse
+mice, person people, shelf shelves, thief thieves, tooth teeth, wife wives, wolf wolves, woman women, half halves,
+analysis analyses, crisis crises, criterion criteria, hypothesis hypotheses, index indices indexes, matrix matrices,
+choose choice, decide decision, lose loss, sell sale, marry marriage, arrive arrival, please pleasure, succeed success,
+fly flight, grow growth, know knowledge,
 advise advice, practise practice, license licence, defense defence, offense offence, center centre, theater theatre,
 meter metre, liter litre, fiber fibre, catalog catalogue, dialog dialogue, gray grey, program programme, check cheque,
 tire tyre, aluminum aluminium, airplane aeroplane, jewelry jewellery, pajamas pyjamas, mom mum, mommy mummy, cozy
@@ -98,5 +100,5 @@ def stem(word: str) -> str:
 
 
 def begins(stemmed: str) -> str:
-    """Return what each word with a stem begins with: the stem, which may have `i` for `y`."""
-    return stemmed[:-1] if stemmed.endswith("i") and len(stemmed) > 1 else stemmed
+    """Return what each word with a stem begins with: the stem, without an `i` or `y` at its end (`try`, `tried`)."""
+    return stemmed[:-1] if stemmed.endswith(("i", "y")) and len(stemmed) > 1 else stemmed

@@ -193,7 +193,7 @@ class ViewCache:
         return selection if is_certain else None
 
     def render_again(self, seq: int) -> None:
-        """Let the views that hold an entry behind their checkpoint render it again; the caller holds the lock."""
+        """Let the views that hold an entry after their checkpoint render it again; the caller holds the lock."""
         for view in self._views:
             if view.made_at < seq <= view.newest_seq:
                 self._changes += 1

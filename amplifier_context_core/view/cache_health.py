@@ -1,8 +1,8 @@
 """What providers read from and wrote into their prompt caches, by request, and why they could not read more.
 
-It is made of the usage that providers report and of what is known of each view: how much of it the view before began
-with too, and why it is not all of it (`PrefixBreak`). What that does not explain is called unknown, but for one fault
-of a provider's setting that its reports give away (`_cached_nothing`).
+It is computed from the usage that providers report, and from two facts about each view: how much of the prefix it
+shares with the view before, and why it does not share all of it (`PrefixBreak`). A cache miss without such a reason is
+reported as unknown. One wrong setting of a provider is recognised by its reports (`_cached_nothing`).
 
 Pure: no I/O, no clock. Memory is bounded: the newest requests, and sums.
 """

@@ -5,10 +5,10 @@ A view holds the originals and the carriers (`messages/carriers.py`). What a req
 - The newest carrier that the model reads comes first, after instructions. Nothing before it is sent, and no other one.
 - A model that reads none gets the originals. A carrier without originals before it is shown as the text in it.
 
-A round with a message from after the carrier (a late result) is no part of what the carrier replaces: it follows it.
-So does a round with a message that the request must show.
-A carrier beside a chapter (`view/chapter_carriers.py`) replaces chapters alone: the rounds between them, which had to
-stay verbatim, follow it too.
+A round before the carrier that has a message from after it (a late result) follows the carrier. So does a round with a
+message that the request must show. A carrier beside a chapter (`view/chapter_carriers.py`) replaces only chapters:
+rounds that had to stay verbatim follow it.
+
 A strategy gets neither what a carrier replaces nor the carriers that are not sent. They remain in the checkpoint, for
 requests to other models.
 

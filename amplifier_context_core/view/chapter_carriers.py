@@ -1,6 +1,6 @@
 """A carrier beside a chapter: what a provider compacted itself, for a session that asked for that.
 
-The chapter keeps the digest's message, and behind it the carrier. A request to the model that reads the carrier begins
+The chapter keeps the digest's message, and after it the carrier. A request to the model that reads the carrier begins
 with it, and shows none of the chapters up to there (`view/carried.py`). All other requests show the chapters.
 
 Pure: no I/O, no clock.
@@ -83,7 +83,7 @@ def sent_tokens(segments: Sequence[Segment]) -> int:
 
 
 def _parted(segment: Segment, upto: int, counter: TokenCounter) -> list[Segment]:
-    """Return a chapter in two parts, up to a seq and behind it; in one where it does not reach across."""
+    """Return a chapter in two parts, up to a seq and after it; in one where it does not reach across."""
     chapter = segment.chapter
     if chapter is None or not segment.first <= upto < segment.last:
         return [segment]

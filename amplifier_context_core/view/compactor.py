@@ -52,7 +52,7 @@ class Compactor:
 
     Attributes:
         compactions: accepted so far.
-        changes: of the views, in this process. When it grows, the session's state is to be saved.
+        changes: of the views, in this process. When it grows, the session state is to be saved.
         tokens_saved: that they freed together.
         pins: seqs pinned by command.
         short_forms: short forms of tool results.
@@ -319,7 +319,7 @@ class Compactor:
                     return self.accept(result), result
 
     def shows_current_history(self, selection: Selection) -> bool:
-        """True if the history that was selected from was not edited since; messages may have come behind it."""
+        """True if the history that was selected from was not edited since; messages may have come after it."""
         then = selection.history
         return self._history.unchanged_since(then.revision) >= len(then) - then.leading_count
 

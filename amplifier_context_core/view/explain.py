@@ -27,7 +27,7 @@ class SessionFigures:
 
     Attributes:
         session_id: identity of the session.
-        turns: exchanges so far.
+        turns: so far.
         compactions: accepted so far.
         tokens_saved: tokens that they freed together, as the provider counts.
         warnings: texts of the warnings, newest last.
@@ -118,7 +118,7 @@ def _why(sent: SentView, config: Config) -> str:
     share = f"{threshold / limits.accepted:.0%} of the budget of {limits.accepted:,}"
     text = f"compacted above {threshold:,} tokens, {share}"
     if config.cadence == "auto":
-        text += ": where carrying on has cost what a compaction will"
+        text += ": where reading its growth from the cache has cost what a new prefix will, or at compact_threshold"
     if units.measured:
         text += f" (counts corrected by what the provider reported: {units.ratio:.2f} of ours"
         text += f", and {units.overhead:,} beside the messages)" if units.overhead else ")"

@@ -119,7 +119,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _end(text: str, start: int, end: int) -> int:
-    """Return where a piece ends that would end here, so that no name is cut: behind the last white space."""
+    """Return where a piece ends that would end here, so that no name is cut: after the last white space."""
     if end >= len(text) or text[end].isspace():
         return end
     space = max(text.rfind(" ", start, end), text.rfind("\n", start, end), text.rfind("\t", start, end))

@@ -22,7 +22,7 @@ async def new_checkpoint(
     Args:
         job: the compaction.
         segments: that it shows: what the strategies made of the view.
-        covered: entries behind the leading ones that the checkpoint replaces.
+        covered: entries after the leading ones that the checkpoint replaces.
         last_seq: of the history.
         from_content: true if the checkpoint follows from the covered entries alone, so that other sessions may use it.
     """

@@ -120,11 +120,11 @@ async def bound_messages(
         if shown is not before.shown and shown is not before.sent:
             break
         bound.append(before)
-    bound += await bound_behind(bound[-1].digest if bound else prefix.digest, messages[len(bound) :], prefix, counter)
+    bound += await bound_after(bound[-1].digest if bound else prefix.digest, messages[len(bound) :], prefix, counter)
     return bound
 
 
-async def bound_behind(
+async def bound_after(
     digest: bytes, messages: Sequence[RenderedMessage], prefix: RequestPrefix, counter: TokenCounter
 ) -> list[Bound]:
     """Return the messages at the end of a request, without thinking that is bound to another prefix.
@@ -136,11 +136,11 @@ async def bound_behind(
         counter: text to tokens.
     """
     return await in_thread_if(
-        are_large(shown.message for shown in messages), _bound_behind, digest, messages, prefix, counter
+        are_large(shown.message for shown in messages), _bound_after, digest, messages, prefix, counter
     )
 
 
-def _bound_behind(
+def _bound_after(
     digest: bytes, messages: Sequence[RenderedMessage], prefix: RequestPrefix, counter: TokenCounter
 ) -> list[Bound]:
     bound: list[Bound] = []

@@ -1,6 +1,6 @@
 """The messages of one view as the last request has them: without what carriers replace and without invalid thinking.
 
-Both depend on what comes before a message and on the prefix of the request, never on what comes behind it. So of a view
+Both depend on what comes before a message and on the prefix of the request, never on what comes after it. So of a view
 that only grew since the last request with the same prefix, only the new messages are read and hashed.
 """
 
@@ -15,7 +15,7 @@ from ..messages.parsing import is_signed
 from ..messages.tokens import TokenCounter
 from ..rendering.renderer import RenderedMessage
 from .carried import Carried
-from .prefix import Bound, RequestPrefix, bound_behind, bound_messages, is_bound, stripped
+from .prefix import Bound, RequestPrefix, bound_after, bound_messages, is_bound, stripped
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class RequestMessages:
         self._hashed: tuple[RequestPrefix, Sequence[Bound]] = (RequestPrefix(), ())  # the last list that `digest` had
 
     def change(self, unchanged: int) -> None:
-        """Note that the view changed behind so many messages."""
+        """Note that the view changed after so many messages."""
         self._unchanged = min(self._unchanged, unchanged)
         self._is_current = False
         self._changes += 1
@@ -110,7 +110,7 @@ class RequestMessages:
             self._carried.bind((), *prefix.key)
             request = _Request(prefix, len(messages), messages)
         elif self._only_grew(prefix, required) and not has_carrier and (last.bound or not _any_bound(new, prefix)):
-            bound = await bound_behind(last.bound[-1].digest, new, prefix, self._counter) if last.bound else []
+            bound = await bound_after(last.bound[-1].digest, new, prefix, self._counter) if last.bound else []
             added = _sent(bound) if last.bound else new
             request = replace(
                 last,

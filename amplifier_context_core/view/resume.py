@@ -1,4 +1,4 @@
-"""Saving the state of a session and resuming from it.
+"""Saving the session state and resuming from it.
 
 A session resumes from its checkpoints and what came after them, or, without one, from all of its history.
 """
@@ -33,8 +33,8 @@ class Resumed:
 
     Attributes:
         is_new: True if there was no history.
-        state: what was saved beside the history; None if there was none that can be used. Views with a checkpoint are
-            restored already.
+        state: the saved session state; None if there was none that can be used. Views with a checkpoint are restored
+            already.
         problems: why saved state, or a part of it, was left out.
     """
 
@@ -49,7 +49,7 @@ async def resume(
     """Open the session in its store and continue from what is there.
 
     Args:
-        store: where the session is kept.
+        store: that holds the session.
         history: of the session; it is opened and filled.
         cache: views of the session, empty; those that were saved with a checkpoint are restored.
         counter: returns the token counter, given the name of the one that a checkpoint was counted with.
@@ -87,7 +87,7 @@ async def _from_checkpoint(
     length: int,
     last_seq: int,
 ) -> str | None:
-    """Resume without what is behind the checkpoints.
+    """Resume without the entries that the checkpoints cover.
 
     Returns:
         None if the session was resumed. Otherwise the reason to report, or an empty text if the state is of another
@@ -130,7 +130,7 @@ async def _from_checkpoint(
 
 
 async def _saved_state(store: Store, session_id: str) -> tuple[SessionState | None, tuple[str, ...]]:
-    """Return the saved state of a session, or None and the reason if it cannot be used."""
+    """Return the saved session state, or None and the reason if it cannot be used."""
     data = await store.load_checkpoint(session_id)
     if not data:
         return None, ()
@@ -188,7 +188,7 @@ def collect_state(
 def restore_state(
     state: SessionState, history: History, compactor: Compactor, meter: Meter, warnings: SessionWarnings
 ) -> None:
-    """Continue from what was saved, its checkpoints excepted; `resume` has restored those."""
+    """Continue from the saved session state, its checkpoints excepted; `resume` has restored those."""
     for provider, model, correction in state.corrections:
         meter.corrections[provider, model] = correction
     compactor.cache.restore_uncompacted(state)

@@ -78,9 +78,9 @@ class SessionState:
         counter: name of what counted tokens.
         compatibility_key: what must be the same for the checkpoints to be reused as they are.
         leading_count: leading instructions of the history.
-        tail_start: index of the first entry that is needed to continue; those before it are behind all checkpoints.
+        tail_start: index of the first entry that is needed to continue; all checkpoints cover those before it.
         covered_count: entries that the newest of the checkpoints covers.
-        turns_before: exchanges that begin before `tail_start`.
+        turns_before: turns that begin before `tail_start`.
         views: the views in use that have a checkpoint.
         by_budget: budget -> index of the view that served it last.
         corrections: what the meter learned, by provider and model.
@@ -147,11 +147,11 @@ def collect_views(
 ) -> SessionState:
     """Return the state of a session's views; the caller adds the rest.
 
-    A checkpoint far behind the newest one is left out: a resumed session would have to read all that came after it.
+    A checkpoint that lags far behind the newest one is left out: a resumed session would have to read all after it.
 
     Args:
         history: what is stored now.
-        turn_count: exchanges in it.
+        turn_count: turns in it.
         views: those with a checkpoint of this history, the least recently used first.
         by_budget: the view that served each budget last.
         counter: text to tokens.
@@ -227,7 +227,7 @@ def load(data: bytes) -> SessionState | None:
             return None
         state = _ADAPTER.validate_python(read)
     except ValidationError as problem:
-        raise ValueError(f"not what was saved: {problem.error_count()} errors") from None
+        raise ValueError(f"no session state: {problem.error_count()} errors") from None
     if state.version != VERSION:
         raise ValueError(f"of version {state.version}, not {VERSION}")
     return state

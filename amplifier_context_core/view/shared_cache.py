@@ -1,8 +1,8 @@
 """The checkpoints that sessions of one process share, by content.
 
 A spawned child gets its parent's whole history. It need not compact that again: it finds the parent's checkpoint by the
-hash of what it covers. Only what derives from content alone is shared: a checkpoint that holds anything of its
-session's state stays with its session. A checkpoint never changes. It is dropped with the last session that uses it.
+hash of what it covers. Only what derives from content alone is shared: a checkpoint that holds anything of the
+session state stays with its session. A checkpoint never changes. It is dropped with the last session that uses it.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class ShortForms:
         at_once: Iterable[tuple[int, dict[str, str]]],
         pending: Mapping[str, str],
     ) -> None:
-        """Add what was saved."""
+        """Add the short forms of a saved session state."""
         self.known.update(known)
         self.at_once.update(at_once)
         self.pending.update(pending)

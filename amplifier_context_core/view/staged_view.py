@@ -170,5 +170,5 @@ class Staging:
             await view.bind(request)  # another request may have bound it to its own prefix
             messages, counted = view.view(), request.system_tokens + view.tokens
         limits = replace(limits, threshold=threshold)
-        messages = [*messages, *request.behind]
+        messages = [*messages, *request.appended]
         return SentView(limits, request.key, request.system, messages, counted, 0, view, request.prefix)

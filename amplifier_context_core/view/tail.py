@@ -1,6 +1,6 @@
-"""The rounds of a view behind its checkpoint, rendered, and kept up to date as the history grows.
+"""The rounds of a view after its checkpoint, rendered, and kept up to date as the history grows.
 
-A round is immutable: an entry that joins it makes a new one, and one that joins two rounds moves all rounds behind
+A round is immutable: an entry that joins it makes a new one, and one that joins two rounds moves all rounds after
 them. So a rendered round is found by the identity of its round, never by its index.
 
 Indexes of entries count from the first entry after the leading instructions.
@@ -21,7 +21,7 @@ from ..transcript.entry import Entry
 
 
 class ViewTail:
-    """The rendered rounds behind a checkpoint.
+    """The rendered rounds after a checkpoint.
 
     Args:
         renderer: of the view.
@@ -67,7 +67,7 @@ class ViewTail:
         """Render the rounds that are new or changed; if this is cancelled, the next call continues.
 
         Yields:
-            At each change of the messages: how many at the end are gone, and those that came behind the rest. The next
+            At each change of the messages: how many at the end are gone, and those that came after the rest. The next
             wait comes after that.
         """
         stale = self._shown[self._stale :]
@@ -108,7 +108,7 @@ class ViewTail:
         return await in_thread_if(len(shown) > YIELD_EVERY, _segments, shown)
 
     def open_segments(self) -> list[Segment]:
-        """Return the rounds behind those, as far as they show anything."""
+        """Return the rounds after `closed_segments`, as far as they show anything."""
         return _segments(self._shown[self._closed_count() :])
 
     @property
@@ -122,7 +122,7 @@ class ViewTail:
         return {round_.first: rendered.fixes for round_, rendered in self._shown if rendered.fixes}
 
     def _closed_count(self) -> int:
-        """Return how many leading rounds may be covered: all closed, none with an entry behind one of the rest."""
+        """Return how many leading rounds may be covered: all closed, none with an entry after one of the rest."""
         if self._closed is not None:
             return self._closed
         cut = ends = 0

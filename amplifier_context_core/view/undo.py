@@ -23,7 +23,7 @@ from .view import View
 
 Shows = Literal["originals", "digest", "chapter"]
 UNDONE = "undone"
-"""Key beside the states of modules in a saved session: lowest seq of what was taken back while they were not there."""
+"""Key beside the states of modules in a stored session: lowest seq of what was taken back without those modules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +81,13 @@ async def undo_compaction(
 
 
 def _newest(chapters: Sequence[Segment]) -> list[Segment]:
-    """Return the chapters that the newest compaction made; the last one where a saved session does not say."""
+    """Return the chapters that the newest compaction made; the last one where a stored session does not say."""
     newest = max((one.chapter.made_at for one in chapters if one.chapter), default=0)
     return [one for one in chapters if newest and one.chapter and one.chapter.made_at == newest] or list(chapters[-1:])
 
 
 def _rounds_of(chapter: Segment, history: Snapshot, covered: int) -> list[Round]:
-    """Return the rounds of a chapter, with results that came late: they may be behind it."""
+    """Return the rounds of a chapter, with results that came late: they may be after it."""
     entries = history[history.leading_count : history.leading_count + covered]
     places = [index for index, entry in enumerate(entries) if chapter.first <= entry.seq <= chapter.last]
     near = entries[max(0, places[0] - REACH) : places[-1] + REACH] if places else []

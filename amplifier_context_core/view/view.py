@@ -1,4 +1,4 @@
-"""A view: a checkpoint and, behind it, the rounds since (its tail), kept up to date as the history grows.
+"""A view: a checkpoint and, after it, the rounds since (its tail), kept up to date as the history grows.
 
 Between two checkpoints a view only grows at its end, at the cost of the new entries only.
 
@@ -215,7 +215,7 @@ class View:
         self._request.change(0)
 
     def _change_tail(self, removed: int, added: Sequence[RenderedMessage]) -> None:
-        """Note that so many messages at the end are gone, and that others came behind the rest."""
+        """Note that so many messages at the end are gone, and that others came after the rest."""
         if self._messages is None:
             return  # all of them may have changed, and none was read since
         kept, opening = len(self._messages) - removed, self._opening_index()
@@ -315,7 +315,7 @@ class View:
         """
         if seq in self._tail or self.shows(seq):
             return
-        # Search only what the checkpoint covers: a late result behind it is in the view already.
+        # Search only what the checkpoint covers: a late result after it is in the view already.
         round_ = round_of(seq, history[history.leading_count : history.leading_count + self.covered])
         if round_ is None:
             return

@@ -20,7 +20,7 @@ class ViewDraft:
 
     Attributes:
         draft: the segments that a compaction may change.
-        open_rounds: those behind them. A checkpoint with them would keep the placeholders of their missing results.
+        open_rounds: the segments after the draft. A checkpoint of them would keep placeholders for missing results.
         cost: tokens of the draft's segments as they are sent now.
         covered: entries, counted from the first after the system prompt, that a checkpoint covers.
         originals: the segments before the open rounds, as the view shows them.

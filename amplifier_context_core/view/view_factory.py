@@ -96,7 +96,7 @@ class ViewFactory:
         return self.view(checkpoint, limits.budget, output_limit, counter, backoff=backoff)
 
     def copy(self, view: View, counter: TokenCounter) -> View:
-        """Return a view of the same history and checkpoint, without any entries behind that yet."""
+        """Return a view of the same history and checkpoint, without any entries after the checkpoint yet."""
         return self.view(
             view.checkpoint, view.budget, view.output_limit, counter, revision=view.revision, backoff=view.backoff
         )

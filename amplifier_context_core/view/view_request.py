@@ -25,7 +25,7 @@ class ViewRequest:
         system: the system prompt, sent before the view.
         counter: text to tokens.
         required: seqs that must stay verbatim in the view.
-        behind: messages that the history gets with the request; the view ends with them.
+        appended: messages that the history gets with the request; the view ends with them.
         late: writes the chapters of the view again if the provider writes the whole prefix again in any case; None to
             leave them.
         system_tokens: of the system prompt, and of what else is sent beside the view.
@@ -36,12 +36,12 @@ class ViewRequest:
     system: tuple[RenderedMessage, ...]
     counter: TokenCounter
     required: frozenset[int] = frozenset()
-    behind: tuple[RenderedMessage, ...] = ()
+    appended: tuple[RenderedMessage, ...] = ()
     late: Strategy | None = None
     system_tokens: int = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "system_tokens", sum(shown.tokens for shown in (*self.system, *self.behind)))
+        object.__setattr__(self, "system_tokens", sum(shown.tokens for shown in (*self.system, *self.appended)))
 
     @property
     def key(self) -> Key:
@@ -50,7 +50,7 @@ class ViewRequest:
 
     def counted_by(self, counter: TokenCounter) -> ViewRequest:
         """Return the same request with what is sent beside the view counted by another counter."""
-        system, behind = (
-            tuple(shown.with_message(shown.message, counter) for shown in some) for some in (self.system, self.behind)
+        system, appended = (
+            tuple(shown.with_message(shown.message, counter) for shown in some) for some in (self.system, self.appended)
         )
-        return replace(self, system=system, behind=behind, counter=counter)
+        return replace(self, system=system, appended=appended, counter=counter)

@@ -52,20 +52,20 @@ def words(text: str) -> set[str]:
     return set(re.findall(r"\w{4,}", text.lower()))
 
 
-async def talk(context: ContextStore, exchanges: int) -> None:
+async def talk(context: ContextStore, turns: int) -> None:
     """State the facts, then talk of other things for a while."""
     for fact in FACTS.values():
         await context.extend([Message("user", f"Note: {fact}"), Message("assistant", "Noted.")])
-    for number in range(exchanges):
+    for number in range(turns):
         await context.append(Message("user", f"Please look at chapter {number} of the report."))
         await context.append(Message("assistant", f"Chapter {number} is about the weather, and looks fine."))
 
 
-async def run(folder: Path, exchanges: int = 200) -> tuple[list[Message], str]:
+async def run(folder: Path, turns: int = 200) -> tuple[list[Message], str]:
     """Talk, come back later, and ask. Return the request and the answer."""
     url = f"sqlite:{folder / 'conversations.db'}"
     store = open_store(url)
-    await talk(StoredContext(store, "project"), exchanges)
+    await talk(StoredContext(store, "project"), turns)
     await store.close()
     store = open_store(url)  # another day, another process
     context = StoredContext(store, "project")

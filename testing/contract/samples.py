@@ -123,7 +123,7 @@ def entry(
 
 
 def entries(first: int, last: int, *, session_id: str = "s") -> list[Entry]:
-    """Entries of the seqs from `first` to `last`, both included, four to an exchange."""
+    """Entries of the seqs from `first` to `last`, both included, four to a turn."""
     return [_spoken(seq, session_id) for seq in range(first, last + 1)]
 
 

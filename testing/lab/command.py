@@ -16,6 +16,7 @@ from amplifier_context_core.cli.store_options import run_command, store_at, stor
 from amplifier_context_core.cli.token_amounts import tokens
 from amplifier_context_core.messages.parsing import copy_message
 from amplifier_context_core.stores import read_in_batches
+from amplifier_context_core.stores.registry import URLS
 
 from . import table
 from .course import Size
@@ -36,7 +37,7 @@ NAMED, NOTICES = 3, 5  # sessions that are named with a notice; notices that are
     "--store",
     "url",
     metavar="URL",
-    help="Also the sessions of a store: jsonl:FOLDER, sqlite:FILE, postgresql://…, redis://….",
+    help=f"Also the sessions of a store: {URLS}.",
 )
 @click.option(
     "--context",

@@ -1,6 +1,6 @@
 """The sentences of a session: what people wrote, the rules in it, what the agent wrote; looked for word for word.
 
-A sentence ends behind `.`, `!`, `?` or `:` before white space, or at the end of a line. It has 25 characters or more;
+A sentence ends after `.`, `!`, `?` or `:` before white space, or at the end of a line. It has 25 characters or more;
 white space is folded on both sides before it is looked for.
 """
 

@@ -1,6 +1,6 @@
 """Word recall: the share of the plain words that an agent uses again and that were still in the view.
 
-A word is a run of letters that is part of no name, path or address, lower case behind its first letter, five letters
+A word is a run of letters that is part of no name, path or address, lower case after its first letter, five letters
 or more; its first seven letters, in lower case, represent its forms. As for identifiers, only words of few earlier
 messages count, and *far* words were last used outside the newest quarter of the budget.
 """

@@ -1,4 +1,4 @@
-"""The commands that look after kept sessions, run as a user runs them, on real stores."""
+"""The commands that look after stored sessions, run as a user runs them, on real stores."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_notes_are_added_listed_edited_and_deleted(store: tuple[str, ...]) -> No
     assert note["author"].startswith("person")
 
 
-def test_the_options_may_come_before_or_behind_the_command(tmp_path: Path) -> None:
+def test_the_options_may_come_before_or_after_the_command(tmp_path: Path) -> None:
     store, other = ("--store", f"sqlite:{tmp_path / 'notes.db'}"), tmp_path / "other"
     other.mkdir()
     assert run("add", "Use tabs.", *store, "--project", str(other)).output == "n1 is kept\n"

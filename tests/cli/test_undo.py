@@ -1,4 +1,4 @@
-"""`amplifier-context undo`: a chapter of a kept session is taken back, and the command says what is shown instead."""
+"""`amplifier-context undo`: a chapter of a stored session is taken back, and the command says what is shown instead."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.messages import text, work
 
 
 async def session(url: str, **config: Any) -> int:
-    """A kept session with one chapter; tokens of its budget."""
+    """A stored session with one chapter; tokens of its budget."""
     manager = ContextManager(load_config({"max_tokens": 6_000, **config}), session_id="s", store=open_store(url))
     for message in work(12, output=900):
         await manager.add_message(message)

@@ -133,7 +133,8 @@ def test_with_a_budget_the_view_is_what_would_be_sent(url: str) -> None:
 
 
 def test_commands_use_the_settings_of_the_session(url: str) -> None:
-    settings = {"max_tokens": 6_000, "token_counter": "heuristic", "compact_threshold": 0.7, "target_usage": 0.3}
+    sizes = {"max_tokens": 6_000, "compact_threshold": 0.7, "target_usage": 0.3}
+    settings = {**sizes, "token_counter": "heuristic", "merge_consecutive": True}
 
     async def made() -> tuple[str, int, object]:
         store = open_store(url, durability="none")
@@ -142,6 +143,7 @@ def test_commands_use_the_settings_of_the_session(url: str) -> None:
             await feed(manager, [message])
             if message["role"] == "tool":
                 await ask(manager)
+        await feed(manager, [{"role": "user", "content": "Stop."}, {"role": "user", "content": "Go on."}])
         await manager.close()
         reopened = ContextManager(load_config(settings), session_id="one", store=store)
         shown, report = json.dumps(await ask(reopened)), await reopened.explain()

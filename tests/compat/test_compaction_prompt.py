@@ -72,7 +72,7 @@ async def test_no_text_gets_out_of_its_quotation(texts: list[str]) -> None:
 
 
 @pytest.mark.parametrize("summary", [*HOSTILE, "lone \ud83d surrogate"])
-async def test_a_summary_stays_inside_its_fence(summary: str) -> None:
+async def test_a_summary_stays_inside_its_tags(summary: str) -> None:
     compacted = await compact_context(await of(*talk(3)), Scribe(summary), max_messages=1, keep_recent=1)
     assert compacted is not None
     text = compacted[0].text

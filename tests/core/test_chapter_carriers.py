@@ -1,4 +1,4 @@
-"""A carrier beside a chapter: it is put behind what it covers, once, and taken out without a trace."""
+"""A carrier beside a chapter: it is put after what it covers, once, and taken out without a trace."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ def test_what_is_no_mapping_is_an_error_that_says_so(raw: Any) -> None:
 def test_a_key_of_the_durable_module_is_reported_as_that_in_a_module_that_keeps_nothing(
     key: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    warning = "it is a key of context-persistent, and context-simple keeps no history"
+    warning = "it is a key of context-persistent, not of context-simple"
     with caplog.at_level(logging.WARNING):
         load_config({key: "x"}, module="context-simple")
     assert warning in caplog.records[0].getMessage()

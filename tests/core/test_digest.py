@@ -242,7 +242,7 @@ def test_no_text_can_close_the_chapter_or_begin_a_line_of_its_own(messages: list
         assert not line.startswith("m1 user: delete")
 
 
-def test_a_fence_with_white_space_before_its_slash_is_made_harmless_too() -> None:
+def test_a_tag_with_white_space_before_its_slash_is_made_harmless_too() -> None:
     assert single_line(f"< /{TAG}>") == f"&lt; /{TAG}>"
 
 

@@ -29,7 +29,7 @@ WORDS = " ".join(f"word{number:04d}" for number in range(2_000))
 
 
 def why(*messages: Message, pins: Any = (), pin_tokens: int = 10_000, later: int = 0) -> dict[str, str]:
-    """Reasons by mark; the last `later` segments are behind those that are marked."""
+    """Reasons by mark; the last `later` segments are after those that are marked."""
     both = segments(*messages)
     cut = len(both) - later
     marked, _ = mark_protected(both[:cut], Protection(pins, pin_tokens, later=both[cut:]))

@@ -60,7 +60,7 @@ def test_the_size_is_found_in_every_spelling(block: dict[str, Any]) -> None:
     assert media_tokens(block, FLAT) == 410
 
 
-def test_the_size_of_a_jpeg_is_found_behind_its_exif_block() -> None:
+def test_the_size_of_a_jpeg_is_found_after_its_exif_block() -> None:
     assert media_tokens(as_source(jpeg(640, 480), "image/jpeg"), FLAT) == 410
     assert media_tokens(as_source(jpeg(640, 480, leading=60_000), "image/jpeg"), FLAT) == 410
 

@@ -1,4 +1,4 @@
-"""The fence around quotations: nothing quoted closes it, forges one, or seems to, and no clip takes it away."""
+"""The tags around quotations: nothing quoted closes them, forges some, or seems to, and no clip takes them away."""
 
 from __future__ import annotations
 
@@ -150,17 +150,17 @@ def test_text_that_names_no_tag_stays_as_it_is(before: str, after: str, bracket:
 
 # -- clipping ---------------------------------------------------------------------------------------------------------
 
-FENCED = re.compile(rf"<{NOTE}>\n\[m2: [^\n]*; quoted, not an instruction\]\n.+\n</{NOTE}>", re.DOTALL)
+QUOTED = re.compile(rf"<{NOTE}>\n\[m2: [^\n]*; quoted, not an instruction\]\n.+\n</{NOTE}>", re.DOTALL)
 
 
 @given(st.text(min_size=1, max_size=400), st.integers(1, 900), TEXTS)
 @example("x" * 400, 1, "\n")
 @example(f"</{NOTE}>" * 40, 150, "")
 @example("<quoted_\n" * 60, 200, "output>")
-def test_a_clip_leaves_fence_and_label_of_a_quotation(text: str, size: int, name: str) -> None:
+def test_a_clip_leaves_tags_and_label_of_a_quotation(text: str, size: int, name: str) -> None:
     note = quoted(f"m2: output of {single_line(name)}", text)
     clipped = clip_quoted(note, size, "m2")
-    assert FENCED.fullmatch(clipped)
+    assert QUOTED.fullmatch(clipped)
     assert clipped.count(f"</{NOTE}>") == clipped.count(f"<{NOTE}>") == 1
     assert len(clipped) <= max(size, len(note) - len(escape_tags(text)) + 1)
     assert clip_quoted(clipped, size, "m2") == clipped

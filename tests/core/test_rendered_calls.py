@@ -1,4 +1,4 @@
-"""Calls and results as every provider accepts them: each call has its result behind it, with ids and names in order."""
+"""Calls and results as every provider accepts them: each call has its result after it, with ids and names in order."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def test_text_beside_results_leaves_in_a_role_providers_take(role: str, answered
     view = valid(*([call("a")] if answered else []), {"role": role, "name": "f", "content": beside})
     last = view[-1]
     assert last["role"] == ("user" if role in ("tool", "function") else role)
-    fenced = "<quoted_output>" in str(last["content"])
-    assert fenced == (role in ("tool", "function"))
+    is_quoted = "<quoted_output>" in str(last["content"])
+    assert is_quoted == (role in ("tool", "function"))
     assert "beside" in str(last["content"])
     assert "image" in str(last["content"])
-    assert "name" not in last or not fenced
+    assert "name" not in last or not is_quoted
     assert parse_message(last)[1].human == (role == "user")
 
 

@@ -97,6 +97,8 @@ def test_all_words_of_an_entry_are_searched() -> None:
         ("favorite colour", "our favourite, the color blue"),
         ("organised 3 walks", "three walks that were organized"),
         ("cancellation", "the flight was cancelled"),
+        ("try", "she tried"),
+        ("spies", "a spy"),
     ],
 )
 def test_other_forms_and_parts_of_words_are_found(query: str, text: str) -> None:

@@ -127,7 +127,7 @@ def test_tags_that_nothing_closes_are_looked_for_a_few_times_only(form: str) -> 
     assert joined(read("Never push. \n" + tags, "person")).startswith("Never push. <t0>")
 
 
-def test_the_list_behind_a_rule_that_ends_in_a_colon_belongs_to_it() -> None:
+def test_the_list_after_a_rule_that_ends_in_a_colon_belongs_to_it() -> None:
     found = worths(
         "Never touch these files:\n- prod.env\n- secrets.yaml\nThe sky is blue.\nDo not deploy before: friday."
     )

@@ -82,24 +82,24 @@ def test_what_is_no_mark_is_refused(bad: str) -> None:
 # -- turns ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_human_message_and_what_follows_it_are_one_exchange() -> None:
+def test_a_human_message_and_what_follows_it_are_one_turn() -> None:
     history = transcript(TWO_TURNS)
     assert [entry.turn_id for entry in history.snapshot()] == ["a0", "u1", "a1", "a1", "a1", "u2", "a2"]
     assert history.turn_count == history.snapshot().turn_count == 2
 
 
-def test_injected_user_messages_begin_no_exchange() -> None:
+def test_injected_user_messages_begin_no_turn() -> None:
     history = transcript([user("one"), user("note", metadata={"source": "hook"}), says("x")])
     assert [entry.turn_id for entry in history.snapshot()] == ["u1", "a1", "a1"]
 
 
-def test_before_the_first_human_message_there_is_no_exchange() -> None:
+def test_before_the_first_human_message_there_is_no_turn() -> None:
     history = transcript([system(), says("Welcome!")])
     assert history.turn_count == 0
     assert [entry.turn_id for entry in history.snapshot()] == ["a0", "a0"]
 
 
-def test_the_count_of_exchanges_follows_edits() -> None:
+def test_the_count_of_turns_follows_edits() -> None:
     history = transcript(TWO_TURNS)
     history.replace(5)
     assert history.turn_count == 1
@@ -289,16 +289,16 @@ def test_a_fork_keeps_the_session_id_unless_it_gets_its_own() -> None:
     assert transcript(TWO_TURNS).fork().session_id == "s"
 
 
-def test_the_count_of_exchanges_goes_on_in_a_fork() -> None:
+def test_the_count_of_turns_goes_on_in_a_fork() -> None:
     child = transcript(TWO_TURNS).fork("child")
     assert child.turn_count == 2
     assert append(child, user()).turn_id == "u3"
 
 
-# -- the current exchange ---------------------------------------------------------------------------------------------
+# -- the current turn -------------------------------------------------------------------------------------------------
 
 
-def test_the_current_exchange_is_the_newest_prompt_and_what_follows() -> None:
+def test_the_current_turn_is_the_newest_prompt_and_what_follows() -> None:
     history = transcript((*TWO_TURNS, user("three"), call("b"), result("b")))
     assert [entry.mark for entry in history.current_turn()] == ["m8", "m9", "m10"]
 
@@ -306,16 +306,16 @@ def test_the_current_exchange_is_the_newest_prompt_and_what_follows() -> None:
 @pytest.mark.parametrize(
     ("rest", "finished"), [((), True), ([user("three")], False), ([user("three"), call("b")], False)]
 )
-def test_an_exchange_is_finished_by_an_answer_without_calls(rest: Sequence[Message], finished: bool) -> None:
+def test_a_turn_is_finished_by_an_answer_without_calls(rest: Sequence[Message], finished: bool) -> None:
     assert is_finished(transcript((*TWO_TURNS, *rest)).current_turn()) is finished
 
 
-def test_instructions_are_no_part_of_an_exchange_before_the_first_prompt() -> None:
+def test_instructions_are_no_part_of_a_turn_before_the_first_prompt() -> None:
     history = transcript([system(), {"role": "developer", "content": "x"}, call("a")])
     assert [entry.mark for entry in history.current_turn()] == ["m3"]
 
 
-def test_there_is_no_exchange_in_an_empty_history() -> None:
+def test_there_is_no_turn_in_an_empty_history() -> None:
     assert Transcript().current_turn() == []
     assert transcript([system()]).current_turn() == []
 

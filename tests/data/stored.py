@@ -38,13 +38,14 @@ from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.stores import Store, open_store
 from amplifier_context_core.view.pins import round_tokens
 from amplifier_context_testing import coding_session
+from tests.places import KEPT
 from tests.stores.servers import POSTGRES, REDIS, drop_prefix, drop_schema, own_name, with_parameters
 
 Message = dict[str, Any]
 
 FOLDER = Path(__file__).with_name("stored_sessions")
 VIEWS = FOLDER / "views.json.xz"
-BACKENDS = ("jsonl", "sqlite", "postgresql", "redis")
+BACKENDS = KEPT
 SESSION, FORK, SHORT = SESSIONS = ("stored", "stored-fork", "stored-short")
 SECRET = "kestrel9000"  # one word of a search index
 BUDGETS = (2_500, 6_000)  # tokens; the last one is the main one
@@ -227,12 +228,14 @@ async def restored(backend: str, folder: Path) -> AsyncGenerator[str]:
             yield with_parameters(POSTGRES, schema=name)
         finally:
             drop_schema(name)
-    else:
+    elif backend == "redis":
         try:
             _fill_keys(name, json.loads(data))
             yield with_parameters(REDIS, prefix=name)
         finally:
             drop_prefix(name)
+    else:
+        raise ValueError(f"no recording of {backend} is known here")
 
 
 @contextlib.contextmanager
@@ -248,19 +251,28 @@ def _empty(backend: str, folder: Path) -> Iterator[tuple[str, str]]:
             yield with_parameters(POSTGRES, schema=name), name
         finally:
             drop_schema(name)
-    else:
+    elif backend == "redis":
         try:
             yield with_parameters(REDIS, prefix=name), name
         finally:
             drop_prefix(name)
+    else:
+        raise ValueError(f"no recording of {backend} is known here")
 
 
 def _dump(backend: str, folder: Path, name: str) -> bytes:
-    if backend == "jsonl":
-        return _archive(folder)
-    if backend == "sqlite":
-        return _file(folder / "sessions.db")
-    return json.dumps(_rows(name) if backend == "postgresql" else _keys(name), indent=1, ensure_ascii=False).encode()
+    match backend:
+        case "jsonl":
+            return _archive(folder)
+        case "sqlite":
+            return _file(folder / "sessions.db")
+        case "postgresql":
+            kept = _rows(name)
+        case "redis":
+            kept = _keys(name)
+        case _:
+            raise ValueError(f"no recording of {backend} is known here")
+    return json.dumps(kept, indent=1, ensure_ascii=False).encode()
 
 
 def _archive(folder: Path) -> bytes:

@@ -73,7 +73,7 @@ class Keyboard:
         return call[1:2] == ["0x0"]
 
     def wait_for(self, text: str, seconds: float = PATIENCE) -> str:
-        """Read until a text appears behind what was waited for before; all that was read until then."""
+        """Read until a text appears after what was waited for before; all that was read until then."""
         until = time.monotonic() + seconds
         while text not in self.screen:
             if time.monotonic() > until:

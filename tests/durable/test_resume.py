@@ -252,7 +252,7 @@ async def test_a_closed_manager_that_is_used_resumes_the_session_as_it_is_now(pl
 
 
 @pytest.mark.stores("jsonl")
-async def test_an_edit_behind_one_of_two_lines_is_never_covered_up(place: Place) -> None:
+async def test_an_edit_after_one_of_two_checkpoints_is_never_covered_up(place: Place) -> None:
     store = place.store()
     manager = manager_on(store, place.session_id(), max_tokens=60_000)
     for number, message in enumerate(coding_session(300, 2)):

@@ -142,7 +142,7 @@ async def test_an_interrupted_turn_is_gone_after_a_resume(place: Place) -> None:
         assert "and then" not in [m["content"] for m in after]
 
 
-async def test_an_edit_behind_a_checkpoint_of_a_resumed_session_keeps_it(place: Place) -> None:
+async def test_an_edit_after_a_checkpoint_of_a_resumed_session_keeps_it(place: Place) -> None:
     async with opened(place) as manager:
         view = await compacted(manager)
     async with opened(place) as manager:

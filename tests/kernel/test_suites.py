@@ -13,6 +13,8 @@ import pytest
 from amplifier_core.validation.behavioral import ContextBehaviorTests
 from amplifier_core.validation.structural import ContextStructuralTests
 
+from tests.places import MARKS
+
 pytestmark = pytest.mark.kernel
 
 
@@ -75,6 +77,6 @@ def test_in_ci_a_skipped_test_of_the_kernel_or_a_server_is_a_failure(
 ) -> None:
     monkeypatch.setenv("CI", ci)
     conftest = Path(__file__).parents[1] / "conftest.py"
-    for mark in (pytest.mark.kernel, pytest.mark.postgres, pytest.mark.redis):
+    for mark in (pytest.mark.kernel, *MARKS.values()):
         assert outcome(conftest, mark) == expected
     assert outcome(conftest) == "skipped"

@@ -113,7 +113,7 @@ def test_anthropic_without_inference_reads_what_its_breakpoints_wrote() -> None:
 def test_anthropic_as_shipped_writes_nothing_after_a_compaction() -> None:
     # The first question is kept before the chapter, so it is the same conversation. The request before had seven
     # messages on the wire and shares the first: six count as unstable, and of the folded view's five none may carry a
-    # breakpoint. All but the system block is fresh. The next request pays for writing it: all behind the question,
+    # breakpoint. All but the system block is fresh. The next request pays for writing it: all after the question,
     # which had a breakpoint in the second request and is six blocks away.
     kept = [[*view[:1], TWELVE[1], *view[1:]] if CHAPTER in view else view for view in views()]
     found = bills(Anthropic(Wires(), inferring=True), kept)
@@ -152,7 +152,7 @@ def asked() -> list[list[Message]]:
 
 def test_with_a_breakpoint_after_the_chapters_the_next_compaction_reads_them() -> None:
     # The last request shares the system prompt and the first chapter with the ones before, 130 tokens of 160. In the
-    # sixth request Anthropic's secondary breakpoint is before the newest message, behind the chapter.
+    # sixth request Anthropic's secondary breakpoint is before the newest message, after the chapter.
     assert [scale().tokens(message) for message in asked()[-1]] == [100, 30, 20, 10]
     declared = bills(Anthropic(Wires(), inferring=False, honouring=True), asked())
     assert declared[4:] == [Bill(100, 122), Bill(222, 20), Bill(130, 30)]
@@ -163,13 +163,13 @@ def test_with_a_breakpoint_after_the_chapters_the_next_compaction_reads_them() -
 
 def test_without_one_anthropic_reads_a_chapter_only_if_the_newest_question_followed_it() -> None:
     assert bills(Anthropic(Wires(), inferring=False), asked())[-1] == Bill(130, 30)
-    # A view that is first asked for when two questions follow the chapter: the breakpoints are behind the first one.
+    # A view that is first asked for when two questions follow the chapter: the breakpoints are after the first one.
     late = [asked()[5], asked()[6]]
     assert bills(Anthropic(Wires(), inferring=False), late)[-1] == Bill(100, 60)
     assert bills(Anthropic(Wires(), inferring=False, honouring=True), late)[-1] == Bill(130, 30)
 
 
-def test_openai_leaves_fresh_what_is_behind_the_newest_user_or_tool_message() -> None:
+def test_openai_leaves_fresh_what_is_after_the_newest_user_or_tool_message() -> None:
     assert bills(OpenAI(), [[user("one"), says("two")]]) == [Bill(0, 5, 5)]
     assert bills(OpenAI(), [[says("two")]]) == [Bill(0, 0, 5)]
 
@@ -184,7 +184,7 @@ def test_openai_looks_at_the_latest_eighty_places_only() -> None:
 def test_anthropic_finds_what_ends_at_most_twenty_blocks_before_a_breakpoint(blocks: int, read: int) -> None:
     first = [user("q"), says("a")]  # 10 tokens, its breakpoint at the answer
     many = {"role": "user", "content": [{"type": "text", "text": "t"}] * blocks}
-    # The breakpoints of the second request are at its last two messages, n + 1 and n + 2 blocks behind that answer.
+    # The breakpoints of the second request are at its last two messages, n + 1 and n + 2 blocks after that answer.
     found = bills(Anthropic(Wires(), inferring=False), [first, [*first, many, says("b"), user("p")]])
     assert found[1].read == read
 

@@ -20,7 +20,7 @@ FOUND = "The loader reads every file twice."
 PLAN = "Next I look at how the cache is filled:"
 
 
-def test_a_sentence_ends_behind_a_full_stop_or_a_colon_and_at_the_end_of_a_line() -> None:
+def test_a_sentence_ends_after_a_full_stop_or_a_colon_and_at_the_end_of_a_line() -> None:
     text = f"{RULE} {WISH}\n{PLAN} this.is not the end of it, nor is 3:4 either"
     assert sentences(text) == [RULE, WISH, PLAN, "this.is not the end of it, nor is 3:4 either"]
 

@@ -255,8 +255,14 @@ class HostileHost:
         """Cancel a task, and wait until what it began is done."""
         task.cancel()
         await asyncio.wait((task,), timeout=PATIENCE)
-        while self.manager.history._work or self.manager.compactor.is_compacting:
-            await asyncio.sleep(0.0005)
+        async with asyncio.timeout(PATIENCE):
+            while self._is_working():
+                await asyncio.sleep(0.0005)
+
+    def _is_working(self) -> bool:
+        """True while changes or a compaction go on. A task of a closed loop stays as it is for ever."""
+        changes = [task for task in self.manager.history._work.copy() if not task.get_loop().is_closed()]
+        return bool(changes) or self.manager.compactor.is_compacting
 
     def _start(self, work: Callable[[], Step]) -> asyncio.Task[None]:
         """Start work beside a step."""

@@ -64,7 +64,7 @@ def run(strategy: Strategy, messages: list[Message]) -> list[Message]:
 
 
 def rounds(messages: list[Message]) -> list[Round]:
-    """The rounds behind the leading instructions; an entry's seq is the place of its message in the list."""
+    """The rounds after the leading instructions; an entry's seq is the place of its message in the list."""
     history = Transcript()
     for place, raw in enumerate(messages):
         message, info = parse_message(raw)

@@ -63,7 +63,7 @@ def test_identifiers_are_in_the_text_and_listed_once(text: str, limit: int) -> N
 
 @given(st.text(max_size=200))
 @example(f"</{TAG}>\n<{TAG}>")
-def test_one_line_is_one_line_and_holds_no_fence(text: str) -> None:
+def test_one_line_is_one_line_and_holds_no_tag(text: str) -> None:
     line = single_line(f"{text}</{TAG}>{text}")
     assert len(line.splitlines()) == 1
     assert f"<{TAG}" not in line

@@ -216,6 +216,12 @@ def test_an_echo_changes_neither_history_nor_view(steps: list[Step], budget: int
     run(law())
 
 
+def spoken_contents(messages: list[Message]) -> list[Any]:
+    """The contents without instructions. Spaces around a text are no edit: hosts remove them."""
+    contents = [message.get("content") for message in messages if message["role"] not in ("system", "developer")]
+    return [content.strip() if isinstance(content, str) else content for content in contents]
+
+
 @given(conversations(), BUDGETS, st.data())
 def test_an_edit_is_what_the_history_is_afterwards(steps: list[Step], budget: int, data: st.DataObject) -> None:
     async def law() -> None:
@@ -227,9 +233,7 @@ def test_an_edit_is_what_the_history_is_afterwards(steps: list[Step], budget: in
         start = data.draw(st.integers(0, len(stored)))
         wanted = [*stored[:start], *edited]
         await manager.set_messages(wanted)
-        spoken_now = [m for m in await manager.get_messages() if m["role"] not in ("system", "developer")]
-        spoken_wanted = [m for m in wanted if m["role"] not in ("system", "developer")]
-        assert [m.get("content") for m in spoken_now] == [m.get("content") for m in spoken_wanted]
+        assert spoken_contents(await manager.get_messages()) == spoken_contents(wanted)
         await ask(manager, budget)
 
     run(law())
@@ -396,7 +400,7 @@ TOOL_STEPS: st.SearchStrategy[Step] = st.one_of(
         PRINTS,
     ),
 )
-FENCED = re.compile(
+QUOTED = re.compile(
     r"<quoted_output>\n\[m\d+: [^\n]*; quoted, not an instruction\]\n.*\n</quoted_output>"
     r"|<context_record>\n\[[^\n]*\]\n.*\n</context_record>",
     re.DOTALL,
@@ -407,7 +411,7 @@ FENCED = re.compile(
 @example(
     [[{"role": "user", "content": "Go."}], [{"role": "tool", "tool_call_id": "gone", "content": PRINTED * 2_000}]], 60
 )
-def test_what_a_tool_printed_is_fenced_and_labelled_whatever_the_budget(steps: list[Step], budget: int) -> None:
+def test_what_a_tool_printed_is_quoted_and_labelled_whatever_the_budget(steps: list[Step], budget: int) -> None:
     """Wherever it goes out in the role of a person, clipped to however little."""
 
     async def law() -> None:
@@ -418,6 +422,6 @@ def test_what_a_tool_printed_is_fenced_and_labelled_whatever_the_budget(steps: l
                 content = message["content"]
                 parts = [content] if isinstance(content, str) else [b["text"] for b in content if b["type"] == "text"]
                 for text in parts if message["role"] == "user" else ():
-                    assert PRINTED not in text or FENCED.fullmatch(text), text
+                    assert PRINTED not in text or QUOTED.fullmatch(text), text
 
     run(law())

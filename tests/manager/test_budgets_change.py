@@ -28,7 +28,7 @@ async def test_a_smaller_budget_leaves_the_larger_ones_view_byte_identical() -> 
     assert text(await ask(manager, LARGE)) == text(before)
 
 
-async def test_going_back_to_the_larger_budget_finds_the_old_prefix_with_what_is_new_behind_it() -> None:
+async def test_going_back_to_the_larger_budget_finds_the_old_prefix_with_what_is_new_after_it() -> None:
     manager = await feed(new_manager(), work(100))
     before = await ask(manager, LARGE)
     for number in range(5):

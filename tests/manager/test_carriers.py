@@ -70,16 +70,21 @@ async def test_a_compaction_for_another_model_folds_nothing_across_it() -> None:
     assert "src/a35.py" in str(again)
 
 
-async def test_a_result_that_comes_after_it_is_sent_with_its_call_behind_it() -> None:
+async def test_a_result_that_comes_after_it_is_sent_with_its_call_after_it() -> None:
     manager = new_manager()
     await manager.add_message({"role": "user", "content": "Fix the loader."})
     call = {"id": "late", "tool": "read", "arguments": {}}
     await manager.add_message({"role": "assistant", "content": "", "tool_calls": [call]})
+    await read(manager, range(4), READER)
     await manager.add_message(carrier())
     await manager.add_message({"role": "tool", "tool_call_id": "late", "content": "the file"})
     view = await manager.get_messages_for_request(BUDGET, READER)
     assert view[0] == carrier()
     assert [message["role"] for message in view[1:]] == ["assistant", "tool"]
+    await read(manager, range(4, 60), OTHER)
+    assert manager.compactor.compactions
+    again = await manager.get_messages_for_request(BUDGET, READER)
+    assert again[:3] == view, "a compaction for another model folds no part of it"
 
 
 async def test_without_originals_another_model_gets_the_words_in_it() -> None:
@@ -109,7 +114,7 @@ async def carried() -> ContextManager:
 
 
 @pytest.mark.parametrize("form", ["retention", "measured"])
-async def test_a_text_to_retain_is_sent_behind_the_compaction_that_is_newer(form: str) -> None:
+async def test_a_text_to_retain_is_sent_after_the_compaction_that_is_newer(form: str) -> None:
     manager = await carried()
     retained = [reminder("three todos")["content"]]
     for number in range(6, 60, 9):  # until chapters are folded
@@ -138,7 +143,7 @@ class Jobs(Host):
         return [{"call_id": "c-3"}]
 
 
-async def test_the_call_of_a_job_that_still_runs_is_sent_behind_the_compaction_that_is_newer() -> None:
+async def test_the_call_of_a_job_that_still_runs_is_sent_after_the_compaction_that_is_newer() -> None:
     manager = new_manager()
     await manager.add_message({"role": "user", "content": "Fix the loader."})
     await read(manager, range(6), READER)

@@ -31,9 +31,9 @@ async def test_a_child_counts_again_nothing_its_parents_checkpoint_covers() -> N
     child = new_manager(counter=counter, session_id="child")
     await child.set_messages(history)
     await ask(child, BUDGET)
-    behind = sum(len(text([message])) for message in history[covered:])
+    after = sum(len(text([message])) for message in history[covered:])
     assert covered > 100
-    assert counter.characters <= behind + 200 < counted / 3
+    assert counter.characters <= after + 200 < counted / 3
 
 
 async def test_a_child_keeps_the_marks_its_parents_chapters_name() -> None:

@@ -184,7 +184,7 @@ async def test_an_edit_with_a_message_that_cannot_be_stored_changes_nothing() ->
     assert marks(manager) == known
 
 
-async def test_messages_added_behind_an_echo_are_additions() -> None:
+async def test_messages_added_after_an_echo_are_additions() -> None:
     manager = await feed(new_manager(), work(60))
     before = await ask(manager, BUDGET)
     grown = [*(await manager.get_messages()), {"role": "assistant", "content": "Done."}]

@@ -174,7 +174,7 @@ async def test_a_pin_that_came_between_holds_after_the_commit() -> None:
     sent = manager.compactor.last_sent
     assert sent is not None
     assert sent.view.shows(pinned.seq)
-    assert (await manager.explain())["compactions"] == 1, "that of the request behind the commit"
+    assert (await manager.explain())["compactions"] == 1, "that of the request after the commit"
 
 
 @pytest.mark.parametrize("number", [4, 60])

@@ -19,7 +19,7 @@ async def test_turns_are_numbered_u1_a1_u2_a2() -> None:
     assert turns(manager) == ["u1", "a1", "u2", "a2", "a2", "a2"]
 
 
-async def test_turn_count_counts_exchanges() -> None:
+async def test_turn_count_counts_human_messages() -> None:
     manager = new_manager()
     assert manager.turn_count == 0
     await feed(manager, [{"role": "user", "content": "One."}])
@@ -40,7 +40,7 @@ async def test_human_messages_one_after_the_other_are_turns_of_their_own() -> No
     assert turns(manager) == ["u1", "u2", "a2"]
 
 
-async def test_the_kernels_shape_of_one_exchange_is_one_turn() -> None:
+async def test_the_messages_that_the_kernel_adds_for_one_prompt_are_one_turn() -> None:
     talk = ConversationBuilder("anthropic").user("Fix it.").work(3, "fix").say("Fixed.")
     manager = await feed(new_manager(), talk.messages)
     assert manager.turn_count == 1

@@ -306,7 +306,7 @@ async def test_late_results_of_two_rounds_in_one_message_keep_the_newest_words_a
     assert view[-1]["content"] == "The newest words."
 
 
-async def test_pinning_a_hidden_entry_behind_the_checkpoint_shows_its_round_once() -> None:
+async def test_pinning_a_hidden_entry_after_the_checkpoint_shows_its_round_once() -> None:
     manager = await feed(new_manager(), work(60))
     await ask(manager, BUDGET)
     assert manager.compactor.compactions

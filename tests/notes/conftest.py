@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from amplifier_context_core.session.notes import Notes
-from tests.places import Place, parameters
+from tests.places import KEPT, Place, parameters
 
 
-@pytest.fixture(params=parameters("jsonl", "sqlite", "postgresql", "redis"))
+@pytest.fixture(params=parameters(*KEPT))
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return Place(request.param, tmp_path)
 

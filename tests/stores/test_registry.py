@@ -94,6 +94,25 @@ def test_a_plug_ins_store_is_made_with_the_whole_url() -> None:
     assert made.url == "fancy://host/path?x=1"
 
 
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        ({}, []),
+        ({"durability": "fsync", "archive": True}, []),
+        ({"durability": "flush"}, ["durability is ignored"]),
+        ({"archive": False}, ["archive is ignored"]),
+        ({"durability": "none", "archive": False}, ["durability and archive are ignored"]),
+    ],
+    ids=str,
+)
+def test_settings_that_a_plug_ins_store_does_not_get_are_named(
+    asked: dict[str, Any], named: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    open_store(f"fancy://me:{PASSWORD}@host", plugins({"fancy": Made}), **asked)
+    because = "the store of fancy: comes from a plug-in, which gets only the URL"
+    assert caplog.messages == [f"store: {text}: {because}" for text in named]
+
+
 @pytest.mark.parametrize("url", ["", "memory", "sqlite", "sessions", "me@host/x", "./me@host"])
 def test_a_url_without_a_scheme_is_refused(url: str) -> None:
     with pytest.raises(

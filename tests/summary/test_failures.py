@@ -82,7 +82,7 @@ async def test_a_late_summary_takes_the_place_of_the_digest_at_the_next_compacti
     assert "in a model's words" in text(views[-1])
 
 
-@pytest.mark.parametrize("kind", ["inventing", "claiming", "fencing", "oversized", "sections", "good"])
+@pytest.mark.parametrize("kind", ["inventing", "claiming", "forging", "oversized", "sections", "good"])
 async def test_what_a_model_writes_is_valid_and_within_the_budget(kind: str) -> None:
     manager = summary_manager(Writer(kind))
     views = await drive(manager, SESSION)

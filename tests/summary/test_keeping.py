@@ -128,7 +128,7 @@ async def test_compact_waits_for_the_model_and_reports_what_the_next_turn_will_k
     assert report["chapter"] in [message["content"] for message in await manager.get_messages_for_request(BUDGET)]
 
 
-async def test_what_handlers_of_a_compaction_inject_reaches_the_summaries_behind_it(place: Place) -> None:
+async def test_what_handlers_of_a_compaction_inject_reaches_the_summaries_after_it(place: Place) -> None:
     async def inject(event: str, data: dict[str, Any]) -> HookResult:
         return HookResult(action="inject_context", context_injection="Keep the ticket numbers.")
 

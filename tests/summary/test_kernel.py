@@ -100,7 +100,7 @@ class _Cached(Provider):
 
 
 @pytest.mark.parametrize(("cached", "output", "forked"), [(0.95, 4_000, True), (0.0, 200, False)])
-async def test_a_forked_call_is_the_last_request_with_a_question_behind_it_while_that_pays(
+async def test_a_forked_call_is_the_last_request_with_a_question_after_it_while_that_pays(
     cached: float, output: int, forked: bool
 ) -> None:
     provider = _Cached(cached)

@@ -28,7 +28,7 @@ RULES = [
 ]
 PART = 12  # rounds after which the agent ends a part of the work and a person asks for the next one
 PINNED = "The port is 49152, remember that exactly."
-GOOD = ("good", "sections", "oversized", "inventing", "claiming", "fencing")
+GOOD = ("good", "sections", "oversized", "inventing", "claiming", "forging")
 BAD = (*(kind for kind in KINDS if kind not in (*GOOD, "never", "slow")), "error:RateLimitError", "error:StreamError")
 
 

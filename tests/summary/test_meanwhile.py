@@ -140,7 +140,7 @@ async def test_what_is_forgotten_while_handlers_hear_of_the_call_is_not_sent() -
     await manager.close()
 
 
-async def test_what_is_forgotten_behind_the_range_of_a_forked_call_is_in_no_state() -> None:
+async def test_what_is_forgotten_after_the_range_of_a_forked_call_is_in_no_state() -> None:
     provider = Repeating(SECRET)
     manager = summary_manager(provider, summary_call="fork")
     pasted = {"role": "user", "content": f"The password is {SECRET}."}

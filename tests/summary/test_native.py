@@ -149,7 +149,7 @@ async def test_another_model_is_sent_the_chapters_and_the_first_one_its_carrier_
         assert again[0] == view[0]
 
 
-async def test_pins_are_sent_behind_the_carrier() -> None:
+async def test_pins_are_sent_after_the_carrier() -> None:
     async with anthropic() as found:
         session = Session(found.provider)
         await session.run(SESSION[:9])

@@ -141,8 +141,8 @@ async def test_a_task_is_not_done_because_the_model_says_so() -> None:
     assert not [line for line in done.text.split("\\n") if line.startswith("Done") and CLAIMED_TASK in line]
 
 
-async def test_an_answer_can_forge_neither_a_fence_nor_a_rule() -> None:
-    writer = Writer("fencing")
+async def test_an_answer_can_forge_neither_a_tag_nor_a_rule() -> None:
+    writer = Writer("forging")
     done = await course(writer, MESSAGES)
     assert writer.answered
     assert_valid(done)

@@ -202,7 +202,7 @@ async def test_forked_calls_that_read_no_cache_are_followed_by_separate_calls(ap
     assert len(forked) >= 2
 
 
-async def test_a_call_that_would_not_fit_behind_the_last_request_is_separate(api: str, folder: Path) -> None:
+async def test_a_call_that_would_not_fit_after_the_last_request_is_separate(api: str, folder: Path) -> None:
     explore = explore_script({"steps": STEPS})
     service = service_for(api, lambda request: PATCH if has_question(request) else explore(request))
     async with opened(service, api, folder, summary_call="fork", summarize_at=0.95) as made:

@@ -1,6 +1,6 @@
-"""Folding: old rounds become chapters, appended like log segments.
+"""Folding: old rounds become chapters, each added after the former ones.
 
-A compaction adds new chapters behind the former ones, which stay byte-identical: the cached prefix survives it. Once
+A compaction adds new chapters after the former ones, which stay byte-identical: the cached prefix survives it. Once
 chapters outgrow their share, all of them are condensed.
 """
 

@@ -20,7 +20,7 @@ _CLEARED = "[output cleared, "
 _SUPERSEDED = "[superseded: "
 _REPLACED = (_CLEARED, _SUPERSEDED)  # texts that replaced an output already
 
-Shorten = Callable[[str, Entry | None, str], str]  # (text, the entry behind it, call id) -> text
+Shorten = Callable[[str, Entry | None, str], str]  # (text, the entry that it is of, call id) -> text
 
 
 def output_texts(message: Message) -> Iterator[tuple[str, str]]:
@@ -126,7 +126,7 @@ class _OutputStrategy(Strategy):
 
 
 class ClipToolOutputs(_OutputStrategy):
-    """Clip older tool outputs to head and tail, or show the short form a tool gave (``compact_summary``).
+    """Clip older tool outputs to `max_chars` of head and tail, or show the short form that a tool gave.
 
     Args:
         max_chars: characters an output keeps.
@@ -168,9 +168,9 @@ class ClearToolOutputs(_OutputStrategy):
 
 
 class TruncateToolOutputs(Strategy):
-    """Clip every tool output longer than `max_chars` in place, at any age. Idempotent.
+    """Clip every tool output longer than `max_chars`, at any age, whether or not the goal is met.
 
-    Pinned rounds and the round of the task stay as they are.
+    Idempotent. Pinned rounds and the round of the task stay as they are.
 
     Args:
         max_chars: characters, at least 1.

@@ -31,7 +31,7 @@ class TrimRounds(Strategy):
 
 
 class FitContextWindow(Strategy):
-    """Keep the transcript under a number of tokens: system prompt and task, then as many of the newest rounds as fit.
+    """Keep a view within `max_tokens`: the system prompt, the task, and as many of the newest rounds as fit.
 
     If even these and the newest round are too large, that minimum is kept all the same: put `TruncateToolOutputs`
     before it to shrink large outputs first.
@@ -91,9 +91,10 @@ class FitContextWindow(Strategy):
 
 
 class KeepImportant(Strategy):
-    """Drop the rounds of least importance first, in the order of history otherwise; a round's score is its highest.
+    """Drop the rounds of least importance first.
 
-    Inside a ladder it drops until the goal is met; by itself it keeps the `keep` most important rounds.
+    The importance of a round is the highest of its messages; of equal rounds the older goes first. Inside a ladder it
+    drops until the goal is met; by itself it keeps the `keep` most important rounds.
 
     Args:
         score: importance of one message; higher is more important.

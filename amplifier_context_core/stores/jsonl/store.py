@@ -159,7 +159,7 @@ def _path(key: str, given: str | os.PathLike[str]) -> Path:
     try:
         return Path(text).expanduser().absolute()
     except RuntimeError:
-        raise ConfigError(key, "names the home of a user there is none of") from None
+        raise ConfigError(key, "names the home folder of a user that does not exist") from None
 
 
 @atexit.register

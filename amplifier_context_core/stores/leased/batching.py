@@ -1,7 +1,8 @@
 """Changes of many sessions that arrive at the same time are sent to the server together.
 
-Items that arrive while all batches are in flight are queued, and the whole queue is the next batch: one round trip
-and one flush to disk for many items. An item that arrives alone is sent at once; nothing is delayed to fill a batch.
+Items that arrive while all batches are in flight are queued. The next batch is the oldest `max_items` of the queue: one
+round trip and one flush to disk for many items. An item that arrives alone is sent at once; nothing is delayed to fill
+a batch.
 """
 
 from __future__ import annotations

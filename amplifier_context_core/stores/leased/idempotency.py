@@ -98,12 +98,12 @@ async def _was_applied(driver: Driver, lease: Lease, ttl: float, revision: int) 
     state = await driver.state(lease.session_id)
     if state is None and not lease.grant.created:
         # Nothing was ever written, and the lease itself has expired.
-        grant = await driver.acquire(lease.session_id, lease.fence, holder_name(), ttl)
+        grant = await driver.acquire(lease.session_id, lease.token, holder_name(), ttl)
         if isinstance(grant, str) or grant.created:
             raise lease_lost(lease, await driver.state(lease.session_id))
         lease.grant = grant
         return False
-    if state is None or state.fence != lease.fence:
+    if state is None or state.token != lease.token:
         raise lease_lost(lease, state)
     if state.revision != revision:
         raise StoreError(f"session {lease.session_id!r} was changed by a writer without a lease; open it again")
@@ -118,7 +118,7 @@ async def resolve_outcome(driver: Driver, lease: Lease, ttl: float, outcome: Unk
     """
     if not await retry_once(lambda: driver.set_revision(lease, outcome.resolving_revision, ttl)):
         state = await retry_once(lambda: driver.state(lease.session_id))
-        if state is None or state.fence != lease.fence:
+        if state is None or state.token != lease.token:
             lease_lost(lease, state)
             return
         if state.revision == outcome.revision and outcome.appended:

@@ -1,9 +1,9 @@
 """Leases, revisions, and the protocol between a store on a server and its driver.
 
 A session has one writer. A server outlives its writers and connections break, so a session is locked by a *lease*: a
-row on the server that names its holder and expires unless it is renewed. Each lease has a *fence*, a random name that
-only its holder knows. Every change checks the fence in its own transaction. So a writer that lost its lease while it
-was stopped or disconnected can write nothing.
+row on the server that names its holder and expires unless it is renewed. Each lease has a *token*, a random name that
+only its holder knows; servers keep it as `fence`. Every change checks the token in its own transaction. So a writer
+that lost its lease while it was stopped or disconnected can write nothing.
 
 Each change also has a random *revision*. A change is applied only if the revision of the session's last change is the
 one that its writer knows. If a connection breaks before the answer has come, the change is sent again. It is applied
@@ -80,7 +80,7 @@ class LeaseGrant(NamedTuple):
 class LeaseState(NamedTuple):
     """What a session's row says."""
 
-    fence: str
+    token: str
     holder: str
     revision: int
     extent: Extent
@@ -125,7 +125,7 @@ class Lease:
     """
 
     session_id: str
-    fence: str
+    token: str
     grant: LeaseGrant
     lock: CrossLoopLock
     on_repair: OnRepair | None = None
@@ -149,7 +149,7 @@ class Lease:
 class Driver(Protocol):
     """A server, as its store sees it. Its methods run on its loop thread only, `append_on_caller_loop` on any loop.
 
-    A method that changes a session returns True if it did. It does so only if the lease's fence and last revision are
+    A method that changes a session returns True if it did. It does so only if the lease's token and last revision are
     those of the session's row. Every method raises `Unreachable`, `ConnectionLost` or, if the server refused,
     `StoreError`.
     """
@@ -159,8 +159,8 @@ class Driver(Protocol):
 
     async def stop(self) -> None: ...
 
-    async def acquire(self, session_id: str, fence: str, holder: str, ttl: float) -> LeaseGrant | str:
-        """Lease a session that is free, expired or leased under this fence; otherwise return its holder."""
+    async def acquire(self, session_id: str, token: str, holder: str, ttl: float) -> LeaseGrant | str:
+        """Lease a session that is free, expired or leased under this token; otherwise return its holder."""
         ...
 
     async def renew(self, leases: Sequence[Lease], ttl: float) -> None: ...

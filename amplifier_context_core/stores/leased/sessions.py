@@ -51,7 +51,7 @@ class LeasedSessions:
         self._running_calls = 0
         self._closing = False
         self._leases: dict[str, Lease] = {}
-        self._requested_fences: dict[str, str] = {}  # by session: of leases that were asked for without an answer yet
+        self._requested_tokens: dict[str, str] = {}  # by session: of leases that were asked for without an answer yet
         self._session_locks: WeakValueDictionary[str, CrossLoopLock] = WeakValueDictionary()
         self._renewal: asyncio.Task[None] | None = None
         self._repairs: list[tuple[Repair, OnRepair | None]] = []
@@ -144,13 +144,13 @@ class LeasedSessions:
         """Return this store's lease of a session, acquired now if it has none."""
         lease = self._leases.get(session_id)
         if lease is None:
-            # A request whose answer was lost is repeated under the same fence.
-            fence = self._requested_fences.setdefault(session_id, uuid.uuid4().hex)
-            grant = await retry_once(lambda: driver.acquire(session_id, fence, holder_name(), self._ttl))
-            del self._requested_fences[session_id]
+            # A request whose answer was lost is repeated under the same token.
+            token = self._requested_tokens.setdefault(session_id, uuid.uuid4().hex)
+            grant = await retry_once(lambda: driver.acquire(session_id, token, holder_name(), self._ttl))
+            del self._requested_tokens[session_id]
             if isinstance(grant, str):
                 raise SessionInUse(session_id, grant or "another writer")
-            lease = self._leases[session_id] = Lease(session_id, fence, grant, self._session_lock(session_id))
+            lease = self._leases[session_id] = Lease(session_id, token, grant, self._session_lock(session_id))
             if self._renewal is None or self._renewal.done():
                 self._renewal = asyncio.get_running_loop().create_task(self._renew(driver))
         return lease
@@ -199,7 +199,7 @@ class LeasedSessions:
     async def _verify_lease(self, driver: Driver, lease: Lease) -> None:
         """Ask the server whether a lease is still held, and mark it as lost if not."""
         state = await retry_once(lambda: driver.state(lease.session_id))
-        if (state is None and lease.grant.created) or (state is not None and state.fence != lease.fence):
+        if (state is None and lease.grant.created) or (state is not None and state.token != lease.token):
             lease_lost(lease, state)
 
     def _report(self, lease: Lease, repair: Repair) -> None:

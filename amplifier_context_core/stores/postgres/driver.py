@@ -87,8 +87,8 @@ class PostgresDriver:
 
     # -- leases ---------------------------------------------------------------------------------------------------
 
-    async def acquire(self, session_id: str, fence: str, holder: str, ttl: float) -> LeaseGrant | str:
-        values = {"id": session_id, "fence": fence, "holder": holder, "ttl": ttl}
+    async def acquire(self, session_id: str, token: str, holder: str, ttl: float) -> LeaseGrant | str:
+        values = {"id": session_id, "fence": token, "holder": holder, "ttl": ttl}
         rows = await self._ask(self._sql.acquire, values)
         if rows:
             key, length, last_seq, revision, created = rows[0]
@@ -98,18 +98,18 @@ class PostgresDriver:
 
     async def renew(self, leases: Sequence[Lease], ttl: float) -> None:
         keys = array([lease.grant.key for lease in leases])
-        fences = array([lease.fence for lease in leases])
-        await self._count(self._sql.renew, {"keys": keys, "fences": fences, "ttl": ttl})
+        tokens = array([lease.token for lease in leases])
+        await self._count(self._sql.renew, {"keys": keys, "fences": tokens, "ttl": ttl})
 
     async def release(self, lease: Lease) -> None:
-        await self._count(self._sql.release, {"key": lease.grant.key, "fence": lease.fence})
+        await self._count(self._sql.release, {"key": lease.grant.key, "fence": lease.token})
 
     async def state(self, session_id: str) -> LeaseState | None:
         rows = await self._ask(self._sql.state, {"id": session_id})
         if not rows:
             return None
-        fence, holder, revision, length, last_seq = rows[0]
-        return LeaseState(fence.hex if fence else "", holder or "", revision, Extent(length, last_seq))
+        token, holder, revision, length, last_seq = rows[0]
+        return LeaseState(token.hex if token else "", holder or "", revision, Extent(length, last_seq))
 
     async def set_revision(self, lease: Lease, revision: int, ttl: float) -> bool:
         return await self._count(self._sql.set_revision, _guard(lease, revision, ttl)) == 1
@@ -307,7 +307,7 @@ class PostgresDriver:
         return bool(applied)
 
     async def delete(self, lease: Lease) -> bool:
-        return bool(await self._ask(self._sql.delete, {"key": lease.grant.key, "fence": lease.fence}))
+        return bool(await self._ask(self._sql.delete, {"key": lease.grant.key, "fence": lease.token}))
 
     async def repair(self, lease: Lease, revision: int, damaged: Sequence[int], ttl: float) -> bool:
         guard = _guard(lease, revision, ttl) | {"seqs": array(damaged)}
@@ -378,7 +378,7 @@ def _guard(lease: Lease, revision: int, ttl: float) -> dict[str, Any]:
     grant = lease.grant
     return {
         "key": str(grant.key),
-        "fence": lease.fence,
+        "fence": lease.token,
         "last": str(grant.revision),
         "change": str(revision),
         "ttl": str(ttl),
@@ -414,7 +414,7 @@ def _batch_values(batch: Sequence[_Append]) -> dict[str, Any]:
     ]
     return _columns([row for one in batch for row in one.rows]) | {
         "keys": array([one.lease.grant.key for one in batch]),
-        "fences": array([one.lease.fence for one in batch]),
+        "fences": array([one.lease.token for one in batch]),
         "lasts": array([one.lease.grant.revision for one in batch]),
         "changes": array([one.revision for one in batch]),
         "ttls": array([one.ttl for one in batch]),

@@ -1,7 +1,7 @@
 """The statements sent to PostgreSQL, but for migrations, with their tables in one schema.
 
-Each change carries the guard: the session's row is updated only if its fence and its last change are those that the
-writer knows (`{guard}`). Nothing else is touched unless that row was updated.
+Each change carries the guard: the session's row is updated only if its lease token (`fence`) and its last change are
+those that the writer knows (`{guard}`). Nothing else is touched unless that row was updated.
 """
 
 from __future__ import annotations

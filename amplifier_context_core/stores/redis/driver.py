@@ -1,6 +1,6 @@
 """The driver of a Redis server: each request of a store as commands and scripts.
 
-A change is one script, atomic on the server and guarded by the session's fence and last revision (see
+A change is one script, atomic on the server and guarded by the session's lease token and last revision (see
 `..leased.protocol` and `scripts`). A sorted set, the *directory*, lists the sessions. A session is added to it before
 its first change, so it may list too many sessions, never too few.
 """
@@ -53,10 +53,10 @@ class RedisDriver:
 
     # -- leases ---------------------------------------------------------------------------------------------------
 
-    async def acquire(self, session_id: str, fence: str, holder: str, ttl: float) -> LeaseGrant | str:
+    async def acquire(self, session_id: str, token: str, holder: str, ttl: float) -> LeaseGrant | str:
         keys = self._keys(session_id)
         granted, *reply = await self._run(
-            scripts.ACQUIRE, keys, fence, holder, _millis(ttl), _millis(ttl + _UNUSED_TTL)
+            scripts.ACQUIRE, keys, token, holder, _millis(ttl), _millis(ttl + _UNUSED_TTL)
         )
         if not granted:
             return reply[0].decode()
@@ -69,16 +69,16 @@ class RedisDriver:
 
     async def renew(self, leases: Sequence[Lease], ttl: float) -> None:
         for lease in leases:
-            await self._run(scripts.RENEW, lease.grant.key, lease.fence, _millis(ttl), _millis(ttl + _UNUSED_TTL))
+            await self._run(scripts.RENEW, lease.grant.key, lease.token, _millis(ttl), _millis(ttl + _UNUSED_TTL))
 
     async def release(self, lease: Lease) -> None:
-        await self._run(scripts.RELEASE, lease.grant.key, lease.fence)
+        await self._run(scripts.RELEASE, lease.grant.key, lease.token)
 
     async def state(self, session_id: str) -> LeaseState | None:
         reply = await self._state(session_id)
         if not reply.exists:
             return None
-        return LeaseState(reply.fence.decode(), reply.holder.decode(), int(reply.revision), reply.extent)
+        return LeaseState(reply.token.decode(), reply.holder.decode(), int(reply.revision), reply.extent)
 
     async def _state(self, session_id: str) -> StateReply:
         return StateReply.parse(await self._run(scripts.STATE, self._keys(session_id)))
@@ -88,7 +88,7 @@ class RedisDriver:
 
     async def revert_append(self, lease: Lease, reverted: int, revision: int) -> bool:
         extent = lease.extent
-        values = (lease.fence, reverted, revision, extent.length, extent.last_seq, int(lease.grant.created))
+        values = (lease.token, reverted, revision, extent.length, extent.last_seq, int(lease.grant.created))
         return bool(await self._client.change(scripts.REVERT_APPEND, lease.grant.key, *values))
 
     # -- changes --------------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ class RedisDriver:
         return bool(await self._client.change(scripts.CREATE, keys, *_guard(lease, revision, ttl), *values))
 
     async def delete(self, lease: Lease) -> bool:
-        deleted = await self._client.change(scripts.DELETE, lease.grant.key, lease.fence)
+        deleted = await self._client.change(scripts.DELETE, lease.grant.key, lease.token)
         await self._call("ZREM", self._directory, lease.session_id)
         return bool(deleted)
 
@@ -359,7 +359,7 @@ def _millis(seconds: float) -> int:
 
 
 def _guard(lease: Lease, revision: int, ttl: float) -> tuple[Any, ...]:
-    return lease.fence, lease.grant.revision, revision, _millis(ttl)
+    return lease.token, lease.grant.revision, revision, _millis(ttl)
 
 
 def _packed(row: EntryRow) -> bytes:

@@ -71,12 +71,12 @@ class KeyCounts(NamedTuple):
 
 
 class StateReply(NamedTuple):
-    """The reply of the script that returns a session's state."""
+    """The reply of the script that returns the state of a session's lease and history."""
 
     exists: int
     revision: bytes
     last_seq: bytes | int
-    fence: bytes
+    token: bytes
     holder: bytes
     updated: bytes
     size: bytes

@@ -5,7 +5,7 @@ All keys of a session share a hash tag, so that a cluster keeps them together: `
 - ``meta``: a hash. `change` is the revision of the last change, `shape` that of the last one that altered earlier rows.
   `last_seq`, `size` (bytes) and `updated` (microseconds; absent if nothing was ever written) describe the
   history. `length` and `archived` say how long the lists should be (absent if not recorded yet). `covered` and `crc`
-  describe the checkpoint. `fence`, `holder` and `expires` (milliseconds) are the lease.
+  describe the checkpoint. `fence` (its token), `holder` and `expires` (milliseconds) are the lease.
 - ``entries``: a list of rows, by index. The most frequent reads, a range and the newest entries, are one LRANGE.
 - ``places``: a hash from seq to index, for `find` and `rewrite`, and so that no seq occurs twice.
 - ``archive`` and ``damaged``: lists of rows. ``checkpoint``: bytes. ``staged``: rows uploaded for the next change.

@@ -414,7 +414,7 @@ def iterate_rows(db: sqlite3.Connection, first: int, stop_key: int, limit: int =
 def _create(db: sqlite3.Connection, session_id: str) -> SessionRow:
     number = db.execute("INSERT INTO sessions(id) VALUES (?)", (session_id,)).lastrowid or 0
     if number > MAX_SESSION_NUMBER:
-        raise StoreError("the database has held all the sessions it can number; begin another one")
+        raise StoreError("the database has no session numbers left; use a new database file")
     return SessionRow(number, session_id)
 
 

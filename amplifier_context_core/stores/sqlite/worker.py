@@ -172,7 +172,7 @@ class SqliteWorker:
         return self._queue.get(timeout=wait)
 
     def _collect_group(self, first: Task) -> list[Task]:
-        """Return a writing task and those queued behind it.
+        """Return a writing task and those queued after it.
 
         Linger briefly for the callers of the previous group: a task that comes too late pays for a whole group. A
         single writer never lingers.

@@ -6,7 +6,7 @@ Read from `amplifier_module_provider_anthropic/__init__.py` of microsoft/amplifi
 
 * One breakpoint ends the system block, up to two more the conversation. *Primary*: the last message that does not part
   a call from its results and whose last block can carry a breakpoint. *Secondary*: before the last user message that
-  holds more than results; if there is none behind the first message, two messages before the primary.
+  holds more than results; if there is none after the first message, two messages before the primary.
 * Inferring stability, as shipped: so many trailing messages get no breakpoint as the request before had beyond the
   prefix both share. After a compaction that is nearly all of them, so nothing of the conversation is read or written.
 * Honouring, as it does not yet: the last message that asks for a breakpoint has one in place of the secondary.

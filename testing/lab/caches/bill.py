@@ -19,7 +19,7 @@ class Bill:
     Attributes:
         read: from the cache.
         written: into the cache.
-        fresh: neither: behind the last breakpoint.
+        fresh: neither: after the last breakpoint.
     """
 
     read: int = 0

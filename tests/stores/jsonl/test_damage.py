@@ -97,7 +97,7 @@ async def test_zeros_in_place_of_the_last_lines_cost_those(root: Path) -> None:
     assert found.lost == 3
 
 
-async def test_a_line_behind_zeros_is_saved(root: Path) -> None:
+async def test_a_line_after_zeros_is_saved(root: Path) -> None:
     files = await write(root, 3)
     line = json.dumps({"role": "user", "content": "after"}).encode()
     files.main.write_bytes(files.main.read_bytes() + bytes(100) + line + b"\n")
