@@ -5,7 +5,8 @@ does not grow with the number of compactions. Each item knows the patch that it 
 its own range, and a chapter that several were merged into shows the items of all of them.
 
 Laws: a rule and a task that is done are never taken back by a patch; a task that is done does not become open again;
-applying a patch twice is applying it once.
+applying a patch twice is applying it once, as long as there is room. For this an id in a patch names an item from
+before the patch, which is what its model was shown, and never one that it made itself.
 
 Pure: no I/O, no clock.
 """
@@ -283,7 +284,9 @@ class _Change:
 
     def drop(self, ids: Sequence[str]) -> None:
         """Take items out; rules, files, the goal and what is done stay."""
-        self.items = [item for item in self.items if item.section in _KEPT_BY_CODE or item.id not in ids]
+        self.items = [
+            item for item in self.items if item.section in _KEPT_BY_CODE or not any(self._names(i, item) for i in ids)
+        ]
 
     def replace_goal(self, text: str, marks: tuple[str, ...]) -> None:
         for index, item in enumerate(self.items):
@@ -303,7 +306,7 @@ class _Change:
     def finish(self, name: str, text: str, evidence: tuple[str, ...]) -> None:
         """Note a task as done: the open one of this id or this text, else one that no patch named before."""
         for index, item in enumerate(self.items):
-            if item.section == "open" and (item.id == name or (text and _key(item.text) == _key(text))):
+            if item.section == "open" and (self._names(name, item) or (text and _key(item.text) == _key(text))):
                 self.items[index] = replace(item, section="done", marks=evidence, changed=self.upto)
                 return
         if text and not self._is_done(name, text):
@@ -314,11 +317,14 @@ class _Change:
         if self._is_done(name, text):
             return
         for index, item in enumerate(self.items):
-            if item.section == "open" and item.id == name:
+            if item.section == "open" and self._names(name, item):
                 if _key(item.text) != _key(text):
                     self.items[index] = replace(item, text=text, marks=marks or item.marks, changed=self.upto)
                 return
         self.add("open", text, marks=marks)
+
+    def _names(self, name: str, item: Item) -> bool:
+        return item.id == name and item.changed < self.upto
 
     def _is_done(self, name: str, text: str) -> bool:
         key = _key(text)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amplifier_context_core import approx_token_counter as counter
@@ -88,13 +88,40 @@ def test_a_task_that_is_done_stays_done(course: list[tuple[Patch, list[FileUse]]
             assert not finished & of(state, "open")
 
 
-@given(courses)
-def test_a_patch_applied_twice_is_applied_once(course: list[tuple[Patch, list[FileUse]]]) -> None:
-    state = run(course)[-1]
+def run_last_again(course: list[tuple[Patch, list[FileUse]]], state: State, max_tokens: int) -> State:
+    """The state after the last patch once more, without the number of items made."""
     patch, files = course[-1]
-    again = applied(state, patch, len(course) * 10, counter, max_tokens=ROOM, files=files)
-    once = applied(again, patch, len(course) * 10, counter, max_tokens=ROOM, files=files)
-    assert replace(again, made=0) == replace(once, made=0)
+    again = applied(state, patch, len(course) * 10, counter, max_tokens=max_tokens, files=files)
+    return replace(again, made=0)
+
+
+COLLIDING = Patch.model_validate(
+    {
+        "facts": [{"text": text} for text in ("add", "a test", "the parser", "fix", "lint", "notes", "move")],
+        "open": [{"id": "t9", "text": "fix the parser"}, {"text": "rename the field"}],
+        "drop": ["f3", "f7", "t9"],
+    }
+)
+
+
+@given(courses)
+@example([(COLLIDING, [])])
+def test_a_patch_applied_twice_is_applied_once_as_long_as_there_is_room(
+    course: list[tuple[Patch, list[FileUse]]],
+) -> None:
+    """Whatever its ids name: with a state that they were not made for, they may be those of its own items."""
+    state = run(course, 1_000_000)[-1]
+    assert run_last_again(course, state, 1_000_000) == replace(state, made=0)
+
+
+@given(courses)
+@example([(COLLIDING, [])])
+def test_without_room_a_patch_applied_again_and_again_ends_in_one_state(
+    course: list[tuple[Patch, list[FileUse]]],
+) -> None:
+    """What it states and had no room once is stated again, as new: it may then take the place of older items."""
+    again = run_last_again(course, run(course)[-1], ROOM)
+    assert run_last_again(course, again, ROOM) == again
 
 
 @given(courses)
