@@ -14,6 +14,7 @@ from hypothesis import example, given, reject
 from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager, PinRefused, Plugins, count_tokens, load_config
+from amplifier_context_core.messages.parsing import calls_of, results_of, text_of
 from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import check_request
 
@@ -216,10 +217,18 @@ def test_an_echo_changes_neither_history_nor_view(steps: list[Step], budget: int
     run(law())
 
 
-def spoken_contents(messages: list[Message]) -> list[Any]:
-    """The contents without instructions. Spaces around a text are no edit: hosts remove them."""
-    contents = [message.get("content") for message in messages if message["role"] not in ("system", "developer")]
-    return [content.strip() if isinstance(content, str) else content for content in contents]
+def statements(messages: list[Message]) -> list[Any]:
+    """What messages state, without instructions. Hosts remove spaces around a text, and state a call in two ways."""
+    return [
+        (
+            message["role"],
+            text_of(message.get("content")).strip(),
+            [(call.id, call.arguments) for call in calls_of(message)],
+            [result.call_id for result in results_of(message)],
+        )
+        for message in messages
+        if message["role"] not in ("system", "developer")
+    ]
 
 
 @given(conversations(), BUDGETS, st.data())
@@ -233,7 +242,7 @@ def test_an_edit_is_what_the_history_is_afterwards(steps: list[Step], budget: in
         start = data.draw(st.integers(0, len(stored)))
         wanted = [*stored[:start], *edited]
         await manager.set_messages(wanted)
-        assert spoken_contents(await manager.get_messages()) == spoken_contents(wanted)
+        assert statements(await manager.get_messages()) == statements(wanted)
         await ask(manager, budget)
 
     run(law())
