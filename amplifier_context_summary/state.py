@@ -6,7 +6,7 @@ its own range, and a chapter that several were merged into shows the items of al
 
 Laws: a rule and a task that is done are never taken back by a patch; a task that is done does not become open again;
 applying a patch twice is applying it once, as long as there is room. For this an id in a patch names an item from
-before the patch, which is what its model was shown, and never one that it made itself.
+before the patch, which its model was shown, and never one that the patch itself made: that is one whose text it states.
 
 Pure: no I/O, no clock.
 """
@@ -214,7 +214,7 @@ def applied(
         max_tokens: size of the state; each section has its share.
         files: what the calls of the range did to files.
     """
-    change = _Change(state, upto)
+    change = _Change(state, patch, upto)
     change.drop(patch.drop)
     if patch.goal:
         change.replace_goal(patch.goal.text, patch.goal.marks)
@@ -274,13 +274,18 @@ class _Change:
     """A state while a patch is applied."""
 
     before: State
+    patch: Patch
     upto: int
     items: list[Item] = field(default_factory=list[Item])
     made: int = 0
+    known: frozenset[str] = frozenset()  # ids of items from before
+    stated: frozenset[tuple[Section, str]] = frozenset()  # sections and keys of the texts that the patch states
 
     def __post_init__(self) -> None:
         self.items = list(self.before.items)
         self.made = self.before.made
+        self.known = frozenset(item.id for item in self.items)
+        self.stated = frozenset((section, _key(text)) for section, text in _stated(self.patch))
 
     def drop(self, ids: Sequence[str]) -> None:
         """Take items out; rules, files, the goal and what is done stay."""
@@ -304,17 +309,19 @@ class _Change:
         self.items.append(Item(f"{_LETTER[section]}{self.made}", section, text, detail, marks, self.upto))
 
     def finish(self, name: str, text: str, evidence: tuple[str, ...]) -> None:
-        """Note a task as done: the open one of this id or this text, else one that no patch named before."""
+        """Note a task as done: the open ones of this id and of this text, else one that no patch named before."""
+        found = False
         for index, item in enumerate(self.items):
-            if item.section == "open" and (self._names(name, item) or (text and _key(item.text) == _key(text))):
+            is_named = self._names(name, item) or (not text and item.id == name)  # the checks know an id without text
+            if item.section == "open" and (is_named or _key(item.text) == _key(text)):
                 self.items[index] = replace(item, section="done", marks=evidence, changed=self.upto)
-                return
-        if text and not self._is_done(name, text):
+                found = True
+        if text and not found and not self._is_done(name, text):
             self.add("done", text, marks=evidence)
 
     def open(self, name: str, text: str, marks: tuple[str, ...]) -> None:
-        """Note an open task, unless it is done."""
-        if self._is_done(name, text):
+        """Note an open task, unless it is done. Two of one id are two tasks: the second has a text of its own."""
+        if ("done", _key(text)) in self.stated or self._is_done(name, text):
             return
         for index, item in enumerate(self.items):
             if item.section == "open" and self._names(name, item):
@@ -324,12 +331,13 @@ class _Change:
         self.add("open", text, marks=marks)
 
     def _names(self, name: str, item: Item) -> bool:
-        return item.id == name and item.changed < self.upto
+        """True if an id of the patch names an item; see the module."""
+        return item.id == name and name in self.known and (item.section, _key(item.text)) not in self.stated
 
     def _is_done(self, name: str, text: str) -> bool:
         key = _key(text)
         return key in self.before.closed or any(
-            item.section == "done" and (item.id == name or _key(item.text) == key) for item in self.items
+            item.section == "done" and (_key(item.text) == key or self._names(name, item)) for item in self.items
         )
 
     def touch(self, use: FileUse, notes: Mapping[str, str]) -> None:
@@ -343,6 +351,16 @@ class _Change:
                     self.items[index] = replace(item, detail=detail, marks=(use.mark,), changed=self.upto)
                 return
         self.add("file", use.path, _used(use.uses, notes.get(use.path, "")), (use.mark,))
+
+
+def _stated(patch: Patch) -> Iterator[tuple[Section, str]]:
+    """Yield the sections and texts of the items that a patch states and that ids can name."""
+    yield from (("correction", one.text) for one in patch.corrections)
+    yield from (("decision", one.text) for one in patch.decisions)
+    yield from (("fact", one.text) for one in patch.facts)
+    yield from (("failure", one.text) for one in patch.failures)
+    yield from (("done", one.text) for one in patch.done if one.text)
+    yield from (("open", one.text) for one in patch.open)
 
 
 def _used(uses: Sequence[str], note: str) -> str:
