@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from amplifier_context_core.compaction.checkpoint import DigestEntry
 from amplifier_context_core.messages.parsing import (
@@ -24,7 +25,8 @@ from amplifier_context_core.messages.parsing import (
 )
 from amplifier_context_core.messages.tokens import TokenCounter
 from amplifier_context_core.rendering.quoting import TAG, escape_tags, single_line, without_surrogates
-from amplifier_context_core.rendering.rounds import Round
+from amplifier_context_core.rendering.rounds import Round, rounds_of
+from amplifier_context_core.rendering.sendable import is_left_out
 from amplifier_context_core.rendering.truncate import clip_text
 from amplifier_context_core.transcript.entry import Entry
 
@@ -41,17 +43,25 @@ _IMAGE = "(image)"
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Rounds in a row that are to be summarised.
+    """Entries in a row that are to be summarised, as rounds.
+
+    Made by `range_of`. A result that came after later rounds is a round by itself, so that each part of a range that
+    ends after one of its rounds is made of the entries up to there and of no other.
 
     Attributes:
         rounds: in the order of the history, at least one.
+        ends: index after the last entry of each, counted from the first after the leading instructions.
         digest: what the digest says of them, by lowest seq of the round.
-        covered: entries of the history, counted from the first after the leading instructions, up to its end.
     """
 
     rounds: tuple[Round, ...]
+    ends: tuple[int, ...]
     digest: Mapping[int, DigestEntry] = field(default_factory=dict[int, DigestEntry])
-    covered: int = 0
+
+    @property
+    def covered(self) -> int:
+        """Index after its last entry, counted from the first after the leading instructions."""
+        return self.ends[-1]
 
     @property
     def first(self) -> int:
@@ -73,6 +83,32 @@ class Range:
     def tokens(self) -> int:
         """Tokens of its messages in the history."""
         return sum(round_.tokens for round_ in self.rounds)
+
+
+def range_of(entries: Sequence[Entry], start: int = 0, digest: Mapping[int, DigestEntry] | None = None) -> Range | None:
+    """Return the range of entries in a row; None if a view shows none of them.
+
+    Args:
+        entries: of the history.
+        start: index of the first, counted from the first after the leading instructions.
+        digest: what the digest says of whole rounds, by lowest seq. It is not used for rounds of which parts are left
+            out: it may name what those say.
+    """
+    shown = [(index, entry) for index, entry in enumerate(entries, start + 1) if not is_left_out(entry.message)]
+    if not shown:
+        return None
+    home = {entry.seq: round_ for round_ in rounds_of([entry for _, entry in shown]) for entry in round_.entries}
+    rounds: list[Round] = []
+    ends: list[int] = []
+    for _, together in groupby(shown, key=lambda one: id(home[one[1].seq])):
+        members = list(together)
+        whole = home[members[0][1].seq]
+        rounds.append(whole if len(members) == len(whole.entries) else Round(tuple(entry for _, entry in members)))
+        ends.append(members[-1][0])
+    ends[-1] = start + len(entries)
+    spans = {(round_.first, round_.last) for round_ in rounds}
+    known = {first: entry for first, entry in (digest or {}).items() if (entry.first, entry.last) in spans}
+    return Range(tuple(rounds), tuple(ends), known)
 
 
 def pieces_of(whole: Range, counter: TokenCounter, max_tokens: int) -> list[tuple[Range, str]]:
@@ -108,13 +144,11 @@ def pieces_of(whole: Range, counter: TokenCounter, max_tokens: int) -> list[tupl
 def _piece(
     whole: Range, taken: Sequence[int], texts: Sequence[str], counter: TokenCounter, max_tokens: int
 ) -> tuple[Range, str]:
-    rounds = tuple(whole.rounds[index] for index in taken)
-    before = sum(len(round_.entries) for round_ in whole.rounds[: taken[-1] + 1])
-    every = sum(len(round_.entries) for round_ in whole.rounds)
-    text = "\n".join(texts[index] for index in taken)
+    part = slice(taken[0], taken[-1] + 1)
+    text = "\n".join(texts[part])
     while counter(text) > max_tokens and len(text) > 200:
         text = clip_text(text, int(len(text) * min(0.9, max_tokens / counter(text))))
-    return Range(rounds, whole.digest, whole.covered - every + before), text
+    return Range(whole.rounds[part], whole.ends[part], whole.digest), text
 
 
 def request_text(piece: Range, quotation: str, state: State, focus: str | None) -> str:

@@ -23,8 +23,6 @@ from amplifier_context_core.history.history import History
 from amplifier_context_core.messages.parsing import Message
 from amplifier_context_core.messages.tokens import TokenCounter
 from amplifier_context_core.rendering.renderer import RenderedMessage
-from amplifier_context_core.rendering.rounds import rounds_of
-from amplifier_context_core.rendering.sendable import is_left_out
 from amplifier_context_core.view.budget import context_window
 from amplifier_context_core.view.compactor import Compactor
 from amplifier_context_core.view.prefix import RequestPrefix
@@ -42,7 +40,7 @@ from .native import Conversation, compacted, is_offered
 from .patch import Patch
 from .prompt import prompt_text
 from .records import Basis, Record, Records, digest_of
-from .request import Range, fork_text, pieces_of, request_text
+from .request import Range, fork_text, pieces_of, range_of, request_text
 from .state import State, applied, bounded
 
 log = logging.getLogger(__name__)
@@ -236,12 +234,9 @@ class Writer:
         if start < history.gap.stop:
             start = max(start, history.gap.stop)
         end = next((i + 1 for i in range(len(history) - 1, start - 1, -1) if history[i].seq <= upto), start)
-        entries = history[start:end]
-        shown = [entry for entry in entries if not is_left_out(entry.message)]
-        if sum(entry.tokens for entry in shown) < _LEAST_TOKENS:
+        whole = range_of(history[start:end], start - leading, found.digest)
+        if whole is None or whole.tokens < _LEAST_TOKENS:
             return None
-        rounds = tuple(rounds_of(shown))
-        whole = Range(rounds, found.digest, end - leading)
         basis = self.records.basis(history.revision, whole.covered)
         state, drops = newest.state if newest else State(), self.compactor.focus_drops
         return Plan(whole, start - leading, state, basis, counter, self._focus(), drops)
@@ -294,10 +289,11 @@ class Writer:
             return
         pieces = (await in_thread(pieces_of, plan.range, plan.counter, room))[-_MOST_PIECES:]
         if self.config.summary_call == "fork" and self._fork_pays and len(pieces) == 1:
-            question = self._forked(plan, prompt, prices)
+            question, shown = self._forked(plan, prompt, prices)
             most = window - self.config.summary_output - self.config.safety_margin
             if moment.limits.units.request(question.size) <= most:
-                await self._write_forked(plan, caller, question, plan.counter(prompt) + plan.counter(pieces[0][1]))
+                alone = plan.counter(prompt) + plan.counter(pieces[0][1])
+                await self._write_forked(plan, caller, question, shown, alone)
                 return
         start = plan.start
         for piece, quotation in pieces:
@@ -317,8 +313,10 @@ class Writer:
                 return
             start = piece.covered
 
-    def _forked(self, plan: Plan, prompt: str, prices: Prices) -> Question:
+    def _forked(self, plan: Plan, prompt: str, prices: Prices) -> tuple[Question, int]:
         """Return the session's last request, which shows the range and which the provider cached, and a question.
+
+        Beside it the index after the last entry that it shows: it shows what came after the range too.
 
         Args:
             plan: the range.
@@ -329,17 +327,19 @@ class Writer:
         sent, tokens = self.last_request(None)
         messages: list[Message] = [*sent, {"role": "user", "content": text}]
         size = tokens + plan.counter(text)
-        history = self.history.snapshot()  # the last request shows what came after the range too
-        outdated = partial(self._outdated, plan, replace(plan.basis, covered=len(history) - history.leading_count))
-        return Question(messages, plan.range, plan.state, size, prices, plan.counter, outdated, self.tools())
+        history = self.history.snapshot()
+        shown = len(history) - history.leading_count
+        outdated = partial(self._outdated, plan, replace(plan.basis, covered=shown))
+        return Question(messages, plan.range, plan.state, size, prices, plan.counter, outdated, self.tools()), shown
 
-    async def _write_forked(self, plan: Plan, caller: Caller, question: Question, alone: int) -> None:
+    async def _write_forked(self, plan: Plan, caller: Caller, question: Question, shown: int, alone: int) -> None:
         """Ask a forked question; later no other one if it cost more than a separate one.
 
         Args:
             plan: the range.
             caller: the provider.
             question: after the last request.
+            shown: index after the last entry that the request shows.
             alone: tokens of a separate request.
         """
         prices, before = question.prices, self.limits.summary_cost
@@ -353,7 +353,7 @@ class Writer:
             )
         if patch is not None:
             state = self._applied(plan, plan.range, plan.state, patch, self.config.summary_tokens)
-            await self._keep(plan.range, plan.start, state, question.outdated)
+            await self._keep(plan.range, plan.start, state, question.outdated, shown=shown)
 
     async def _window(self, caller: Caller) -> int:
         """Return the tokens that the model which is asked reads and writes at once."""
@@ -391,7 +391,13 @@ class Writer:
         return applied(state, patch, piece.last, plan.counter, max_tokens=most, files=files)
 
     async def _keep(
-        self, piece: Range, start: int, state: State, outdated: Outdated, carrier: Message | None = None
+        self,
+        piece: Range,
+        start: int,
+        state: State,
+        outdated: Outdated,
+        carrier: Message | None = None,
+        shown: int = 0,
     ) -> bool:
         """Keep the record of a piece, unless what was asked about it is out of date.
 
@@ -401,14 +407,16 @@ class Writer:
             state: after it.
             outdated: of the question that the state was made from: all that it showed must still hold.
             carrier: what the provider made of the conversation, where it compacted that itself.
+            shown: index after the last entry that the question showed, where that is after the piece.
         """
         snapshot = self.history.snapshot()
         leading = snapshot.leading_count
-        digest = await in_thread(digest_of, snapshot[leading + start : leading + piece.covered])
+        reach = max(piece.covered, shown, *(record.reach for record in self.records.valid(self.history)))
+        digest = await in_thread(digest_of, snapshot[leading + start : leading + reach])
         if why := outdated():
             self.asking.note("failed", why)
             return False
-        self.records.add(Record(start, piece.covered, piece.last, digest, state, carrier), self.history)
+        self.records.add(Record(start, piece.covered, piece.last, digest, state, carrier, reach), self.history)
         self.asking.note("ready", upto=f"m{piece.last}")
         await self.save()
         return True

@@ -10,10 +10,9 @@ from amplifier_core.message_models import ChatRequest, Message
 
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core import approx_token_counter as counter
-from amplifier_context_core.rendering.rounds import rounds_of
 from amplifier_context_core.stores import MemoryStore
 from amplifier_context_summary.patch import Patch
-from amplifier_context_summary.request import Range, pieces_of, request_text
+from amplifier_context_summary.request import pieces_of, range_of, request_text
 from amplifier_context_summary.state import State, applied
 from amplifier_context_testing import Conversation, coding_session, conversations
 from amplifier_context_testing.summaries.asked import Asked, asked
@@ -39,7 +38,8 @@ async def history_of(messages: list[dict[str, Any]]) -> list[Any]:
 
 async def request_of(messages: list[dict[str, Any]], state: State | None = None) -> ChatRequest:
     """The request that the package makes of a whole history."""
-    whole = Range(tuple(rounds_of(await history_of(messages))))
+    whole = range_of(await history_of(messages))
+    assert whole is not None
     ((piece, quotation),) = pieces_of(whole, counter, 1_000_000)
     text = request_text(piece, quotation, state or State(), None)
     return ChatRequest(messages=[Message(role="system", content="Keep the state."), Message(role="user", content=text)])
