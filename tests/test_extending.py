@@ -151,6 +151,6 @@ NOT_FOR_STRATEGIES = {
     "Segment": {"newest_human"},
     "Chapter": {"beside", "listed"},
     "RenderedMessage": {"without_response_id", "prefix"},
-    "Round": {"holds_loaded_tools"},
+    "Round": {"has_result_after", "holds_loaded_tools", "is_native_context"},
     "Entry": {"is_redacted", "of"},
 }

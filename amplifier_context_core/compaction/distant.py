@@ -17,8 +17,7 @@ from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field
 
 from ..futures import LoopTurns, in_thread_if
-from ..messages.parsing import metadata_of, text_of
-from ..messages.reminders import is_native_context
+from ..messages.parsing import text_of
 from ..messages.tokens import TokenCounter, are_large
 from ..rendering.renderer import Renderer
 from ..rendering.rounds import Round, RoundList
@@ -82,6 +81,8 @@ class _Survey:
         tokens: of the round in the history.
         kept: rounds that must stay, by number.
         people: numbers and rounds that people wrote, the newest.
+        parted: rounds with other messages between theirs, by number.
+        carriers: seqs of a provider's own compactions.
     """
 
     first: array[int] = field(default_factory=lambda: array("q"))
@@ -89,6 +90,8 @@ class _Survey:
     tokens: array[int] = field(default_factory=lambda: array("q"))
     kept: dict[int, Round] = field(default_factory=dict[int, Round])
     people: deque[tuple[int, Round]] = field(default_factory=lambda: deque(maxlen=_LISTED))
+    parted: dict[int, Round] = field(default_factory=dict[int, Round])
+    carriers: list[int] = field(default_factory=list[int])
 
     def add(self, round_: Round, pins: Collection[int]) -> None:
         number = len(self.first)
@@ -96,11 +99,23 @@ class _Survey:
         self.last.append(round_.last)
         self.tokens.append(round_.tokens)
         pinned = round_.is_pinned or any(entry.seq in pins for entry in round_.entries)
-        stays = pinned or round_.holds_loaded_tools or is_native_context(metadata_of(round_.head.message))
+        stays = pinned or round_.holds_loaded_tools or round_.is_native_context
         if stays or (round_.is_human and not self.people):
             self.kept[number] = round_
+        if round_.is_native_context:
+            self.carriers.append(round_.first)
+        if round_.last - round_.first >= len(round_.entries):
+            self.parted[number] = round_
         if round_.is_human:
             self.people.append((number, round_))
+
+    def finish(self) -> None:
+        """Keep what shows only at the end: the newest round of a person, and results from after a carrier."""
+        if self.people:
+            number, newest = self.people[-1]
+            self.kept[number] = newest
+        if self.carriers:
+            self.kept |= {number: one for number, one in self.parted.items() if one.has_result_after(self.carriers)}
 
 
 async def fold_distant(
@@ -108,8 +123,8 @@ async def fold_distant(
 ) -> list[Segment]:
     """Return the entries from `body` to `end` as chapters around the rounds that must stay.
 
-    The first and the newest round of a person stay, pinned rounds, and rounds that carry loaded tools or a provider's
-    own compaction.
+    The first and the newest round of a person stay, pinned rounds, rounds that carry loaded tools or a provider's own
+    compaction, and rounds with a result from after the latter.
 
     Args:
         history: all of it.
@@ -124,9 +139,7 @@ async def fold_distant(
     async for round_ in _rounds(history, body, end):
         survey.add(round_, pins)
         await turns.give()
-    if survey.people:
-        number, newest = survey.people[-1]
-        survey.kept[number] = newest
+    survey.finish()
     segments: list[Segment] = []
     start = 0
     for number in (*sorted(survey.kept), len(survey.first)):

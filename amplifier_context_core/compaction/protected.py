@@ -69,7 +69,7 @@ def mark_protected(
     """
     later, turns = protection.later, [segment.newest_human for segment in segments]
     notices = newest_notices((*segments, *later))
-    carriers = [segment.first for segment in (*segments, *later) if _is_carrier(segment)]
+    carriers = [one.first for one in (*segments, *later) if one.round is not None and one.round.is_native_context]
     # By index. A reason takes the place of the reasons before it.
     reasons = dict.fromkeys(_newest_states(segments, later, state_tokens, state_tools), "newest state")
     for index, segment in enumerate(segments):
@@ -77,8 +77,7 @@ def mark_protected(
             reasons[index] = "newest notice of its hook"
         if segment.round is not None and segment.round.holds_loaded_tools:
             reasons[index] = "loaded tools"
-        if any(segment.first < carrier < segment.last for carrier in carriers):
-            # A request that begins with the carrier shows no chapter from before it: the result would be in none.
+        if segment.round is not None and segment.round.has_result_after(carriers):
             reasons[index] = "result after native context"
     if not later:
         reasons[len(segments) - 1] = "newest round"
@@ -106,7 +105,7 @@ def _wanted(segments: Sequence[Segment], protection: Protection) -> tuple[dict[i
         seqs = {entry.seq for entry in segment.round.entries}
         if not seqs.isdisjoint(protection.required):
             reasons[index] = "asked for"
-        elif _is_carrier(segment):
+        elif segment.round.is_native_context:
             reasons[index] = "native context"
         elif segment.round.is_pinned or not seqs.isdisjoint(protection.pins):
             if segment.tokens <= room:
@@ -115,10 +114,6 @@ def _wanted(segments: Sequence[Segment], protection: Protection) -> tuple[dict[i
             else:
                 refused.append(segment.mark)
     return reasons, refused
-
-
-def _is_carrier(segment: Segment) -> bool:
-    return segment.round is not None and is_native_context(metadata_of(segment.round.head.message))
 
 
 def _newest_states(

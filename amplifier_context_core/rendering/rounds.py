@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..messages.parsing import LOADED_TOOLS, Result, metadata_of, results_of
+from ..messages.reminders import is_native_context
 from ..transcript.entry import Entry
 
 REACH = 1_000  # entries on either side of one, in which the rest of its round is looked for
@@ -74,6 +75,19 @@ class Round:
     def holds_loaded_tools(self) -> bool:
         """True if a message has loaded-tool state, without which the model loses tools (docs/kernel.md)."""
         return any(LOADED_TOOLS in metadata_of(entry.message) for entry in self.entries)
+
+    @property
+    def is_native_context(self) -> bool:
+        """True if it is a provider's own compaction of the conversation."""
+        return is_native_context(metadata_of(self.head.message))
+
+    def has_result_after(self, carriers: Iterable[int]) -> bool:
+        """True if a result came after one of these messages, and its call before.
+
+        A request that begins with a provider's own compaction shows no chapter from before that. In a chapter, such a
+        result would be in no part of the request.
+        """
+        return any(self.first < seq < self.last for seq in carriers)
 
 
 class Results:

@@ -57,6 +57,16 @@ async def test_pins_of_distant_history_stay_verbatim() -> None:
     assert [segment.shown[0].message["content"] for segment in segments if segment.first == 12] == ["a finding"]
 
 
+async def test_a_result_that_came_after_a_providers_own_compaction_stays_with_its_call() -> None:
+    carrier = user("What happened.", metadata={"anthropic:compaction": {"version": 1}})
+    before = [user("task"), *work(0, 5), call("late"), call("soon"), result("soon")]
+    segments = await folded(*before, carrier, result("late"), *work(5, 8), user("newest"))
+    kept = [segment for segment in segments if segment.state == "kept"]
+    assert [(one.first, one.last) for one in kept] == [(1, 1), (12, 16), (15, 15), (23, 23)]
+    without = await folded(*before, result("late"), *work(5, 8), user("newest"))
+    assert len([segment for segment in without if segment.state == "kept"]) == 2
+
+
 async def test_distant_history_without_people_is_one_chapter() -> None:
     assert spans(await folded(*work(0, 20))) == [(1, 40, "folded")]
 
