@@ -21,22 +21,22 @@ MAX_EXCERPT = 300  # characters of one line
 def words_of(query: str) -> list[str]:
     """Return what lines are looked for: the first quoted phrases and words of a query, in lower case and each once.
 
-    Of a word that is what its forms begin with, of one that ends in `i` its stem. Words that only ask are left out,
-    unless there are no others.
+    Of a word that is what its forms begin with; of a short one, whose forms share too little, its stem and the forms.
+    Words that only ask are left out, unless there are no others.
     """
     found = (phrase or word.strip(_PUNCTUATION) for phrase, word in _QUERY.findall(beginning(query)))
     parts = list(dict.fromkeys(part.lower() for part in found if part.strip()))
     parts = [part for part in parts if part not in STOP_WORDS] or parts
-    forms = (form for part in parts for form in (*_beginnings(part), *map(stem, other_forms(part))))
-    return list(dict.fromkeys(forms))[:_MAX_WORDS]
+    forms = (form for part in parts for form in (part, *other_forms(part)))
+    return list(dict.fromkeys(word for form in forms for word in _beginnings(form)))[:_MAX_WORDS]
 
 
-def _beginnings(part: str) -> tuple[str, ...]:
-    """Return what the forms of a word begin with; `api` has none, and `ap` would be in most lines."""
-    stemmed = stem(part)
+def _beginnings(form: str) -> tuple[str, ...]:
+    """Return what the forms of a word begin with."""
+    stemmed = stem(form)
     if stemmed.endswith("y"):
-        return stemmed, f"{stemmed[:-1]}i"  # try, tried; `tr` would be in most lines
-    return (stemmed,) if part.endswith("i") else (begins(stemmed),)
+        return stemmed, form  # try, tried; `tr` would be in most lines
+    return (stemmed,) if form.endswith("i") else (begins(stemmed),)
 
 
 def excerpts(

@@ -68,6 +68,7 @@ def other_forms(word: str) -> tuple[str, ...]:
 
 _LEAST = 3  # characters of a stem
 _VOWEL = re.compile("[^\x00-\x7f]|[aeiouy]")
+_VOWELS = "aeiou"
 _PLURALS = (("ies", "y"), ("ied", "y"), ("s", ""))
 # Endings with the fewest characters that a word has before them.
 _ENDINGS = (
@@ -82,8 +83,10 @@ def stem(word: str) -> str:
     if len(word) <= _LEAST or not word.isalpha():
         return word
     for plural, single in _PLURALS:
-        if word.endswith(plural) and len(word) - len(plural) + len(single) >= _LEAST and not word.endswith("ss"):
-            word = word[: -len(plural)] + single
+        left = word[: -len(plural)]
+        is_ending = word.endswith(plural) and len(left + single) >= _LEAST and not word.endswith("ss")
+        if is_ending and not (single and left[-1] in _VOWELS):
+            word = left + single
             break
     for ending, least in _ENDINGS:
         left = word[: -len(ending)]
@@ -100,5 +103,7 @@ def stem(word: str) -> str:
 
 
 def begins(stemmed: str) -> str:
-    """Return what each word with a stem begins with: the stem, without an `i` or `y` at its end (`try`, `tried`)."""
-    return stemmed[:-1] if stemmed.endswith(("i", "y")) and len(stemmed) > 1 else stemmed
+    """Return what each word with a stem begins with: the stem, without an end that is `y` or `i` by the form."""
+    if len(stemmed) <= _LEAST:  # `try`, `tried`; but not `day`, `api`
+        return stemmed[:-1] if len(stemmed) == _LEAST and stemmed[-1] == "y" and stemmed[-2] not in _VOWELS else stemmed
+    return stemmed.removesuffix("i")
