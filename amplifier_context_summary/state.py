@@ -20,7 +20,7 @@ from typing import Literal, get_args
 
 from amplifier_context_core.messages.tokens import TokenCounter
 
-from .patch import Patch
+from .patch import DoneTask, Patch, Statement
 
 Section = Literal["goal", "correction", "rule", "decision", "fact", "file", "open", "done", "failure"]
 
@@ -355,12 +355,18 @@ class _Change:
 
 def _stated(patch: Patch) -> Iterator[tuple[Section, str]]:
     """Yield the sections and texts of the items that a patch states and that ids can name."""
-    yield from (("correction", one.text) for one in patch.corrections)
-    yield from (("decision", one.text) for one in patch.decisions)
-    yield from (("fact", one.text) for one in patch.facts)
-    yield from (("failure", one.text) for one in patch.failures)
-    yield from (("done", one.text) for one in patch.done if one.text)
-    yield from (("open", one.text) for one in patch.open)
+    listed: tuple[tuple[Section, Sequence[Statement | DoneTask]], ...] = (
+        ("correction", patch.corrections),
+        ("decision", patch.decisions),
+        ("fact", patch.facts),
+        ("failure", patch.failures),
+        ("done", patch.done),
+        ("open", patch.open),
+    )
+    for section, items in listed:
+        for one in items:
+            if one.text:
+                yield section, one.text
 
 
 def _used(uses: Sequence[str], note: str) -> str:
