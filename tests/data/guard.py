@@ -1,8 +1,8 @@
 """The guard of views: hashes of every view of whole sessions, so that a change that must change nothing is seen to.
 
 A session is replayed message by message, with the clock frozen, in windows of a tenth, a quarter and half of it. The
-hash covers each view as it is sent and the report of `explain`. `make guard` records them again, after a change that
-is meant to change views.
+first hash covers each view as it is sent, the second the reports of `explain`. `make guard` records them again, after a
+change that is meant to change them.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ _NOW = "2026-01-01T00:00:00.000+00:00"
 
 
 async def fingerprint(messages: Sequence[Message], share: float) -> str:
-    """Return the hash of all views and reports of one session in a window of this share of its tokens."""
+    """Return the hashes of all views and of all reports of one session in a window of this share of its tokens."""
     shared_cache.clear()
     budget = max(200, int(count_tokens(list(messages), approx_token_counter) * share))
     config = load_config({"token_counter": "heuristic", "max_tokens": budget})
     manager = ContextManager(config, plugins=Plugins(), clock=lambda: _NOW)
-    digest = hashlib.sha256()
+    views, reports = hashlib.sha256(), hashlib.sha256()
     requests = 0
     for message in messages:
         if message["role"] == "assistant":
             requests += 1
-            _feed(digest, await manager.get_messages_for_request())
+            _feed(views, await manager.get_messages_for_request())
             if requests % EVERY == 0:
-                _feed(digest, await manager.explain())
+                _feed(reports, await manager.explain())
         await manager.add_message(dict(message))
-    _feed(digest, await manager.get_messages_for_request())
-    _feed(digest, await manager.explain())
-    return digest.hexdigest()[:16]
+    _feed(views, await manager.get_messages_for_request())
+    _feed(reports, await manager.explain())
+    return f"{views.hexdigest()[:16]} {reports.hexdigest()[:16]}"
 
 
 def _feed(digest: Any, value: object) -> None:
@@ -84,9 +84,15 @@ def main() -> None:
     logging.disable(logging.WARNING)
     known: dict[str, list[str]] = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
     fresh = asyncio.run(fingerprints({**made_sessions(), **recorded_sessions()}))
-    changed = sorted(name for name in fresh if known.get(name) != fresh[name])
+    views, reports = (
+        sum(_part(fresh[name], part) != _part(known.get(name, ()), part) for name in fresh) for part in (0, 1)
+    )
     RECORDED.write_text(json.dumps(dict(sorted({**known, **fresh}.items())), indent=1) + "\n")
-    sys.stdout.write(f"{len(fresh)} sessions, {len(changed)} changed\n")
+    sys.stdout.write(f"{len(fresh)} sessions: the views of {views} changed, the reports of {reports}\n")
+
+
+def _part(hashes: Iterable[str], part: int) -> list[str]:
+    return [both.partition(" ")[2 * part] for both in hashes]
 
 
 if __name__ == "__main__":
