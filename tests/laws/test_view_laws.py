@@ -14,7 +14,7 @@ from hypothesis import example, given, reject
 from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager, PinRefused, Plugins, count_tokens, load_config
-from amplifier_context_core.messages.parsing import calls_of, results_of, text_of
+from amplifier_context_core.messages.parsing import blocks_of, calls_of, result_text, results_of, text_of
 from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import check_request
 
@@ -24,6 +24,7 @@ NOW = "2026-01-01T00:00:00.000+00:00"
 T = TypeVar("T")
 BUDGETS = st.integers(60, 4_000)
 UNLIMITED = 10_000_000
+STATED_ELSEWHERE = ("text", "thinking", "redacted_thinking", "reasoning", "tool_call", "tool_use", "tool_result")
 
 
 @pytest.fixture(autouse=True)
@@ -218,13 +219,14 @@ def test_an_echo_changes_neither_history_nor_view(steps: list[Step], budget: int
 
 
 def statements(messages: list[Message]) -> list[Any]:
-    """What messages state, without instructions. Hosts remove spaces around a text, and state a call in two ways."""
+    """What messages state, without instructions. Hosts remove spaces around a text, thinking, and state calls twice."""
     return [
         (
             message["role"],
             text_of(message.get("content")).strip(),
-            [(call.id, call.arguments) for call in calls_of(message)],
-            [result.call_id for result in results_of(message)],
+            [(call.id, call.name, call.arguments) for call in calls_of(message)],
+            [(result.call_id, result_text(result.content).strip()) for result in results_of(message)],
+            [block["type"] for block in blocks_of(message) if block["type"] not in STATED_ELSEWHERE],
         )
         for message in messages
         if message["role"] not in ("system", "developer")
