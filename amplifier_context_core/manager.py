@@ -78,14 +78,13 @@ class ContextManager(SessionRequests):
     ) -> list[dict[str, Any]]:
         """Return the messages to send now: valid for every provider and within the budget.
 
-        Where what must be kept does not fit, they are above the budget, and a warning says so (`strict` raises).
         Args:
             token_budget: tokens that the request may have; by default the provider's window, else `max_tokens`.
             provider: the kernel's provider, if its window counts.
 
         Raises:
             ConfigError: the budget is not a whole number of at least 1 token.
-            ContextOverflow: under `strict`, when what must be kept does not fit.
+            ContextOverflow: under `strict`, when what must be kept does not fit; it is sent otherwise, with a warning.
         """
         return self._outgoing(await self._request(token_budget, provider, frozenset()))
 

@@ -87,7 +87,7 @@ def test_the_readme_of_a_package_names_its_extras(folder: str) -> None:
 
 
 def test_the_readme_of_core_names_its_commands() -> None:
-    _, _, after = read("amplifier_context_core/README.md").partition("looks after kept sessions:")
+    _, _, after = read("amplifier_context_core/README.md").partition("manages stored sessions:")
     assert re.findall(r"`(\w+)`", after.partition(".")[0]) == list(main.commands)
 
 
