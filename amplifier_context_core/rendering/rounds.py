@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from ..messages.parsing import LOADED_TOOLS, Result, metadata_of, results_of
 from ..messages.reminders import is_native_context
 from ..transcript.entry import Entry
+from .sendable import is_left_out
 
 REACH = 1_000  # entries on either side of one, in which the rest of its round is looked for
 _MAX_WAIT = 32  # rounds to wait for a result; no loop starts that many before it has all results of the first
@@ -199,24 +200,40 @@ class RoundList:
                 homes.append((waiting.pop(), call))
                 if not waiting:
                     del self._open[call]
-        return homes
+        left_out = [home for home in homes if is_left_out(self._rounds[home[0]].head.message)]
+        if len(left_out) == len(entry.answered_ids):
+            return homes  # it is left out with its calls
+        for index, call in left_out:  # it holds more than the results of these calls, so it is not left out with them
+            self._answer(index, call)
+        return [home for home in homes if home not in left_out]
+
+    def _answer(self, index: int, call: str) -> None:
+        """Note that a call has its result."""
+        growing = self._grow(index)
+        growing.answered[call] += 1
+        growing.open -= 1
+        if not growing.open:
+            self._waiting_at.discard(index)
+
+    def _grow(self, index: int) -> _Growing:
+        growing = self._growing.get(index)
+        if growing is None:
+            round_ = self._rounds[index]
+            growing = _Growing(list(round_.entries), list(round_.unanswered), open=len(round_.unanswered))
+            self._growing[index] = growing
+        return growing
 
     def _join(self, entry: Entry, homes: list[tuple[int, str]], waiting: tuple[str, ...]) -> int:
         indices = sorted({index for index, _ in homes})
         if len(indices) > 1:
             return self._merge(entry, homes, waiting, indices)
         (target,) = indices
-        growing = self._growing.get(target)
-        if growing is None:
-            round_ = self._rounds[target]
-            growing = _Growing(list(round_.entries), list(round_.unanswered), open=len(round_.unanswered))
-            self._growing[target] = growing
+        growing = self._grow(target)
         growing.entries.append(entry)
         growing.waiting.extend(waiting)
-        growing.answered.update(call for _, call in homes)
-        growing.open += len(waiting) - len(homes)
-        if not growing.open:
-            self._waiting_at.discard(target)
+        growing.open += len(waiting)
+        for index, call in homes:
+            self._answer(index, call)
         return target
 
     def _merge(

@@ -71,6 +71,18 @@ def test_one_message_with_the_results_of_several_rounds_makes_them_one() -> None
     assert found[1].unanswered == ()
 
 
+RETIRED = {"amplifier:instruction": {"disposition": "retired"}}
+
+
+def test_a_message_joins_calls_that_are_left_out_only_if_it_answers_nothing_else() -> None:
+    """With them it is left out itself."""
+    found = rounds(user(), call("a", metadata=RETIRED), call("b"), answers("a", "b"), says())
+    assert marks(found) == [[1], [2], [3, 4], [5]]
+    assert [round_.unanswered for round_ in found] == [()] * 4
+    assert marks(rounds(user(), call("a", "b", metadata=RETIRED), says(), answers("a", "b"))) == [[1], [2, 4], [3]]
+    assert marks(rounds(user(), call("a", metadata=RETIRED), answers("a", "lost"))) == [[1], [2], [3]]
+
+
 def test_after_rounds_were_joined_results_still_find_their_calls() -> None:
     found = rounds(user(), call("a", "x"), says(), call("b"), call("c"), answers("a", "b"), result("c"), result("x"))
     assert marks(found) == [[1], [2, 4, 6, 8], [3], [5, 7]]

@@ -60,6 +60,15 @@ JOINED_ROUNDS: tuple[list[Message], list[Operation]] = (
     [("ask", 0), ("add", [[{"role": "user", "content": "The newest word."}, results("a2", "b2")]])],
 )
 
+ANSWERED_WITH_A_RETIRED_CALL: tuple[list[Message], list[Operation]] = (
+    [
+        {"role": "user", "content": "task"},
+        call("a") | {"metadata": {"amplifier:instruction": {"disposition": "retired"}}},
+        {"role": "assistant", "content": "A newer word."},
+    ],
+    [("add", [[call("b") | {"content": "The newest step."}, results("a", "b")]])],
+)
+
 FOLDED_AND_PINNED: tuple[list[Message], list[Operation]] = (
     [
         {"role": "user", "content": "task"},
@@ -78,6 +87,7 @@ def hold(place: Place, name: str, budgets: tuple[int, int], config: dict[str, An
 
 @given(BUDGETS, CONFIGS, SESSIONS)
 @example((4_000, 4_000), {}, JOINED_ROUNDS)
+@example((150, 60), {}, ANSWERED_WITH_A_RETIRED_CALL)
 @example((1_000, 1_000), {}, FOLDED_AND_PINNED)
 @settings(max_examples=20_000 if SOAKING else 300)
 def test_every_view_of_every_session_keeps_the_laws(
