@@ -288,7 +288,7 @@ class _Change:
         self.stated = frozenset((section, _key(text)) for section, text in _stated(self.patch))
 
     def drop(self, ids: Sequence[str]) -> None:
-        """Take items out; rules, files, the goal and what is done stay."""
+        """Take items out; rules, files, the goal and what is done stay, and what the patch states again (`add`)."""
         self.items = [
             item for item in self.items if item.section in _KEPT_BY_CODE or not any(self._names(i, item) for i in ids)
         ]
@@ -302,9 +302,12 @@ class _Change:
         self.add("goal", text, marks=marks)
 
     def add(self, section: Section, text: str, detail: str = "", marks: tuple[str, ...] = ()) -> None:
-        """Add an item, unless its section holds the same text."""
-        if any(item.section == section and _key(item.text) == _key(text) for item in self.items):
-            return
+        """Add an item, unless its section holds the same text. An item that the patch drops is replaced by it."""
+        for index, item in enumerate(self.items):
+            if item.section == section and _key(item.text) == _key(text):
+                if item.id in self.patch.drop and section not in _KEPT_BY_CODE:
+                    self.items[index] = replace(item, text=text, detail=detail, marks=marks, changed=self.upto)
+                return
         self.made += 1
         self.items.append(Item(f"{_LETTER[section]}{self.made}", section, text, detail, marks, self.upto))
 
@@ -323,10 +326,10 @@ class _Change:
         """Note an open task, unless it is done. Two of one id are two tasks: the second has a text of its own."""
         if ("done", _key(text)) in self.stated or self._is_done(name, text):
             return
+        is_there = any(item.section == "open" and _key(item.text) == _key(text) for item in self.items)
         for index, item in enumerate(self.items):
-            if item.section == "open" and self._names(name, item):
-                if _key(item.text) != _key(text):
-                    self.items[index] = replace(item, text=text, marks=marks or item.marks, changed=self.upto)
+            if item.section == "open" and self._names(name, item) and not is_there:
+                self.items[index] = replace(item, text=text, marks=marks or item.marks, changed=self.upto)
                 return
         self.add("open", text, marks=marks)
 
@@ -337,7 +340,8 @@ class _Change:
     def _is_done(self, name: str, text: str) -> bool:
         key = _key(text)
         return key in self.before.closed or any(
-            item.section == "done" and (_key(item.text) == key or self._names(name, item)) for item in self.items
+            item.section == "done" and (_key(item.text) == key or (item.id == name and name in self.known))
+            for item in self.items
         )
 
     def touch(self, use: FileUse, notes: Mapping[str, str]) -> None:

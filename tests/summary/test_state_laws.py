@@ -20,27 +20,38 @@ words = st.sampled_from(
     ["add", "a", "test", "of", "the", "parser", "fix", "lint", "release", "notes", "move", "module", "rename", "field"]
 )
 texts = st.lists(words, min_size=1, max_size=9).map(" ".join)
+few_words = st.sampled_from(["add", "lint", "fix"])
+few_ids = st.sampled_from(["", "t1", "t2", "t3", "f1", "f2", "d1", "d2"])
 marks = st.integers(1, 60).map(lambda number: f"m{number}")
 ids = st.integers(1, 60).flatmap(lambda number: st.sampled_from([f"t{number}", f"f{number}", f"r{number}", ""]))
-statements = st.fixed_dictionaries({"text": texts, "marks": st.lists(marks, max_size=3)})
-patches = st.fixed_dictionaries(
-    {},
-    optional={
-        "goal": statements,
-        "corrections": st.lists(statements, max_size=3),
-        "rules": st.lists(st.fixed_dictionaries({"quote": texts}), max_size=3),
-        "decisions": st.lists(statements, max_size=4),
-        "facts": st.lists(statements, max_size=6),
-        "open": st.lists(st.fixed_dictionaries({"id": ids, "text": texts}), max_size=4),
-        "done": st.lists(st.fixed_dictionaries({"id": ids, "text": texts, "evidence": st.just(["m3"])}), max_size=3),
-        "failures": st.lists(statements, max_size=3),
-        "next": texts,
-        "hints": st.lists(texts, max_size=20),
-        "drop": st.lists(ids, max_size=6),
-    },
-).map(Patch.model_validate)
+
+
+def patches_of(texts: st.SearchStrategy[str], ids: st.SearchStrategy[str]) -> st.SearchStrategy[Patch]:
+    """Patches with these texts and ids."""
+    statements = st.fixed_dictionaries({"text": texts, "marks": st.lists(marks, max_size=3)})
+    finished = st.fixed_dictionaries({"id": ids, "text": texts, "evidence": st.just(["m3"])})
+    return st.fixed_dictionaries(
+        {},
+        optional={
+            "goal": statements,
+            "corrections": st.lists(statements, max_size=3),
+            "rules": st.lists(st.fixed_dictionaries({"quote": texts}), max_size=3),
+            "decisions": st.lists(statements, max_size=4),
+            "facts": st.lists(statements, max_size=6),
+            "open": st.lists(st.fixed_dictionaries({"id": ids, "text": texts}), max_size=4),
+            "done": st.lists(finished, max_size=3),
+            "failures": st.lists(statements, max_size=3),
+            "next": texts,
+            "hints": st.lists(texts, max_size=20),
+            "drop": st.lists(ids, max_size=6),
+        },
+    ).map(Patch.model_validate)
+
+
 uses = st.lists(st.builds(FileUse, texts, st.sampled_from([("read",), ("written", "run")]), marks), max_size=4)
-courses = st.lists(st.tuples(patches, uses), min_size=1, max_size=50)
+courses = st.lists(st.tuples(patches_of(texts, ids), uses), min_size=1, max_size=50)
+# Few texts and ids, so that many meet.
+dense_courses = st.lists(st.tuples(patches_of(few_words, few_ids), st.just([])), min_size=1, max_size=5)
 
 
 def run(course: list[tuple[Patch, list[FileUse]]], max_tokens: int = ROOM) -> list[State]:
@@ -78,7 +89,7 @@ def test_a_rule_stays_word_for_word_while_there_is_room(course: list[tuple[Patch
         assert of(before, "rule") <= of(after, "rule")
 
 
-@given(courses)
+@given(courses | dense_courses)
 def test_a_task_that_is_done_stays_done(course: list[tuple[Patch, list[FileUse]]]) -> None:
     """Not even when it found no room in the state any more."""
     for room in (300, 1_000_000):
@@ -108,13 +119,15 @@ DROPPING = made_of(facts=FACTS, open=[{"id": "t9", "text": "fix"}, {"text": "ren
 FINISHED_AND_OPEN = made_of(done=[done("", "add"), done("t1", "fix")], open=[{"text": "fix"}])
 BY_ANOTHER_TEXT = made_of(open=[{"text": "lint"}]) + made_of(done=[done("t1", "add")], open=[{"text": "add"}])
 TWO_OF_ONE_ID = made_of(open=[{"text": "lint"}]) + made_of(open=[{"id": "t1", "text": t} for t in ("add", "fix")])
+DONE_BY_ID_AND_BY_TEXT = made_of(open=[{"text": "add"}]) + made_of(done=[done("t1", "move"), done("", "add")])
 
 
-@given(courses)
+@given(courses | dense_courses)
 @example(DROPPING)
 @example(FINISHED_AND_OPEN)
 @example(BY_ANOTHER_TEXT)
 @example(TWO_OF_ONE_ID)
+@example(DONE_BY_ID_AND_BY_TEXT)
 def test_a_patch_applied_twice_is_applied_once_as_long_as_there_is_room(
     course: list[tuple[Patch, list[FileUse]]],
 ) -> None:
@@ -151,6 +164,26 @@ def test_a_task_is_not_taken_for_one_that_the_same_patch_made() -> None:
 def test_a_task_that_a_patch_calls_done_and_open_is_done() -> None:
     course = made_of(open=[{"text": "lint"}]) + made_of(done=[done("t1", "")], open=[{"id": "t1", "text": "lint"}])
     assert (of(run(course)[-1], "open"), of(run(course)[-1], "done")) == (set(), {"lint"})
+
+
+def test_what_is_dropped_and_stated_anew_is_replaced() -> None:
+    """Two texts that differ in signs only are the same item."""
+    course = made_of(facts=[{"text": "used if size < 4096"}], decisions=[{"text": "Use SQLite", "reason": "faster"}])
+    course += made_of(
+        facts=[{"text": "used if size > 4096", "marks": ["m9"]}],
+        decisions=[{"text": "use SQLite.", "reason": "no server"}],
+        drop=[item.id for item in run(course)[-1].items],
+    )
+    items = run(course)[-1].items
+    assert [(one.text, one.detail, one.changed) for one in items] == [
+        ("use SQLite.", "no server", 20),
+        ("used if size > 4096", "", 20),
+    ]
+
+
+def test_an_open_task_is_not_renamed_to_another_one() -> None:
+    course = made_of(open=[{"text": "move"}, {"text": "lint"}]) + made_of(open=[{"id": "t1", "text": "lint"}])
+    assert [item.text for item in run(course)[-1].items] == ["move", "lint"]
 
 
 def test_two_open_tasks_of_one_id_are_two_tasks() -> None:
