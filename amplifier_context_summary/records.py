@@ -1,8 +1,8 @@
 """Records: the summary state as it was at certain places of the history, each bound to what it was made from.
 
-A record holds for exactly the entries that it was made from: its range, and all else that the question showed. If one
-of them was edited, taken out or erased, the record and all later ones are dropped: a later state derives from the
-earlier one. So text about an erased message is erased with it, whatever its words are.
+A record holds for exactly the entries that it was made from. If one of them was edited, taken out or erased, the record
+and all later ones are dropped: a later state derives from the earlier one. So text about an erased message is erased
+with it, whatever its words are.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from amplifier_context_core.transcript.transcript import Snapshot
 from .state import State
 
 _KEPT = 3  # the newest, and what is gone back to when it does not hold any more
-VERSION = 1  # of what is saved; another one is not read
+VERSION = 2  # of what is saved; another one is not read
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,9 @@ class Record:
         start: index of the first entry of the range, counted from the first after the leading instructions.
         covered: index after its last entry.
         upto: highest seq of the range.
-        digest: hash of the entries from `start` to `reach` by seq and content, in hexadecimal.
+        digest: hash of the entries of the range by seq and content, in hexadecimal.
         state: after it.
         carrier: what the provider made of all up to `upto`, where it compacted the conversation itself.
-        shown: index after the last entry that it, or a record before it, was made from, where that is after `covered`.
     """
 
     start: int
@@ -46,12 +45,6 @@ class Record:
     digest: str
     state: State
     carrier: Message | None = None
-    shown: int = 0
-
-    @property
-    def reach(self) -> int:
-        """Index after the last entry that it was made from, counted like `covered`."""
-        return max(self.covered, self.shown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +83,7 @@ class Records:
     def valid(self, history: History) -> list[Record]:
         """Return the records that hold for the history as it is now; the others are dropped."""
         same = history.unchanged_since(self._revision)
-        self._records = [record for record in self._records if record.reach <= same]
+        self._records = [record for record in self._records if record.covered <= same]
         self._revision = history.revision
         return self._records
 
@@ -154,7 +147,7 @@ class Records:
 async def _held(records: Iterable[Record], history: History, snapshot: Snapshot) -> AsyncGenerator[Record]:
     """Yield records, the oldest first, up to the first whose entries are not those that it was made from."""
     for record in records:
-        first, end = (snapshot.leading_count + place for place in (record.start, record.reach))
+        first, end = (snapshot.leading_count + place for place in (record.start, record.covered))
         if end > len(snapshot):
             return
         is_loaded = first >= snapshot.gap.stop or end <= snapshot.gap.start

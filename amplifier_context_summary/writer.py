@@ -73,6 +73,22 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
+class SentPart:
+    """What the last request shows up to a seq, chapters included.
+
+    Attributes:
+        messages: as they were sent.
+        tokens: of them and of the system prompt.
+        is_beginning: the request begins with them, so its provider may read them from its cache, and no call is without
+            a result that came later.
+    """
+
+    messages: list[Message]
+    tokens: int
+    is_beginning: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A range that is to be summarised.
 
@@ -109,7 +125,7 @@ class Writer:
         counter: returns the token counter.
         providers: returns the mounted providers by name.
         tools: returns the mounted tools by name.
-        last_request: returns the messages of the last request up to a seq, and their tokens; None for all of it.
+        last_request: returns what the last request shows up to a seq.
         save: saves the session state.
         clock: seconds since 1970.
     """
@@ -123,7 +139,7 @@ class Writer:
     counter: Callable[[], Awaitable[TokenCounter]]
     providers: Callable[[], Mapping[str, Any]]
     tools: Callable[[], Mapping[str, Any]]
-    last_request: Callable[[int | None], tuple[list[Message], int]]
+    last_request: Callable[[int], SentPart]
     save: Callable[[], Awaitable[None]]
     clock: Callable[[], float] = time.time
     asking: Asking = field(init=False)
@@ -289,11 +305,11 @@ class Writer:
             return
         pieces = (await in_thread(pieces_of, plan.range, plan.counter, room))[-_MOST_PIECES:]
         if self.config.summary_call == "fork" and self._fork_pays and len(pieces) == 1:
-            question, shown = self._forked(plan, prompt, prices)
+            sent = self.last_request(plan.range.last)
+            question = self._forked(plan, sent, prompt, prices)
             most = window - self.config.summary_output - self.config.safety_margin
-            if moment.limits.units.request(question.size) <= most:
-                alone = plan.counter(prompt) + plan.counter(pieces[0][1])
-                await self._write_forked(plan, caller, question, shown, alone)
+            if sent.is_beginning and moment.limits.units.request(question.size) <= most:
+                await self._write_forked(plan, caller, question, plan.counter(prompt) + plan.counter(pieces[0][1]))
                 return
         start = plan.start
         for piece, quotation in pieces:
@@ -313,33 +329,30 @@ class Writer:
                 return
             start = piece.covered
 
-    def _forked(self, plan: Plan, prompt: str, prices: Prices) -> tuple[Question, int]:
-        """Return the session's last request, which shows the range and which the provider cached, and a question.
+    def _forked(self, plan: Plan, sent: SentPart, prompt: str, prices: Prices) -> Question:
+        """Return the beginning of the session's last request, which the provider cached, and a question.
 
-        Beside it the index after the last entry that it shows: it shows what came after the range too.
+        It ends with the range: the answer can tell of nothing else, so the record holds for all that was shown.
 
         Args:
             plan: the range.
+            sent: the last request up to the end of the range.
             prompt: put before the question.
             prices: of the provider.
         """
         text = fork_text(prompt, plan.range, plan.state, plan.focus)
-        sent, tokens = self.last_request(None)
-        messages: list[Message] = [*sent, {"role": "user", "content": text}]
-        size = tokens + plan.counter(text)
-        history = self.history.snapshot()
-        shown = len(history) - history.leading_count
-        outdated = partial(self._outdated, plan, replace(plan.basis, covered=shown))
-        return Question(messages, plan.range, plan.state, size, prices, plan.counter, outdated, self.tools()), shown
+        messages: list[Message] = [*sent.messages, {"role": "user", "content": text}]
+        size = sent.tokens + plan.counter(text)
+        outdated = partial(self._outdated, plan, plan.basis)
+        return Question(messages, plan.range, plan.state, size, prices, plan.counter, outdated, self.tools())
 
-    async def _write_forked(self, plan: Plan, caller: Caller, question: Question, shown: int, alone: int) -> None:
+    async def _write_forked(self, plan: Plan, caller: Caller, question: Question, alone: int) -> None:
         """Ask a forked question; later no other one if it cost more than a separate one.
 
         Args:
             plan: the range.
             caller: the provider.
             question: after the last request.
-            shown: index after the last entry that the request shows.
             alone: tokens of a separate request.
         """
         prices, before = question.prices, self.limits.summary_cost
@@ -353,7 +366,7 @@ class Writer:
             )
         if patch is not None:
             state = self._applied(plan, plan.range, plan.state, patch, self.config.summary_tokens)
-            await self._keep(plan.range, plan.start, state, question.outdated, shown=shown)
+            await self._keep(plan.range, plan.start, state, question.outdated)
 
     async def _window(self, caller: Caller) -> int:
         """Return the tokens that the model which is asked reads and writes at once."""
@@ -374,8 +387,8 @@ class Writer:
 
     async def _write_native(self, plan: Plan, caller: Caller, moment: Moment, prices: Prices) -> None:
         """Ask the provider to compact all that the next compaction folds; keep what it makes."""
-        messages, size = self.last_request(plan.range.last)
-        conversation = Conversation(messages, size, plan.range.first, plan.range.last, moment.prefix.key)
+        sent = self.last_request(plan.range.last)
+        conversation = Conversation(sent.messages, sent.tokens, plan.range.first, plan.range.last, moment.prefix.key)
         outdated = partial(self._outdated, plan, plan.basis)
         carrier = await compacted(self.asking, caller, conversation, self.tools(), prices, plan.counter, outdated)
         if carrier is not None:
@@ -391,13 +404,7 @@ class Writer:
         return applied(state, patch, piece.last, plan.counter, max_tokens=most, files=files)
 
     async def _keep(
-        self,
-        piece: Range,
-        start: int,
-        state: State,
-        outdated: Outdated,
-        carrier: Message | None = None,
-        shown: int = 0,
+        self, piece: Range, start: int, state: State, outdated: Outdated, carrier: Message | None = None
     ) -> bool:
         """Keep the record of a piece, unless what was asked about it is out of date.
 
@@ -407,16 +414,14 @@ class Writer:
             state: after it.
             outdated: of the question that the state was made from: all that it showed must still hold.
             carrier: what the provider made of the conversation, where it compacted that itself.
-            shown: index after the last entry that the question showed, where that is after the piece.
         """
         snapshot = self.history.snapshot()
         leading = snapshot.leading_count
-        reach = max(piece.covered, shown, *(record.reach for record in self.records.valid(self.history)))
-        digest = await in_thread(digest_of, snapshot[leading + start : leading + reach])
+        digest = await in_thread(digest_of, snapshot[leading + start : leading + piece.covered])
         if why := outdated():
             self.asking.note("failed", why)
             return False
-        self.records.add(Record(start, piece.covered, piece.last, digest, state, carrier, reach), self.history)
+        self.records.add(Record(start, piece.covered, piece.last, digest, state, carrier), self.history)
         self.asking.note("ready", upto=f"m{piece.last}")
         await self.save()
         return True
