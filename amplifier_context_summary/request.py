@@ -52,11 +52,13 @@ class Range:
         rounds: in the order of the history, at least one.
         ends: index after the last entry of each, counted from the first after the leading instructions.
         digest: what the digest says of them, by lowest seq of the round.
+        late: mark of the message with the call, by seq of each result that came late.
     """
 
     rounds: tuple[Round, ...]
     ends: tuple[int, ...]
     digest: Mapping[int, DigestEntry] = field(default_factory=dict[int, DigestEntry])
+    late: Mapping[int, str] = field(default_factory=dict[int, str])
 
     @property
     def covered(self) -> int:
@@ -100,15 +102,26 @@ def range_of(entries: Sequence[Entry], start: int = 0, digest: Mapping[int, Dige
     home = {entry.seq: round_ for round_ in rounds_of([entry for _, entry in shown]) for entry in round_.entries}
     rounds: list[Round] = []
     ends: list[int] = []
+    late: dict[int, str] = {}
     for _, together in groupby(shown, key=lambda one: id(home[one[1].seq])):
         members = list(together)
-        whole = home[members[0][1].seq]
-        rounds.append(whole if len(members) == len(whole.entries) else Round(tuple(entry for _, entry in members)))
+        round_ = Round(tuple(entry for _, entry in members))
+        whole = home[round_.head.seq]
+        if round_.head is not whole.head:
+            late |= {entry.seq: mark for entry in round_.entries if (mark := _earlier_call(whole, entry, round_.first))}
+        rounds.append(round_)
         ends.append(members[-1][0])
     ends[-1] = start + len(entries)
     spans = {(round_.first, round_.last) for round_ in rounds}
     known = {first: entry for first, entry in (digest or {}).items() if (entry.first, entry.last) in spans}
-    return Range(tuple(rounds), tuple(ends), known)
+    return Range(tuple(rounds), tuple(ends), known, late)
+
+
+def _earlier_call(whole: Round, result: Entry, before: int) -> str:
+    """Return the mark of the message of a round before a seq whose call a result answers; empty if there is none."""
+    callers = (entry for entry in whole.entries if not set(entry.call_ids).isdisjoint(result.answered_ids))
+    caller = next((entry for entry in callers if entry.seq < before), None)
+    return caller.mark if caller else ""
 
 
 def pieces_of(whole: Range, counter: TokenCounter, max_tokens: int) -> list[tuple[Range, str]]:
@@ -124,7 +137,7 @@ def pieces_of(whole: Range, counter: TokenCounter, max_tokens: int) -> list[tupl
     texts: list[str] = []
     sizes: list[int] = []
     for clip in _CLIPS:
-        texts = [_round_text(round_, whole.digest.get(round_.first), clip) for round_ in whole.rounds]
+        texts = [_round_text(round_, whole, clip) for round_ in whole.rounds]
         sizes = [counter(text) + 1 for text in texts]
         if sum(sizes) <= max_tokens:
             break
@@ -148,7 +161,7 @@ def _piece(
     text = "\n".join(texts[part])
     while counter(text) > max_tokens and len(text) > 200:
         text = clip_text(text, int(len(text) * min(0.9, max_tokens / counter(text))))
-    return Range(whole.rounds[part], whole.ends[part], whole.digest), text
+    return Range(whole.rounds[part], whole.ends[part], whole.digest, whole.late), text
 
 
 def request_text(piece: Range, quotation: str, state: State, focus: str | None) -> str:
@@ -181,17 +194,18 @@ def fork_text(prompt: str, whole: Range, state: State, focus: str | None) -> str
     return f"{prompt}\n\n{request_text(whole, index, state, focus)}"
 
 
-def _round_text(round_: Round, digest: DigestEntry | None, clip: int) -> str:
+def _round_text(round_: Round, whole: Range, clip: int) -> str:
     """Return a round as it is quoted."""
-    lines = [line for entry in round_.entries for line in _entry_lines(entry, clip)]
+    digest = whole.digest.get(round_.first)
+    lines = [line for entry in round_.entries for line in _entry_lines(entry, whole.late.get(entry.seq, ""), clip)]
     names = [name for fact in digest.facts for name in fact.names] if digest else []
     if names and any(line.startswith("  [... ") or "\n  [... " in line for line in lines):
         lines.append(f"  names in it: {single_line(' '.join(names))}")
     return "\n".join(lines)
 
 
-def _entry_lines(entry: Entry, clip: int) -> Iterator[str]:
-    """Yield what one message says: its speech, its calls, its results."""
+def _entry_lines(entry: Entry, caller: str, clip: int) -> Iterator[str]:
+    """Yield what one message says: its speech, its calls, its results; of late ones with the mark of the `caller`."""
     message = entry.message
     content = message.get("content")
     results = list(results_of(message)) if entry.answered_ids else []
@@ -206,6 +220,7 @@ def _entry_lines(entry: Entry, clip: int) -> Iterator[str]:
         yield _line(f"{entry.mark} call {single_line(call.name)[:60]}", arguments_text(call), _ARGUMENTS)
     for result in results:
         name = f" {single_line(result.name)[:60]}" if result.name else ""
+        name += f" of {caller}" if caller else ""
         yield _line(f"{entry.mark} result{name}", result_text(result.content) or "(no output)", clip)
 
 
