@@ -332,7 +332,7 @@ class Writer:
     def _forked(self, plan: Plan, sent: SentPart, prompt: str, prices: Prices) -> Question:
         """Return the beginning of the session's last request, which the provider cached, and a question.
 
-        It ends with the range: the answer can tell of nothing else, so the record holds for all that was shown.
+        It ends with the range: the answer can repeat nothing else, so the record holds for all that was shown.
 
         Args:
             plan: the range.

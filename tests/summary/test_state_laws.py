@@ -166,7 +166,7 @@ def test_a_task_that_a_patch_calls_done_and_open_is_done() -> None:
     assert (of(run(course)[-1], "open"), of(run(course)[-1], "done")) == (set(), {"lint"})
 
 
-def test_what_is_dropped_and_stated_anew_is_replaced() -> None:
+def test_what_is_dropped_and_stated_again_is_replaced() -> None:
     """Two texts that differ in signs only are the same item."""
     course = made_of(facts=[{"text": "used if size < 4096"}], decisions=[{"text": "Use SQLite", "reason": "faster"}])
     course += made_of(
