@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from amplifier_context_core.stores import MemoryStore
@@ -20,6 +20,9 @@ from .thinking_sessions import MODELS, Operation, Thinker, drawn, operations, ru
 
 SOAKING = settings().max_examples > 1_000  # see conftest.py
 BUDGETS = st.tuples(st.integers(400, 6_000), st.integers(200, 6_000))
+TAKEN_OVER: list[Operation] = [  # the second budget gets the checkpoint of the first one
+    *(("budget", 1), ("turn", (0, "blocks", 1)), ("budget", 0), ("turn", (4, "blocks", 12)), ("budget", 1)),
+]
 CONFIGS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries({}, optional={"auto_compact": st.booleans()})
 
 
@@ -34,6 +37,7 @@ def quiet() -> Iterator[None]:
 @pytest.mark.parametrize("model", ["bound", "unknown", "required", "free"])
 def test_no_provider_rejects_the_thinking_of_a_session_with_one_model(model: str) -> None:
     @given(BUDGETS, CONFIGS, operations([model]))
+    @example((624, 740), {}, TAKEN_OVER)
     @settings(max_examples=5_000 if SOAKING else 25)
     def law(budgets: tuple[int, int], config: dict[str, Any], todo: list[Operation]) -> None:
         run(Thinker(MemoryStore(), budgets, model, config), todo)

@@ -164,14 +164,14 @@ class Thinker:
     async def _asked(self, shape: str, *, calls: bool) -> Message:
         """One request and its answer; return the answer."""
         provider, model, checker = MODELS[self.model]
-        shown = self.manager.compactor.compactions
+        folded = self._checkpoint()
         request = await self.manager.get_messages_for_request(
             self.budgets[self.budget], SimpleNamespace(name=provider, default_model=model)
         )
         tools = self._tool_names()
         broken = [*check_request(request), *self.checkers[checker].check(request, tools)]
         assert not broken, f"{len(broken)} rules broken: {broken[:3]}"
-        self._newest_is_kept(request, compacted=shown != self.manager.compactor.compactions)
+        self._newest_is_kept(request, compacted=self._checkpoint() is not folded)
         self.count += 1
         answer = self._answer(shape, calls=calls)
         for each in self.checkers.values():
@@ -179,6 +179,11 @@ class Thinker:
         await self.manager.add_message(copy.deepcopy(answer))
         self.before, self.quiet = [*request, answer], True
         return answer
+
+    def _checkpoint(self) -> Any:
+        """Checkpoint of the newest request; one that a compaction for the other budget made may be taken over."""
+        sent = self.manager.compactor.last_sent
+        return sent.view.checkpoint if sent else None
 
     def _newest_is_kept(self, request: list[Message], *, compacted: bool) -> None:
         """Between two edits, a request begins with the one before and its answer, byte for byte, thinking included."""
