@@ -277,7 +277,7 @@ class ViewCache:
         for view in views:
             self.touch(view.budget, view)
             if view.checkpoint:
-                shared_cache.put(state.compatibility_key, view.checkpoint)
+                shared_cache.put(state.compatibility_key, view.checkpoint, view.backoff)
         for budget, number in state.by_budget:
             if 0 <= number < len(views):
                 self.touch(budget, views[number])

@@ -332,7 +332,8 @@ class Compactor:
         if not result.has_gain:
             return self.postpone(job)
         if new.checkpoint:
-            shared_cache.put(self.cache.factory.compatibility_key(job.request.counter), new.checkpoint)
+            key = self.cache.factory.compatibility_key(job.request.counter)
+            shared_cache.put(key, new.checkpoint, new.backoff)
         self.short_forms.shown(new.newest_seq)
         self.injected = job.injected
         self.compactions += 1

@@ -3,37 +3,55 @@
 A spawned child gets its parent's whole history. It need not compact that again: it finds the parent's checkpoint by the
 hash of what it covers. Only what derives from content alone is shared: a checkpoint that holds anything of the
 session state stays with its session. A checkpoint never changes. It is dropped with the last session that uses it.
+Beside it is what the compaction that made it says of the next attempt, so that all sessions compact at the same places.
 """
 
 from __future__ import annotations
 
 import threading
-from weakref import WeakValueDictionary
+from typing import NamedTuple
+from weakref import WeakValueDictionary, finalize
 
 from ..compaction.checkpoint import Checkpoint
 from ..messages import count_cache
+from .trigger import CompactionBackoff
+
+
+class Shared(NamedTuple):
+    """A checkpoint, and the last attempt to compact its view when it was made."""
+
+    checkpoint: Checkpoint
+    backoff: CompactionBackoff | None
+
 
 _guard = threading.Lock()
 _checkpoints: WeakValueDictionary[tuple[str, bytes], Checkpoint] = WeakValueDictionary()
+_backoffs: dict[tuple[str, bytes], CompactionBackoff] = {}  # of some of them
 
 
-def put(key: str, checkpoint: Checkpoint) -> None:
+def put(key: str, checkpoint: Checkpoint, backoff: CompactionBackoff | None) -> None:
     """Let other sessions find a checkpoint by what it covers, if it was made from that alone.
 
     Args:
         key: what must be the same for it to be reused; see `ViewFactory.compatibility_key`.
         checkpoint: it is kept only while a session uses it.
+        backoff: as in `View`.
     """
     if not checkpoint.from_content:
         return
+    place = key, checkpoint.digest
     with _guard:
-        _checkpoints[key, checkpoint.digest] = checkpoint
+        _checkpoints[place] = checkpoint
+        if backoff is not None:
+            _backoffs[place] = backoff
+            finalize(checkpoint, _backoffs.pop, place, None).atexit = False
 
 
-def get(key: str, digest: bytes) -> Checkpoint | None:
+def get(key: str, digest: bytes) -> Shared | None:
     """Return a checkpoint that covers exactly this content; None if no session has one."""
     with _guard:
-        return _checkpoints.get((key, digest))
+        found = _checkpoints.get((key, digest))
+        return None if found is None else Shared(found, _backoffs.get((key, digest)))
 
 
 def is_empty() -> bool:
@@ -47,3 +65,4 @@ def clear() -> None:
     count_cache.clear()
     with _guard:
         _checkpoints.clear()
+        _backoffs.clear()

@@ -138,23 +138,30 @@ class ViewFactory:
         inherited = None
         if not shared_cache.is_empty() and sum(entry.tokens for entry in history[-5_000:]) > limits.threshold:
             inherited = await self._inherited(history, limits, counter)
-        view = self.for_limits(inherited, limits, counter)
+        checkpoint, backoff = inherited or (None, None)
+        view = self.for_limits(checkpoint, limits, counter, backoff)
         await view.update(history, len(history), interrupted)
         for seq in self._pins:  # a checkpoint of another session knows nothing of them
             await view.show_verbatim(seq, history)
         return view
 
-    async def _inherited(self, history: Snapshot, limits: TokenLimits, counter: TokenCounter) -> Checkpoint | None:
+    async def _inherited(
+        self, history: Snapshot, limits: TokenLimits, counter: TokenCounter
+    ) -> shared_cache.Shared | None:
         digest = b""
-        best: Checkpoint | None = None
+        best: shared_cache.Shared | None = None
         key = self.compatibility_key(counter)
         for index, entry in enumerate(history[history.leading_count :]):
             content = await in_thread_if(are_large((entry.message,)), content_hash, entry.message)
             digest = chain_hash(digest, entry.seq, content)
             found = shared_cache.get(key, digest)
-            # It must be neither too large nor made for a far smaller budget. Its marks are right: seqs are in the hash.
-            if found and found.covered == index + 1 and found.budget >= MIN_BUDGET_RATIO * limits.budget:
-                best = found if found.tokens <= limits.threshold else best
+            if found is not None and self._is_inheritable(found.checkpoint, index + 1, limits):
+                best = found
             if index % YIELD_EVERY == YIELD_EVERY - 1:
                 await asyncio.sleep(0)
         return best
+
+    def _is_inheritable(self, checkpoint: Checkpoint, covered: int, limits: TokenLimits) -> bool:
+        # Its marks are right: seqs are in the hash.
+        is_too_small = checkpoint.budget < MIN_BUDGET_RATIO * limits.budget
+        return checkpoint.covered == covered and checkpoint.tokens <= limits.threshold and not is_too_small

@@ -18,7 +18,7 @@ from amplifier_context_core.messages.parsing import blocks_of, calls_of, result_
 from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import check_request
 
-from .histories import ORDERLY_STEPS, WORDS, Message, Step, conversations, flat, rounds, thoughtless
+from .histories import ORDERLY_STEPS, PNG, WORDS, Message, Step, conversations, flat, rounds, thoughtless
 
 NOW = "2026-01-01T00:00:00.000+00:00"
 T = TypeVar("T")
@@ -266,7 +266,26 @@ def test_the_same_inputs_give_the_same_bytes(steps: list[Step], budget: int) -> 
     assert run(law()) == run(law())
 
 
+SAYS = "Please fix src/loader/cache_core.py:41 and run tests/unit/test_loader.py."
+STILL_LARGE: list[Step] = [  # above the threshold after a compaction, which must not be tried again at once
+    [
+        {
+            "role": "tool",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "a", "content": SAYS},
+                {"type": "tool_result", "tool_use_id": "a", "content": ""},
+                {"type": "tool_result", "tool_use_id": "a", "content": f"{SAYS}\n" * 9},
+                {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}},
+            ],
+        }
+    ],
+    [{"role": "user", "content": ""}],
+    [{"role": "user", "content": SAYS}],
+]
+
+
 @given(conversations(), BUDGETS)
+@example(STILL_LARGE, 180)
 def test_a_session_beside_a_kindred_one_shows_the_same_bytes(steps: list[Step], budget: int) -> None:
     async def law() -> None:
         managers = [new_manager(), new_manager(kindred=True)]
