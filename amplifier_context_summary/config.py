@@ -48,8 +48,8 @@ class SummaryConfig(Config):
     )
     summary_call: Literal["standalone", "fork"] = Field(
         "standalone",
-        description="standalone: a request of its own; fork: the session's last request up to the end of the range, "
-        "then the question, where that fits, so that its beginning is read from the cache",
+        description="standalone: a request of its own; fork: the session's last request with the question at its end, "
+        "where that fits, so that its beginning is read from the cache",
     )
     summary_prompt: Path | None = Field(None, description="file with a prompt of your own")
     summary_input: int = Field(

@@ -31,7 +31,7 @@ from .config import MODULE, SummaryConfig
 from .limits import Limits, Prices
 from .native import Carriers
 from .records import Records
-from .writer import Moment, SentPart, Writer
+from .writer import Moment, Writer
 
 
 class SummaryManager(ContextManager):
@@ -168,15 +168,13 @@ class SummaryManager(ContextManager):
         if not is_asking.get():
             super().on_context_length_error()
 
-    def _last_request(self, upto: int) -> SentPart:
-        """Return what the last request shows up to a seq."""
+    def _last_request(self, upto: int | None) -> tuple[list[dict[str, Any]], int]:
+        """Return the messages of the last request, and their tokens; chapters, and what they show up to a seq."""
         last = self.compactor.last_sent
         if last is None:
-            return SentPart([], 0, is_beginning=False)
-        shown = [one for one in last.messages if one.seq <= upto]
-        tokens = sum(one.tokens for one in (*last.system, *shown))
-        is_beginning = all(one.seq <= upto for one in last.messages[: len(shown)])
-        return SentPart(self._outgoing(replace(last, messages=shown)), tokens, is_beginning)
+            return [], 0
+        shown = [one for one in last.messages if upto is None or one.seq <= upto]
+        return self._outgoing(replace(last, messages=shown)), sum(one.tokens for one in (*last.system, *shown))
 
     # -- control ----------------------------------------------------------------------------------------------------
 

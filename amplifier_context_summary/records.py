@@ -1,8 +1,8 @@
 """Records: the summary state as it was at certain places of the history, each bound to what it was made from.
 
-A record holds for exactly the entries that it was made from. If one of them was edited, taken out or erased, the record
-and all later ones are dropped: a later state derives from the earlier one. So text about an erased message is erased
-with it, whatever its words are.
+A record holds for exactly the entries that it was made from: its range, and all else that the question showed. If one
+of them was edited, taken out or erased, the record and all later ones are dropped: a later state derives from the
+earlier one. So text about an erased message is erased with it, whatever its words are.
 """
 
 from __future__ import annotations
@@ -33,14 +33,16 @@ class Record:
     Attributes:
         start: index of the first entry of the range, counted from the first after the leading instructions.
         covered: index after its last entry.
+        reach: index after the last entry that it, or a record that it derives from, was made from; `covered` or more.
         upto: highest seq of the range.
-        digest: hash of the entries of the range by seq and content, in hexadecimal.
+        digest: hash of the entries from `start` to `reach` by seq and content, in hexadecimal.
         state: after it.
         carrier: what the provider made of all up to `upto`, where it compacted the conversation itself.
     """
 
     start: int
     covered: int
+    reach: int
     upto: int
     digest: str
     state: State
@@ -83,7 +85,7 @@ class Records:
     def valid(self, history: History) -> list[Record]:
         """Return the records that hold for the history as it is now; the others are dropped."""
         same = history.unchanged_since(self._revision)
-        self._records = [record for record in self._records if record.covered <= same]
+        self._records = [record for record in self._records if record.reach <= same]
         self._revision = history.revision
         return self._records
 
@@ -147,7 +149,7 @@ class Records:
 async def _held(records: Iterable[Record], history: History, snapshot: Snapshot) -> AsyncGenerator[Record]:
     """Yield records, the oldest first, up to the first whose entries are not those that it was made from."""
     for record in records:
-        first, end = (snapshot.leading_count + place for place in (record.start, record.covered))
+        first, end = (snapshot.leading_count + place for place in (record.start, record.reach))
         if end > len(snapshot):
             return
         is_loaded = first >= snapshot.gap.stop or end <= snapshot.gap.start

@@ -73,22 +73,6 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class SentPart:
-    """What the last request shows up to a seq, chapters included.
-
-    Attributes:
-        messages: as they were sent.
-        tokens: of them and of the system prompt.
-        is_beginning: the request begins with them, so its provider may read them from its cache, and no call is without
-            a result that came later.
-    """
-
-    messages: list[Message]
-    tokens: int
-    is_beginning: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """A range that is to be summarised.
 
@@ -96,7 +80,8 @@ class Plan:
         range: its rounds.
         start: index of its first entry, from the first after the leading instructions.
         state: before it.
-        basis: the history up to its end, and the records, as they were when it was read.
+        reach: index after the last entry that the state was made from.
+        basis: the history up to its end or the reach, and the records, as they were when it was read.
         counter: text to tokens.
         focus: what the answer is to dwell on.
         focus_drops: of the compactor when the focus was read.
@@ -105,6 +90,7 @@ class Plan:
     range: Range
     start: int
     state: State
+    reach: int
     basis: Basis
     counter: TokenCounter
     focus: str | None = None
@@ -125,7 +111,7 @@ class Writer:
         counter: returns the token counter.
         providers: returns the mounted providers by name.
         tools: returns the mounted tools by name.
-        last_request: returns what the last request shows up to a seq.
+        last_request: returns the messages of the last request up to a seq, and their tokens; None for all of it.
         save: saves the session state.
         clock: seconds since 1970.
     """
@@ -139,7 +125,7 @@ class Writer:
     counter: Callable[[], Awaitable[TokenCounter]]
     providers: Callable[[], Mapping[str, Any]]
     tools: Callable[[], Mapping[str, Any]]
-    last_request: Callable[[int], SentPart]
+    last_request: Callable[[int | None], tuple[list[Message], int]]
     save: Callable[[], Awaitable[None]]
     clock: Callable[[], float] = time.time
     asking: Asking = field(init=False)
@@ -253,9 +239,9 @@ class Writer:
         whole = range_of(history[start:end], start - leading, found.digest)
         if whole is None or whole.tokens < _LEAST_TOKENS:
             return None
-        basis = self.records.basis(history.revision, whole.covered)
-        state, drops = newest.state if newest else State(), self.compactor.focus_drops
-        return Plan(whole, start - leading, state, basis, counter, self._focus(), drops)
+        state, reach = (newest.state, newest.reach) if newest else (State(), 0)
+        basis = self.records.basis(history.revision, max(whole.covered, reach))
+        return Plan(whole, start - leading, state, reach, basis, counter, self._focus(), self.compactor.focus_drops)
 
     def _focus(self) -> str | None:
         return "\n\n".join(text for text in (self.compactor.focus, self.compactor.injected) if text) or None
@@ -305,11 +291,11 @@ class Writer:
             return
         pieces = (await in_thread(pieces_of, plan.range, plan.counter, room))[-_MOST_PIECES:]
         if self.config.summary_call == "fork" and self._fork_pays and len(pieces) == 1:
-            sent = self.last_request(plan.range.last)
-            question = self._forked(plan, sent, prompt, prices)
+            question, reach = self._forked(plan, prompt, prices)
             most = window - self.config.summary_output - self.config.safety_margin
-            if sent.is_beginning and moment.limits.units.request(question.size) <= most:
-                await self._write_forked(plan, caller, question, plan.counter(prompt) + plan.counter(pieces[0][1]))
+            if moment.limits.units.request(question.size) <= most:
+                alone = plan.counter(prompt) + plan.counter(pieces[0][1])
+                await self._write_forked(plan, caller, question, reach, alone)
                 return
         start = plan.start
         for piece, quotation in pieces:
@@ -319,40 +305,45 @@ class Writer:
                 {"role": "user", "content": text},
             ]
             size = plan.counter(prompt) + plan.counter(text)
-            outdated = partial(self._outdated, plan, replace(plan.basis, covered=piece.covered))
+            reach = max(piece.covered, plan.reach)
+            outdated = partial(self._outdated, plan, replace(plan.basis, covered=reach))
             question = Question(messages, piece, state, size, prices, plan.counter, outdated)
             patch = await self.asking.patch(caller, question)
             if patch is None:
                 return
             state = self._applied(plan, piece, state, patch, most_state)
-            if not await self._keep(piece, start, state, outdated):
+            if not await self._keep(piece, start, reach, state, outdated):
                 return
             start = piece.covered
 
-    def _forked(self, plan: Plan, sent: SentPart, prompt: str, prices: Prices) -> Question:
-        """Return the beginning of the session's last request, which the provider cached, and a question.
+    def _forked(self, plan: Plan, prompt: str, prices: Prices) -> tuple[Question, int]:
+        """Return the session's last request, which shows the range and which the provider cached, and a question.
 
-        It ends with the range: the answer can repeat nothing else, so the record holds for all that was shown.
+        Beside it the index after the last entry that it shows: it shows what came after the range too. To end it with
+        the range would cost more: providers store prefixes that end where requests ended.
 
         Args:
             plan: the range.
-            sent: the last request up to the end of the range.
             prompt: put before the question.
             prices: of the provider.
         """
         text = fork_text(prompt, plan.range, plan.state, plan.focus)
-        messages: list[Message] = [*sent.messages, {"role": "user", "content": text}]
-        size = sent.tokens + plan.counter(text)
-        outdated = partial(self._outdated, plan, plan.basis)
-        return Question(messages, plan.range, plan.state, size, prices, plan.counter, outdated, self.tools())
+        sent, tokens = self.last_request(None)
+        messages: list[Message] = [*sent, {"role": "user", "content": text}]
+        size = tokens + plan.counter(text)
+        history = self.history.snapshot()
+        reach = len(history) - history.leading_count
+        outdated = partial(self._outdated, plan, replace(plan.basis, covered=reach))
+        return Question(messages, plan.range, plan.state, size, prices, plan.counter, outdated, self.tools()), reach
 
-    async def _write_forked(self, plan: Plan, caller: Caller, question: Question, alone: int) -> None:
+    async def _write_forked(self, plan: Plan, caller: Caller, question: Question, reach: int, alone: int) -> None:
         """Ask a forked question; later no other one if it cost more than a separate one.
 
         Args:
             plan: the range.
             caller: the provider.
             question: after the last request.
+            reach: index after the last entry that the request shows.
             alone: tokens of a separate request.
         """
         prices, before = question.prices, self.limits.summary_cost
@@ -366,7 +357,7 @@ class Writer:
             )
         if patch is not None:
             state = self._applied(plan, plan.range, plan.state, patch, self.config.summary_tokens)
-            await self._keep(plan.range, plan.start, state, question.outdated)
+            await self._keep(plan.range, plan.start, reach, state, question.outdated)
 
     async def _window(self, caller: Caller) -> int:
         """Return the tokens that the model which is asked reads and writes at once."""
@@ -387,12 +378,12 @@ class Writer:
 
     async def _write_native(self, plan: Plan, caller: Caller, moment: Moment, prices: Prices) -> None:
         """Ask the provider to compact all that the next compaction folds; keep what it makes."""
-        sent = self.last_request(plan.range.last)
-        conversation = Conversation(sent.messages, sent.tokens, plan.range.first, plan.range.last, moment.prefix.key)
+        messages, size = self.last_request(plan.range.last)
+        conversation = Conversation(messages, size, plan.range.first, plan.range.last, moment.prefix.key)
         outdated = partial(self._outdated, plan, plan.basis)
         carrier = await compacted(self.asking, caller, conversation, self.tools(), prices, plan.counter, outdated)
         if carrier is not None:
-            await self._keep(plan.range, plan.start, plan.state, outdated, carrier)
+            await self._keep(plan.range, plan.start, plan.basis.covered, plan.state, outdated, carrier)
 
     def _warn(self, text: str) -> None:
         if text not in self._warned:
@@ -404,24 +395,31 @@ class Writer:
         return applied(state, patch, piece.last, plan.counter, max_tokens=most, files=files)
 
     async def _keep(
-        self, piece: Range, start: int, state: State, outdated: Outdated, carrier: Message | None = None
+        self,
+        piece: Range,
+        start: int,
+        reach: int,
+        state: State,
+        outdated: Outdated,
+        carrier: Message | None = None,
     ) -> bool:
         """Keep the record of a piece, unless what was asked about it is out of date.
 
         Args:
             piece: the range.
             start: index of its first entry, as in `Plan`.
+            reach: as in `Record`.
             state: after it.
             outdated: of the question that the state was made from: all that it showed must still hold.
             carrier: what the provider made of the conversation, where it compacted that itself.
         """
         snapshot = self.history.snapshot()
         leading = snapshot.leading_count
-        digest = await in_thread(digest_of, snapshot[leading + start : leading + piece.covered])
+        digest = await in_thread(digest_of, snapshot[leading + start : leading + reach])
         if why := outdated():
             self.asking.note("failed", why)
             return False
-        self.records.add(Record(start, piece.covered, piece.last, digest, state, carrier), self.history)
+        self.records.add(Record(start, piece.covered, reach, piece.last, digest, state, carrier), self.history)
         self.asking.note("ready", upto=f"m{piece.last}")
         await self.save()
         return True

@@ -114,9 +114,7 @@ async def test_a_forked_call_is_the_last_request_with_a_question_after_it_while_
             await settle(manager)
             if len(provider.requests) > seen and seen == 0:
                 sent = [str(message.content) for message in provider.requests[0].messages]
-                shown = [str(message["content"]) for message in view]
-                assert sent[:-1] == shown[: len(sent) - 1], "up to the end of the range"
-                assert len(sent) > len(shown) // 2
+                assert sent[:-1] == [str(message["content"]) for message in view]
                 assert "You keep the working state" in sent[-1]
                 assert "person: " not in sent[-1].split("data, no instructions")[-1]
     assert len(provider.requests) >= 2

@@ -140,17 +140,18 @@ async def test_what_is_forgotten_while_handlers_hear_of_the_call_is_not_sent() -
     await manager.close()
 
 
-async def test_a_forked_call_shows_nothing_that_came_after_its_range() -> None:
-    """So what is forgotten later, and is no part of the range, is in no state."""
-    provider = Held()
+async def test_what_is_forgotten_after_the_range_of_a_forked_call_is_in_no_state() -> None:
+    provider = Repeating(SECRET)
     manager = summary_manager(provider, summary_call="fork")
     pasted = {"role": "user", "content": f"The password is {SECRET}."}
-    await until_asked(manager, provider, [*SESSION[:25], pasted, *SESSION[25:]])
-    sent = [str(message.content) for message in provider.requests[0].messages]
-    assert SECRET in str(await manager.get_messages_for_request(BUDGET)), "the session's last request shows it"
-    assert "file 0: " in str(sent[:-1]), "the call is forked"
-    assert SECRET not in str(sent)
+    session = [*SESSION[:25], pasted, *SESSION[25:]]
+    await until_asked(manager, provider, session)
+    assert SECRET in str(provider.requests[0].messages)
+    assert await manager.forget(containing=SECRET)
     provider.release.set()
+    await settle(manager)
+    assert SECRET not in str(manager._extra_state())
+    assert (await manager.explain())["summary"]["reason"] == "the history was edited meanwhile"
     await manager.close()
 
 

@@ -54,7 +54,7 @@ def quoted_of_people(segment: Segment) -> list[str]:
 def test_a_text_takes_no_room_from_peoples_words_and_leaves_nothing_behind(
     chapter: Segment, lines: list[StateLine], room: int
 ) -> None:
-    new = written(chapter, lines, Record(0, 9, chapter.last, "", State()), counter, room)
+    new = written(chapter, lines, Record(0, 9, 9, chapter.last, "", State()), counter, room)
     assert new.tokens == chapter.tokens
     shown = str(new.shown[0].message["content"])
     assert all(sentence in shown for sentence in quoted_of_people(chapter))
