@@ -17,7 +17,7 @@ from ..messages import count_cache
 from .trigger import CompactionBackoff
 
 
-class Shared(NamedTuple):
+class SharedCheckpoint(NamedTuple):
     """A checkpoint, and the last attempt to compact its view when it was made."""
 
     checkpoint: Checkpoint
@@ -47,11 +47,11 @@ def put(key: str, checkpoint: Checkpoint, backoff: CompactionBackoff | None) -> 
             finalize(checkpoint, _backoffs.pop, place, None).atexit = False
 
 
-def get(key: str, digest: bytes) -> Shared | None:
+def get(key: str, digest: bytes) -> SharedCheckpoint | None:
     """Return a checkpoint that covers exactly this content; None if no session has one."""
     with _guard:
         found = _checkpoints.get((key, digest))
-        return None if found is None else Shared(found, _backoffs.get((key, digest)))
+        return None if found is None else SharedCheckpoint(found, _backoffs.get((key, digest)))
 
 
 def is_empty() -> bool:

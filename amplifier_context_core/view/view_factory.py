@@ -147,9 +147,9 @@ class ViewFactory:
 
     async def _inherited(
         self, history: Snapshot, limits: TokenLimits, counter: TokenCounter
-    ) -> shared_cache.Shared | None:
+    ) -> shared_cache.SharedCheckpoint | None:
         digest = b""
-        best: shared_cache.Shared | None = None
+        best: shared_cache.SharedCheckpoint | None = None
         key = self.compatibility_key(counter)
         for index, entry in enumerate(history[history.leading_count :]):
             content = await in_thread_if(are_large((entry.message,)), content_hash, entry.message)
