@@ -19,7 +19,7 @@ the same URL share one driver, which has an event loop of its own (see `loop_thr
 from __future__ import annotations
 
 import os
-import random
+import secrets
 import socket
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
@@ -209,8 +209,11 @@ def holder_name() -> str:
 
 
 def new_revision() -> int:
-    """Return a random name for a change: 62 bits, never 0."""
-    return random.getrandbits(62) or 1
+    """Return a random name for a change: 62 bits, never 0.
+
+    Not from `random`, which hosts may seed alike in two processes.
+    """
+    return secrets.randbits(62) or 1
 
 
 def encode_rows(session_id: str, entries: Sequence[Entry]) -> list[EntryRow]:
