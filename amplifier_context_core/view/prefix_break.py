@@ -19,6 +19,7 @@ class PrefixBreak(StrEnum):
     TOOLS = "changed tools"
     COLD = "cold cache"
     COMPACTION = "compaction"
+    BUDGET = "other budget"
     EDIT = "edited history"
     PROVIDER_SETTING = "provider setting"
     UNKNOWN = "unknown"

@@ -82,7 +82,10 @@ class SentViews:
         found = self.break_before(sent.prefix, sent.system, pause, sent.limits.cache_ttl)
         if found is not None or before is None or shared == len(before.system) + len(before.messages):
             return found
-        return PrefixBreak.COMPACTION if compactions > before.compactions else PrefixBreak.EDIT
+        if compactions > before.compactions:
+            return PrefixBreak.COMPACTION
+        # Each budget has a checkpoint of its own, so its view may begin with other messages.
+        return PrefixBreak.EDIT if sent.limits.budget == before.limits.budget else PrefixBreak.BUDGET
 
     def recounted(self, sent: SentView) -> None:
         """Replace the newest view by the same one, counted again."""

@@ -32,11 +32,12 @@ class Loop:
         self.cache: Cache = caches()[cache]
         self.scale = TokenScale()
         self.provider = SimpleNamespace(name=key[0], default_model=key[1])
+        self.budget = BUDGET
         self.now = 0.0
         self.number = 0
 
     async def ask(self) -> None:
-        view = await self.manager.get_messages_for_request(BUDGET, self.provider)
+        view = await self.manager.get_messages_for_request(self.budget, self.provider)
         bill = self.cache.bill(Request.of(view, self.scale), self.now)
         usage = Usage(bill.read + bill.fresh, 10, bill.read, bill.written)
         self.manager.on_response(Response("m", self.provider.name, usage, "stop", None))
@@ -136,6 +137,15 @@ async def test_each_change_is_named_as_what_it_is(reason: str, change: Callable[
     await feed(loop.manager, [{"role": "assistant", "content": "Yes."}])
     assert (await loop.health())["breaks"] == {reason: 1}
     assert reason in (await loop.health())["line"]
+
+
+async def test_a_view_of_another_budget_is_named_as_that() -> None:
+    loop = await Loop("declared").work(40)
+    before = (await loop.health())["breaks"]
+    for budget in (4 * BUDGET, BUDGET):
+        loop.budget = budget
+        await loop.work(1)
+    assert (await loop.health())["breaks"] == {**before, "other budget": 2}
 
 
 async def test_a_cache_that_forgets_without_a_reason_known_here_is_unknown() -> None:
