@@ -200,40 +200,27 @@ class RoundList:
                 homes.append((waiting.pop(), call))
                 if not waiting:
                     del self._open[call]
-        left_out = [home for home in homes if is_left_out(self._rounds[home[0]].head.message)]
-        if len(left_out) == len(entry.answered_ids):
-            return homes  # it is left out with its calls
-        for index, call in left_out:  # it holds more than the results of these calls, so it is not left out with them
-            self._answer(index, call)
-        return [home for home in homes if home not in left_out]
-
-    def _answer(self, index: int, call: str) -> None:
-        """Note that a call has its result."""
-        growing = self._grow(index)
-        growing.answered[call] += 1
-        growing.open -= 1
-        if not growing.open:
-            self._waiting_at.discard(index)
-
-    def _grow(self, index: int) -> _Growing:
-        growing = self._growing.get(index)
-        if growing is None:
-            round_ = self._rounds[index]
-            growing = _Growing(list(round_.entries), list(round_.unanswered), open=len(round_.unanswered))
-            self._growing[index] = growing
-        return growing
+        shown = [home for home in homes if not is_left_out(self._rounds[home[0]].head.message)]
+        # A message that answers only calls which views leave out is left out with them. Any other is in no round of
+        # such a call, which stays without a result.
+        return shown if shown or len(homes) < len(entry.answered_ids) else homes
 
     def _join(self, entry: Entry, homes: list[tuple[int, str]], waiting: tuple[str, ...]) -> int:
         indices = sorted({index for index, _ in homes})
         if len(indices) > 1:
             return self._merge(entry, homes, waiting, indices)
         (target,) = indices
-        growing = self._grow(target)
+        growing = self._growing.get(target)
+        if growing is None:
+            round_ = self._rounds[target]
+            growing = _Growing(list(round_.entries), list(round_.unanswered), open=len(round_.unanswered))
+            self._growing[target] = growing
         growing.entries.append(entry)
         growing.waiting.extend(waiting)
-        growing.open += len(waiting)
-        for index, call in homes:
-            self._answer(index, call)
+        growing.answered.update(call for _, call in homes)
+        growing.open += len(waiting) - len(homes)
+        if not growing.open:
+            self._waiting_at.discard(target)
         return target
 
     def _merge(

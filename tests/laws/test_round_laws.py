@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amplifier_context_core.messages.parsing import parse_message
@@ -47,7 +47,23 @@ def opened(view: list[Message]) -> list[Message]:
     return [OPENING, *view] if spoken[:1] not in (["user"], []) else view
 
 
+READ = {"id": "a", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+RETIRED_CALL_ANSWERED_TWICE: list[list[Message]] = [
+    [{"role": "user", "content": "task"}],
+    [
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [READ],
+            "metadata": {"amplifier:instruction": {"disposition": "retired"}},
+        },
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "x"}] * 2},
+    ],
+]
+
+
 @given(conversations())
+@example(RETIRED_CALL_ANSWERED_TWICE)
 def test_every_entry_is_in_one_round_and_every_call_answered_in_its_own(steps: list[Any]) -> None:
     entries = entries_of(flat(steps))
     rounds = rounds_of(entries)
@@ -62,6 +78,7 @@ def test_every_entry_is_in_one_round_and_every_call_answered_in_its_own(steps: l
 
 
 @given(conversations())
+@example(RETIRED_CALL_ANSWERED_TWICE)
 def test_rounds_that_grow_are_the_rounds_of_the_whole(steps: list[Any]) -> None:
     entries = entries_of(flat(steps))
     grown = RoundList()
