@@ -59,7 +59,7 @@ class Alignment:
 
 
 def align(stored: Sequence[Entry], incoming: Sequence[ParsedMessage]) -> Alignment:
-    """Match messages with entries by role, call ids and normalized content, in order.
+    """Match messages with entries by role, call ids, names of tools and normalized content, in order.
 
     Stored system and developer messages that a filter left out stay where they are, unless no other message matches.
     Leading ones go if the list has leading instructions of its own.
@@ -124,6 +124,7 @@ def _key(message: Message, role: str, calls: tuple[str, ...], answers: tuple[str
     return (
         role,
         calls,
+        tuple(call.name for call in calls_of(message)) if calls else (),
         answers,
         *_content(message, calls),
         tuple((name, json_text(metadata[name])) for name in _SEMANTIC_METADATA if metadata.get(name) is not None),

@@ -145,6 +145,11 @@ def test_other_arguments_are_another_call() -> None:
     assert aligned([call("a", path="x")], [call("a", path="y")]).changed
 
 
+def test_another_tool_is_another_call() -> None:
+    """With the same arguments too: sessions reuse ids, so both may be stored."""
+    assert aligned([call("a", name="read")], [call("a", name="bash")]).changed
+
+
 def test_another_history_leaves_nothing_of_the_old_one() -> None:
     assert resulting_order(aligned(HISTORY, [user("Something else."), says("Yes.")])) == ["Something else.", "Yes."]
 
