@@ -1,8 +1,9 @@
 """The views of a session as requests ask for them, and the compactions that keep them within their budgets.
 
-One task at a time works on the views (`lock`). Neither this lock nor any other is held while event handlers run. A
-request that comes while a compaction runs waits for its result. A handler that requests a view gets the present one,
-and that compaction is not announced again.
+One task at a time works on the views (`lock`). This lock is not held while event handlers run. One compaction at a time
+is in flight (`alone`), from its announcement to its end, also while handlers run. A request that needs a compaction
+waits for the one in flight. A handler that requests a view does not wait (`inside_handler`). It gets the present view;
+if that does not fit, it is compacted without another announcement.
 """
 
 from __future__ import annotations
@@ -168,7 +169,7 @@ class Compactor:
         return None
 
     async def emit_warnings(self) -> None:
-        """Emit the warnings that came up; the caller holds no lock."""
+        """Emit the warnings that came up; the caller does not hold `lock`."""
         await self._warnings.emit_pending(self)
 
     def limits(self, budget: int, key: Key) -> TokenLimits:
@@ -183,7 +184,7 @@ class Compactor:
         return self._sent.break_before(request.prefix, request.system, pause, request.limits.cache_ttl)
 
     def alone(self) -> Hold:
-        """Return what waits for the compaction in flight, when it is entered, and is then the one in flight."""
+        """Return a hold. To enter it waits for the compaction in flight; from then on the caller's is in flight."""
         return self._in_flight.hold()
 
     @property
@@ -343,7 +344,7 @@ class Compactor:
     async def announce(self, result: CompactionResult) -> None:
         """Report the result of a compaction to observers and handlers.
 
-        One of them may hang or end the process, so the caller saves the session first. It holds no lock.
+        One of them may hang or end the process, so the caller saves the session first. It does not hold `lock`.
         """
         for name, why in result.ladder.skipped if result.ladder else ():
             self._warnings.fault(f"strategy {name} {why}; it is skipped")
