@@ -75,7 +75,7 @@ class ViewFactory:
         self._config = config
         self._pins = pins
         self._short_forms = short_forms
-        # Core's own keys only: a module may have an address with a password among its.
+        # Core's own keys only: a module's own keys may hold a URL with a password.
         unset = {name for name in _ADDED if getattr(config, name) == Config.model_fields[name].default}
         shown = set(Config.model_fields) - _NOT_SHOWN - unset
         self._settings = f"{ladder!r} {config.model_dump_json(include=shown)}"
