@@ -48,12 +48,14 @@ class Outcome:
         reason: why it failed or was refused.
         upto: mark of the end of the newest range that was summarised.
         may_pass: true if a call had no answer, for a reason that may be gone after the back-off.
+        about: what the event of a failure says of the question, while that event is not emitted.
     """
 
     status: Status = "idle"
     reason: str = ""
     upto: str = ""
     may_pass: bool = False
+    about: Mapping[str, Any] | None = None
 
 
 class OutOfDate(Exception):
@@ -100,16 +102,18 @@ class Question:
 class Asking:
     """Asks, within the limits of a session.
 
+    It saves nothing. `changes` tells the caller of a question whether to save the session after it.
+
     Args:
         config: the session's settings.
         session_id: returns that of the session; a conflict changes it (`on_conflict`).
         limits: what may be spent.
         hooks: for events; may be None.
         clock: seconds.
-        save: saves the session state.
 
     Attributes:
         outcome: of the last attempt.
+        changes: the number of answers kept and of failures. The session is saved after each, before it is announced.
         may_ask_again: the model may be asked once more after an answer that is no good.
         writes_sections: the model wrote plain sections although JSON was asked for twice; until it writes JSON.
     """
@@ -119,8 +123,8 @@ class Asking:
     limits: Limits
     hooks: Hooks | None
     clock: Callable[[], float]
-    save: Callable[[], Awaitable[None]]
     outcome: Outcome = field(default_factory=Outcome)
+    changes: int = 0
     may_ask_again: bool = True
     writes_sections: bool = False
 
@@ -169,7 +173,7 @@ class Asking:
                 if refused:
                     self.note("refused", refused)
                 else:
-                    await self.failed(about, reason, failed)
+                    self.failed(about, reason, failed)
                 return None
             await self.succeeded(about)
             return patch
@@ -224,27 +228,36 @@ class Asking:
         """Note what became of the attempt; `Outcome` says what is what."""
         self.outcome = Outcome(status, reason, self.outcome.upto if upto is None else upto)
 
-    async def failed(self, about: dict[str, Any], reason: str, call: CallFailed | None = None) -> None:
-        """Report an attempt that brought nothing; the next one waits.
+    def kept(self, upto: str) -> None:
+        """Note that an answer is kept; arguments are those of `note`."""
+        self.note("ready", upto=upto)
+        self.changes += 1
+
+    def failed(self, about: dict[str, Any], reason: str, call: CallFailed | None = None) -> None:
+        """Note an attempt that brought nothing; the next one waits, in the next process too.
 
         Args:
-            about: what events say of it.
+            about: what its event says of the question, once the session is saved (`announce`); nothing if there was no
+                question.
             reason: in words that quote nothing of the answer.
             call: the call that failed; None if there was an answer.
         """
-        await self.back_off(reason, call)
-        await self.emit(FAILED, about | {"reason": reason})
+        self.limits.failed(self.clock(), call.retry_after if call else None)
+        may_pass = call is not None and call.may_pass
+        self.outcome = Outcome("failed", reason, self.outcome.upto, may_pass, about or None)
+        self.changes += 1
+
+    async def announce(self) -> None:
+        """Emit the event of a failure. The session is saved first: a handler may hang or end the process."""
+        outcome = self.outcome
+        if outcome.about is not None:
+            self.outcome = replace(outcome, about=None)
+            await self.emit(FAILED, {**outcome.about, "reason": outcome.reason})
 
     async def given_up(self, about: dict[str, Any], reason: str) -> None:
         """Report an attempt that was given up for a reason that is no fault of the provider: nothing has to wait."""
         self.note("failed", reason)
         await self.emit(FAILED, about | {"reason": reason})
-
-    async def back_off(self, reason: str, call: CallFailed | None = None) -> None:
-        """Let the next attempt wait, in the next process too; arguments are those of `failed`."""
-        self.limits.failed(self.clock(), call.retry_after if call else None)
-        self.outcome = Outcome("failed", reason, self.outcome.upto, may_pass=call is not None and call.may_pass)
-        await self.save()
 
     async def emit(self, event: str, about: dict[str, Any]) -> None:
         """Emit an event, with what was spent so far."""

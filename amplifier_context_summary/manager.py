@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -31,7 +33,9 @@ from .config import MODULE, SummaryConfig
 from .limits import Limits, Prices
 from .native import Carriers
 from .records import Records
-from .writer import Moment, Writer
+from .writer import Moment, Reason, Rest, Writer
+
+log = logging.getLogger(__name__)
 
 
 class SummaryManager(ContextManager):
@@ -93,7 +97,6 @@ class SummaryManager(ContextManager):
             providers,
             tools,
             self._last_request,
-            self._save,
         )
 
     # -- requests ---------------------------------------------------------------------------------------------------
@@ -116,8 +119,41 @@ class SummaryManager(ContextManager):
         rest = max(0, sent.counted - sent.shared_prefix_tokens)
         self._estimated = sent.shared_prefix_tokens * Prices().read + rest * Prices().write
         self.limits.session_cost += self._estimated
-        if self._resumed:  # else the session was closed while this request was on its way
-            self.writer.after_request(sent, moment)
+        # If the session is not resumed, it was closed while this request was on its way.
+        if self._resumed and self.writer.takes_up(sent, moment):
+            self.writer.start(self._write_summaries("trigger", moment))
+
+    async def _write_summaries(self, reason: Reason, moment: Moment) -> None:
+        """Ask for the summaries of the next compaction, in the writer's task. Raises nothing.
+
+        Save what each question brought, then announce it: a handler may hang or end the process.
+        """
+        asking = self.writer.asking
+        rest: Rest | None = None
+        try:
+            while True:
+                changes = asking.changes
+                rest = await self.writer.ask(reason, moment, rest)
+                if asking.changes != changes:
+                    await self._save()
+                    await asking.announce()
+                if rest is None:
+                    return
+        except asyncio.CancelledError:
+            asking.note("idle")
+            raise
+        except Exception as problem:  # noqa: BLE001 - a fault here must not reach a request; the digest is there
+            log.warning("session %s: a summary failed (%s)", self.history.session_id, type(problem).__name__)
+            asking.failed({}, type(problem).__name__)
+            await self._save()
+
+    async def _summarised(self, reason: Reason, moment: Moment, wait: float) -> None:
+        """Have the next compaction's range summarised, and wait for that at most `wait` seconds."""
+        if not self._settings.max_summary_calls:
+            return
+        if not self.writer.is_running:
+            self.writer.start(self._write_summaries(reason, moment))
+        await self.writer.wait(wait)
 
     @property
     def _late(self) -> Strategy | None:
@@ -150,7 +186,7 @@ class SummaryManager(ContextManager):
         found = await preview(self.compactor, request, "trigger")
         if found.is_due:
             moment = Moment(request.limits, request.prefix, request.system, found.tokens, provider)
-            await self.writer.prepare("trigger", moment, self._settings.summary_timeout)
+            await self._summarised("trigger", moment, self._settings.summary_timeout)
 
     def on_response(self, response: Response) -> None:
         """Note a response; what its input cost bounds what summaries may cost."""
@@ -194,7 +230,7 @@ class SummaryManager(ContextManager):
         key = last.key if last else ("", "")
         request = await self._view_request(last.limits.budget if last else self._budget().tokens, key, counter)
         moment = Moment(request.limits, request.prefix, request.system, last.counted if last else 0, provider)
-        await self.writer.prepare("manual", moment, self._settings.compact_wait)
+        await self._summarised("manual", moment, self._settings.compact_wait)
         report = await super().compact()  # the focus is set; it may have been forgotten since
         if report["compacted"]:
             view = next((view for view in reversed(list(self.compactor.cache.views)) if view.checkpoint), None)

@@ -92,10 +92,10 @@ async def compacted(
         await asking.given_up(about, str(problem))
         return None
     except CallFailed as problem:
-        await asking.failed(about, problem.reason, problem)
+        asking.failed(about, problem.reason, problem)
         return None
     except RejectedAnswer as problem:
-        await asking.failed(about, problem.reason)
+        asking.failed(about, problem.reason)
         return None
     await asking.succeeded(about)
     return carrier

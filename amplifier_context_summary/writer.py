@@ -3,7 +3,8 @@
 It looks at each view that is handed out. Near the trigger it previews the next compaction and asks for a patch of the
 range that will be folded. It checks the answer, applies it to the state and keeps the record. The compaction takes what
 is ready.
-Whatever fails here, the digest is there: nothing waits, nothing is raised, and nothing unchecked is kept.
+It saves nothing: the manager runs the task, and saves the session after each question (`Asking.changes`).
+Whatever fails here, the digest is there: nothing waits, and nothing unchecked is kept.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -51,6 +52,9 @@ _WINDOW_SHARE = 0.8  # of the summariser's window: what a request and its answer
 _JSON = 1.8  # tokens of the state as JSON, of a token of its lines; chosen by hand, a law holds it
 _REGROWN = 0.15  # of the threshold: growth after which a view without a new range is looked at once more
 _GRACE = 5.0  # seconds that closing waits for a cancelled task
+
+Reason = Literal["trigger", "manual"]
+"""Why a compaction is due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,31 @@ class Plan:
     focus_drops: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What of a plan is not asked about yet.
+
+    Attributes:
+        plan: the range.
+        caller: the provider.
+        prices: of the provider.
+        prompt: of the question.
+        pieces: of the range, each with its quotation, the next one first.
+        state: before the next piece.
+        start: index of its first entry, as in `Plan`.
+        most_state: tokens that the state may have.
+    """
+
+    plan: Plan
+    caller: Caller
+    prices: Prices
+    prompt: str
+    pieces: Sequence[tuple[Range, str]]
+    state: State
+    start: int
+    most_state: int
+
+
 @dataclass(slots=True)
 class Writer:
     """Asks a model for chapters ahead of time.
@@ -112,7 +141,6 @@ class Writer:
         providers: returns the mounted providers by name.
         tools: returns the mounted tools by name.
         last_request: returns the messages of the last request up to a seq, and their tokens; None for all of it.
-        save: saves the session state.
         clock: seconds since 1970.
     """
 
@@ -126,7 +154,6 @@ class Writer:
     providers: Callable[[], Mapping[str, Any]]
     tools: Callable[[], Mapping[str, Any]]
     last_request: Callable[[int | None], tuple[list[Message], int]]
-    save: Callable[[], Awaitable[None]]
     clock: Callable[[], float] = time.time
     asking: Asking = field(init=False)
     session_prices: Prices = field(default_factory=Prices)
@@ -139,24 +166,24 @@ class Writer:
 
     def __post_init__(self) -> None:
         self.asking = Asking(
-            self.config, lambda: self.history.session_id, self.limits, self.hooks, lambda: self.clock(), self.save
+            self.config, lambda: self.history.session_id, self.limits, self.hooks, lambda: self.clock()
         )
 
     # -- when -------------------------------------------------------------------------------------------------------
 
-    def after_request(self, sent: SentView, moment: Moment) -> None:
-        """Look at a view that was handed out, and start a task if the next compaction is near. Waits for nothing."""
+    def takes_up(self, sent: SentView, moment: Moment) -> bool:
+        """Look at a view that was handed out; return True if the next compaction is near and the task should start."""
         if self.is_running or not self.config.max_summary_calls:
-            return
+            return False
         if moment.tokens < self.config.summarize_at * sent.limits.threshold:
-            return
+            return False
         is_again = self._attempts == (self.compactor.compactions, 1) and self.asking.outcome.may_pass
         if self.limits.waits(self.clock()) or not (is_again or self._is_news(sent, moment)):
-            return
+            return False
         if is_again:  # the call had no answer: it is made once more after the back-off
             self._attempts = (self.compactor.compactions, 2)
         self._looked_at = (self.compactor.compactions, moment.tokens + int(_REGROWN * sent.limits.threshold))
-        self._start(self._write_ahead("trigger", moment))
+        return True
 
     def _is_news(self, sent: SentView, moment: Moment) -> bool:
         """True if no model was asked for the next compaction, and the view may have a range to ask for."""
@@ -168,14 +195,6 @@ class Writer:
         checkpoint = sent.view.checkpoint
         folded = max((one.last for one in checkpoint.segments if one.chapter), default=0) if checkpoint else 0
         return not any(record.upto > folded for record in self.records.valid(self.history))
-
-    async def prepare(self, reason: Literal["trigger", "manual"], moment: Moment, wait: float) -> None:
-        """Have the next compaction's range summarised, and wait for that at most `wait` seconds."""
-        if not self.config.max_summary_calls:
-            return
-        if not self.is_running:
-            self._start(self._write_ahead(reason, moment))
-        await self.wait(wait)
 
     async def wait(self, seconds: float | None = None) -> None:
         """Wait for the task in flight, at most so long. It goes on afterwards."""
@@ -200,7 +219,8 @@ class Writer:
         elif not loop.is_closed():
             loop.call_soon_threadsafe(task.cancel)
 
-    def _start(self, work: Any) -> None:
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run work as the task; cancel one that is in flight in a loop that was left."""
         if self._task and not self._task.done() and self._loop and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._task.cancel)  # its loop was left; it may be run again
         self._loop = asyncio.get_running_loop()
@@ -208,22 +228,27 @@ class Writer:
 
     # -- what -------------------------------------------------------------------------------------------------------
 
-    async def _write_ahead(self, reason: Literal["trigger", "manual"], moment: Moment) -> None:
-        try:
-            counter = await self.counter()
-            request = ViewRequest(moment.limits, moment.prefix, tuple(moment.system), counter)
-            found = await preview(self.compactor, request, reason)
-            plan = await self._plan(found, counter)
-            if plan is not None:
-                self._attempts = max(self._attempts, (self.compactor.compactions, 1))
-                self.asking.may_ask_again = reason == "manual" or self._attempts[1] == 1
-                await self._write(plan, moment)
-        except asyncio.CancelledError:
-            self.asking.note("idle")
-            raise
-        except Exception as problem:  # noqa: BLE001 - a fault here must not reach a request; the digest is there
-            log.warning("session %s: a summary failed (%s)", self.history.session_id, type(problem).__name__)
-            await self.asking.back_off(type(problem).__name__)
+    async def ask(self, reason: Reason, moment: Moment, rest: Rest | None = None) -> Rest | None:
+        """Ask the next question about the range that the next compaction folds, if there is one to ask.
+
+        Args:
+            reason: why the compaction is due.
+            moment: the view that was handed out last.
+            rest: what an earlier call returned; a plan is made when not given.
+
+        Returns:
+            What is left to ask; None when the task is done.
+        """
+        if rest is not None:
+            return await self._ask_piece(rest)
+        counter = await self.counter()
+        request = ViewRequest(moment.limits, moment.prefix, tuple(moment.system), counter)
+        plan = await self._plan(await preview(self.compactor, request, reason), counter)
+        if plan is None:
+            return None
+        self._attempts = max(self._attempts, (self.compactor.compactions, 1))
+        self.asking.may_ask_again = reason == "manual" or self._attempts[1] == 1
+        return await self._ask(plan, moment)
 
     async def _plan(self, found: Preview, counter: TokenCounter) -> Plan | None:
         """Return what the next compaction folds and no record covers; None if that is too little."""
@@ -269,16 +294,16 @@ class Writer:
 
     # -- asking -----------------------------------------------------------------------------------------------------
 
-    async def _write(self, plan: Plan, moment: Moment) -> None:
-        """Ask for the patches of a range, piece by piece; each that holds is kept at once."""
+    async def _ask(self, plan: Plan, moment: Moment) -> Rest | None:
+        """Ask for the patch of a range; of one that takes several questions, return the pieces."""
         caller = self._caller(moment)
         if caller is None:
             self.asking.note("refused", "no provider")
-            return
+            return None
         prices = await self._prices(caller, moment)
         if self._is_native(caller, moment):
             await self._write_native(plan, caller, moment, prices)
-            return
+            return None
         window = await self._window(caller)
         caller = replace(caller, max_output=min(caller.max_output, window // 4))
         most_state = min(self.config.summary_tokens, window // 8)
@@ -288,7 +313,7 @@ class Writer:
         room = min(self.config.summary_input, int(_WINDOW_SHARE * window) - beside)
         if room < _LEAST_TOKENS:
             self.asking.note("refused", "the window of the model is too small")
-            return
+            return None
         pieces = (await in_thread(pieces_of, plan.range, plan.counter, room))[-_MOST_PIECES:]
         if self.config.summary_call == "fork" and self._fork_pays and len(pieces) == 1:
             question, reach = self._forked(plan, prompt, prices)
@@ -296,25 +321,29 @@ class Writer:
             if moment.limits.units.request(question.size) <= most:
                 alone = plan.counter(prompt) + plan.counter(pieces[0][1])
                 await self._write_forked(plan, caller, question, reach, alone)
-                return
-        start = plan.start
-        for piece, quotation in pieces:
-            text = request_text(piece, quotation, state, plan.focus)
-            messages: list[Message] = [
-                {"role": "system", "content": prompt},
-                {"role": "user", "content": text},
-            ]
-            size = plan.counter(prompt) + plan.counter(text)
-            reach = max(piece.covered, plan.reach)
-            outdated = partial(self._outdated, plan, replace(plan.basis, covered=reach))
-            question = Question(messages, piece, state, size, prices, plan.counter, outdated)
-            patch = await self.asking.patch(caller, question)
-            if patch is None:
-                return
-            state = self._applied(plan, piece, state, patch, most_state)
-            if not await self._keep(piece, start, reach, state, outdated):
-                return
-            start = piece.covered
+                return None
+        return await self._ask_piece(Rest(plan, caller, prices, prompt, pieces, state, plan.start, most_state))
+
+    async def _ask_piece(self, rest: Rest) -> Rest | None:
+        """Ask for the patch of the next piece, and keep one that holds. Return what is left after that."""
+        plan, (piece, quotation) = rest.plan, rest.pieces[0]
+        text = request_text(piece, quotation, rest.state, plan.focus)
+        messages: list[Message] = [
+            {"role": "system", "content": rest.prompt},
+            {"role": "user", "content": text},
+        ]
+        size = plan.counter(rest.prompt) + plan.counter(text)
+        reach = max(piece.covered, plan.reach)
+        outdated = partial(self._outdated, plan, replace(plan.basis, covered=reach))
+        question = Question(messages, piece, rest.state, size, rest.prices, plan.counter, outdated)
+        patch = await self.asking.patch(rest.caller, question)
+        if patch is None:
+            return None
+        state = self._applied(plan, piece, rest.state, patch, rest.most_state)
+        if not await self._keep(piece, rest.start, reach, state, outdated):
+            return None
+        later = rest.pieces[1:]
+        return replace(rest, pieces=later, state=state, start=piece.covered) if later else None
 
     def _forked(self, plan: Plan, prompt: str, prices: Prices) -> tuple[Question, int]:
         """Return the session's last request, which shows the range and which the provider cached, and a question.
@@ -420,8 +449,7 @@ class Writer:
             self.asking.note("failed", why)
             return False
         self.records.add(Record(start, piece.covered, reach, piece.last, digest, state, carrier), self.history)
-        self.asking.note("ready", upto=f"m{piece.last}")
-        await self.save()
+        self.asking.kept(f"m{piece.last}")
         return True
 
     def _prompt(self) -> str:
