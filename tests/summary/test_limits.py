@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+from amplifier_core import ChatRequest, HookRegistry, HookResult
 
 from amplifier_context_core.stores import MemoryStore
 from amplifier_context_summary.limits import Limits
 from amplifier_context_testing.summaries.writers import Writer
 from tests.messages import rounds, work
-from tests.summary.scripted import drive, summary_manager
+from tests.summary.scripted import Provider, drive, good, summary_manager
 
 SESSION = work(60, output=900)[:41]
 MORE = rounds(30, start=100, output=900)
@@ -54,6 +56,43 @@ async def test_a_call_that_the_end_of_a_process_cancels_is_paid() -> None:
     assert again.limits.calls == 1
     assert again.limits.summary_cost > 1_000
     await again.close()
+
+
+@pytest.mark.kernel
+async def test_a_failure_is_saved_before_handlers_hear_of_it() -> None:
+    """A handler may hang or end the process."""
+    store, hooks, waits = MemoryStore(), HookRegistry(), list[bool]()
+
+    async def look(event: str, data: dict[str, Any]) -> HookResult:
+        saved = json.loads(await store.load_checkpoint("s") or b"{}")
+        waits.append(saved["extra"]["context-summary"]["limits"]["failures"] > 0)
+        return HookResult(action="continue")
+
+    hooks.register("context:summary_failed", look, 0, name="test")
+    manager = summary_manager(Writer("error:ProviderUnavailableError"), store=store, hooks=hooks)
+    await drive(manager, SESSION)
+    await manager.close()
+    assert waits == [True]
+
+
+@pytest.mark.kernel
+async def test_each_answer_is_saved_before_the_next_question() -> None:
+    store, saved = MemoryStore(), list[bytes]()
+
+    async def answer(request: ChatRequest, number: int) -> str:
+        assert manager.compactor.compactions == 0, "a compaction saves the session too"
+        saved.append(await store.load_checkpoint("s") or b"")
+        return good(request, number)
+
+    provider = Provider(answer)
+    manager = summary_manager(provider, store=store, summary_input=500)
+    for message in SESSION:
+        await drive(manager, [message])
+        if saved:
+            break
+    assert len(saved) > 1
+    assert [f"STEP {number}".encode() in data for number, data in enumerate(saved)][1:] == [True] * (len(saved) - 1)
+    await manager.close()
 
 
 def limits() -> Limits:
