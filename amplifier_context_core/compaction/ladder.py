@@ -88,22 +88,22 @@ class Pass:
     Attributes:
         spares_recent: recent rounds stay.
         spares_people: people's messages keep their share.
-        spares_settled: people's messages before the newest chapter stay, so that the cached prefix does.
+        spares_folded: what people wrote before the end of the newest chapter stays, so that the cached prefix does.
         enough: share of the way from target to trigger. A view below it ends the ladder; above it the next pass runs,
             for the next compaction would come too soon.
     """
 
     spares_recent: bool
     spares_people: bool
-    spares_settled: bool
+    spares_folded: bool
     enough: float
 
 
 PASSES = (
-    Pass(spares_recent=True, spares_people=True, spares_settled=False, enough=0.2),
-    Pass(spares_recent=False, spares_people=True, spares_settled=False, enough=0.2),
-    Pass(spares_recent=False, spares_people=False, spares_settled=True, enough=0.7),
-    Pass(spares_recent=False, spares_people=False, spares_settled=False, enough=0.7),
+    Pass(spares_recent=True, spares_people=True, spares_folded=False, enough=0.2),
+    Pass(spares_recent=False, spares_people=True, spares_folded=False, enough=0.2),
+    Pass(spares_recent=False, spares_people=False, spares_folded=True, enough=0.7),
+    Pass(spares_recent=False, spares_people=False, spares_folded=False, enough=0.7),
 )
 
 
@@ -251,7 +251,7 @@ async def apply_alone(strategy: Strategy, draft: Draft, goal: Goal) -> Draft:
 
 async def _run_passes(run: _Run, ladder: Sequence[Strategy], goal: Goal, trigger: int, recent_tokens: int) -> None:
     """Run the ladder in passes, each of which protects less, until a pass ends below what is enough for it."""
-    settled = max((segment.last for segment in run.draft.segments if segment.chapter), default=0)
+    folded_up_to = max((segment.last for segment in run.draft.segments if segment.chapter), default=0)
     recent = _recent(run.draft.segments, recent_tokens)
     for step in PASSES:
         enough = goal.target + int(step.enough * (trigger - goal.target))
@@ -259,7 +259,7 @@ async def _run_passes(run: _Run, ladder: Sequence[Strategy], goal: Goal, trigger
             goal,
             recent=recent if step.spares_recent else frozenset(),
             human_tokens=goal.human_tokens if step.spares_people else 0,
-            settled=settled if step.spares_settled else 0,
+            folded_up_to=folded_up_to if step.spares_folded else 0,
             ceiling=enough if run.draft.tokens > trigger else 0,
         )
         for strategy in ladder:

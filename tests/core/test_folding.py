@@ -172,7 +172,7 @@ async def test_rules_of_people_stay_when_the_rest_of_their_chapter_is_dropped() 
     assert not (await DropChapters().apply(made, dataclasses.replace(goal, chapter_tokens=10))).segments
 
 
-@pytest.mark.parametrize("left", [{"recent": frozenset({99})}, {"human_tokens": 1}, {"settled": 1}])
+@pytest.mark.parametrize("left", [{"recent": frozenset({99})}, {"human_tokens": 1}, {"folded_up_to": 1}])
 async def test_chapters_within_their_share_are_dropped_as_a_last_resort_only(left: dict[str, Any]) -> None:
     folded = await chapters_of(12)
     assert await DropChapters().apply(folded, Goal(target=0, budget=folded.tokens - 1, **left)) is folded
@@ -187,11 +187,11 @@ async def test_chapters_that_leave_no_room_are_condensed_when_all_else_was_given
     assert 0.3 * folded.tokens < done.tokens <= ceiling * 1.05
 
 
-async def test_humans_words_are_folded_with_all_around_them_but_not_before_what_is_settled() -> None:
+async def test_humans_words_are_folded_with_all_around_them_but_none_before_the_end_of_the_newest_chapter() -> None:
     words = "I would like all of the tables of the report to be printed in colour, and then sent to the depot. " * 3
     made = draft(*[m for n in range(6) for m in (user(f"{n}: {words}"), says(f"{n}: yes. {words}"))])
-    settled = made.segments[5].last
-    done = await FoldRounds().apply(made, Goal(target=0, budget=0, settled=settled))
+    folded_up_to = made.segments[5].last
+    done = await FoldRounds().apply(made, Goal(target=0, budget=0, folded_up_to=folded_up_to))
     whole_again = await FoldRounds().apply(done, Goal(target=0, budget=0))
     assert [segment.mark for segment in done.segments if segment.is_human] == ["m1", "m3", "m5"]
     assert not any(segment.is_human for segment in whole_again.segments)

@@ -50,7 +50,8 @@ class Goal:
         chapter_tokens: tokens that all chapters together may fill.
         summaries: short forms registered for tool results.
         focus: what the caller asked a summary to dwell on.
-        settled: people's messages up to this seq must not be folded; 0 for none.
+        folded_up_to: last seq of the newest chapter. Where `fold` takes people's messages, it takes no segment that
+            begins at or before this seq; 0 for no such bound.
         ceiling: in the last pass, chapters are condensed until the view has at most this many tokens; 0 for none.
         state_tools: tools whose calls write a state, as a todo list; None to recognize them.
     """
@@ -64,7 +65,7 @@ class Goal:
     chapter_tokens: int = 1 << 62
     summaries: Summaries = field(default_factory=dict[int, Mapping[str, str]])
     focus: str | None = None
-    settled: int = 0
+    folded_up_to: int = 0
     ceiling: int = 0
     state_tools: tuple[str, ...] | None = None
 
@@ -74,8 +75,8 @@ class Goal:
 
     @property
     def is_last_resort(self) -> bool:
-        """True if the goal protects no recent rounds, no share of what humans wrote, and no settled places."""
-        return not (self.recent or self.human_tokens or self.settled)
+        """True if the goal protects no recent rounds, no share of people's words, and has no `folded_up_to`."""
+        return not (self.recent or self.human_tokens or self.folded_up_to)
 
     def may_touch(self, segment: Segment) -> bool:
         """True if a strategy may change this segment: it is neither protected nor recent."""
@@ -108,8 +109,8 @@ class Strategy:
         """Bring the draft nearer to the goal; return the same object if there was nothing to do.
 
         A compaction calls it up to four times, each time with a goal that protects less: without the recent rounds,
-        then without the share of what people wrote, then without what is before the newest chapter. A request waits
-        for it, so long computations belong into a thread of their own.
+        then without the share of what people wrote, then without the bound `folded_up_to`. A request waits for it, so
+        long computations belong into a thread of their own.
         """
         return draft
 
@@ -162,8 +163,8 @@ def draft_of(messages: Sequence[Message], counter: TokenCounter, **counting: Any
     for round_ in rounds:
         shown = [RenderedMessage(messages[entry.seq - 1], entry.tokens, entry.seq) for entry in round_.entries]
         segment = segment_of(round_, shown)
-        floor = "task" if round_ is task else "pinned" if round_.is_pinned else ""
-        segments.append(with_protection(segment, floor))
+        why = "task" if round_ is task else "pinned" if round_.is_pinned else ""
+        segments.append(with_protection(segment, why))
     fixed = sum(entry.tokens for entry in entries[:leading])
     return list(messages[:leading]), Draft(tuple(segments), fixed)
 

@@ -151,7 +151,7 @@ class _Humans:
         self._left = sum(segment.tokens for segment in draft.segments if segment.is_human)
 
     def takes(self, segment: Segment) -> bool:
-        if segment.first <= self._goal.settled:
+        if segment.first <= self._goal.folded_up_to:
             return False
         if segment.chapter:
             return not segment.protected_because
