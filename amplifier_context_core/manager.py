@@ -61,9 +61,9 @@ class ContextManager(SessionRequests):
         requested_at: str | None = None
         if message.__class__ is dict and message.get("role") == "assistant":
             response, requested_at = await self._response_to(message), self._usage_reports.requested_at
-        before = self._settled_state()
+        before = self._cancellation_state()
         entry = await self.history.add(message, requested=requested_at, reported=response, bound=bound)
-        if self._settled_state() != before:  # adding applied the policy for a cancelled turn
+        if self._cancellation_state() != before:  # adding applied the policy for a cancelled turn
             await self._save()
         if entry is None:
             return
@@ -486,9 +486,9 @@ class ContextManager(SessionRequests):
 
     async def on_turn_complete(self) -> None:
         """Apply the policy for a cancelled turn (`on_interrupt`) at the end of a turn."""
-        before = self._settled_state()
+        before = self._cancellation_state()
         await self.history.on_turn_complete()
-        if self._settled_state() != before:
+        if self._cancellation_state() != before:
             await self._save()
 
     def on_context_length_error(self) -> None:

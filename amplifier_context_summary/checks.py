@@ -216,10 +216,10 @@ def _meet(start: int, end: int, first: int, words: str) -> bool:
 
 def _done(patch: Patch, entries: Mapping[str, Entry], state: State) -> Iterator[DoneTask]:
     """Yield the finished tasks that a result, or a person, shows."""
-    showing = {mark for mark, entry in entries.items() if entry.answered_ids or entry.human}
+    evident = {mark for mark, entry in entries.items() if entry.answered_ids or entry.human}
     open_ids = {item.id for item in state.of("open")}
     for task in patch.done:
-        evidence = tuple(mark for mark in task.evidence if mark in showing)[:MAX_MARKS]
+        evidence = tuple(mark for mark in task.evidence if mark in evident)[:MAX_MARKS]
         if evidence and _is_clean(task.text) and (task.text or task.id in open_ids):
             yield task.model_copy(update={"evidence": evidence})
 

@@ -56,13 +56,13 @@ def condense(
     facts = [list(entry.facts) for entry in entries]
     of_calls = sum(_cost(fact) for of_entry in facts for fact in of_entry)
     of_names = sum(len(name) + 1 for of_entry in facts for fact in of_entry for name in fact.names)
-    floor, own = (
+    needed, own = (
         sum(_needed_for_people(fact, worth) for of_entry in facts for fact in of_entry) for worth in (least, OWN)
     )
-    room = max(int(size * share), floor)
+    room = max(int(size * share), needed)
     others = _length_of_speech(facts, "agent") + of_calls + of_names
     people = min(int(room * shares.people), own + int(room * shares.pasted))
-    people = max(people, floor, room - others)
+    people = max(people, needed, room - others)
     room -= _shorten_speech(facts, "person", people)
     room -= _shorten_speech(facts, "agent", max(int(room * shares.agent), room - of_calls - of_names))
     room -= _shorten_calls(facts, max(int(room * shares.calls), room - of_names))

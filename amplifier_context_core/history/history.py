@@ -56,7 +56,7 @@ class History:
         on_conflict: policy if another writer has the session: fail, or continue in a fork.
         notify: called with a kind and a sentence for people.
         clock: returns the current time, as `utc_now` does.
-        stamp: adds the time to a message that has none.
+        add_timestamp: adds the time to a message that has none.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class History:
         on_conflict: OnConflict = "error",
         notify: Callable[[str, str], None] = lambda kind, text: None,
         clock: Callable[[], str] = utc_now,
-        stamp: Callable[[Message, str], Message] = with_timestamp,
+        add_timestamp: Callable[[Message, str], Message] = with_timestamp,
     ) -> None:
         self.interrupted: frozenset[int] = frozenset()  # turns whose unanswered calls were stopped
         self.redactions = Redactions()
@@ -79,7 +79,7 @@ class History:
         self._observers = observers
         self._on_interrupt = on_interrupt
         self._clock = clock
-        self._stamp = stamp
+        self._add_timestamp = add_timestamp
         self._lock = CrossLoopLock()
         self._queue = AppendQueue(self._lock, self._commit_batch, self._on_leader_lost, self._start_task)
         self._work: set[asyncio.Task[Any]] = set()
@@ -330,7 +330,7 @@ class History:
         completed = timestamp_of(message) or now
         asks = info.role == "assistant"
         return self._transcript.draft(
-            self._stamp(message, now),
+            self._add_timestamp(message, now),
             info,
             tokens,
             created=min(requested or completed, completed) if asks else completed,

@@ -34,7 +34,7 @@ from ..transcript.redaction import is_redacted, redacted, redacted_message, with
 
 log = logging.getLogger(__name__)
 
-Kind = tuple[str, tuple[str, ...], tuple[str, ...]]  # role, ids of calls, ids of answers
+EchoKey = tuple[str, tuple[str, ...], tuple[str, ...]]  # role, ids of calls, ids of answers
 Cost = tuple[int, int, int]  # of scrypt: log2 N, r, p
 
 # One of the choices of equal strength in OWASP's Password Storage Cheat Sheet (the first is N=2^17, r=8, p=1); this one
@@ -74,7 +74,7 @@ class Redaction:
     shares_time: bool = False
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> EchoKey:
         """The properties that an echo of it always shares."""
         return self.role, self.call_ids, self.answered_ids
 
@@ -207,10 +207,10 @@ class Redactions:
 
     async def echoes(self, items: Sequence[ParsedMessage], *, by_text: bool) -> dict[int, Redaction]:
         """Return the redaction that a message is an echo of, by index of the message; see `without_echoes`."""
-        remembered: dict[Kind, list[Redaction]] = {}
+        remembered: dict[EchoKey, list[Redaction]] = {}
         for one in self.all():
             remembered.setdefault(one.kind, []).append(one)
-        alike: dict[tuple[Kind, str], list[int]] = {}
+        alike: dict[tuple[EchoKey, str], list[int]] = {}
         for index, (message, info) in enumerate(items):
             kind = (info.role, info.call_ids, info.answered_ids)
             if kind in remembered and not is_redacted(message):
@@ -266,10 +266,10 @@ def trace_of(text: bytes, salt: bytes, cost: Cost | None = None) -> str:
     scrypt = getattr(hashlib, "scrypt", None)
     if not text or scrypt is None:
         return ""
-    power, size, lanes = cost or COST
-    room = 128 * size * ((1 << power) + lanes + 2)  # bytes, by the formula of OpenSSL
-    digest = scrypt(text, salt=salt, n=1 << power, r=size, p=lanes, maxmem=room, dklen=_HASH)
-    return f"$scrypt$ln={power},r={size},p={lanes}${_base64(salt)}${_base64(digest)}"
+    power, size, parallelism = cost or COST
+    room = 128 * size * ((1 << power) + parallelism + 2)  # bytes, by the formula of OpenSSL
+    digest = scrypt(text, salt=salt, n=1 << power, r=size, p=parallelism, maxmem=room, dklen=_HASH)
+    return f"$scrypt$ln={power},r={size},p={parallelism}${_base64(salt)}${_base64(digest)}"
 
 
 def settings_of(trace: str) -> tuple[bytes, Cost] | None:
@@ -277,17 +277,17 @@ def settings_of(trace: str) -> tuple[bytes, Cost] | None:
     found = _TRACE.fullmatch(trace)
     if found is None:
         return None
-    power, size, lanes = int(found[1]), int(found[2]), int(found[3])
-    if not (0 < power <= _MAX_COST[0] and 0 < size <= _MAX_COST[1] and 0 < lanes <= _MAX_COST[2]):
+    power, size, parallelism = int(found[1]), int(found[2]), int(found[3])
+    if not (0 < power <= _MAX_COST[0] and 0 < size <= _MAX_COST[1] and 0 < parallelism <= _MAX_COST[2]):
         return None
-    return b64decode(found[4] + "=="), (power, size, lanes)
+    return b64decode(found[4] + "=="), (power, size, parallelism)
 
 
-def _identity(entry: Entry) -> tuple[Kind, str]:
+def _identity(entry: Entry) -> tuple[EchoKey, str]:
     return (entry.role, entry.call_ids, entry.answered_ids), timestamp_of(entry.message) or ""
 
 
-def _is_named(kind: Kind) -> bool:
+def _is_named(kind: EchoKey) -> bool:
     """True if messages of a kind have ids, and no other message can have the same by chance."""
     ids = (*kind[1], *kind[2])
     return bool(ids) and min(map(len, ids)) >= _LONG_ID

@@ -108,7 +108,7 @@ class SessionLifecycle:
             on_conflict=self.config.on_conflict,
             notify=self.warnings.note,
             clock=clock,
-            stamp=add_timestamp,
+            add_timestamp=add_timestamp,
         )
         self.host = Host()
         self._search = SessionSearch(self.config, plugins, self.store, self.history, self.load, self.warnings.fault)

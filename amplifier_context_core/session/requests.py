@@ -221,7 +221,7 @@ class SessionRequests(SessionLifecycle):
         await self._save(changes_only=True)
         return done
 
-    def _settled_state(self) -> tuple[frozenset[int], int]:
+    def _cancellation_state(self) -> tuple[frozenset[int], int]:
         return self.history.interrupted, self.history.revision
 
     async def _with_prefix(self, message: dict[str, Any], response: Response | None) -> Response | None:

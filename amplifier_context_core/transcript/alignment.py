@@ -191,13 +191,13 @@ def _matches(ours: list[Key], theirs: list[Key]) -> list[tuple[int, int]]:
         places: dict[Key, list[int]] = {}
         for index in range(len(middle_ours) - 1, -1, -1):
             places.setdefault(middle_ours[index], []).append(index)
-        floor = -1
+        newest = -1
         for index, key in enumerate(middle_theirs):
             waiting = places.get(key, [])
-            while waiting and waiting[-1] <= floor:
+            while waiting and waiting[-1] <= newest:
                 waiting.pop()
             if waiting:
-                floor = waiting.pop()
-                pairs.append((start + floor, start + index))
+                newest = waiting.pop()
+                pairs.append((start + newest, start + index))
     pairs.extend((len(ours) - end + k, len(theirs) - end + k) for k in range(end))
     return pairs

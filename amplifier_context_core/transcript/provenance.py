@@ -14,11 +14,11 @@ _FINISH, _ERROR, _USAGE = ("finish_reason", "stop_reason"), ("error",), "usage"
 _PROVENANCE = frozenset((*_MODEL, *_PROVIDER, *_FINISH, *_ERROR, _USAGE))
 
 
-def response_of(message: Message, heard: Response | None) -> Response | None:
+def response_of(message: Message, reported: Response | None) -> Response | None:
     """Return the provenance of an assistant message: what it states, completed by the last response event."""
     metadata = metadata_of(message)
     if _PROVENANCE.isdisjoint(message) and _PROVENANCE.isdisjoint(metadata):
-        return heard
+        return reported
 
     def named(names: tuple[str, ...]) -> str | None:
         for name in names:
@@ -30,15 +30,15 @@ def response_of(message: Message, heard: Response | None) -> Response | None:
 
     usage = usage_of(message.get(_USAGE)) or usage_of(metadata.get(_USAGE))
     model, provider, finish, error = named(_MODEL), named(_PROVIDER), named(_FINISH), named(_ERROR)
-    if heard is None:
+    if reported is None:
         if not (usage or model or provider or finish or error):
             return None
         return Response(model, provider, usage, finish, error)
     return Response(
-        model or heard.model,
-        provider or heard.provider,
-        usage or heard.usage,
-        finish or heard.finish_reason,
-        error or heard.error,
-        heard.prefix,
+        model or reported.model,
+        provider or reported.provider,
+        usage or reported.usage,
+        finish or reported.finish_reason,
+        error or reported.error,
+        reported.prefix,
     )

@@ -167,7 +167,7 @@ class ViewCache:
         verdict = verdict_on(selection.view, selection.request, selection.pause, self._config)
         return replace(selection, reason=verdict.reason, threshold=verdict.threshold).unless_postponed()
 
-    async def showing(self, selection: Selection, seqs: Collection[int]) -> Selection:
+    async def with_verbatim(self, selection: Selection, seqs: Collection[int]) -> Selection:
         """Select a copy of the view that shows these entries verbatim; the view itself stays as it is."""
         view, history, request = selection.view, selection.history, selection.request
         copy = self.factory.copy(view, request.counter)

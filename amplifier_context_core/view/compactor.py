@@ -123,7 +123,7 @@ class Compactor:
                 if not has_room or not inside_handler(self):
                     return selection
             sent = await self._sent_view(selection)
-            return self.hand_out(sent, selection.pause, serves=selection.reason is None, is_sent=compact)
+            return self.finish_request(sent, selection.pause, serves=selection.reason is None, is_sent=compact)
 
     async def request_within_bounds(self, request: ViewRequest) -> SentView | None:
         """Return the view for one request if it is below its trigger whatever the exact counts are.
@@ -138,7 +138,7 @@ class Compactor:
             selection = await self.cache.select_within_bounds(request)
             if selection is None:
                 return None
-            sent = self.hand_out(await self._sent_view(selection), selection.pause, serves=True)
+            sent = self.finish_request(await self._sent_view(selection), selection.pause, serves=True)
         await self.emit_warnings()
         return sent
 
@@ -430,7 +430,7 @@ class Compactor:
         limits = replace(request.limits, threshold=selection.threshold)
         return SentView(limits, request.prefix.key, request.system, messages, counted, 0, view, request.prefix)
 
-    def hand_out(self, sent: SentView, pause: Pause, *, serves: bool, is_sent: bool = True) -> SentView:
+    def finish_request(self, sent: SentView, pause: Pause, *, serves: bool, is_sent: bool = True) -> SentView:
         """Note and return what is handed to a request, for the meter and for reports; the caller holds the lock.
 
         Args:

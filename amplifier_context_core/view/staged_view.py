@@ -148,7 +148,7 @@ class Staging:
                     compactor.postpone(staged.postponed)
                 elif staged.result is not None:
                     compactor.accept(staged.result)
-            return compactor.hand_out(staged.sent, selection.pause, serves=not is_superseded)
+            return compactor.finish_request(staged.sent, selection.pause, serves=not is_superseded)
 
     async def _selected(self, limits: TokenLimits) -> StagedView:
         """Select the view for these limits; the caller holds the lock."""
@@ -158,7 +158,7 @@ class Staging:
         missing = [seq for seq in self.request.required if not selection.view.shows(seq)]
         if missing:
             original = original or selection.view
-            selection = await cache.showing(selection, missing)
+            selection = await cache.with_verbatim(selection, missing)
         sent = await self._sent(selection.view, limits, selection.threshold, clip=False)
         return StagedView(selection, sent, basis, original)
 

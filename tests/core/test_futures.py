@@ -77,9 +77,9 @@ async def test_work_in_a_thread_that_ends_with_stop_iteration_ends_for_its_calle
 
 async def test_an_addition_is_answered_whatever_the_store_raised() -> None:
     message, info = parse_message({"role": "user", "content": "hello"})
-    landed = [asyncio.get_running_loop().create_future() for _ in range(2)]
-    acknowledge([PendingAppend(message, info, 1, None, None, future) for future in landed], StopIteration())
-    for future in landed:
+    futures = [asyncio.get_running_loop().create_future() for _ in range(2)]
+    acknowledge([PendingAppend(message, info, 1, None, None, future) for future in futures], StopIteration())
+    for future in futures:
         with pytest.raises(StoreError):
             await asyncio.wait_for(future, 5)
 

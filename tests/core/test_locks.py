@@ -12,7 +12,7 @@ from amplifier_context_core.locks import CrossLoopLock, Hold
 from tests.loops import abandoned
 
 
-async def settle() -> None:
+async def let_tasks_run() -> None:
     """Let every task that can go on do so."""
     for _ in range(20):
         await asyncio.sleep(0)
@@ -26,7 +26,7 @@ async def waiting(lock: CrossLoopLock, names: str, order: list[str]) -> list[asy
             order.append(name)
 
     tasks = [asyncio.create_task(work(name)) for name in names]
-    await settle()
+    await let_tasks_run()
     return tasks
 
 
@@ -80,7 +80,7 @@ async def test_a_task_cancelled_inside_releases_the_lock() -> None:
             await asyncio.Event().wait()
 
     task = asyncio.create_task(hang())
-    await settle()
+    await let_tasks_run()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     async with asyncio.timeout(5), lock.hold():
@@ -93,7 +93,7 @@ async def test_a_task_cancelled_while_waiting_is_passed_over() -> None:
     async with lock.hold():
         first, second, third = await waiting(lock, "abc", order)
         second.cancel()
-        await settle()
+        await let_tasks_run()
     await asyncio.gather(first, third)
     assert second.cancelled()
     assert order == ["a", "c"]
@@ -178,7 +178,7 @@ def test_a_loop_that_ended_while_its_task_waited_does_not_hold_the_lock() -> Non
 
     async def short() -> None:
         task = asyncio.create_task(wait())
-        await settle()
+        await let_tasks_run()
         waiting.set()
         assert not task.done()  # asyncio.run cancels it at the end
 
@@ -200,7 +200,7 @@ async def test_a_free_lock_can_be_acquired_at_once_and_a_held_one_cannot() -> No
     assert first is not None
     assert not lock.try_acquire()
     waiting = asyncio.create_task(lock.acquire())
-    await settle()
+    await let_tasks_run()
     first.release()
     assert not lock.try_acquire()  # the waiter comes first
     (await waiting).release()
@@ -225,12 +225,12 @@ def test_a_turn_that_was_taken_from_a_closed_loop_is_not_ended_from_there() -> N
     async def take() -> Hold:
         return await lock.acquire()
 
-    async def take_over(lost: Hold) -> None:
+    async def acquire_again(lost: Hold) -> None:
         assert lock.try_acquire()
         lost.release()
         assert not lock.try_acquire()
 
-    asyncio.run(take_over(asyncio.run(take())))
+    asyncio.run(acquire_again(asyncio.run(take())))
 
 
 async def test_a_waiter_gets_the_lock_when_the_loop_of_its_holder_was_closed() -> None:
@@ -238,7 +238,7 @@ async def test_a_waiter_gets_the_lock_when_the_loop_of_its_holder_was_closed() -
     other = asyncio.new_event_loop()
     await asyncio.to_thread(other.run_until_complete, lock.acquire())
     waiting = asyncio.create_task(lock.acquire())
-    await settle()
+    await let_tasks_run()
     other.close()
     async with asyncio.timeout(30):
         await waiting
@@ -281,10 +281,10 @@ def test_a_collected_task_of_a_closed_loop_does_not_release_the_next_holder() ->
             entered.set()
             await asyncio.Event().wait()
 
-    async def take_over(tasks: list[object]) -> bool:
+    async def acquire_again(tasks: list[object]) -> bool:
         async with asyncio.timeout(5), lock.hold():
             tasks.clear()
             gc.collect()
             return lock.try_acquire() is not None
 
-    assert not asyncio.run(take_over([abandoned(stay)]))
+    assert not asyncio.run(acquire_again([abandoned(stay)]))

@@ -138,7 +138,7 @@ class JsonlEngine:
         ours = _sync_all(appenders[::workers])
         results = [ours, *(other() for other in others)]
         # the slower ones may have waited for others
-        self._disk_is_slow = min(seconds for lane in results for _, seconds in lane) > _SLOW_SYNC
+        self._disk_is_slow = min(seconds for synced in results for _, seconds in synced) > _SLOW_SYNC
         return [results[number % workers][number // workers][0] for number in range(len(appenders))]
 
     def _in_pool(self, work: Callable[[], _Result]) -> Callable[[], _Result]:

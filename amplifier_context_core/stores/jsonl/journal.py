@@ -34,9 +34,9 @@ _MAX_KEPT_BYTES = 1 << 18  # bytes that the file may keep between two transactio
 _ANCHOR_BYTES = 4096  # bytes before the offset of an edit; their checksum ties the journal to the main file
 
 
-Kind = Literal["write", "patch", "rename", "delete"]
-_KIND_ON_DISK: dict[Kind, str] = {"write": "put", "patch": "patch", "rename": "move", "delete": "drop"}
-_KIND_FROM_DISK: dict[str, Kind] = {name: kind for kind, name in _KIND_ON_DISK.items()}
+OperationKind = Literal["write", "patch", "rename", "delete"]
+_KIND_ON_DISK: dict[OperationKind, str] = {"write": "put", "patch": "patch", "rename": "move", "delete": "drop"}
+_KIND_FROM_DISK: dict[str, OperationKind] = {name: kind for kind, name in _KIND_ON_DISK.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Operation:
         data: The bytes.
     """
 
-    kind: Kind
+    kind: OperationKind
     part: Part
     offset: int = 0
     data: bytes = b""

@@ -284,9 +284,9 @@ class OpenSession:
         try:
             self._journal.write(transaction)
         except BaseException:
-            for take_back in (self._archive.discard_staged, lambda: remove_leftovers(self.files)):
+            for discard in (self._archive.discard_staged, lambda: remove_leftovers(self.files)):
                 with suppress(OSError):
-                    take_back()
+                    discard()
             raise
         self._unload()
         self._unapplied = transaction

@@ -23,7 +23,7 @@ from typing import Any, Generic, TypeVar
 from ...futures import resolve, start_thread
 
 _Call = tuple[Coroutine[Any, Any, Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
-_Answer = tuple["asyncio.Task[Any]", "asyncio.Future[Any]"]
+_Finished = tuple["asyncio.Task[Any]", "asyncio.Future[Any]"]
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -84,7 +84,7 @@ class _RunningLoop:
         self._lock = threading.Lock()
         self._inbox: list[_Call] = []
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._done: dict[asyncio.AbstractEventLoop, list[_Answer]] = {}
+        self._done: dict[asyncio.AbstractEventLoop, list[_Finished]] = {}
         try:
             start_thread(name, _run_thread, self.loop)
         except BaseException:
@@ -125,7 +125,7 @@ class _RunningLoop:
                 caller.call_soon_threadsafe(_resolve_waiters, answers)
 
 
-def _resolve_waiters(answers: list[_Answer]) -> None:
+def _resolve_waiters(answers: list[_Finished]) -> None:
     for task, waiter in answers:
         if task.cancelled():
             waiter.cancel()
