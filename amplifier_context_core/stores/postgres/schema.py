@@ -44,8 +44,8 @@ CREATE TABLE sessions (
     covered bigint,
     checkpoint bytea
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
-COMMENT ON COLUMN sessions.updated IS 'null: claimed, but nothing was ever written';
-COMMENT ON COLUMN sessions.fence IS 'the claim; every change asks for it';
+COMMENT ON COLUMN sessions.updated IS 'null: leased, but nothing was ever written';
+COMMENT ON COLUMN sessions.fence IS 'the token of the lease; every change asks for it';
 COMMENT ON COLUMN sessions.change IS 'name of the last change; the next one asks for it';
 
 CREATE TABLE entries (
