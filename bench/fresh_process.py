@@ -3,7 +3,7 @@
 Roles, each a process of its own, measured from the moment it was spawned:
 
 - `bare`: reads checkpoint and tail of a SQLite session with the standard library alone. No store could read less.
-- `store`: imports the store and what it needs, opens the session, and reads checkpoint and tail. This is the floor.
+- `store`: imports the store and what it needs, opens the session, and reads checkpoint and tail. This is the baseline.
 - `view`: resumes the session and gets its first view. It is the default: the vocabulary is not loaded.
 - `asked`: the same, with a question added first.
 - `loaded`: the same as `view`, with the vocabulary loaded first.

@@ -61,7 +61,7 @@ async def measure_session(size: int) -> Figures:
     gc.collect()
     say("importing")
     hooks = Reports()
-    imported, rungs = manager(hooks=hooks)
+    imported, strategies = manager(hooks=hooks)
     async with Stall() as stall:
         await imported.set_messages(history)
     del history
@@ -71,8 +71,8 @@ async def measure_session(size: int) -> Figures:
         await imported.get_messages_for_request()
     _note(figures, "first", stall)
     hooks.clear()
-    for rung in rungs:
-        rung.seconds = 0.0
+    for strategy in strategies:
+        strategy.seconds = 0.0
     say("steady state")
     await _steady(imported, size, figures)
     figures["compactions"] = len(hooks.took)
@@ -80,9 +80,9 @@ async def measure_session(size: int) -> Figures:
     figures["compaction_max"] = max(hooks.took, default=math.nan)
     figures["compaction_own"] = max(hooks.own, default=math.nan)
     total = sum(hooks.took) / 1000
-    figures["ladder_share"] = sum(rung.seconds for rung in rungs) / total if total else math.nan
-    for rung in rungs:
-        figures[f"rung_{rung.name}"] = rung.seconds / total if total else math.nan
+    figures["ladder_share"] = sum(strategy.seconds for strategy in strategies) / total if total else math.nan
+    for strategy in strategies:
+        figures[f"strategy_{strategy.name}"] = strategy.seconds / total if total else math.nan
     return figures
 
 
@@ -197,7 +197,7 @@ async def _grow(size: int, figures: Figures) -> ContextManager:
 async def _hand_back(session: ContextManager, figures: Figures) -> list[Message]:
     """Measure `get_messages`, its echo, and the echo of a resuming host, which is filtered and read from a file."""
     taken: list[Stall] = []
-    echoed: list[Stall] = []
+    handed_back: list[Stall] = []
     history: list[Message] = []
     for _ in range(_AGAIN if figures["messages"] <= 100_000 else 1):
         async with Stall() as stall:
@@ -205,9 +205,9 @@ async def _hand_back(session: ContextManager, figures: Figures) -> list[Message]
         taken.append(stall)
         async with Stall() as stall:
             await session.set_messages(history)
-        echoed.append(stall)
+        handed_back.append(stall)
     _note(figures, "get", *taken)
-    _note(figures, "echo", *echoed)
+    _note(figures, "echo", *handed_back)
     resumed = [
         {key: value for key, value in message.items() if value is not None}
         for message in history

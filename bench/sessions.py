@@ -52,9 +52,9 @@ def manager(
     """Return a manager as a mount plan creates it, with timed strategies."""
     config = load_config({"max_tokens": BUDGET})
     plugins = installed_plugins()
-    rungs = [TimedStrategy(rung) for rung in build_ladder(config, plugins)]
+    strategies = [TimedStrategy(strategy) for strategy in build_ladder(config, plugins)]
     counter = counter or HeuristicTokenCounter()
-    return ContextManager(config, session_id="bench", counter=counter, hooks=hooks, ladder=rungs), rungs
+    return ContextManager(config, session_id="bench", counter=counter, hooks=hooks, ladder=strategies), strategies
 
 
 def messages(count: int, seed: int = 0) -> Iterator[Message]:

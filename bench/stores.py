@@ -36,7 +36,7 @@ POSTGRES = os.environ.get("AMPLIFIER_TEST_POSTGRES", "postgresql://postgres@127.
 REDIS = os.environ.get("AMPLIFIER_TEST_REDIS", "redis://127.0.0.1:6379/15")
 MIN_RATIO = 0.7  # minimal share of an asynchronous baseline's rate that the store of a database must reach
 
-Answer = dict[str, float | str | None]
+Reply = dict[str, float | str | None]
 
 
 def main() -> None:
@@ -67,13 +67,13 @@ def scratch() -> Path:
     return Path(tempfile.mkdtemp(prefix="bench-", dir=parent))
 
 
-async def _append(kind: str, folder: Path) -> Answer:
+async def _append(kind: str, folder: Path) -> Reply:
     try:
         store, baseline = await _opened(kind, folder)
     except (psycopg.Error, RedisError, OSError, ConfigError, ImportError) as problem:
         return {"absent": f"{type(problem).__name__}: {problem}".splitlines()[0]}
     try:
-        figures: Answer = dict(await measure_appends(store, baseline, say, on_files=kind == "jsonl"))
+        figures: Reply = dict(await measure_appends(store, baseline, say, on_files=kind == "jsonl"))
     finally:
         if kind == "postgresql":
             await _drop_schema(_schema(folder))
@@ -107,7 +107,7 @@ async def _drop_schema(schema: str) -> None:
         await connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
 
 
-def _answer_of(figures: Mapping[str, float | str | None]) -> Answer:
+def _answer_of(figures: Mapping[str, float | str | None]) -> Reply:
     """Return figures without NaN, which JSON lacks."""
     return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in figures.items()}
 

@@ -145,7 +145,7 @@ def groups() -> list[Group]:
                     150,
                 ),
                 Row("  share of the ladder", text_of("{:.0f} %", "ladder_share", scale=100)),
-                Row("  its slowest rung", _slowest),
+                Row("  its slowest strategy", _slowest),
                 Row("longest stall (collector's)", stall_of("steady")),
             ],
         ),
@@ -236,8 +236,8 @@ def _compacting(figures: Figures) -> str:
 
 
 def _slowest(figures: Figures) -> str:
-    rungs = {key.removeprefix("rung_"): figure(figures, key) for key in figures if key.startswith("rung_")}
-    known = {name: share for name, share in rungs.items() if not math.isnan(share)}
+    strategies = {key.removeprefix("strategy_"): figure(figures, key) for key in figures if key.startswith("strategy_")}
+    known = {name: share for name, share in strategies.items() if not math.isnan(share)}
     if not known:
         return "–"
     name = max(known, key=lambda name: known[name])
