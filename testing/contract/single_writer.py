@@ -55,14 +55,14 @@ class SingleWriter(StoreFixtures):
         assert_same(await store.read("s"), entries(1, 4))
 
     @pytest.mark.parametrize("change", BEGUN.values(), ids=BEGUN)
-    async def test_the_first_change_claims_a_session(self, store: Store, other: Store, change: Change) -> None:
+    async def test_the_first_change_locks_a_session(self, store: Store, other: Store, change: Change) -> None:
         await store.append("s", entries(1, 3))
         await store.release("s")
         await change(store)
         with pytest.raises(SessionInUse):
             await other.open("s")
 
-    async def test_opening_claims_a_session_that_is_not_there_yet(self, store: Store, other: Store) -> None:
+    async def test_opening_locks_a_session_that_is_not_there_yet(self, store: Store, other: Store) -> None:
         await store.open("s")
         with pytest.raises(SessionInUse):
             await other.append("s", entries(1, 1))
@@ -78,7 +78,7 @@ class SingleWriter(StoreFixtures):
             assert str(os.getpid()) in text
             assert socket.gethostname() in text
 
-    async def test_reading_needs_no_claim_and_makes_none(self, store: Store, other: Store) -> None:
+    async def test_reading_needs_no_lock_and_takes_none(self, store: Store, other: Store) -> None:
         await store.append("s", entries(1, 3))
         await store.replace("s", 2, entries(4, 4))
         await store.save_checkpoint("s", 2, b"two")
@@ -104,7 +104,7 @@ class SingleWriter(StoreFixtures):
         await store.delete("s")
         assert await other.read("s") == []
 
-    async def test_a_released_session_can_be_claimed_by_another(self, store: Store, other: Store) -> None:
+    async def test_a_released_session_can_be_locked_by_another(self, store: Store, other: Store) -> None:
         await store.append("s", entries(1, 3))
         await store.release("s")
         assert await other.open("s") == Extent(3, 3)
@@ -154,7 +154,7 @@ class SingleWriter(StoreFixtures):
         assert_same(await store.read("s"), entries(1, 2))
         assert await store.load_checkpoint("s") is None
 
-    async def test_a_claim_is_of_one_session(self, store: Store, other: Store) -> None:
+    async def test_a_lock_is_of_one_session(self, store: Store, other: Store) -> None:
         await store.open("a")
         await other.open("b")
         await other.append("b", entries(1, 1))
@@ -228,7 +228,7 @@ class SingleWriter(StoreFixtures):
             (info,) = await one.sessions()
             assert info.holder == ""
 
-    async def test_a_claim_outlives_the_event_loop_it_was_made_on(self, store: Store, other: Store) -> None:
+    async def test_a_lock_outlives_the_event_loop_it_was_taken_on(self, store: Store, other: Store) -> None:
         await asyncio.to_thread(lambda: asyncio.run(store.append("s", entries(1, 1))))
         with pytest.raises(SessionInUse):
             await other.open("s")

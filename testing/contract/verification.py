@@ -54,7 +54,7 @@ class Checking(CheckFixtures):
         assert await checking.verify("s") == []
         assert await checking.verify("child") == []
 
-    async def test_checking_changes_nothing_and_claims_nothing(
+    async def test_checking_changes_nothing_and_locks_nothing(
         self, checking: CheckingStore, further: MakeStore
     ) -> None:
         await checking.append("s", odd_entries())
