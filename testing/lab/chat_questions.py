@@ -30,8 +30,8 @@ from amplifier_context_core.transcript.transcript import Transcript
 
 from .sessions import Question, Session
 
-Kind = Literal["own words", "reply", "sitting"]
-KINDS: dict[Kind, float] = {"own words": 0.6, "reply": 0.25, "sitting": 0.15}  # shares of the questions
+QuestionKind = Literal["own words", "reply", "sitting"]
+KINDS: dict[QuestionKind, float] = {"own words": 0.6, "reply": 0.25, "sitting": 0.15}  # shares of the questions
 PEOPLE = {"user": "Nora", "assistant": "Felix"}
 
 _SITTING = 10  # messages
@@ -91,7 +91,7 @@ class Chat:
 
     name: str
     entries: list[Entry]
-    questions: dict[Kind, list[Question]]
+    questions: dict[QuestionKind, list[Question]]
 
 
 def long_chats(sessions: Sequence[Session], number: int = 500) -> Iterator[Chat]:
@@ -154,14 +154,14 @@ class _Asking:
         self._words = [dict.fromkeys(_words(text)) for _, text in turns]
         self._spread = Counter(word for words in self._words for word in words)
 
-    def questions(self, kind: Kind, number: int) -> list[Question]:
+    def questions(self, kind: QuestionKind, number: int) -> list[Question]:
         """Return at most `number` questions of a kind."""
         order = list(range(1, len(self._turns)))
         self._rng.shuffle(order)
         made = (self._question(kind, at) for at in order)
         return list(islice(filter(None, made), number))
 
-    def _question(self, kind: Kind, at: int) -> Question | None:
+    def _question(self, kind: QuestionKind, at: int) -> Question | None:
         role, text = self._turns[at]
         near = [place for place in range(at - _NEAR, at + _NEAR + 1) if self._together(at, place) and place != at]
         if not _SHORTEST <= len(text) <= _LONGEST or not self._together(at, at - 1):

@@ -106,7 +106,7 @@ class LabWriter:
                 released.set()
         self._due = [(due, released) for due, released in self._due if not released.is_set()]
 
-    async def settle(self) -> None:
+    async def deliver_due(self) -> None:
         """Let the answers that are due arrive, and wait until the manager has taken them in."""
         self.release(self._requests)
         while not self._due and (tasks := [task for task in asyncio.all_tasks() if task.get_name() == TASK]):
@@ -145,7 +145,7 @@ class Paced:
 
     async def add_message(self, message: Message) -> None:
         """Let due summaries arrive, then add."""
-        await self.writer.settle()
+        await self.writer.deliver_due()
         await self._context.add_message(message)
 
     async def get_messages_for_request(

@@ -91,7 +91,7 @@ class Answer:
         if isinstance(content, str):
             blocks = list(_text_blocks(content))
         else:
-            blocks = [known for _, block in blocks_of(content) if (known := _kernel_block(block)) is not None]
+            blocks = [known for _, block in blocks_of(content) if (known := _normalized_block(block)) is not None]
         calls = tuple(
             Calling(
                 str(call.name),
@@ -159,7 +159,7 @@ def _calling(item: Any) -> Calling:
     return Calling(name, dict(arguments), str(entry.get("id") or ""), entry.get("result"))
 
 
-def _kernel_block(block: Mapping[str, Any]) -> Message | None:
+def _normalized_block(block: Mapping[str, Any]) -> Message | None:
     """Return the block in the kernel's spelling, or `None` for calls, which are read separately, and for empty text."""
     kind = block.get("type")
     if kind in CALL_BLOCKS or (kind == "text" and not block.get("text")):

@@ -55,11 +55,11 @@ def _kernel_message(message: Mapping[str, Any]) -> Json:
     if not calls and isinstance(content, str):
         return {"role": message["role"], "content": content}
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) and content else []
-    blocks += [_kernel_block(part) for _, part in blocks_of(content)]
+    blocks += [_block_of(part) for _, part in blocks_of(content)]
     return {"role": message["role"], "content": [*blocks, *calls]}
 
 
-def _kernel_block(part: Mapping[str, Any]) -> Json:
+def _block_of(part: Mapping[str, Any]) -> Json:
     if part["type"] == "image_url":
         return {"type": "image", "source": {"type": "url", "url": part["image_url"]["url"]}}
     return {"type": "text", "text": str(part.get("text") or "")}
