@@ -1,4 +1,4 @@
-"""The ladder: cheapest loss first, no further than the target, and no rung can do harm."""
+"""The ladder: cheapest loss first, no further than the target, and no strategy can do harm."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_every_strategy_of_core_answers_to_its_name(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rung", "problem"),
+    ("strategy", "problem"),
     [
         ("nosuch", "'nosuch' is not known; known are .*fold"),
         ({"fold": {"unknown": 1}}, "'fold'"),
@@ -123,23 +123,23 @@ def test_every_strategy_of_core_answers_to_its_name(name: str) -> None:
     ],
     ids=str,
 )
-def test_a_rung_that_cannot_be_made_is_an_error_that_names_its_place(rung: Any, problem: str) -> None:
+def test_a_strategy_that_cannot_be_made_is_an_error_that_names_its_place(strategy: Any, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem) as caught:
-        built(["supersede", rung])
+        built(["supersede", strategy])
     assert caught.value.key == "ladder[1]"
 
 
 @pytest.mark.parametrize(
-    ("rung", "arguments"),
+    ("strategy", "arguments"),
     [
         ({"fold": {"line_shar": 0.2}}, r"fold' has no argument 'line_shar'; its arguments are line_share"),
         ({"important": {"scores": "a:b"}}, r"'scores'; its arguments are score, keep"),
         ({"drop": {"all": True}}, r"'drop' has no argument 'all'; it takes no arguments"),
     ],
 )
-def test_an_unknown_argument_of_a_strategy_is_an_error_with_the_known_ones(rung: Any, arguments: str) -> None:
+def test_an_unknown_argument_of_a_strategy_is_an_error_with_the_known_ones(strategy: Any, arguments: str) -> None:
     with pytest.raises(ConfigError, match=arguments):
-        built([rung])
+        built([strategy])
 
 
 class Mine(Strategy):
@@ -160,7 +160,7 @@ def plugins(offers: Mapping[str, Any]) -> Plugins:
     return made
 
 
-def test_a_plug_ins_strategy_is_a_rung_like_any_other() -> None:
+def test_a_strategy_of_a_plug_in_runs_like_any_other() -> None:
     (made,) = built([{"mine": {"keep": 5}}], plugins({"mine": Mine}))
     assert isinstance(made, Mine)
     assert made.keep == 5
@@ -173,7 +173,7 @@ def test_a_plug_in_that_makes_no_strategy_or_fails_is_named() -> None:
         built(["mine"], plugins({"mine": lambda: 1 // 0}))
 
 
-# -- climbing ---------------------------------------------------------------------------------------------------------
+# -- running it ---------------------------------------------------------------------------------------------------------
 
 
 class Recording(Strategy):
@@ -199,7 +199,7 @@ async def test_it_stops_as_soon_as_the_target_is_met() -> None:
     )
 
 
-async def test_what_each_rung_freed_adds_up() -> None:
+async def test_what_each_strategy_freed_adds_up() -> None:
     made = draft(*talk())
     done = await reduced(made, [ClipToolOutputs(300), ClearToolOutputs(), FoldRounds()], target=1)
     assert len(done.freed) >= 2
@@ -218,7 +218,7 @@ async def test_recent_rounds_are_spared_while_old_ones_can_give() -> None:
     assert asked.asked[-1][1].recent == frozenset()
 
 
-async def test_the_floor_survives_every_rung_verbatim() -> None:
+async def test_what_is_protected_survives_every_strategy_verbatim() -> None:
     messages = talk()
     messages[4] = {**messages[4], "metadata": PINNED}
     made = draft(*messages)
@@ -234,14 +234,14 @@ async def test_the_floor_survives_every_rung_verbatim() -> None:
     assert done.protected_tokens == sum(segment.tokens for segment in kept.values())
 
 
-async def test_a_target_below_the_floor_moves_up_to_it() -> None:
+async def test_a_target_below_what_is_protected_moves_up_to_it() -> None:
     asked = Recording()
     made = draft(user(LONG), says("x"), says("end"))
     await reduced(made, [asked], target=1)
     assert asked.asked[0][1].target == made.segments[0].tokens + made.segments[2].tokens
 
 
-async def test_a_floor_that_leaves_no_room_is_clipped_and_named() -> None:
+async def test_protected_messages_that_leave_no_room_are_clipped_and_named() -> None:
     made = draft(user(LONG * 10), says("x"), says("end"))
     done = await reduced(made, built(), target=500, budget=1_000, trigger=920)
     assert done.clipped_protected == ("m1",)
@@ -255,7 +255,7 @@ async def test_pins_that_found_no_room_are_named() -> None:
     assert done.refused_pins == ("m2",)
 
 
-async def test_above_the_budget_the_oldest_that_is_no_floor_goes() -> None:
+async def test_above_the_budget_the_oldest_that_is_not_protected_goes() -> None:
     made = draft(user("task"), *[says(f"answer {n} " * 30) for n in range(20)])
     done = await reduced(made, [], target=1, budget=made.tokens // 2)
     assert done.draft.tokens <= made.tokens // 2
@@ -306,7 +306,7 @@ async def test_response_ids_go_from_what_is_covered() -> None:
     assert "metadata" not in done.draft.segments[1].shown[0].message
 
 
-# -- rungs that do wrong ----------------------------------------------------------------------------------------------
+# -- strategies that do wrong ------------------------------------------------------------------------------------------
 
 
 class Raising(Strategy):
@@ -373,7 +373,7 @@ class Mistaken(Strategy):
     [Raising(), Emptying(), Swelling(), Turning(), Doubling(), Forgetful(), Untyped(), Mistaken()],
     ids=lambda s: s.name,
 )
-async def test_a_rung_that_does_wrong_is_undone_and_the_others_go_on(
+async def test_a_strategy_that_does_wrong_is_undone_and_the_others_go_on(
     wrong: Strategy, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = draft(*talk())
@@ -398,7 +398,7 @@ class Shortening(Strategy):
 
 
 @pytest.mark.parametrize("wrong", [Shortening(), TruncateToolOutputs(20)], ids=lambda s: s.name)
-async def test_no_rung_can_change_what_is_pinned(wrong: Strategy) -> None:
+async def test_no_strategy_can_change_what_is_pinned(wrong: Strategy) -> None:
     made = draft(user("task"), call("a"), result("a", LONG, metadata=PINNED), says("x"), says("end"))
     done = await reduced(made, [wrong], target=1)
     pinned = next(segment for segment in done.draft.segments if segment.mark == "m2")

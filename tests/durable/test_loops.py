@@ -303,10 +303,10 @@ def test_a_message_is_added_once_though_the_loop_that_carries_it_ends(stored: bo
     async def carry() -> None:
         carrying = asyncio.create_task(manager.add_message(user("One.")))
         await asyncio.to_thread(store.begun.wait, 20)
-        cut_off = asyncio.create_task(manager.add_message(user("Cut off.")))
+        interrupted = asyncio.create_task(manager.add_message(user("Cut off.")))
         await asyncio.to_thread(store.stuck.wait, 20)  # in it with this one and the other loop's
         await carrying
-        assert not cut_off.done()
+        assert not interrupted.done()
 
     async def join() -> None:
         await asyncio.to_thread(store.begun.wait, 20)

@@ -96,10 +96,10 @@ class Noting:
     """Handlers that note the events they hear, and fail."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.emitted: list[str] = []
 
     async def emit(self, event: str, data: dict[str, Any]) -> None:
-        self.heard.append(event)
+        self.emitted.append(event)
         raise RuntimeError("a fault of a handler")
 
 
@@ -121,7 +121,7 @@ async def test_handlers_hear_of_a_compaction_though_saving_it_takes_longer_than_
         await manager.add_message(message)
     monkeypatch.setattr(manager.store, "save_checkpoint", slowly)
     await manager.get_messages_for_request()
-    assert hooks.heard == ["context:pre_compact", "context:compaction", "context:post_compact"]
+    assert hooks.emitted == ["context:pre_compact", "context:compaction", "context:post_compact"]
     assert len(saves) == 1
     assert await compactions_saved(place) == 1
     await manager.store.close()
@@ -157,13 +157,13 @@ async def test_a_request_that_is_cancelled_while_its_compaction_is_saved_saves_i
         await manager.add_message(message)
     save, reached = manager.store.save_checkpoint, asyncio.Event()
 
-    async def cut_off(session_id: str, covered: int, data: bytes) -> None:
+    async def interrupted(session_id: str, covered: int, data: bytes) -> None:
         if not reached.is_set():
             reached.set()
             await asyncio.Event().wait()
         await save(session_id, covered, data)
 
-    monkeypatch.setattr(manager.store, "save_checkpoint", cut_off)
+    monkeypatch.setattr(manager.store, "save_checkpoint", interrupted)
     request = asyncio.create_task(manager.get_messages_for_request())
     await reached.wait()
     request.cancel()

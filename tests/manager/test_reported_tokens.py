@@ -250,8 +250,8 @@ async def test_what_must_be_kept_is_reported_once_when_it_does_not_fit() -> None
 async def test_protected_rounds_that_fit_unclipped_are_not_reported() -> None:
     system: Message = {"role": "system", "content": "word " * 1_500}
     manager = await feed(new_manager(), [system, {"role": "user", "content": "Hi."}, *rounds(9)])
-    floor = size([system, {"role": "user", "content": "Hi."}, *rounds(1)])
-    budget = int(floor * 1.02)  # what must be kept fits, and is above the threshold
+    least = size([system, {"role": "user", "content": "Hi."}, *rounds(1)])
+    budget = int(least * 1.02)  # what must be kept fits, and is above the threshold
     for _ in range(3):
         await manager.get_messages_for_request(budget)
     explained = await manager.explain()

@@ -152,7 +152,7 @@ async def test_explain_says_how_much_of_the_view_was_in_the_request_before() -> 
     assert (await manager.explain())["view"]["prefix_tokens"] == size(before)
 
 
-# -- the budget and the floor ------------------------------------------------------------------------------------------
+# -- the budget and what is protected ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("budget", [700, 1_500, 6_000])

@@ -49,7 +49,7 @@ class Struck:
     states: list[State]
     acknowledged: int  # calls
     last_seq: int  # the highest seq that was acknowledged
-    under_way: str  # the call in progress at the kill; empty if none
+    in_flight: str  # the call in progress at the kill; empty if none
 
 
 Tamper = Callable[[str, Struck, random.Random], None]
@@ -288,7 +288,7 @@ async def _look(url: str, session_id: str, struck: Struck) -> tuple[State, int]:
     extent = await store.open(session_id)
     history = await store.read(session_id)
     found = State(tuple((entry.seq, entry.tokens) for entry in history), None)
-    where = f"{session_id}, killed in {struck.under_way or 'nothing'}"
+    where = f"{session_id}, killed in {struck.in_flight or 'nothing'}"
     fitting = [state for state in struck.states if [seq for seq, _ in state.history] == [e.seq for e in history]]
     assert fitting, f"{where}: seqs are {_seqs(found)}, not any of {[_seqs(state) for state in struck.states]}"
     for entry, (seq, size) in zip(history, fitting[0].history, strict=True):

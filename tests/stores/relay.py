@@ -7,7 +7,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Generator
 
-Answer = Callable[[list[bytes]], bytes | None]  # the reply to a command, or None: ask the real server
+Reply = Callable[[list[bytes]], bytes | None]  # the reply to a command, or None: ask the real server
 
 
 async def _command(reader: asyncio.StreamReader) -> list[bytes]:
@@ -29,7 +29,7 @@ async def _reply(reader: asyncio.StreamReader) -> bytes:
 
 
 @contextlib.contextmanager
-def relayed(port: int, answer: Answer) -> Generator[int]:
+def relayed(port: int, answer: Reply) -> Generator[int]:
     """Run a relay in front of a Redis server, and yield its port."""
     loop: asyncio.AbstractEventLoop
     ending: asyncio.Event

@@ -55,17 +55,17 @@ def test_a_built_in_store_is_made_of_the_whole_url(scheme: str, monkeypatch: pyt
     module, name = BUILT_IN[scheme]
     asked: list[tuple[str, dict[str, Any]]] = []
 
-    class Kind(MemoryStore):
+    class FakeStore(MemoryStore):
         @classmethod
-        def from_url(cls, url: str, **more: Any) -> Kind:
+        def from_url(cls, url: str, **more: Any) -> FakeStore:
             asked.append((url, more))
             return cls()
 
     fake = ModuleType(module)
-    setattr(fake, name, Kind)
+    setattr(fake, name, FakeStore)
     monkeypatch.setitem(sys.modules, f"amplifier_context_core.stores.{module}", fake)
-    assert isinstance(open_store(f"{scheme}://host/path?x=1"), Kind)
-    assert isinstance(open_store(f"{scheme}:~/path", durability="none", archive=False), Kind)
+    assert isinstance(open_store(f"{scheme}://host/path?x=1"), FakeStore)
+    assert isinstance(open_store(f"{scheme}:~/path", durability="none", archive=False), FakeStore)
     assert asked == [
         (f"{scheme}://host/path?x=1", {"durability": "fsync", "archive": True}),
         (f"{scheme}:~/path", {"durability": "none", "archive": False}),

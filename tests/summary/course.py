@@ -94,7 +94,7 @@ def _parted(steps: list[str]) -> list[list[str]]:
     return parts[:-1]
 
 
-async def settled(writer: Writer | None) -> None:
+async def wait_for_summaries(writer: Writer | None) -> None:
     """Wait for tasks of summaries, unless the writer keeps one of them waiting."""
     while tasks := [task for task in asyncio.all_tasks() if task.get_name() == TASK]:
         if writer is not None and writer.pending and not writer.release.is_set():
@@ -149,11 +149,11 @@ async def course(
                 done.views.append(await context.get_messages_for_request())
             done.timers.append(len(timers))
             done.order.append(f"sent {number}")
-            await settled(writer)
+            await wait_for_summaries(writer)
         await context.add_message(message)
     if release and writer is not None:
         writer.release.set()
-        await settled(writer)
+        await wait_for_summaries(writer)
     done.compactions = context.compactor.compactions
     done.explained = await context.explain()
     await cleanup()

@@ -90,21 +90,21 @@ def summary_manager(
     return SummaryManager(settings, session_id=session_id, store=store, hooks=hooks, providers=lambda: mounted)
 
 
-async def settle(manager: Any) -> None:
+async def wait_for_summaries(manager: Any) -> None:
     """Let the background task end."""
     await manager.writer.wait(30)
     await asyncio.sleep(0)
 
 
-async def drive(manager: Any, messages: list[Message], *, settled: bool = True) -> list[list[Message]]:
+async def drive(manager: Any, messages: list[Message], *, waits: bool = True) -> list[list[Message]]:
     """Add messages, and ask for a view after each result, as a loop does; the views."""
     views: list[list[Message]] = []
     for message in messages:
         await manager.add_message(message)
         if message["role"] != "assistant":
             views.append(await manager.get_messages_for_request(BUDGET))
-            if settled:
-                await settle(manager)
+            if waits:
+                await wait_for_summaries(manager)
     return views
 
 

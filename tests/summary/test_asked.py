@@ -12,7 +12,7 @@ from amplifier_core import ChatRequest, ChatResponse
 from amplifier_context_summary.call import AUTO_CONTINUE
 from amplifier_context_testing.summaries.writers import Writer
 from tests.messages import bare, digest, text, work
-from tests.summary.scripted import BUDGET, Provider, drive, good, settle, summary_manager
+from tests.summary.scripted import BUDGET, Provider, drive, good, summary_manager, wait_for_summaries
 
 pytestmark = pytest.mark.kernel
 SESSION = work(60, output=900)[:43]  # one compaction
@@ -111,7 +111,7 @@ async def test_the_provider_of_the_config_is_asked_and_no_other() -> None:
         await manager.add_message(message)
         if message["role"] != "assistant":
             views.append(await manager.get_messages_for_request(BUDGET, session))
-            await settle(manager)
+            await wait_for_summaries(manager)
     assert cheap.requests
     assert session.requests == []
     assert WORDS in text(views[-1])
@@ -121,11 +121,11 @@ async def test_the_provider_of_the_config_is_asked_and_no_other() -> None:
 async def test_a_late_summary_is_put_in_when_the_provider_writes_the_prefix_again(moment: str) -> None:
     writer = Writer("slow")
     manager = summary_manager(writer)
-    views = await drive(manager, SESSION, settled=False)
+    views = await drive(manager, SESSION, waits=False)
     assert "<context_record>" in text(views[-1])
     assert WORDS not in text(views[-1])
     writer.release.set()
-    await settle(manager)
+    await wait_for_summaries(manager)
     other: Any = None
     if moment == "provider":
         other = SimpleNamespace(name="other", get_info=lambda: SimpleNamespace(defaults={"model": "other-1"}))
@@ -144,9 +144,9 @@ async def test_a_late_summary_is_put_in_when_the_provider_writes_the_prefix_agai
 async def test_a_late_summary_for_a_smaller_budget_leaves_the_view_of_the_larger_one() -> None:
     writer = Writer("slow")
     manager = summary_manager(writer)
-    views = await drive(manager, SESSION, settled=False)
+    views = await drive(manager, SESSION, waits=False)
     writer.release.set()
-    await settle(manager)
+    await wait_for_summaries(manager)
     other: Any = SimpleNamespace(name="other", get_info=lambda: SimpleNamespace(defaults={"model": "other-1"}))
     smaller = int(0.9 * BUDGET)
     assert WORDS in text(await manager.get_messages_for_request(smaller, other))
@@ -158,11 +158,11 @@ async def test_a_late_summary_for_a_smaller_budget_leaves_the_view_of_the_larger
 async def test_a_late_summary_of_an_edited_range_is_not_kept() -> None:
     writer = Writer("slow")
     manager = summary_manager(writer)
-    await drive(manager, SESSION, settled=False)
+    await drive(manager, SESSION, waits=False)
     messages = await manager.get_messages()
     messages[4] = {**messages[4], "content": "something else"}
     await manager.set_messages(messages)
     writer.release.set()
-    await settle(manager)
+    await wait_for_summaries(manager)
     assert manager.records.valid(manager.history) == []
     assert (await manager.explain())["summary"]["reason"] == "the history was edited meanwhile"

@@ -21,7 +21,7 @@ from amplifier_context_testing.summaries.writers import (
     Writer,
 )
 from tests.messages import bare, digest, text, work
-from tests.summary.scripted import BUDGET, drive, settle, summary_manager
+from tests.summary.scripted import BUDGET, drive, summary_manager, wait_for_summaries
 
 pytestmark = pytest.mark.kernel
 SESSION = work(60, output=900)
@@ -57,7 +57,7 @@ async def test_no_request_waits_for_a_model(kind: str) -> None:
     """Each view is there before the writer may answer: a request that waited for it would never end."""
     writer = Writer("slow" if kind == "good" else kind)
     manager = summary_manager(writer)
-    views = await drive(manager, SESSION, settled=False)
+    views = await drive(manager, SESSION, waits=False)
     assert writer.asked
     assert writer.answered == 0
     assert [digest(bare(view)) for view in views] == await digests()
@@ -69,12 +69,12 @@ async def test_no_request_waits_for_a_model(kind: str) -> None:
 async def test_a_late_summary_takes_the_place_of_the_digest_at_the_next_compaction() -> None:
     writer = Writer("slow")
     manager = summary_manager(writer)
-    views = await drive(manager, SESSION[:45], settled=False)
+    views = await drive(manager, SESSION[:45], waits=False)
     assert manager.compactor.compactions == 1
     assert "in a model's words" not in text(views[-1])
     before = views[-1]
     writer.release.set()
-    await settle(manager)
+    await wait_for_summaries(manager)
     again = await manager.get_messages_for_request(BUDGET)
     assert digest(bare(again)) == digest(bare(before)), "the prefix stays while it is cached"
     views = await drive(manager, SESSION[45:])
@@ -182,7 +182,7 @@ async def test_a_call_without_an_answer_is_made_once_more_after_the_back_off(kin
     for seconds, asked in ((0, 1), (99, 1), (2, calls), (500, calls)):
         now[0] += seconds
         await manager.get_messages_for_request(BUDGET)
-        await settle(manager)
+        await wait_for_summaries(manager)
         assert len(writer.asked) == asked
     assert manager.compactor.compactions == 0
 

@@ -12,7 +12,7 @@ from amplifier_context_core import ContextManager, load_config
 from amplifier_context_testing.summaries.writers import Writer
 from tests.messages import bare, digest, rounds, text, work
 from tests.places import Place, parameters
-from tests.summary.scripted import BUDGET, Provider, drive, good, settle, summary_manager
+from tests.summary.scripted import BUDGET, Provider, drive, good, summary_manager, wait_for_summaries
 
 pytestmark = pytest.mark.kernel
 SESSION = work(60, output=900)
@@ -40,7 +40,7 @@ async def test_a_resumed_session_shows_the_same_view_and_asks_nothing_again(plac
     provider = Provider(good)
     again = summary_manager(provider, store=place.store())
     assert digest(await again.get_messages_for_request(BUDGET)) == digest(before)
-    await settle(again)
+    await wait_for_summaries(again)
     assert again.records.valid(again.history) == records
     assert provider.requests == []
     await again.close()
@@ -49,7 +49,7 @@ async def test_a_resumed_session_shows_the_same_view_and_asks_nothing_again(plac
 async def test_a_process_that_ends_while_a_model_is_asked_loses_nothing(place: Place) -> None:
     writer = Writer("slow")
     manager = summary_manager(writer, store=place.store())
-    await drive(manager, SESSION[:41], settled=False)
+    await drive(manager, SESSION[:41], waits=False)
     assert manager.writer.is_running
     stored = await manager.get_messages()
     await manager.close()
@@ -153,7 +153,7 @@ async def test_what_handlers_of_a_compaction_inject_reaches_the_summaries_after_
 async def test_compact_takes_the_digest_when_the_model_is_too_slow() -> None:
     writer = Writer("slow")
     manager = summary_manager(writer, compact_wait=0.01)
-    await drive(manager, SESSION[:27], settled=False)
+    await drive(manager, SESSION[:27], waits=False)
     report = await manager.compact()
     assert report["compacted"]
     assert report["author"] == "digest"
@@ -162,7 +162,7 @@ async def test_compact_takes_the_digest_when_the_model_is_too_slow() -> None:
 
 async def test_a_request_waits_for_the_summary_if_the_config_says_so() -> None:
     manager = summary_manager(Provider(good), summary_background=False)
-    views = await drive(manager, SESSION, settled=False)
+    views = await drive(manager, SESSION, waits=False)
     first = next(view for view in views if "<context_record>" in text(view))
     assert WORDS in text(first)
     await manager.close()
@@ -179,11 +179,11 @@ async def test_a_late_summary_is_put_in_when_the_cache_is_cold_anyway_and_saved(
     hooks, writer = HookRegistry(), Writer("slow")
     hooks.register("context:warning", look, 0, name="test")
     manager = summary_manager(writer, store=place.store(), cache_ttl=60, hooks=hooks)
-    views = await drive(manager, SESSION[:45], settled=False)
+    views = await drive(manager, SESSION[:45], waits=False)
     assert "<context_record>" in text(views[-1])
     assert WORDS not in text(views[-1])
     writer.release.set()
-    await settle(manager)
+    await wait_for_summaries(manager)
     same = await manager.get_messages_for_request(BUDGET)
     assert digest(bare(same)) == digest(bare(views[-1]))
     pause = {"role": "user", "content": "Good morning.", "metadata": {"timestamp": "2099-01-01T00:00:00.000+00:00"}}

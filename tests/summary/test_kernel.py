@@ -14,7 +14,7 @@ import amplifier_context_summary
 from amplifier_context_summary.asking import EVENTS
 from amplifier_context_testing.summaries.writers import Writer
 from tests.messages import text, work
-from tests.summary.scripted import BUDGET, Provider, settle, summary_manager
+from tests.summary.scripted import BUDGET, Provider, summary_manager, wait_for_summaries
 
 pytestmark = pytest.mark.kernel
 
@@ -36,7 +36,7 @@ async def test_a_mounted_module_asks_the_mounted_provider_and_names_its_events()
         await manager.add_message(message)
         if message["role"] != "assistant":
             view = await manager.get_messages_for_request(BUDGET)
-            await settle(manager)
+            await wait_for_summaries(manager)
     assert "in a model's words" in text(view)
     named = [name for names in await coordinator.collect_contributions("observability.events") for name in names]
     assert set(EVENTS) <= set(named)
@@ -51,7 +51,7 @@ async def test_a_request_for_a_summary_says_what_it_is_for() -> None:
         await manager.add_message(message)
         if message["role"] != "assistant":
             await manager.get_messages_for_request(BUDGET)
-            await settle(manager)
+            await wait_for_summaries(manager)
     request = writer.asked[0]
     assert request.metadata == {"purpose": "context-compaction", "stream": False}
     assert (request.model, request.reasoning_effort, request.stream) == ("cheap", "low", False)
@@ -75,7 +75,7 @@ async def test_what_a_provider_reports_of_a_summary_is_no_answer_to_the_session(
         await manager.add_message(message)
         if message["role"] != "assistant":
             await manager.get_messages_for_request(BUDGET)
-            await settle(manager)
+            await wait_for_summaries(manager)
     assert writer.answered > 0
     assert seen == []
     await hooks.emit("llm:response", {"provider": "writer", "usage": {"input_tokens": 10, "output_tokens": 1}})
@@ -111,7 +111,7 @@ async def test_a_forked_call_is_the_last_request_with_a_question_after_it_while_
         if message["role"] != "assistant":
             view = await manager.get_messages_for_request(16_000)
             seen = len(provider.requests)
-            await settle(manager)
+            await wait_for_summaries(manager)
             if len(provider.requests) > seen and seen == 0:
                 sent = [str(message.content) for message in provider.requests[0].messages]
                 assert sent[:-1] == [str(message["content"]) for message in view]

@@ -18,7 +18,7 @@ from amplifier_context_core.stores import open_store
 from amplifier_context_testing import checked
 from tests.messages import text, work
 from tests.places import KEPT, Place, parameters
-from tests.summary.scripted import BUDGET, Provider, drive, good, settle, summary_manager
+from tests.summary.scripted import BUDGET, Provider, drive, good, summary_manager, wait_for_summaries
 
 pytestmark = pytest.mark.kernel
 SESSION = work(120, output=900)
@@ -72,7 +72,7 @@ async def test_what_was_acknowledged_is_there_and_what_was_stored_is_not_asked_a
     assert len(stored) == answers
     view = await manager.get_messages_for_request(BUDGET)
     checked(view)
-    await settle(manager)
+    await wait_for_summaries(manager)
     assert ("SAW file" in text(view)) is (answers > 0)
     await drive(manager, SESSION[added:])
     asked = (provider.text(number) for number in range(len(provider.requests)))

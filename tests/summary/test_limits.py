@@ -48,7 +48,7 @@ async def test_a_resumed_session_has_made_the_calls_of_the_process_before(kind: 
 async def test_a_call_that_the_end_of_a_process_cancels_is_paid() -> None:
     store, writer = MemoryStore(), Writer("never")
     first = summary_manager(writer, store=store)
-    await drive(first, SESSION, settled=False)
+    await drive(first, SESSION, waits=False)
     await first.close()
     assert writer.cancelled == 1
     again = summary_manager(None, store=store)

@@ -7,7 +7,7 @@ from typing import Any
 from amplifier_context_testing import checked
 from tests.manager.measured import Counting, measure
 from tests.messages import digest, text, work
-from tests.summary.scripted import Provider, broken, drive, good, settle, summary_manager
+from tests.summary.scripted import Provider, broken, drive, good, summary_manager, wait_for_summaries
 
 
 async def test_the_compaction_uses_the_summary_that_was_made_ahead() -> None:
@@ -32,7 +32,7 @@ async def test_a_loop_that_lets_its_provider_count_the_views_gets_summaries_too(
             measured = await measure(manager, Counting())
             assert await measured["transaction"].commit()
             shown = measured["base_view"]
-            await settle(manager)
+            await wait_for_summaries(manager)
     assert manager.compactor.compactions > 0
     assert provider.requests
     assert "in a model's words" in text(shown)

@@ -14,7 +14,7 @@ from amplifier_context_core import approx_token_counter as counter
 from amplifier_context_testing import checked
 from amplifier_context_testing.summaries.writers import INJECTED_RULE, INVENTED_QUOTE, KINDS, Writer
 from tests.messages import rounds, size, text
-from tests.summary.scripted import BUDGET, settle, summary_manager, tokens_of
+from tests.summary.scripted import BUDGET, summary_manager, tokens_of, wait_for_summaries
 
 pytestmark = pytest.mark.kernel
 SOAKING = settings().max_examples > 1_000  # see conftest.py
@@ -100,7 +100,7 @@ async def course(kinds: list[str], at: list[int], pinned: int) -> tuple[Any, See
         for message in rounds(1, start=number, output=1_500):
             await manager.add_message(message)
         seen.look(manager, await manager.get_messages_for_request(BUDGET))
-        await settle(manager)
+        await wait_for_summaries(manager)
         if manager.compactor.compactions >= COMPACTIONS:
             break
         assert number < 3_000

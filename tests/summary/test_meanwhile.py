@@ -19,7 +19,7 @@ from amplifier_context_testing import EventRecorder, checked
 from amplifier_context_testing.summaries.writers import Writer
 from tests.messages import digest, rounds, text, work
 from tests.places import BACKENDS, Place, parameters
-from tests.summary.scripted import BUDGET, Provider, drive, good, settle, summary_manager
+from tests.summary.scripted import BUDGET, Provider, drive, good, summary_manager, wait_for_summaries
 
 pytestmark = pytest.mark.kernel
 SESSION = work(60, output=900)
@@ -33,7 +33,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return Place(request.param, tmp_path)
 
 
-class Held(Provider):
+class HeldBack(Provider):
     """A provider whose answer of a number comes when the test says so; the others at once."""
 
     def __init__(self, number: int = 1) -> None:
@@ -48,7 +48,7 @@ class Held(Provider):
         return good(request, number)
 
 
-class Repeating(Held):
+class Repeating(HeldBack):
     """A provider whose held answer repeats a text."""
 
     def __init__(self, words: str, number: int = 1) -> None:
@@ -62,7 +62,7 @@ class Repeating(Held):
         return json.dumps({"open": [{"text": f"TASK with {self._words}"}], "next": f"STEP {number}"})
 
 
-async def until_asked(manager: Any, provider: Held, messages: list[dict[str, Any]]) -> int:
+async def until_asked(manager: Any, provider: HeldBack, messages: list[dict[str, Any]]) -> int:
     """Add messages until the held call is made; how many there are."""
     for number, message in enumerate(messages, 1):
         await manager.add_message(message)
@@ -79,7 +79,7 @@ async def until_asked(manager: Any, provider: Held, messages: list[dict[str, Any
 
 
 async def test_what_is_forgotten_in_a_later_piece_is_not_sent_with_it() -> None:
-    provider = Held()
+    provider = HeldBack()
     manager = summary_manager(provider, summary_input=500)
     await until_asked(manager, provider, SESSION)
     first = provider.text()
@@ -89,7 +89,7 @@ async def test_what_is_forgotten_in_a_later_piece_is_not_sent_with_it() -> None:
     content = later.message["content"][:60]
     await manager.forget([later.mark])
     provider.release.set()
-    await settle(manager)
+    await wait_for_summaries(manager)
     assert not any(content in provider.text(number) for number in range(len(provider.requests)))
     await manager.close()
 
@@ -115,7 +115,7 @@ async def test_what_is_forgotten_is_not_sent_again_for_a_better_answer() -> None
     assert content in provider.text(0)
     await manager.forget([manager.snapshot()[2].mark])
     release.set()
-    await settle(manager)
+    await wait_for_summaries(manager)
     assert len(provider.requests) == 1
     assert (await manager.explain())["summary"]["reason"] == "the history was edited meanwhile"
     await manager.close()
@@ -149,7 +149,7 @@ async def test_what_is_forgotten_after_the_range_of_a_forked_call_is_in_no_state
     assert SECRET in str(provider.requests[0].messages)
     assert await manager.forget(containing=SECRET)
     provider.release.set()
-    await settle(manager)
+    await wait_for_summaries(manager)
     assert SECRET not in str(manager._extra_state())
     assert (await manager.explain())["summary"]["reason"] == "the history was edited meanwhile"
     await manager.close()
@@ -165,7 +165,7 @@ async def test_a_focus_that_is_forgotten_while_a_model_is_asked_is_in_no_state()
     assert SECRET in provider.text()
     await manager.forget(containing=SECRET)
     provider.release.set()
-    await settle(manager)
+    await wait_for_summaries(manager)
     await compacting
     assert SECRET not in str(manager._extra_state())
     assert SECRET not in text(await manager.get_messages_for_request(BUDGET))
@@ -185,14 +185,14 @@ async def test_a_forgotten_focus_with_another_in_its_place_is_in_no_state() -> N
     while manager.compactor.focus != "the files":
         await asyncio.sleep(0.001)
     provider.release.set()
-    await settle(manager)
+    await wait_for_summaries(manager)
     await asyncio.gather(first, second)
     assert SECRET not in str(manager._extra_state())
     await manager.close()
 
 
 async def test_a_compaction_without_instructions_outdates_no_question_that_quotes_earlier_ones() -> None:
-    provider = Held()
+    provider = HeldBack()
     manager = summary_manager(provider, summary_input=500)
     await manager.add_message(SESSION[0])
     manager.compactor.injected = "dwell on the files"
@@ -201,13 +201,13 @@ async def test_a_compaction_without_instructions_outdates_no_question_that_quote
     assert (await ContextManager.compact(manager))["compacted"]
     assert manager.compactor.injected is None
     provider.release.set()
-    await settle(manager)
+    await wait_for_summaries(manager)
     assert (await manager.explain())["summary"]["status"] == "ready"
     await manager.close()
 
 
 async def test_undo_while_a_summary_is_on_its_way_drops_the_state_that_it_continues() -> None:
-    provider = Held(2)
+    provider = HeldBack(2)
     manager = summary_manager(provider)
     await until_asked(manager, provider, SESSION)
     [first] = manager.records.valid(manager.history)
@@ -215,14 +215,14 @@ async def test_undo_while_a_summary_is_on_its_way_drops_the_state_that_it_contin
     assert report["undone"]
     assert manager.records.valid(manager.history) == []
     provider.release.set()
-    await settle(manager)
+    await wait_for_summaries(manager)
     assert manager.records.valid(manager.history) == [], f"m{first.upto} is in the state again"
     checked(await manager.get_messages_for_request(BUDGET))
     await manager.close()
 
 
 async def test_a_fork_made_while_a_model_is_asked_goes_on_by_itself(place: Place) -> None:
-    provider = Held(2)
+    provider = HeldBack(2)
     session_id, fork_id = place.session_id(), place.session_id("t")
     manager = summary_manager(provider, store=place.store(), session_id=session_id)
     added = await until_asked(manager, provider, SESSION)
@@ -236,7 +236,7 @@ async def test_a_fork_made_while_a_model_is_asked_goes_on_by_itself(place: Place
     assert (await fork.records.verified(fork.history))[: len(held)] == held or len(again.requests) >= 2
     assert WORDS in text(views[-1])
     provider.release.set()
-    await settle(manager)
+    await wait_for_summaries(manager)
     assert len(manager.records.valid(manager.history)) == 2
     assert "file 200" not in str(manager._extra_state())
     await drive(manager, SESSION[added:])
@@ -248,7 +248,7 @@ async def test_a_fork_made_while_a_model_is_asked_goes_on_by_itself(place: Place
 
 
 async def test_a_provider_that_is_swapped_while_it_is_asked_answers_for_its_range() -> None:
-    provider, other = Held(), Provider(good)
+    provider, other = HeldBack(), Provider(good)
     mounted: dict[str, Any] = {"scripted": provider}
     manager = summary_manager(provider)
     manager.writer.providers = lambda: mounted
@@ -259,7 +259,7 @@ async def test_a_provider_that_is_swapped_while_it_is_asked_answers_for_its_rang
         checked(await manager.get_messages_for_request(BUDGET, other))
     assert other.requests == [], "one call at a time"
     provider.release.set()
-    await settle(manager)
+    await wait_for_summaries(manager)
     views = await drive(manager, SESSION[45:])
     assert len(provider.requests) == 1
     assert other.requests
@@ -289,7 +289,7 @@ async def test_two_sessions_on_one_loop_ask_one_provider_each_for_its_own() -> N
 # -- the end ----------------------------------------------------------------------------------------------------------
 
 
-class Stubborn(Held):
+class Stubborn(HeldBack):
     """A provider that does not end when it is cancelled."""
 
     async def _answer(self, request: ChatRequest, number: int) -> str:
@@ -318,7 +318,7 @@ async def test_a_provider_that_ignores_its_cancellation_delays_no_close_and_chan
 
 
 async def test_a_close_that_is_cancelled_leaves_no_task() -> None:
-    provider = Held()
+    provider = HeldBack()
     manager = summary_manager(provider)
     await until_asked(manager, provider, SESSION)
     closing = asyncio.create_task(manager.close())
@@ -331,7 +331,7 @@ async def test_a_close_that_is_cancelled_leaves_no_task() -> None:
 
 
 async def test_a_request_on_its_way_during_close_begins_no_call() -> None:
-    provider = Held()
+    provider = HeldBack()
     manager = summary_manager(provider)
     for message in SESSION[:33]:
         await manager.add_message(message)
@@ -350,10 +350,10 @@ async def test_a_request_on_its_way_during_close_begins_no_call() -> None:
 async def test_a_late_summary_is_not_put_in_over_what_another_manager_saved(place: Place) -> None:
     writer = Writer("slow")
     manager = summary_manager(writer, store=place.store(), session_id=place.session_id(), cache_ttl=60)
-    views = await drive(manager, SESSION[:45], settled=False)
+    views = await drive(manager, SESSION[:45], waits=False)
     assert "<context_record>" in text(views[-1])
     writer.release.set()
-    await settle(manager)
+    await wait_for_summaries(manager)
     await manager.add_message({"role": "user", "content": "Good morning.", "metadata": {"timestamp": LATER}})
     await manager.close()
     other = summary_manager(None, store=place.store(), session_id=place.session_id())
@@ -395,7 +395,7 @@ def test_a_loop_that_ends_while_a_model_is_asked_ends_that_call_alone(end: str) 
     made: list[Any] = []
 
     async def first() -> int:
-        provider = Held()
+        provider = HeldBack()
         made.append(summary_manager(provider))
         return await until_asked(made[0], provider, SESSION)
 
@@ -420,7 +420,7 @@ def test_a_session_is_closed_in_another_loop_than_the_one_that_asked(end: str, t
     made: list[Any] = []
 
     async def first() -> None:
-        provider = Held()
+        provider = HeldBack()
         made.append(summary_manager(provider, store=place.store()))
         await until_asked(made[0], provider, SESSION)
 
@@ -438,7 +438,7 @@ def test_a_session_is_closed_in_another_loop_than_the_one_that_asked(end: str, t
 
 async def test_a_session_is_closed_from_a_thread_while_another_loop_asks(tmp_path: Path) -> None:
     place = Place("sqlite", tmp_path)
-    provider = Held()
+    provider = HeldBack()
     before = set(threading.enumerate())  # those of other tests' stores
     manager = summary_manager(provider, store=place.store())
     await until_asked(manager, provider, SESSION)
@@ -482,14 +482,14 @@ async def test_events_name_the_session_that_a_conflict_made() -> None:
     store.append = lost
     hooks = HookRegistry()
     recorder = EventRecorder().attach(hooks, EVENTS)
-    provider = Held()
+    provider = HeldBack()
     manager = summary_manager(provider, store=store, hooks=hooks, on_conflict="fork")
     added = await until_asked(manager, provider, SESSION)
     await manager.add_message(SESSION[added])
     fork_id = manager.history.session_id
     assert fork_id != "s"
     provider.release.set()
-    await settle(manager)
+    await wait_for_summaries(manager)
     views = await drive(manager, SESSION[added + 1 :])
     assert WORDS in text(views[-1])
     assert recorder.named("context:summary_started")[0]["session_id"] == "s"

@@ -18,7 +18,7 @@ from amplifier_context_testing.summaries.writers import Writer
 from tests.manager.measured import Counting
 from tests.messages import bare, digest, text, work
 from tests.places import BACKENDS, Place, parameters
-from tests.summary.scripted import Provider, good, settle, summary_manager
+from tests.summary.scripted import Provider, good, summary_manager, wait_for_summaries
 from tests.summary.test_native import NATIVE, WORDS, Odd, carrier, carriers
 
 pytestmark = pytest.mark.kernel
@@ -47,7 +47,7 @@ async def counted(manager: Any, provider: Any = None, *, sent: bool = True) -> l
 
 
 async def drive(
-    manager: Any, messages: list[dict[str, Any]], provider: Any = None, *, settled: bool = True
+    manager: Any, messages: list[dict[str, Any]], provider: Any = None, *, waits: bool = True
 ) -> list[list[dict[str, Any]]]:
     """Add messages; before each answer a request is counted and rolled back, then one is counted and sent."""
     views: list[list[dict[str, Any]]] = []
@@ -57,8 +57,8 @@ async def drive(
             given_up = await counted(manager, provider, sent=False)
             views.append(await counted(manager, provider))
             assert digest(bare(views[-1])) == digest(bare(given_up)), "a rollback changed what comes next"
-            if settled:
-                await settle(manager)
+            if waits:
+                await wait_for_summaries(manager)
     return views
 
 
@@ -70,11 +70,11 @@ async def state_of(manager: Any) -> bytes:
 
 async def late(manager: Any, release: Any) -> None:
     """A session whose summary, or carrier, comes after its compaction; then a pause in which the cache is lost."""
-    views = await drive(manager, SESSION[:41], settled=False)
+    views = await drive(manager, SESSION[:41], waits=False)
     assert "<context_record>" in text(views[-1])
     assert AUTHORED not in text(views[-1])
     release.set()
-    await settle(manager)
+    await wait_for_summaries(manager)
     assert digest(bare(await counted(manager))) == digest(bare(views[-1])), "the prefix stays while it is cached"
     await manager.add_message(PAUSE)
 
@@ -96,7 +96,7 @@ async def test_a_measured_request_waits_for_its_summary_if_the_config_says_so() 
         return good(request, number)
 
     manager = summary_manager(Provider(late_answer), summary_background=False)
-    views = await drive(manager, SESSION, settled=False)
+    views = await drive(manager, SESSION, waits=False)
     first = next(view for view in views if "<context_record>" in text(view))
     assert AUTHORED in text(first)
     await manager.close()
@@ -149,10 +149,10 @@ async def test_a_providers_compaction_is_put_in_by_the_commit_and_by_nothing_bef
 async def test_a_late_carrier_is_put_in_by_the_commit_and_by_nothing_before(place: Place) -> None:
     provider = Slow()
     manager = session(place, provider, cache_ttl=60, **NATIVE)
-    views = await drive(manager, SESSION[:41], provider, settled=False)
+    views = await drive(manager, SESSION[:41], provider, waits=False)
     assert carriers(views[-1]) == []
     provider.writer.release.set()
-    await settle(manager)
+    await wait_for_summaries(manager)
     assert digest(bare(await counted(manager, provider))) == digest(bare(views[-1]))
     await manager.add_message(PAUSE)
     before = await state_of(manager)

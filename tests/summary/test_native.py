@@ -22,7 +22,7 @@ from amplifier_context_testing.replay.answer_policies import Answer
 from amplifier_context_testing.summaries.extractive import with_summaries
 from amplifier_context_testing.wire.replies import Fault, Reply, Script, rate_limited, unavailable
 from tests.messages import bare, digest, rounds, text, work
-from tests.summary.scripted import BUDGET, settle, summary_manager
+from tests.summary.scripted import BUDGET, summary_manager, wait_for_summaries
 from tests.wire.serving import Wired, wired
 
 pytestmark = pytest.mark.kernel
@@ -53,13 +53,13 @@ class Session:
         self.manager = summary_manager(provider, store=store, **{**NATIVE, **config})
         self.views: list[list[dict[str, Any]]] = []
 
-    async def run(self, messages: list[dict[str, Any]], *, settled: bool = True) -> list[dict[str, Any]]:
+    async def run(self, messages: list[dict[str, Any]], *, waits: bool = True) -> list[dict[str, Any]]:
         for message in messages:
             await self.manager.add_message(message)
             if message["role"] != "assistant":
                 await self.view()
-                if settled:
-                    await settle(self.manager)
+                if waits:
+                    await wait_for_summaries(self.manager)
         return self.views[-1] if self.views else []
 
     async def view(self, provider: Any = None) -> list[dict[str, Any]]:
@@ -129,7 +129,7 @@ async def test_a_resumed_session_and_a_fork_begin_with_the_same_carrier() -> Non
         again = Session(found.provider, store)
         assert digest(await again.view()) == digest(before)
         asked = len(found.service.exchanges)
-        await settle(again.manager)
+        await wait_for_summaries(again.manager)
         assert len(found.service.exchanges) == asked
         fork = summary_manager(found.provider, store=store, session_id="t", **NATIVE)
         assert digest(await fork.get_messages_for_request(BUDGET, found.provider)) == digest(before)
@@ -326,10 +326,10 @@ class Slow(Odd):
 async def test_a_late_compaction_is_put_in_when_the_cache_is_cold_anyway() -> None:
     provider = Slow()
     session = Session(provider, cache_ttl=60)
-    view = await session.run(SHORT, settled=False)
+    view = await session.run(SHORT, waits=False)
     assert "<context_record>" in text(view)
     provider.release.set()
-    await settle(session.manager)
+    await wait_for_summaries(session.manager)
     assert digest(bare(await session.view())) == digest(bare(view)), "the prefix stays while it is cached"
     pause = {"role": "user", "content": "Good morning.", "metadata": {"timestamp": "2099-01-01T00:00:00.000+00:00"}}
     await session.manager.add_message(pause)
@@ -342,11 +342,11 @@ async def test_a_late_compaction_is_put_in_when_the_cache_is_cold_anyway() -> No
 async def test_a_compaction_of_a_history_that_was_edited_meanwhile_is_dropped() -> None:
     provider = Slow()
     session = Session(provider)
-    await session.run(SHORT[:39], settled=False)
+    await session.run(SHORT[:39], waits=False)
     assert session.manager.writer.is_running
     await session.manager.forget([session.manager.snapshot()[4].mark])
     provider.release.set()
-    await settle(session.manager)
+    await wait_for_summaries(session.manager)
     assert session.manager.records.valid(session.manager.history) == []
     assert (await session.manager.explain())["summary"]["reason"] == "the history was edited meanwhile"
     await session.manager.close()

@@ -33,7 +33,7 @@ def opened(place: Place, provider: Any, name: str = "s", **config: Any) -> Sessi
 
 async def shown_elsewhere(place: Place) -> dict[str, Any]:
     """What another process shows of the session."""
-    command = [sys.executable, "-m", "tests.summary.showing", place.url(), place.session_id()]
+    command = [sys.executable, "-m", "tests.summary.resumed_views", place.url(), place.session_id()]
     child = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     async with asyncio.timeout(60):
         output, _ = await child.communicate()

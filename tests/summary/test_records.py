@@ -10,7 +10,7 @@ from amplifier_core.message_models import ChatRequest, ChatResponse, TextBlock, 
 
 from amplifier_context_core.stores import MemoryStore
 from tests.messages import call, rounds, work
-from tests.summary.scripted import Provider, drive, good, settle, summary_manager
+from tests.summary.scripted import Provider, drive, good, summary_manager, wait_for_summaries
 
 pytestmark = pytest.mark.kernel
 SECRET = "hunter2-0815"
@@ -91,7 +91,7 @@ async def test_what_a_forked_request_showed_is_in_no_state_that_was_made_from_it
     assert SECRET in str(first.state)
     assert await manager.forget(containing=SECRET)
     release.set()
-    await settle(manager)
+    await wait_for_summaries(manager)
     assert SECRET not in str(manager._extra_state())
     await manager.close()
 

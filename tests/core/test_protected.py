@@ -1,4 +1,4 @@
-"""The floor: what must stay is found before anything goes, and clipped only where it leaves no room at all."""
+"""Protected messages: what must stay is found before anything goes, and clipped only where it leaves no room at all."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_protected_tokens_include_what_is_outside_the_segments() -> None:
 # -- clipping it ------------------------------------------------------------------------------------------------------
 
 
-def floor_draft(*messages: Message, fixed: int = 0) -> Draft:
+def protected_draft(*messages: Message, fixed: int = 0) -> Draft:
     marked, _ = mark_protected(segments(*messages), Protection(pin_tokens=1 << 40))
     return Draft(tuple(marked), fixed)
 
@@ -151,8 +151,8 @@ def valid(segment: Segment) -> None:
 
 
 @pytest.mark.parametrize("limit", [3_000, 1_000, 300])
-def test_the_largest_members_are_clipped_until_the_floor_fits(limit: int) -> None:
-    draft = floor_draft(user(WORDS), says("between"), user(WORDS[:6_000]), says(WORDS[:9_000]))
+def test_the_largest_members_are_clipped_until_all_that_is_protected_fits(limit: int) -> None:
+    draft = protected_draft(user(WORDS), says("between"), user(WORDS[:6_000]), says(WORDS[:9_000]))
     done = clip_protected(draft, limit, approx_token_counter)
     assert protected_tokens(done) <= limit
     assert done.segments[1] is draft.segments[1]
@@ -161,7 +161,7 @@ def test_the_largest_members_are_clipped_until_the_floor_fits(limit: int) -> Non
 
 
 def test_clipped_members_keep_head_tail_and_mark() -> None:
-    done = clip_protected(floor_draft(user(WORDS), says("x")), 500, approx_token_counter)
+    done = clip_protected(protected_draft(user(WORDS), says("x")), 500, approx_token_counter)
     text = done.segments[0].shown[0].message["content"]
     assert text.startswith("word0000")
     assert text.endswith("word1999")
@@ -170,14 +170,14 @@ def test_clipped_members_keep_head_tail_and_mark() -> None:
 
 
 def test_small_members_stay_whole_while_large_ones_can_give() -> None:
-    draft = floor_draft(user("small task"), says("x"), user("small prompt"), says(WORDS))
+    draft = protected_draft(user("small task"), says("x"), user("small prompt"), says(WORDS))
     done = clip_protected(draft, 600, approx_token_counter)
     assert done.segments[:3] == draft.segments[:3]
     assert done.segments[3].tokens < 600
 
 
 def test_pins_are_clipped_last() -> None:
-    draft = floor_draft(user(WORDS), says(WORDS[:2_000], metadata=PINNED), says(WORDS))
+    draft = protected_draft(user(WORDS), says(WORDS[:2_000], metadata=PINNED), says(WORDS))
     spared = clip_protected(draft, 1_500, approx_token_counter)
     assert spared.segments[1] is draft.segments[1]
     assert protected_tokens(spared) <= 1_500
@@ -186,13 +186,13 @@ def test_pins_are_clipped_last() -> None:
     assert protected_tokens(everything) <= 300
 
 
-def test_a_floor_that_fits_is_the_same_draft() -> None:
-    draft = floor_draft(user("x"), says("y"))
+def test_what_is_protected_and_fits_is_the_same_draft() -> None:
+    draft = protected_draft(user("x"), says("y"))
     assert clip_protected(draft, 10_000, approx_token_counter) is draft
 
 
 def test_clipping_twice_to_the_same_size_is_clipping_once() -> None:
-    once = clip_protected(floor_draft(user(WORDS), says(WORDS)), 500, approx_token_counter)
+    once = clip_protected(protected_draft(user(WORDS), says(WORDS)), 500, approx_token_counter)
     assert clip_protected(once, 500, approx_token_counter) is once
 
 

@@ -1,6 +1,6 @@
 """A process of its own that resumes a session of `summary_writer: native`, and prints what it shows, as hashes.
 
-`python -m tests.summary.showing URL SESSION`
+`python -m tests.summary.resumed_views URL SESSION`
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from amplifier_context_core.stores import open_store
 from tests.manager.measured import Counting
 from tests.messages import digest
-from tests.summary.scripted import BUDGET, settle, summary_manager
+from tests.summary.scripted import BUDGET, summary_manager, wait_for_summaries
 from tests.summary.test_native import NATIVE, Odd, carriers
 
 
@@ -21,7 +21,7 @@ async def main(url: str, session_id: str) -> None:
     provider = Odd(None)
     manager = summary_manager(provider, store=open_store(url), session_id=session_id, **NATIVE)
     first = await manager.get_messages_for_request(BUDGET, provider)
-    await settle(manager)
+    await wait_for_summaries(manager)
     asked = provider.asked
     result = await manager.measured_request_view(provider=provider, count_view=Counting(ratio=1.0))
     await result["transaction"].commit()
