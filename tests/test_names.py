@@ -20,54 +20,91 @@ PRODUCT = (
     "amplifier_context_recall",
 )
 
+# Names that the refactoring before 0.1.0 replaced. Module names and constants are compared in lower case.
 CLASSES = """
-    Addition Additions Answer Attempt Audience Batches Claim Climb Cut Desk Disk Doubt Edit Gate Held Line
-    LineBook Lines Look Mending Narrator Note Notices Owner Pending Piece Places PostgresLine Proof RedisLine
-    Rendered Rendering Replay Responses Row Said Saved SavedLine Shared Shelf Sizes Step Tail Views Watch
-    WatchedContext
+    Addition Additions Answer Attempt Audience Batches Claim Climb Cut DigestLine Desk Disk Doubt Edit Findings Gate
+    Head Held Job Kind Lent Line LineBook Lines Look Mending Narrator Note Notices Owner Pending Piece Places
+    PostgresLine Proof ReadBack RedisLine Rendered Rendering Replay Responses Said Saved SavedLine Seer Shared Shelf
+    Sizes Step Tail Talk Then Unconfirmed Unsound Views Watch WatchedContext
 """
-FUNCTIONS = """
-    any_checkpoint any_count as_table breathe bring_in brought_up calls_in_words carry_out check_within clip_floor
-    climb coverable cut_off defuse digest_line echoed entry_of extra_of floor_tokens floored hand_over
-    keep_private kernel_block known_checkpoint known_count make_once mark_floor named_after put_aside put_in_place
-    read_message remember_checkpoint remember_count reveal sendable_call set_aside speaks_for take_in tell_of told
+NAMES = """
+    afresh any_checkpoint any_count as_table breathe bring_in brought_up calls_in_words came_before carried_out
+    carry_out check_alone check_within clip_floor coverable cut_off defuse digest_line echoed enter_at_once entry_of
+    extra_of floor_tokens fork_away hand_out hand_over heard in_words keep_private kernel_block known_checkpoint
+    known_count land landed last_climb looking make_once mark_floor mends named_after not_worth_it one_line put_aside
+    put_in_place read_message rejoin remember_checkpoint remember_count reveal same_entries sendable_call set_aside
+    showing skip_far_past speaks_for take_back take_in take_out take_over tell_of unbroken under_way untold with_rounds
 """
-OLD = frozenset(CLASSES.split()) | frozenset(FUNCTIONS.split())
+WORDS = "climb climbs climbing floor floored floors lane lanes lent rung rungs settle settled settles settling told"
+MODULES = """
+    addition additions addresses align desk disk echoes erase erases erasing erasures explore fence gate histories
+    incoming keeping kin lent line lines look mend narrator notices opening owner part piece replaying saved shelf
+    slices store_claims talk telling watch
+"""
+OLD = frozenset(CLASSES.split()) | frozenset(NAMES.split())
+OLD_WORDS, OLD_MODULES = frozenset(WORDS.split()), frozenset(MODULES.split())
+# Names that a table of the refactoring replaced in one place, and that are the ordinary word elsewhere, are not listed:
+# alone, answers, any, apart, ask, asked, awaited, before, begin, body, calls, candidates, carrier, claim (of a test, of
+# a provider), clear, company, covered, damaged, drop, due, end, enter, fence (of a lease), fill, fits, fitted, forget
+# (an API name), found, gap, given_up, grown, head, held, holes and position (columns of SQLite), judge, kept, known,
+# leave, limits, lost_to, most, moved, note, notice, patch, place, position, put, refused, replay, rest, room, row,
+# source, stamp, start, stay, stored, stuck, target, turn, until, wanted, watch, where, within, words, worth.
+ALLOWED = {
+    "testing/replay/answer_policies.py: Answer": "exported: what a scripted model answers, an ordinary word there",
+    "testing/contract/reference.py: Step": "one step of a random test, no operation of a journal",
+    "tests/laws/histories.py: Step": "as above",
+    "tests/laws/hostile_host.py: Step": "as above",
+    "tests/laws/histories.py": "histories for hypothesis; the old module held queries of SQLite",
+    "tests/items/test_payloads.py: Note": "a payload: a note that a person wrote",
+    "tests/laws/test_request_messages_laws.py: Views": "a state machine of hypothesis about views",
+    "tests/managers.py: Watch": "a plug-in that watches, as an ordinary word",
+    "tests/manager/test_budgets_change.py: Watch": "as above",
+}
 
 
-def definitions(path: Path) -> Iterator[str]:
-    """Yield the classes and functions that a file defines, without leading underscores."""
+def names(path: Path) -> Iterator[str]:
+    """Yield the names that a file defines, and its own, without leading underscores."""
+    yield path.stem.lstrip("_")
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield node.name.lstrip("_")
+        yield from (name.lstrip("_") for name in defined(node))
+
+
+def is_old(name: str) -> bool:
+    """True if a name is one of the old ones, or made of one of the old words."""
+    return name in OLD or not OLD_WORDS.isdisjoint(words_of(name).lower().split())
+
+
+def old_names(path: Path) -> set[str]:
+    """Return the old names that a file defines, and its own if that is old."""
+    where = path.relative_to(ROOT).as_posix()
+    found = {f"{where}: {name}" for name in names(path) if is_old(name)}
+    return found | ({where} if path.stem.lstrip("_") in OLD_MODULES else set())
 
 
 def test_no_old_name_is_defined() -> None:
-    files = [path for folder in PRODUCT for path in (ROOT / folder).rglob("*.py") if "build" not in path.parts]
-    assert len(files) > 100
-    found = {f"{path.relative_to(ROOT)}: {name}" for path in files for name in definitions(path) if name in OLD}
-    assert found == set()
+    files = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py") if "build" not in path.parts]
+    assert len(files) > 500
+    found = set[str]().union(*map(old_names, files))
+    assert found - ALLOWED.keys() == set()
+    assert ALLOWED.keys() - found == set(), "no longer there: take these out of the list"
 
 
-def test_no_module_has_an_old_name() -> None:
-    """`view/view.py` and its like were one flat folder of modules with private names."""
-    old = {
-        "additions",
-        "desk",
-        "erasures",
-        "fence",
-        "gate",
-        "incoming",
-        "kin",
-        "lent",
-        "lines",
-        "mend",
-        "narrator",
-        "shelf",
-    }
-    assert {
-        path.stem for folder in (*PRODUCT, "testing", "bench") for path in (ROOT / folder).rglob("*.py")
-    } & old == set()
+@pytest.mark.parametrize(
+    "code",
+    [
+        "class Desk: ...",
+        "def _kernel_block(): ...",
+        "def run(heard): ...",
+        "self.settled = 0",
+        "class Goal:\n    settled: int = 0",
+        "for rung in ladder: ...",
+        "import words as take_back",
+        "SPARES_SETTLED = 1",
+        "Kind = str",
+    ],
+)
+def test_an_old_name_is_found_whatever_it_names(code: str) -> None:
+    assert [name for node in ast.walk(ast.parse(code)) for name in defined(node) if is_old(name.lstrip("_"))]
 
 
 VAGUE = """
