@@ -173,7 +173,7 @@ def test_a_plug_in_that_makes_no_strategy_or_fails_is_named() -> None:
         built(["mine"], plugins({"mine": lambda: 1 // 0}))
 
 
-# -- running it ---------------------------------------------------------------------------------------------------------
+# -- running it --------------------------------------------------------------------------------------------------------
 
 
 class Recording(Strategy):
