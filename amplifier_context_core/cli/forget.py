@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Request:
+class Erasure:
     """One call of the command.
 
     Attributes:
@@ -85,13 +85,13 @@ def forget(
 
     async def work() -> bool:
         async with store_at(url) as store:
-            request = Request(store, url, secret, not no_trace)
+            erasure = Erasure(store, url, secret, not no_trace)
             if name is None:
-                erased = await _everywhere(request, yes)
+                erased = await _everywhere(erasure, yes)
             else:
                 await require_session(store, name, url)
-                erased = await _in_session(request, name, set(marks), forks=forks, yes=yes)
-            return erased and not request.failed
+                erased = await _in_session(erasure, name, set(marks), forks=forks, yes=yes)
+            return erased and not erasure.failed
 
     if not run_command(work()):
         raise SystemExit(1)
@@ -106,47 +106,47 @@ def _read_secret(yes: bool) -> str:
     return sys.stdin.read().removesuffix("\n").removesuffix("\r")
 
 
-async def _in_session(request: Request, name: str, marks: set[str], *, forks: bool, yes: bool) -> bool:
+async def _in_session(erasure: Erasure, name: str, marks: set[str], *, forks: bool, yes: bool) -> bool:
     """Erase in one session and, with `forks`, in the sessions that share its messages; return True if it was found."""
     from .relatives import Relatives
 
-    marks |= await _marks_containing(request, name)
-    in_checkpoint = not marks and await _in_checkpoint(request, name)
-    relatives = Relatives(request.store, name, marks)
+    marks |= await _marks_containing(erasure, name)
+    in_checkpoint = not marks and await _in_checkpoint(erasure, name)
+    relatives = Relatives(erasure.store, name, marks)
     entries = await relatives.read()
-    sharing = await _sharing(request, name, relatives)
+    sharing = await _sharing(erasure, name, relatives)
     if (marks or in_checkpoint) and not yes:
         targets = ", ".join(map(shell_quoted, [name, *sharing] if forks else [name]))
         what = f"what {', '.join(_in_order(marks))} of {targets} contain" if marks else f"the text from {targets}"
         click.confirm(f"Erase {what}?", abort=True)
-    request.texts |= _texts_of(entries)
-    erased = await _erase(request, name, marks)
+    erasure.texts |= _texts_of(entries)
+    erased = await _erase(erasure, name, marks)
     if marks - erased:
         click.echo(f"not in {shell_quoted(name)}: {', '.join(_in_order(marks - erased))}")
     for other, shared in sharing.items():
         if forks:
-            await _try(request, other, shared)
+            await _try(erasure, other, shared)
         else:
-            named, options = ([], ["--containing"]) if request.secret else (_in_order(shared), [])
-            there = command("forget", other, *named, options=options, url=request.url)
+            named, options = ([], ["--containing"]) if erasure.secret else (_in_order(shared), [])
+            there = command("forget", other, *named, options=options, url=erasure.url)
             click.echo(f"{shell_quoted(other)} contains the same; to erase it there: {there}")
     origins = {entry.session_id for entry in entries}
-    _name_host_files(request, {name, *origins, *(sharing if forks else ())})
+    _name_host_files(erasure, {name, *origins, *(sharing if forks else ())})
     return bool(erased) or in_checkpoint
 
 
-async def _everywhere(request: Request, yes: bool) -> bool:
+async def _everywhere(erasure: Erasure, yes: bool) -> bool:
     """Erase in all sessions of the store; return True if a session contains the text."""
     from ..errors import ContextError
 
     found: dict[str, set[str]] = {}
-    names = [info.session_id for info in await request.store.sessions()]
+    names = [info.session_id for info in await erasure.store.sessions()]
     for name in names:
         try:
-            marks = await _marks_containing(request, name)
-            in_checkpoint = not marks and await _in_checkpoint(request, name)
+            marks = await _marks_containing(erasure, name)
+            in_checkpoint = not marks and await _in_checkpoint(erasure, name)
         except ContextError as problem:
-            request.failed.append(name)
+            erasure.failed.append(name)
             click.echo(f"{shell_quoted(name)} cannot be read: {problem}", err=True)
             continue
         if marks or in_checkpoint:
@@ -154,22 +154,22 @@ async def _everywhere(request: Request, yes: bool) -> bool:
             click.echo(f"{shell_quoted(name)}: {', '.join(_in_order(marks)) or 'its checkpoint'}")
     if not found:
         click.echo(
-            f"none of {counted(len(names), 'session')} in {store_location(request.url)} contains the text", err=True
+            f"none of {counted(len(names), 'session')} in {store_location(erasure.url)} contains the text", err=True
         )
     elif not yes:
         click.confirm(f"Erase the content of these messages of {counted(len(found), 'session')}?", abort=True)
     for name, marks in found.items():
-        await _try(request, name, marks)
-    _name_host_files(request, names)
+        await _try(erasure, name, marks)
+    _name_host_files(erasure, names)
     return bool(found)
 
 
-async def _sharing(request: Request, name: str, relatives: Relatives) -> dict[str, set[str]]:
+async def _sharing(erasure: Erasure, name: str, relatives: Relatives) -> dict[str, set[str]]:
     """Return by session the marks of the messages that other sessions share."""
     from ..errors import ContextError
 
     sharing: dict[str, set[str]] = {}
-    for info in await request.store.sessions():
+    for info in await erasure.store.sessions():
         other = info.session_id
         if other == name:
             continue
@@ -183,31 +183,31 @@ async def _sharing(request: Request, name: str, relatives: Relatives) -> dict[st
     return sharing
 
 
-async def _try(request: Request, name: str, marks: set[str]) -> None:
+async def _try(erasure: Erasure, name: str, marks: set[str]) -> None:
     """Erase in one of several sessions; print a failure and continue."""
     from ..errors import ContextError
 
     try:
-        await _erase(request, name, marks | await _marks_containing(request, name))
+        await _erase(erasure, name, marks | await _marks_containing(erasure, name))
     except (ContextError, click.ClickException) as problem:
-        request.failed.append(name)
+        erasure.failed.append(name)
         click.echo(f"{shell_quoted(name)}: {problem}", err=True)
 
 
-async def _erase(request: Request, name: str, marks: set[str]) -> set[str]:
+async def _erase(erasure: Erasure, name: str, marks: set[str]) -> set[str]:
     """Erase messages of a session and return the marks of the messages that it has."""
     from ..config import load_config
     from ..errors import NotErased
     from ..manager import ContextManager
 
-    manager = ContextManager(load_config({}), session_id=name, store=request.store)
+    manager = ContextManager(load_config({}), session_id=name, store=erasure.store)
     try:
-        erased = await manager.forget(_in_order(marks), containing=request.secret, trace=request.trace)
+        erased = await manager.forget(_in_order(marks), containing=erasure.secret, trace=erasure.trace)
     except NotErased as problem:  # by their marks: no message contains the text any more
-        options = [] if request.trace else ["--no-trace"]
-        again = command("forget", name, *_in_order(marks), options=options, url=request.url)
+        options = [] if erasure.trace else ["--no-trace"]
+        again = command("forget", name, *_in_order(marks), options=options, url=erasure.url)
         raise click.ClickException(f"{problem}\nTo complete the erasure: {again}") from problem
-    left = await _marks_containing(request, name)
+    left = await _marks_containing(erasure, name)
     if left:
         raise click.ClickException(
             f"{shell_quoted(name)} still contains the text in {', '.join(_in_order(left))}: erase these by their marks"
@@ -216,23 +216,23 @@ async def _erase(request: Request, name: str, marks: set[str]) -> set[str]:
     return set(erased)
 
 
-async def _marks_containing(request: Request, name: str) -> set[str]:
+async def _marks_containing(erasure: Erasure, name: str) -> set[str]:
     """Return the marks of the messages that contain the text, including archived ones."""
     from ..transcript.redaction import forms_of, holds
     from .relatives import all_entries
 
-    forms = forms_of(request.secret) if request.secret else frozenset[str]()
+    forms = forms_of(erasure.secret) if erasure.secret else frozenset[str]()
     if not forms:
         return set()
-    return {entry.mark async for entry in all_entries(request.store, name) if holds(entry.message, forms)}
+    return {entry.mark async for entry in all_entries(erasure.store, name) if holds(entry.message, forms)}
 
 
-async def _in_checkpoint(request: Request, name: str) -> bool:
+async def _in_checkpoint(erasure: Erasure, name: str) -> bool:
     """True if a session's checkpoint contains the text: in chapters, short forms, or the focus of a summary."""
     from ..transcript.redaction import forms_of
 
-    data = await request.store.load_checkpoint(name) or b"" if request.secret else b""
-    return bool(data) and any(form.encode("utf-8", "surrogatepass") in data for form in forms_of(request.secret))
+    data = await erasure.store.load_checkpoint(name) or b"" if erasure.secret else b""
+    return bool(data) and any(form.encode("utf-8", "surrogatepass") in data for form in forms_of(erasure.secret))
 
 
 def _texts_of(entries: Iterable[Entry]) -> set[str]:
@@ -247,17 +247,17 @@ def _texts_of(entries: Iterable[Entry]) -> set[str]:
     return texts - {""}
 
 
-def _name_host_files(request: Request, sessions: Collection[str]) -> None:
+def _name_host_files(erasure: Erasure, sessions: Collection[str]) -> None:
     """List files of the host that contain the erased texts, without their content."""
     from .host_files import forms_in_files, search
 
-    whole = bool(request.secret)
-    found = search(sessions, forms_in_files({request.secret} if whole else request.texts, whole=whole))
+    whole = bool(erasure.secret)
+    found = search(sessions, forms_in_files({erasure.secret} if whole else erasure.texts, whole=whole))
     if found.matches:
         click.echo("These files of the host contain it as well; erase it there yourself:")
         for path in found.matches:
             shown = shell_quoted(str(path))
-            click.echo(f"  {printable(shown.replace(request.secret, '(erased)') if request.secret else shown)}")
+            click.echo(f"  {printable(shown.replace(erasure.secret, '(erased)') if erasure.secret else shown)}")
     if found.left_out:
         click.echo(f"{counted(found.left_out, 'file')} of the host could not be searched", err=True)
 
