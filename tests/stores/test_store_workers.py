@@ -41,7 +41,7 @@ def put(worker: jsonl_worker.JsonlWorker, work: Callable[[], object] | None) -> 
     """Make a JSONL worker run some work, or without it an append. Return the future of its result."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[object] = loop.create_future()
-    call = jsonl_worker._Call(loop, answer, work, None if work else ("s", []))  # pyright: ignore[reportPrivateUsage]
+    call = jsonl_worker._QueuedCall(loop, answer, work, None if work else ("s", []))  # pyright: ignore[reportPrivateUsage]
     worker._put(call)  # pyright: ignore[reportPrivateUsage]
     return answer
 

@@ -30,7 +30,7 @@ _LINGER = 0.0002  # seconds
 
 
 @dataclass(slots=True)
-class _Call:
+class _QueuedCall:
     """One call: an append, or any other work."""
 
     loop: asyncio.AbstractEventLoop | None = None
@@ -46,7 +46,7 @@ class _Call:
             resolve(self.future, self.result, self.error)
 
 
-_Calls = queue.SimpleQueue[_Call | None]
+_Calls = queue.SimpleQueue[_QueuedCall | None]
 
 
 class JsonlWorker:
@@ -70,14 +70,14 @@ class JsonlWorker:
         """Run a function in the thread, after all earlier calls."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._put(_Call(loop, future, work))
+        self._put(_QueuedCall(loop, future, work))
         return cast("_Result", await future)
 
     async def append(self, session_id: str, batches: Sequence[Sequence[Entry]]) -> None:
         """Append batches of entries, perhaps together with other appends."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._put(_Call(loop, future, append=(session_id, batches)))
+        self._put(_QueuedCall(loop, future, append=(session_id, batches)))
         await future
 
     def stop(self, last: Callable[[], object] | None = None) -> threading.Thread | None:
@@ -86,11 +86,11 @@ class JsonlWorker:
             calls, self._calls = self._calls, None
             if calls is not None:
                 if last is not None:
-                    calls.put(_Call(work=last))
+                    calls.put(_QueuedCall(work=last))
                 calls.put(None)
             return self._thread
 
-    def _put(self, call: _Call) -> None:
+    def _put(self, call: _QueuedCall) -> None:
         with self._lock:
             if self._calls is None:
                 calls: _Calls = queue.SimpleQueue()
@@ -126,10 +126,12 @@ def _serve(
             call = calls.get() if call is _NOTHING else call
 
 
-_NOTHING = _Call()
+_NOTHING = _QueuedCall()
 
 
-def _collect_batch(first: _Call, calls: _Calls, recent_batch_size: int) -> tuple[list[_Call], _Call | None]:
+def _collect_batch(
+    first: _QueuedCall, calls: _Calls, recent_batch_size: int
+) -> tuple[list[_QueuedCall], _QueuedCall | None]:
     """Return the waiting appends up to the first other call, and that call or `_NOTHING`.
 
     If recent batches were much larger, the missing callers were just answered and are about to append again: lingering
@@ -151,7 +153,7 @@ def _collect_batch(first: _Call, calls: _Calls, recent_batch_size: int) -> tuple
     return batch, _NOTHING
 
 
-def _run(call: _Call) -> None:
+def _run(call: _QueuedCall) -> None:
     if call.work is not None:
         start_yield_timer()
         try:
@@ -160,7 +162,7 @@ def _run(call: _Call) -> None:
             call.error = error
 
 
-def _append(batch: list[_Call], append_all: AppendAll) -> None:
+def _append(batch: list[_QueuedCall], append_all: AppendAll) -> None:
     start_yield_timer()
     try:
         errors = append_all([call.append for call in batch if call.append is not None])
@@ -170,9 +172,9 @@ def _append(batch: list[_Call], append_all: AppendAll) -> None:
         call.error = error
 
 
-def _complete(done: list[_Call], notifications: Sequence[Callable[[], None]]) -> None:
+def _complete(done: list[_QueuedCall], notifications: Sequence[Callable[[], None]]) -> None:
     """Wake the callers, once for each event loop. The first loop also runs the notifications."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Call]] = {}
+    by_loop: dict[asyncio.AbstractEventLoop, list[_QueuedCall]] = {}
     for call in done:
         if call.loop is not None:
             by_loop.setdefault(call.loop, []).append(call)
@@ -186,7 +188,7 @@ def _complete(done: list[_Call], notifications: Sequence[Callable[[], None]]) ->
         notify()
 
 
-def _resolve(calls: list[_Call], notifications: Sequence[Callable[[], None]]) -> None:
+def _resolve(calls: list[_QueuedCall], notifications: Sequence[Callable[[], None]]) -> None:
     try:
         for notify in notifications:
             notify()
