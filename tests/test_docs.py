@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import click
@@ -105,22 +106,42 @@ def test_the_demo_output_shows_a_compaction_and_a_summary() -> None:
     assert re.search(r"all \S* ?valid|valid", shown)
 
 
-def named(page: str) -> set[str]:
-    """Return the files and folders that a page names."""
-    return set(re.findall(r"`([a-z_]+(?:/[a-z_]*)+(?:\.py)?|[a-z_]+\.py)`", page))
+def named(page: str) -> list[str]:
+    """Return the files and folders that a page names, in order.
+
+    Paths are from the root, or from core's folder. In a row of a table that begins with a folder, they are from there.
+    """
+    found: list[str] = []
+    for line in page.splitlines():
+        paths = re.findall(r"`([a-z_]+(?:/[a-z_]*)+(?:\.py)?|[a-z_]+\.py)`", line)
+        row = re.match(r"\| `([a-z_/]+/)` \|", line)
+        found.extend([row[1], *(row[1] + path for path in paths[1:])] if row else paths)
+    return found
 
 
 @pytest.mark.parametrize("name", ["docs/architecture.md", "CONTRIBUTING.md"])
 def test_files_and_folders_that_a_page_names_exist(name: str) -> None:
-    stores = {path.name for path in CORE.glob("stores/*/*.py")}
-    for path in named(read(name)):
-        assert path in stores or any((root / path).exists() for root in (CORE, ROOT)), path
+    paths = named(read(name))
+    assert len(paths) > 30
+    assert [path for path in paths if not any((root / path).exists() for root in (CORE, ROOT))] == []
 
 
-def test_the_architecture_page_names_every_file_of_core() -> None:
-    page = named(read("docs/architecture.md"))
-    files = [path.relative_to(CORE) for path in CORE.rglob("*.py") if path.name not in ("__init__.py", "setup.py")]
-    described = [path for path in files if path.parts[0] not in ("build", "cli", "compat")]
-    assert len(described) > 80
-    missing = [path for path in described if not {path.as_posix(), path.name if len(path.parts) == 3 else ""} & page]
-    assert missing == []
+@pytest.mark.parametrize("folder", sorted(path.parent.name for path in ROOT.glob("amplifier_context_*/pyproject.toml")))
+def test_the_architecture_page_names_every_file_of_a_package_once(folder: str) -> None:
+    package = ROOT / folder
+    of_packaging = {package / "setup.py", package / f"{folder}.py"}
+    files = {path for path in package.rglob("*.py") if path.name != "__init__.py" and "build" not in path.parts}
+    times = Counter(root / path for path in named(read("docs/architecture.md")) for root in (CORE, ROOT))
+    wrong = {path.relative_to(ROOT).as_posix(): times[path] for path in files - of_packaging if times[path] != 1}
+    assert not wrong, f"docs/architecture.md must name each file once; it names these so many times: {wrong}"
+
+
+def test_a_row_that_begins_with_a_folder_names_the_files_of_that_folder() -> None:
+    page = "In `view/view.py`:\n| `stores/jsonl/` | `store.py`, `lock.py` (one writer) |\n| a key | `config.py` |"
+    assert named(page) == [
+        "view/view.py",
+        "stores/jsonl/",
+        "stores/jsonl/store.py",
+        "stores/jsonl/lock.py",
+        "config.py",
+    ]
