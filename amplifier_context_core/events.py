@@ -1,7 +1,7 @@
 """Events of the context, emitted to the kernel's hooks.
 
 Handlers are code of other parties. One that raises, hangs or returns nonsense must not harm a request. So every
-emission has its own timeout and holds no lock, and a failure is only logged.
+emission has its own timeout, and a failure is only logged.
 """
 
 from __future__ import annotations
