@@ -6,13 +6,10 @@ import ast
 import importlib.metadata
 import subprocess
 import sys
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -197,109 +194,6 @@ def test_no_class_name_is_defined_twice_in_core() -> None:
                     defined.setdefault(node.name, []).append(short(name))
     twice = {name: where for name, where in defined.items() if len(where) > 1}
     assert set(twice) == STILL_TWICE
-
-
-# -- callbacks --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Members:
-    """The names that classes give to methods, and those that any of them gives to data."""
-
-    methods: Mapping[str, set[str]]
-    data: set[str]
-
-    @classmethod
-    def of(cls, trees: Iterable[ast.Module]) -> Members:
-        methods, data = defaultdict[str, set[str]](set), set[str]()
-        for node in (node for tree in trees for node in ast.walk(tree)):
-            if isinstance(node, ast.ClassDef):
-                for part in node.body:
-                    if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                        is_value = any("property" in ast.dump(one) for one in part.decorator_list)
-                        (data if is_value else methods[node.name]).add(part.name)
-                    elif isinstance(part, ast.AnnAssign):
-                        data.add(ast.unparse(part.target))
-            elif (
-                isinstance(node, ast.Attribute)
-                and isinstance(node.ctx, ast.Store)
-                and ast.unparse(node.value) == "self"
-            ):
-                data.add(node.attr)
-        return cls(methods, data)
-
-    def has_method(self, kind: str | None, name: str) -> bool:
-        """True if an object of this class, None if it is not known, has a method of this name and no data."""
-        if kind is not None:
-            return name in self.methods[kind]
-        return name not in self.data and any(name in names for names in self.methods.values())
-
-
-def callbacks(tree: ast.Module, members: Members) -> list[str]:
-    """The lines that give another object a function to call: a lambda, a function, a method, or a part of one.
-
-    If it is of a higher layer, that is a circle which no import shows.
-    """
-    nodes = list(ast.walk(tree))
-    of_classes = {id(part) for node in nodes if isinstance(node, ast.ClassDef) for part in node.body}
-    defined = [node for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
-    functions = {node.name for node in defined if id(node) not in of_classes}
-    made = [node for node in nodes if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
-    kinds = {ast.unparse(one.targets[0]): ast.unparse(cast("ast.Call", one.value).func) for one in made}
-
-    def is_function(value: ast.expr) -> bool:
-        match value:
-            case ast.IfExp():
-                return is_function(value.body) or is_function(value.orelse)
-            case ast.Call(func=ast.Name("partial")) | ast.Lambda():
-                return True
-            case ast.Attribute(value=ast.Call(func=ast.Name(kind))):
-                return members.has_method(kind, value.attr)
-            case ast.Attribute():
-                kind = kinds.get(ast.unparse(value.value))
-                return members.has_method(kind if kind in members.methods else None, value.attr)
-            case ast.Name():
-                return value.id in functions
-            case _:
-                return False
-
-    found: list[str] = []
-    for node in nodes:
-        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value and is_function(node.value):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            holders = [ast.unparse(one.value) for one in targets if isinstance(one, ast.Attribute)]
-            found.extend(f"{node.lineno}: {ast.unparse(node)}" for holder in holders if holder != "self")
-    return found
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "self.compactor.save = lambda: self._save()",
-        "self.compactor.save = self._save",
-        "self.compactor.carry = Carriers(self.records).carry",
-        "host.closed = host.carry",
-        "manager.closed = close if wanted else None",
-        "manager.closed: Closed = partial(close, 1)",
-    ],
-)
-def test_a_function_that_another_object_is_given_is_found(line: str) -> None:
-    classes = "class Carriers:\n def carry(self): ...\n def _save(self): ...\nclass Part:\n carry: int\n"
-    tree = ast.parse(f"{classes}def close(): ...\nhost = Carriers()\n{line}")
-    assert callbacks(tree, Members.of([tree])) == [f"8: {line}"]
-
-
-def test_values_that_another_object_is_given_are_no_callbacks() -> None:
-    tree = ast.parse("class Part:\n def end(self): ...\n last: int\n")
-    lines = ast.parse("part = Part()\nview.last = part.last\nself.end = part.end\nview.end = last(part)")
-    assert callbacks(lines, Members.of([tree])) == []
-
-
-def test_no_object_is_given_a_function_after_it_was_made() -> None:
-    """What a lower layer needs of a higher one it gets as a value, or as an argument of a call."""
-    trees = {name: parsed(path) for name, (package, path) in MODULES.items() if package != "amplifier_context_testing"}
-    members = Members.of(trees.values())
-    assert [f"{name}:{line}" for name, tree in trees.items() for line in callbacks(tree, members)] == []
 
 
 @pytest.mark.parametrize("package", [CORE, "amplifier_context_testing"])
