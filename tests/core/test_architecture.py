@@ -269,9 +269,9 @@ def test_a_pure_module_opens_nothing_and_waits_for_nothing() -> None:
     found: list[str] = []
     for name, path in pure_modules().items():
         for node in ast.walk(parsed(path)):
-            is_waiting = isinstance(node, (ast.AsyncFunctionDef, ast.Await, ast.Global))
-            is_opening = isinstance(node, ast.Call) and ast.unparse(node.func) in _OPENING
-            if is_waiting or is_opening:
+            if isinstance(node, (ast.AsyncFunctionDef, ast.Await, ast.Global)) or (
+                isinstance(node, ast.Call) and ast.unparse(node.func) in _OPENING
+            ):
                 found.append(f"{short(name)}:{node.lineno}: {ast.unparse(node).splitlines()[0]}")
     assert found == []
 
