@@ -102,7 +102,7 @@ class Question:
 class Asking:
     """Asks, within the limits of a session.
 
-    It saves nothing. `changes` tells the caller of a question whether to save the session after it.
+    It saves nothing. By `changes`, the caller of a question decides whether to save the session after it.
 
     Args:
         config: the session's settings.
