@@ -240,7 +240,7 @@ def test_a_manager_package_imports_no_other_manager_package(package: str) -> Non
 
 
 def pure_modules() -> dict[str, Path]:
-    found = {}
+    found: dict[str, Path] = {}
     for name, path in CORE_MODULES.items():
         doc = ast.get_docstring(parsed(path)) or ""
         if PURE in doc:
@@ -266,13 +266,13 @@ def test_a_pure_module_imports_neither_io_nor_clock() -> None:
 
 
 def test_a_pure_module_opens_nothing_and_waits_for_nothing() -> None:
-    found: list[str] = []
-    for name, path in pure_modules().items():
-        for node in ast.walk(parsed(path)):
-            if isinstance(node, (ast.AsyncFunctionDef, ast.Await, ast.Global)) or (
-                isinstance(node, ast.Call) and ast.unparse(node.func) in _OPENING
-            ):
-                found.append(f"{short(name)}:{node.lineno}: {ast.unparse(node).splitlines()[0]}")
+    found = [
+        f"{short(name)}:{node.lineno}: {ast.unparse(node).splitlines()[0]}"
+        for name, path in pure_modules().items()
+        for node in ast.walk(parsed(path))
+        if isinstance(node, (ast.AsyncFunctionDef, ast.Await, ast.Global))
+        or (isinstance(node, ast.Call) and ast.unparse(node.func) in _OPENING)
+    ]
     assert found == []
 
 
