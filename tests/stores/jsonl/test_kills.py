@@ -21,7 +21,7 @@ def tearing(root: Path) -> Tamper:
 
     def tear(session_id: str, struck: Struck, chance: random.Random) -> None:
         main = root / session_id / NAME
-        if struck.under_way not in ("", "append", "burst", "many") or not main.exists():
+        if struck.in_flight not in ("", "append", "burst", "many") or not main.exists():
             return  # the journal holds the complete edit, whatever the other files look like; nothing is unacknowledged
         data = main.read_bytes()
         end = _acknowledged(data, struck)
