@@ -156,6 +156,9 @@ class ViewCache:
             then, history, interrupted = history, self._history.snapshot(), self._history.interrupted
             pause = pause if _are_same(then, history) and not then.gap else pause_of(history)
             base = await self.factory.of_history(history, interrupted, request)
+            await _show_newest_human(
+                base, history
+            )  # a checkpoint of another session may have been made with newer ones
         verdict = verdicts.get(base)
         if verdict is None:
             await base.bind(request)
@@ -232,8 +235,8 @@ class ViewCache:
         if not await view.update(history, unchanged, interrupted):
             self.drop(view)
             return False
-        if revised and (newest := _newest_human(history)) and not view.mentions(newest):
-            await view.show_verbatim(newest, history)  # newer ones were taken out of the history
+        if revised:
+            await _show_newest_human(view, history)  # newer ones were taken out of the history
         return True
 
     async def show_verbatim(self, seqs: Collection[int]) -> None:
@@ -306,6 +309,13 @@ class ViewCache:
 def _are_same(then: Snapshot, now: Snapshot) -> bool:
     """True if nothing of a history changed between two snapshots; more of it may be loaded."""
     return (then.revision, len(then)) == (now.revision, len(now))
+
+
+async def _show_newest_human(view: View, history: Snapshot) -> None:
+    """Show the newest message of a person, which a checkpoint that was made with a newer one need not show."""
+    newest = _newest_human(history)
+    if newest and not view.mentions(newest):
+        await view.show_verbatim(newest, history)
 
 
 def _newest_human(history: Snapshot) -> int:

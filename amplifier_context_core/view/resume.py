@@ -6,7 +6,7 @@ A session resumes from its checkpoints and what came after them, or, without one
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,11 +15,12 @@ from ..futures import in_thread
 from ..history.history import History
 from ..messages.tokens import TokenCounter
 from ..stores import Store
+from ..transcript.entry import Entry
 from ..transcript.transcript import Transcript
 from .cache import ViewCache
 from .compactor import Compactor
 from .meter import Meter
-from .session_state import SessionState, collect_views, counter_name, dump, load
+from .session_state import SessionState, ViewState, collect_views, counter_name, dump, load
 from .session_warnings import SessionWarnings
 
 log = logging.getLogger(__name__)
@@ -114,6 +115,9 @@ async def _from_checkpoint(
         return ""
     if (await store.extent(session_id)).length != length:  # damage was found meanwhile: indexes have moved
         return ""
+    if any(_lacks_newest_human(view, state.leading_count, shown, tail, first) for view in state.views):
+        log.info("session %s: its checkpoint is not used: the history was cut after it was made", session_id)
+        return ""
     before = state.turns_before - sum(1 for entry in tail[: state.tail_start - first] if entry.human)
     history.resume(
         Transcript.resumed(session_id, head, tail, length=length, last_seq=last_seq, turns_before=before),
@@ -127,6 +131,29 @@ async def _from_checkpoint(
         return f"its checkpoint makes no sense ({type(problem).__name__}); it is left out"
     log.info("session %s: resumed from a checkpoint, %d of %d messages read", session_id, len(tail), length)
     return None
+
+
+def _lacks_newest_human(
+    view: ViewState, leading: int, shown: Mapping[int, Entry], tail: Sequence[Entry], first: int
+) -> bool:
+    """True if a saved view would not show the newest human message, because it was made with a newer one.
+
+    A fork may end where a checkpoint ends: the human messages that came after it are not in the fork.
+
+    Args:
+        view: that was saved.
+        leading: number of leading instructions.
+        shown: entries by seq, all that checkpoints show.
+        tail: the entries at the end of the history, its last one included.
+        first: index of the first of these.
+    """
+    last = tail[-1]
+    if view.checkpoint.made_at <= last.seq:
+        return False
+    seqs = {seq for round_seqs, _ in view.seqs for seq in round_seqs}
+    entries = [shown[seq] for seq in seqs if seq in shown]
+    entries += tail[max(0, leading + view.checkpoint.covered - first) :]
+    return not any(entry.human and entry.turn == last.turn for entry in entries)
 
 
 async def _saved_state(store: Store, session_id: str) -> tuple[SessionState | None, tuple[str, ...]]:

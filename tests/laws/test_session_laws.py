@@ -55,6 +55,7 @@ def results(*ids: str) -> Message:
     return {"role": "user", "content": blocks}
 
 
+LONG = "Please fix src/loader/cache_core.py:41 and run tests/unit/test_loader.py."
 JOINED_ROUNDS: tuple[list[Message], list[Operation]] = (
     [{"role": "user", "content": "task"}, call("a1", "a2"), result("a1"), call("b1", "b2"), result("b1")],
     [("ask", 0), ("add", [[{"role": "user", "content": "The newest word."}, results("a2", "b2")]])],
@@ -67,6 +68,19 @@ ANSWERED_WITH_A_RETIRED_CALL: tuple[list[Message], list[Operation]] = (
         {"role": "assistant", "content": "A newer word."},
     ],
     [("add", [[call("b") | {"content": "The newest step."}, results("a", "b")]])],
+)
+
+FORKED_AT_A_CHECKPOINT: tuple[list[Message], list[Operation]] = (
+    [
+        {"role": "user", "content": LONG},
+        {"role": "function", "content": LONG},
+        {"role": "user", "content": LONG},
+        call("a", "b", "c"),
+        *({"role": "tool", "tool_call_id": one, "content": LONG} for one in "abc"),
+        call("d"),
+        *[{"role": "user", "content": LONG}] * 3,
+    ],
+    [("ask", 0), ("fork", 31)],
 )
 
 FOLDED_AND_PINNED: tuple[list[Message], list[Operation]] = (
@@ -89,6 +103,7 @@ def hold(place: Place, name: str, budgets: tuple[int, int], config: dict[str, An
 @example((4_000, 4_000), {}, JOINED_ROUNDS)
 @example((150, 60), {}, ANSWERED_WITH_A_RETIRED_CALL)
 @example((1_000, 1_000), {}, FOLDED_AND_PINNED)
+@example((150, 60), {}, FORKED_AT_A_CHECKPOINT)
 @settings(max_examples=20_000 if SOAKING else 300)
 def test_every_view_of_every_session_keeps_the_laws(
     budgets: tuple[int, int], config: dict[str, Any], session: tuple[list[Message], list[Operation]]
