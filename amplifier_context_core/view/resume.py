@@ -144,16 +144,15 @@ def _lacks_newest_human(
         view: that was saved.
         leading: number of leading instructions.
         shown: entries by seq, all that checkpoints show.
-        tail: the entries at the end of the history, its last one included.
+        tail: the entries at the end of the history, its last one included; none if the head is all of it.
         first: index of the first of these.
     """
-    last = tail[-1]
-    if view.checkpoint.made_at <= last.seq:
+    if not tail or view.checkpoint.made_at <= tail[-1].seq:  # without a tail the history is one message: the task
         return False
     seqs = {seq for round_seqs, _ in view.seqs for seq in round_seqs}
     entries = [shown[seq] for seq in seqs if seq in shown]
     entries += tail[max(0, leading + view.checkpoint.covered - first) :]
-    return not any(entry.human and entry.turn == last.turn for entry in entries)
+    return not any(entry.human and entry.turn == tail[-1].turn for entry in entries)
 
 
 async def _saved_state(store: Store, session_id: str) -> tuple[SessionState | None, tuple[str, ...]]:

@@ -83,6 +83,11 @@ FORKED_AT_A_CHECKPOINT: tuple[list[Message], list[Operation]] = (
     [("ask", 0), ("fork", 31)],
 )
 
+FORKED_TO_ONE_MESSAGE: tuple[list[Message], list[Operation]] = (
+    FORKED_AT_A_CHECKPOINT[0][:1] + [{"role": "assistant", "content": LONG}] * 12,
+    [("ask", 0), ("fork", 1)],
+)
+
 FOLDED_AND_PINNED: tuple[list[Message], list[Operation]] = (
     [
         {"role": "user", "content": "task"},
@@ -104,6 +109,7 @@ def hold(place: Place, name: str, budgets: tuple[int, int], config: dict[str, An
 @example((150, 60), {}, ANSWERED_WITH_A_RETIRED_CALL)
 @example((1_000, 1_000), {}, FOLDED_AND_PINNED)
 @example((150, 60), {}, FORKED_AT_A_CHECKPOINT)
+@example((150, 60), {}, FORKED_TO_ONE_MESSAGE)
 @settings(max_examples=20_000 if SOAKING else 300)
 def test_every_view_of_every_session_keeps_the_laws(
     budgets: tuple[int, int], config: dict[str, Any], session: tuple[list[Message], list[Operation]]
