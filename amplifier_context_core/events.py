@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -78,7 +79,8 @@ async def emit(hooks: Hooks | None, owner: object, event: str, data: dict[str, A
         return HookDecision()
     finally:
         emission.over = True
-        _emission.reset(token)
+        with suppress(ValueError):  # its loop was closed before it ended: Python ends it in whatever context runs then
+            _emission.reset(token)
     action = getattr(result, "action", "continue")
     reason = getattr(result, "reason", None)
     injected = [
