@@ -64,7 +64,7 @@ class ContextManager(SessionRequests):
         before = self._cancellation_state()
         entry = await self.history.add(message, requested=requested_at, reported=response, bound=bound)
         if self._cancellation_state() != before:  # adding applied the policy for a cancelled turn
-            await self._save()
+            await self._save_edited()
         if entry is None:
             return
         self.compactor.short_forms.result_came(entry.seq, entry.answered_ids)
@@ -102,7 +102,7 @@ class ContextManager(SessionRequests):
         await self.ready()
         await self.counted()
         if await self.history.set(messages):
-            await self._save()
+            await self._save_edited()
 
     async def clear(self) -> None:
         """Drop the history, its checkpoints, pins and registered short forms."""
@@ -225,7 +225,7 @@ class ContextManager(SessionRequests):
         await self.ready()
         taken = await self.history.interrupt()
         if taken:
-            await self._save()
+            await self._save_edited()
         return {"interrupted": bool(taken), "removed": [entry.mark for entry in taken]}
 
     def snapshot(self) -> Snapshot:
@@ -489,7 +489,7 @@ class ContextManager(SessionRequests):
         before = self._cancellation_state()
         await self.history.on_turn_complete()
         if self._cancellation_state() != before:
-            await self._save()
+            await self._save_edited()
 
     def on_context_length_error(self) -> None:
         """Make the next view smaller, because the provider refused a request as too long."""

@@ -259,6 +259,11 @@ class SessionLifecycle:
             self.items.restore(None)
         return resumed.is_new
 
+    async def _save_edited(self) -> None:
+        """Save after messages may have been taken out of the history."""
+        await self.compactor.show_newest_human()  # now, not with the next request, which may be taken back
+        await self._save()
+
     async def _save(self, *, changes_only: bool = False) -> None:
         """Save what a resumed session continues from; nothing while it is closed: another writer may have it.
 

@@ -156,9 +156,7 @@ class ViewCache:
             then, history, interrupted = history, self._history.snapshot(), self._history.interrupted
             pause = pause if _are_same(then, history) and not then.gap else pause_of(history)
             base = await self.factory.of_history(history, interrupted, request)
-            await _show_newest_human(
-                base, history
-            )  # a checkpoint of another session may have been made with newer ones
+            await self._show_newest_human(base, history)  # its checkpoint may be of another session, with newer ones
         verdict = verdicts.get(base)
         if verdict is None:
             await base.bind(request)
@@ -236,8 +234,25 @@ class ViewCache:
             self.drop(view)
             return False
         if revised:
-            await _show_newest_human(view, history)  # newer ones were taken out of the history
+            await self._show_newest_human(view, history)  # newer ones were taken out of the history
         return True
+
+    async def show_newest_human(self) -> None:
+        """Show the newest message of a person in every view, after newer ones were taken out of the history."""
+        history, interrupted = self._history.snapshot(), self._history.interrupted
+        for view in self.views:
+            if await self._refresh(view, history, interrupted):
+                await self._show_newest_human(view, history)
+
+    async def _show_newest_human(self, view: View, history: Snapshot) -> None:
+        """Show the newest message of a person, which a checkpoint that was made with a newer one need not show."""
+        newest = _newest_human(history)
+        if newest is None:
+            await self._history.load()
+            history = self._history.snapshot()
+            newest = _newest_human(history)
+        if newest and not view.mentions(newest):
+            await view.show_verbatim(newest, history)
 
     async def show_verbatim(self, seqs: Collection[int]) -> None:
         """Show entries that were folded, clipped or dropped verbatim again, in every view."""
@@ -311,18 +326,14 @@ def _are_same(then: Snapshot, now: Snapshot) -> bool:
     return (then.revision, len(then)) == (now.revision, len(now))
 
 
-async def _show_newest_human(view: View, history: Snapshot) -> None:
-    """Show the newest message of a person, which a checkpoint that was made with a newer one need not show."""
-    newest = _newest_human(history)
-    if newest and not view.mentions(newest):
-        await view.show_verbatim(newest, history)
+def _newest_human(history: Snapshot) -> int | None:
+    """Return the seq of the newest message of a person that is for the model; 0 if there is none.
 
-
-def _newest_human(history: Snapshot) -> int:
-    """Return the seq of the newest message of a person that is for the model; 0 when none is loaded."""
+    None if it may be among the entries that are not loaded.
+    """
     for index in range(len(history) - 1, -1, -1):
         if index in history.gap:
-            break
+            return None
         if history[index].human and not is_left_out(history[index].message):
             return history[index].seq
     return 0

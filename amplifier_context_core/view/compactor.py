@@ -205,6 +205,11 @@ class Compactor:
                     raise PinRefused(f"m{seq}: the history has no such message")
             await self.cache.show_verbatim(seqs)
 
+    async def show_newest_human(self) -> None:
+        """Show the newest message of a person in every view, after newer ones were taken out of the history."""
+        async with self.lock.hold():
+            await self.cache.show_newest_human()
+
     async def register_short_form(self, seq: int | None, call_id: str, text: str) -> None:
         """Note the short form of a tool result, in the views too that took the result in but were not handed out.
 

@@ -113,12 +113,12 @@ async def _from_checkpoint(
     shown |= {entry.seq: entry for entry in (*head, *tail)}
     if len(head) != state.leading_count + 1 or len(tail) != length - first or state.shown_seqs - shown.keys():
         return ""
+    before = state.turns_before - sum(1 for entry in tail[: state.tail_start - first] if entry.human)
+    was_cut = any(_may_lack_newest_human(view, state.leading_count, shown, tail, first) for view in state.views)
+    if was_cut:  # the newest human message may be among the entries that the checkpoints cover
+        head, tail, before = [], await history.read(0, length), 0
     if (await store.extent(session_id)).length != length:  # damage was found meanwhile: indexes have moved
         return ""
-    if any(_lacks_newest_human(view, state.leading_count, shown, tail, first) for view in state.views):
-        log.info("session %s: its checkpoint is not used: the history was cut after it was made", session_id)
-        return ""
-    before = state.turns_before - sum(1 for entry in tail[: state.tail_start - first] if entry.human)
     history.resume(
         Transcript.resumed(session_id, head, tail, length=length, last_seq=last_seq, turns_before=before),
         frozenset(state.interrupted),
@@ -129,16 +129,19 @@ async def _from_checkpoint(
     except (IndexError, KeyError, ValueError) as problem:
         cache.clear()
         return f"its checkpoint makes no sense ({type(problem).__name__}); it is left out"
+    if was_cut:
+        await cache.show_newest_human()
     log.info("session %s: resumed from a checkpoint, %d of %d messages read", session_id, len(tail), length)
     return None
 
 
-def _lacks_newest_human(
+def _may_lack_newest_human(
     view: ViewState, leading: int, shown: Mapping[int, Entry], tail: Sequence[Entry], first: int
 ) -> bool:
-    """True if a saved view would not show the newest human message, because it was made with a newer one.
+    """True if a saved view may not show the newest human message, because it was made with a newer one.
 
-    A fork may end where a checkpoint ends: the human messages that came after it are not in the fork.
+    A fork may end where a checkpoint ends: the human messages that came after it are not in the fork. It is True as
+    well if the message that began the last turn was edited away.
 
     Args:
         view: that was saved.

@@ -16,6 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from amplifier_context_core.view import shared_cache
+from tests.messages import call as openai_call
 from tests.places import Place, parameters
 
 from .operations import SESSIONS, Driver, Message, Operation, run
@@ -88,6 +89,27 @@ FORKED_TO_ONE_MESSAGE: tuple[list[Message], list[Operation]] = (
     [("ask", 0), ("fork", 1)],
 )
 
+CUT_BEFORE_ANY_HUMAN: tuple[list[Message], list[Operation]] = (
+    [{"role": "user", "content": LONG}],
+    [
+        ("edit", (0, [[result("a") | {"content": LONG}]])),
+        (
+            "add",
+            [
+                [
+                    openai_call("a", "a", "a"),
+                    *[result("a") | {"content": LONG}] * 2,
+                    result("a") | {"content": LONG * 4},
+                ],
+                [{"role": "user", "content": LONG}],
+            ],
+        ),
+        ("interrupt", None),
+        ("compact", None),
+        ("change", 0),
+    ],
+)
+
 FOLDED_AND_PINNED: tuple[list[Message], list[Operation]] = (
     [
         {"role": "user", "content": "task"},
@@ -110,6 +132,7 @@ def hold(place: Place, name: str, budgets: tuple[int, int], config: dict[str, An
 @example((1_000, 1_000), {}, FOLDED_AND_PINNED)
 @example((150, 60), {}, FORKED_AT_A_CHECKPOINT)
 @example((150, 60), {}, FORKED_TO_ONE_MESSAGE)
+@example((150, 60), {}, CUT_BEFORE_ANY_HUMAN)
 @settings(max_examples=20_000 if SOAKING else 300)
 def test_every_view_of_every_session_keeps_the_laws(
     budgets: tuple[int, int], config: dict[str, Any], session: tuple[list[Message], list[Operation]]
