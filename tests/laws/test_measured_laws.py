@@ -7,15 +7,17 @@ import json
 from contextlib import suppress
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager, PinRefused, Plugins, approx_token_counter, count_tokens, load_config
 from amplifier_context_core.items import ContextItem
 from amplifier_context_core.view import shared_cache
 from amplifier_context_core.view.resume import collect_state
+from amplifier_context_core.view.sent_view import SentView
 from amplifier_context_core.view.session_state import dump
 from amplifier_context_testing import checked
+from tests.messages import call, result
 
 from .histories import ANY_STEPS, Message, conversations, flat
 
@@ -45,10 +47,43 @@ REQUESTS = st.one_of(
 COMMITS = st.tuples(st.just("commit"), st.tuples(st.integers(0, 3), st.booleans()))
 
 
+LONG: Message = {"role": "user", "content": "Please fix src/loader/cache_core.py:41 and run tests/unit/test_loader.py."}
+# The checkpoint that is committed covers a human message that is the newest one after the edit, and does not show it.
+CUT_AFTER_A_COMMIT: tuple[list[Message], list[Operation]] = (
+    [call("a", "a"), result("a", LONG["content"]), result("a", ""), *[LONG] * 6],
+    [
+        ("add", [[LONG | {"role": "system"}]]),
+        ("item", 0),
+        ("add", [[result("a", LONG["content"])], [call("a", "a", "a")], [LONG], [result("b", LONG["content"])]]),
+        ("begin", (195, 0)),
+        ("add", [[LONG]]),
+        ("commit", (0, False)),
+        ("set", (12, [])),
+        ("begin", (40, 0)),
+    ],
+)
+# With the system prompt it fits into the second request only.
+ALMOST_TOO_LARGE: list[Message] = [
+    LONG | {"role": "system"},
+    result("a", LONG["content"]),
+    {"role": "user", "content": "Please fix src/loader/cache_core.py."},
+    call("a"),
+    result("a", LONG["content"]),
+    call("a"),
+    {"role": "user", "content": " " * 400 + "end"},
+    LONG | {"role": "function"},
+]
+
+
 def valid(view: list[Message]) -> None:
     """A view that holds anything but instructions is valid for every provider."""
     if any(message["role"] not in ("system", "developer") for message in view):
         checked(view)
+
+
+def is_whole(sent: SentView) -> bool:
+    """True if the view, as it is now, fits into the request without being clipped."""
+    return sum(shown.tokens for shown in sent.system) + sent.view.tokens <= sent.limits.capacity
 
 
 class Session:
@@ -174,13 +209,14 @@ async def test_a_request_that_is_not_sent_leaves_view_state_and_history_as_witho
         session = Session()
         await session.manager.set_messages(first)
         await session.run([*operations, ("ask", None)])
-        for result in session.open:
-            result["transaction"].rollback()
+        for opened in session.open:
+            opened["transaction"].rollback()
         results.append((session.views, await session.state(), await session.manager.get_messages()))
     assert results[0] == results[1]
 
 
 @given(first=conversations(max_steps=4).map(flat), todo=st.lists(CHANGES | REQUESTS | COMMITS, max_size=14))
+@example(*CUT_AFTER_A_COMMIT)
 async def test_whatever_is_committed_every_view_is_valid_and_each_end_is_final(
     first: list[Message], todo: list[Operation]
 ) -> None:
@@ -190,6 +226,7 @@ async def test_whatever_is_committed_every_view_is_valid_and_each_end_is_final(
 
 
 @given(first=conversations(max_steps=6).map(flat), counts=COUNTS, more=st.lists(ANY_STEPS, max_size=3))
+@example(ALMOST_TOO_LARGE, (269, 0), [])
 async def test_the_next_request_begins_with_the_one_that_was_committed(
     first: list[Message], counts: Any, more: Any
 ) -> None:
@@ -205,6 +242,6 @@ async def test_the_next_request_begins_with_the_one_that_was_committed(
     await session.ask(None)
     again = session.manager.compactor.last_sent
     assert again is not None
-    is_whole = again.view.tokens <= min(sent.limits.capacity, again.limits.capacity)
-    if again.view is sent.view and is_whole:  # otherwise it is clipped, as far as each of them calls for
+    # Otherwise it is clipped, as far as each of them calls for.
+    if again.view is sent.view and is_whole(sent) and is_whole(again):
         assert json.loads(session.views[-1]) == json.loads(json.dumps(result["base_view"]))
