@@ -22,6 +22,7 @@ from ..messages.parsing import Message
 from ..messages.tokens import TokenCounter
 from ..rendering.renderer import RenderedMessage
 from ..rendering.rounds import Round
+from ..transcript.entry import Entry
 from .identifiers import identifiers
 from .speech import Sentence, Speaker, joined
 
@@ -217,10 +218,17 @@ class Segment:
         A person's words beside a late result are shown with the round of its call, before newer rounds. A message that
         was edited has a higher seq than newer ones, and its former turn.
         """
+        entry = self.human_entry
+        return entry.turn if entry else 0
+
+    @property
+    def human_entry(self) -> Entry | None:
+        """Return the newest message of a person that it shows, as it was stored; None when it shows none."""
         if self.round is None or not self.round.is_human:
-            return 0
-        turns = {entry.seq: entry.turn for entry in self.round.entries if entry.human}
-        return max((turns[message.seq] for message in self.shown if message.seq in turns), default=0)
+            return None
+        humans = {entry.seq: entry for entry in self.round.entries if entry.human}
+        shown = (humans[message.seq] for message in self.shown if message.seq in humans)
+        return max(shown, key=lambda entry: entry.turn, default=None)
 
     def rendered_as(self, shown: Sequence[RenderedMessage], state: State, rule: str) -> Segment:
         """Return the same segment, shown differently.
@@ -311,6 +319,12 @@ class Checkpoint:
     def mark(self) -> str:
         """Return its name in reports: the mark of the last message it covers."""
         return f"m{self.upto}"
+
+    @property
+    def clips_newest_human(self) -> bool:
+        """True if the newest message of a person that it shows is clipped for want of room."""
+        newest = max(self.segments, key=lambda segment: segment.newest_human, default=None)
+        return newest is not None and newest.is_human and newest.rule == "floor"
 
     @property
     def shown(self) -> Iterable[RenderedMessage]:

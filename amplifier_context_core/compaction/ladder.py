@@ -21,6 +21,7 @@ from ..futures import YIELD_EVERY, in_thread_if
 from ..messages.parsing import calls_of, results_of
 from ..messages.tokens import TokenCounter, are_large
 from ..plugins import Plugins
+from ..transcript.entry import Entry
 from .checkpoint import Draft, Segment
 from .condensing import people_tokens
 from .protected import (
@@ -31,6 +32,7 @@ from .protected import (
     newest_notices,
     notice_of,
     protected_tokens,
+    whole_human,
 )
 from .recalled import without_recalled
 from .speech import OWN
@@ -200,7 +202,8 @@ async def run_ladder(
     protected_before = protected_tokens(run.draft)
     run.take("notices", await in_thread_if(are_many, _without_old_notices, run.draft, protection.later))
     run.take("recalled", await in_thread_if(are_many, without_recalled, run.draft, goal.counter))
-    clipped = await _clip_protected(run, goal, trigger, protected_before)
+    human = whole_human(run.draft.segments, protection.human_tokens, later=protection.later)
+    clipped = await _clip_protected(run, goal, trigger, protected_before, human)
     # A target below what is protected cannot be met: the target moves, and all that is not protected is given.
     goal = replace(goal, target=max(goal.target, min(protected_tokens(run.draft), goal.budget)))
     await _run_passes(run, ladder, goal, trigger, recent_tokens)
@@ -268,7 +271,7 @@ async def _run_passes(run: _Run, ladder: Sequence[Strategy], goal: Goal, trigger
             return
 
 
-async def _clip_protected(run: _Run, goal: Goal, trigger: int, protected: int) -> tuple[str, ...]:
+async def _clip_protected(run: _Run, goal: Goal, trigger: int, protected: int, human: Entry | None) -> tuple[str, ...]:
     """Clip the largest protected segments so that there is room for people's words and to work in; return their marks.
 
     What is clipped here is shown in full again as soon as there is room. A sentence that is dropped is gone from the
@@ -279,6 +282,7 @@ async def _clip_protected(run: _Run, goal: Goal, trigger: int, protected: int) -
         goal: of it.
         trigger: tokens above which a view is compacted.
         protected: tokens of what must stay, before anything was taken out of it.
+        human: the message of a person that is not clipped; None if there is none.
     """
     fixed = run.draft.fixed
     # Of the room between what is protected and the trigger, the last pass leaves a share free: people's words need more
@@ -296,7 +300,11 @@ async def _clip_protected(run: _Run, goal: Goal, trigger: int, protected: int) -
     room = max(trigger, least) - people
     if protected_tokens(run.draft) > trigger:
         room = min(room, max(int(trigger * _CLIPPED_TO), least))
-    fitted = await in_thread_if(are_large(run.draft.messages), clip_protected, run.draft, room, goal.counter)
+    if human is not None and (left := goal.budget - fixed - human.tokens) > 0:
+        room = max(room, goal.budget - left // 2)  # half of what it leaves is for the others, half to work in
+    whole = human.seq if human else 0
+    large = are_large(run.draft.messages)
+    fitted = await in_thread_if(large, clip_protected, run.draft, room, goal.counter, whole=whole)
     marks = tuple(a.mark for a, b in zip(run.draft.segments, fitted.segments, strict=True) if a is not b)
     run.take("floor", fitted)
     return marks

@@ -6,7 +6,8 @@
 - the newest version of each tool state: a todo list, a plan, an approval.
 
 If together they leave no room to work in, the largest are clipped, pins last: head and tail stay. So the request still
-fits, and not every request compacts.
+fits, and not every request compacts. The newest human message is not clipped where it fits beside the system prompt
+(`most_human_tokens`).
 
 Pure: no I/O, no clock.
 """
@@ -24,6 +25,7 @@ from ..messages.tokens import TokenCounter
 from ..rendering.quoting import clip_quoted
 from ..rendering.renderer import RenderedMessage
 from ..rendering.thinking import without_wire_content
+from ..transcript.entry import Entry
 from .checkpoint import Draft, Segment
 from .states import states_of
 from .strategies.base import with_protection
@@ -32,6 +34,7 @@ _TRIES = 6  # clippings until a message is small enough; each aims a little lowe
 _LEAST = 24  # tokens a clipped message keeps
 # Reasons for which a segment stays as it is, as long as anything else can give.
 VERBATIM = ("pinned", "asked for", "native context")
+_FOLLOWING = 8  # the budget divided by this is left for what follows the newest human message
 _SMALL = 60  # tokens below which a message is not clipped: the mark would cost nearly what it saves
 
 
@@ -44,12 +47,36 @@ class Protection:
         pin_tokens: tokens that all pins together may fill, the oldest first; pins beyond it are not protected.
         required: seqs that the caller of this request asked for; they stay whatever they cost.
         later: segments of the view after those that are compacted: rounds that are still open.
+        human_tokens: the newest human message stays whole if it has at most so many tokens (`most_human_tokens`).
     """
 
     pins: Collection[int] = ()
     pin_tokens: int = 0
     required: Collection[int] = ()
     later: Sequence[Segment] = ()
+    human_tokens: int = 0
+
+
+def most_human_tokens(capacity: int, system_tokens: int) -> int:
+    """Return the tokens up to which the newest human message is shown whole: all but an eighth for what follows it.
+
+    Args:
+        capacity: tokens that a view may have.
+        system_tokens: of the system prompt.
+    """
+    return capacity - capacity // _FOLLOWING - system_tokens
+
+
+def whole_human(segments: Iterable[Segment], most: int, *, later: Iterable[Segment] = ()) -> Entry | None:
+    """Return the newest human message that segments show, if it has at most `most` tokens; else None.
+
+    It is None too if later segments show a newer one.
+    """
+    shown = (entry for segment in segments if (entry := segment.human_entry) is not None)
+    newest = max(shown, key=lambda entry: entry.turn, default=None)
+    if newest is None or newest.tokens > most or any(segment.newest_human > newest.turn for segment in later):
+        return None
+    return newest
 
 
 def mark_protected(
@@ -153,8 +180,15 @@ def protected_tokens(draft: Draft) -> int:
     return draft.fixed + sum(segment.tokens for segment in draft.segments if segment.protected_because)
 
 
-def clip_protected(draft: Draft, limit: int, counter: TokenCounter) -> Draft:
-    """Clip the largest protected segments until all fit `limit` tokens; pins only when that is not enough."""
+def clip_protected(draft: Draft, limit: int, counter: TokenCounter, *, whole: int = 0) -> Draft:
+    """Clip the largest protected segments until all fit `limit` tokens; pins only when that is not enough.
+
+    Args:
+        draft: with protected segments.
+        limit: tokens of all of them and of the fixed part of the view.
+        counter: text to tokens.
+        whole: seq of the message that is not clipped; 0 for none.
+    """
     for spare_pins in (True, False):
         over = protected_tokens(draft) - limit
         if over <= 0:
@@ -162,19 +196,45 @@ def clip_protected(draft: Draft, limit: int, counter: TokenCounter) -> Draft:
         members = [
             p for p in draft.segments if p.protected_because and not (spare_pins and p.protected_because in VERBATIM)
         ]
-        cap = _cap([segment.tokens for segment in members], sum(p.tokens for p in members) - over)
-        large = {id(segment) for segment in members if segment.tokens > cap}
-        draft = draft.with_segments(clip_segment(p, cap, counter) if id(p) in large else p for p in draft.segments)
+        sizes = {id(p): sum(shown.tokens for shown in p.shown if shown.seq != whole) for p in members}
+        cap = _cap(list(sizes.values()), sum(sizes.values()) - over)
+        draft = draft.with_segments(
+            clip_segment(p, cap, counter, whole=whole) if sizes.get(id(p), 0) > cap else p for p in draft.segments
+        )
     return draft
 
 
-def clip_segment(segment: Segment, max_tokens: int, counter: TokenCounter) -> Segment:
-    """Return the segment in at most about `max_tokens`: its largest messages keep head and tail."""
-    cap = _cap([shown.tokens for shown in segment.shown], max_tokens)
-    shown = [clip_rendered(message, cap, counter) if message.tokens > cap else message for message in segment.shown]
+def clip_segment(segment: Segment, max_tokens: int, counter: TokenCounter, *, whole: int = 0) -> Segment:
+    """Return the segment in at most about `max_tokens`, without the message `whole`: its largest keep head and tail."""
+    cap = _cap([shown.tokens for shown in segment.shown if shown.seq != whole], max_tokens)
+    shown = [
+        clip_rendered(message, cap, counter) if message.tokens > cap and message.seq != whole else message
+        for message in segment.shown
+    ]
     if all(a is b for a, b in zip(shown, segment.shown, strict=True)):
         return segment
     return segment.rendered_as(shown, "clipped", "floor")
+
+
+def clip_messages(
+    messages: Sequence[RenderedMessage], limit: int, counter: TokenCounter, *, whole: int
+) -> list[RenderedMessage]:
+    """Clip the largest messages until all fit `limit` tokens; the message `whole` only when that is not enough.
+
+    Chapters stay as they are.
+    """
+    clipped = list(messages)
+    for spared in ({0, whole}, {0}):
+        over = sum(shown.tokens for shown in clipped) - limit
+        if over <= 0:
+            break
+        sizes = [shown.tokens for shown in clipped if shown.seq not in spared]
+        cap = _cap(sizes, sum(sizes) - over)
+        clipped = [
+            clip_rendered(shown, cap, counter) if shown.tokens > cap and shown.seq not in spared else shown
+            for shown in clipped
+        ]
+    return clipped
 
 
 def clip_rendered(shown: RenderedMessage, max_tokens: int, counter: TokenCounter) -> RenderedMessage:

@@ -84,9 +84,13 @@ class ViewCache:
             self._views.remove(old)
 
     def succeed(self, old: View, selection: Selection) -> Selection:
-        """Let a selected view serve its budget, in place of an old one of the same budget; return what is current."""
+        """Let a selected view serve its budget, in place of an old one of the same budget; return what is current.
+
+        A view of the same checkpoint stays beside it: requests may alternate between a limit for which the newest human
+        message is clipped, and one that has room for it.
+        """
         budget = selection.request.limits.budget
-        if old.budget == budget:
+        if old.budget == budget and not _is_twin(old, selection.view):
             self.replace(old, selection.view)
         self.touch(budget, selection.view)
         return replace(selection, cache_version=self._changes)
@@ -112,12 +116,17 @@ class ViewCache:
     def _eligible(self, budget: int) -> list[View]:
         """Return the views that may serve a budget: the one that served it last, then the largest first.
 
-        Beside the one that served it last, only views with a newer checkpoint may: with an older one, or none, what
-        compactions took out would come back, and the whole prefix would be written again.
+        Beside the one that served it last, only views with a newer checkpoint may, or one that differs from its own in
+        the newest human message alone (`succeed`): with an older one, or none, what compactions took out would come
+        back, and the whole prefix would be written again.
         """
         last = self._by_budget.get(budget)
-        oldest = last.made_at if last else -1
-        near = [view for view in self._views if view.budget >= MIN_BUDGET_RATIO * budget and view.made_at > oldest]
+        near = [
+            view
+            for view in self._views
+            if view.budget >= MIN_BUDGET_RATIO * budget
+            and (last is None or view.made_at > last.made_at or _is_twin(view, last))
+        ]
         near.sort(key=lambda view: view.tokens, reverse=True)
         return [last, *near] if last else near
 
@@ -146,7 +155,7 @@ class ViewCache:
             if await self._refresh(view, history, interrupted):
                 await view.bind(request)
                 verdict = verdicts[view] = verdict_on(view, request, pause, self._config)
-                if verdict.reason is None:
+                if verdict.reason is None and not await view.clipped_human(request):
                     return Selection(request, view, *verdict, pause, history, interrupted, self._changes)
         base = self._base_for(budget)
         if base is not None and base not in verdicts and not await self._refresh(base, history, interrupted):
@@ -187,7 +196,7 @@ class ViewCache:
             return None  # exact counts order the views that may serve it
         selection = await self.select(request)
         view = selection.view
-        if view.is_provisional or (last is not None and view is not last):
+        if view.is_provisional or (last is not None and view is not last) or await view.clipped_human(request):
             return None
         # With lower counts it stays below its threshold, or its back-off: tests/laws/test_trigger_laws.py.
         is_certain = selection.reason is None and request.system_tokens + view.tokens <= request.limits.capacity
@@ -319,6 +328,15 @@ class ViewCache:
         view = self.factory.view(None, saved.budget, saved.output_limit, counter, backoff=saved.backoff)
         if await self._refresh(view, self._history.snapshot(), self._history.interrupted):
             self.touch(budget, view)
+
+
+def _is_twin(view: View, other: View) -> bool:
+    """True if the checkpoints of two views of one budget differ in whether the newest human message is clipped."""
+    ours, theirs = view.checkpoint, other.checkpoint
+    if view is other or view.budget != other.budget or ours is None or theirs is None:
+        return False
+    is_same_time = (ours.covered, ours.made_at) == (theirs.covered, theirs.made_at)
+    return is_same_time and ours.clips_newest_human != theirs.clips_newest_human
 
 
 def _are_same(then: Snapshot, now: Snapshot) -> bool:

@@ -256,25 +256,31 @@ class Compactor:
     async def selected(self, request: ViewRequest) -> tuple[Selection, View | None]:
         """Select the view for a request, with its chapters written again if the prefix is; the caller holds the lock.
 
+        It shows the newest human message whole again once there is room for it.
+
         Returns:
             The selection, and the view that the selected one is to replace (`put_in`); None if it is one of the
             session's.
         """
         selection = await self.cache.select(request)
+        original = None
+        if selection.reason is None and (clipped := await selection.view.clipped_human(request)):
+            original = selection.view
+            selection = await self.cache.with_verbatim(selection, (clipped,))
         strategy, view, limits = request.late, selection.view, request.limits
         if strategy is None or view.checkpoint is None or self.prefix_break(request, selection.pause) is None:
-            return selection, None
+            return selection, original
         draft = Draft(view.checkpoint.segments, request.system_tokens)
         done = await apply_alone(strategy, draft, Goal(limits.target, limits.capacity, request.counter))
         segments = await self._carried(done.segments, request)
         if segments is draft.segments:
-            return selection, None
+            return selection, original
         tokens = sum(segment.tokens for segment in segments)
         checkpoint = replace(view.checkpoint, segments=segments, tokens=tokens, from_content=False)
         new = self.cache.factory.for_limits(checkpoint, limits, request.counter, view.backoff)
         await new.update(selection.history, len(selection.history), selection.interrupted)
         await new.bind(request)
-        return self.cache.judged(replace(selection, view=new)), view
+        return self.cache.judged(replace(selection, view=new)), original or view
 
     def put_in(self, original: View, selection: Selection) -> Selection:
         """Let a selected view serve its budget from now on, in place of another one; the caller holds the lock."""
@@ -415,7 +421,9 @@ class Compactor:
         kept = 0 if given.open_rounds else newest_recalled(given.draft.segments)
         goal = goal_of(job, self._config, max(1, target + kept - growth), self.short_forms.known, self.focus)
         pin_tokens = int(capacity * self._config.pin_share)
-        protection = Protection(self.pins, pin_tokens, job.request.required, given.open_rounds)
+        protection = Protection(
+            self.pins, pin_tokens, job.request.required, given.open_rounds, job.request.most_human_tokens
+        )
         trigger = max(1, job.request.limits.threshold + kept - growth)
         recent = max(0, int(target * self._config.protected_recent) - growth)
         return await run_ladder(given.draft, goal, self._ladder, protection, trigger=trigger, recent_tokens=recent)
@@ -459,11 +467,12 @@ class Compactor:
         return self._sent.note(sent, pause, self.compactions)
 
     async def _warn_of_protected(self, result: CompactionResult) -> None:
-        """Warn, once, that protected rounds were clipped, that pins found no room, or that the prompt left none."""
+        """Warn, once, that what must stay is above the threshold, or was clipped, or that pins found no room."""
         ladder, request, limits = result.ladder, result.job.request, result.job.request.limits
-        if ladder is None or not (
-            ladder.clipped_protected or ladder.refused_pins or request.system_tokens > limits.threshold
-        ):
+        if ladder is None:
+            return
+        is_above = max(request.system_tokens, ladder.protected_tokens) > limits.threshold
+        if not (is_above or ladder.clipped_protected or ladder.refused_pins):
             return
         async with self.lock.hold():
             counted = (await fitted(result.view, request))[1]

@@ -128,7 +128,7 @@ def clipped_protected(
     """
     units = limits.units
     parts: list[str] = []
-    if result.clipped_protected or system_tokens > limits.threshold:
+    if result.clipped_protected or max(system_tokens, result.protected_tokens) > limits.threshold:
         size = units.request(result.protected_tokens)
         parts.append(f"what must be kept has {size:,} tokens, the budget is {limits.accepted:,}")
         if size <= limits.accepted:

@@ -185,6 +185,11 @@ class MeasuredRequest:
             is_over = staged.sent.counted > limits.capacity or (attempt is not None and attempt.is_too_large)
             if not is_over and (staged.result is not None or staged.selection.reason is None):
                 break
+            if staged.result is None and (other := await self._other(staged, limits)) is not None:
+                base = staged = other
+                attempt = await self._count(other)
+                limits = self._limits(attempt, limits)
+                continue
             smaller = await self._staging.compacted(base, limits)
             if smaller.result is None and smaller.postponed is None:
                 base = smaller  # the session changed meanwhile: another view serves the budget
@@ -221,6 +226,14 @@ class MeasuredRequest:
         if attempt.size is not None and staged.sent.counted:
             self._counted.append((staged.sent.counted, attempt.size))
         return attempt
+
+    async def _other(self, staged: StagedView, limits: TokenLimits) -> StagedView | None:
+        """Return another view of the session that is within these limits as it is; None if there is none."""
+        if limits.accepted == self._staging.request.limits.accepted:
+            return None  # it was selected for them
+        other = await self._staging.as_it_is(limits)
+        is_within = other.selection.reason is None and other.sent.counted <= limits.capacity
+        return other if is_within and other.sent.messages != staged.sent.messages else None
 
     async def _fitted(self, attempt: Count) -> Count | None:
         """Ask for a shorter answer, which leaves the input more room; return None if that does not help."""

@@ -34,6 +34,7 @@ class ViewTail:
         tokens: of the messages.
         responses: answers of the model.
         recalled: what the recall tool brought back.
+        has_human: True if a person wrote one of the entries.
     """
 
     def __init__(self, renderer: Renderer, start: int) -> None:
@@ -42,6 +43,7 @@ class ViewTail:
         self.tokens = 0
         self.responses = 0
         self.recalled = RecalledSize()
+        self.has_human = False
         self._renderer = renderer
         self._rounds = RoundList()
         self._indexes: dict[int, int] = {}  # by seq
@@ -61,6 +63,7 @@ class ViewTail:
         self.newest_seq = max(self.newest_seq, entry.seq)
         self._renderer.register_calls(entry)
         self.responses += entry.role == "assistant"
+        self.has_human |= entry.human
         self._stale = min(self._stale, self._rounds.add(entry))
 
     async def render(self) -> AsyncIterator[tuple[int, list[RenderedMessage]]]:

@@ -15,7 +15,7 @@ from ..compaction.checkpoint import Checkpoint, Draft, Segment
 from ..compaction.condensing import people_tokens
 from ..compaction.digest import with_round
 from ..compaction.distant import distant_end, fold_distant
-from ..compaction.protected import clip_protected
+from ..compaction.protected import clip_messages, clip_protected, most_human_tokens, whole_human
 from ..compaction.strategies.base import with_protection
 from ..futures import YIELD_EVERY, in_thread_if
 from ..messages.parsing import SYSTEM_ROLES
@@ -23,6 +23,7 @@ from ..messages.tokens import are_large, count_message_tokens
 from ..rendering.recalled import RecalledSize, recalled_size
 from ..rendering.renderer import OPENING, RenderedMessage, Renderer
 from ..rendering.rounds import Round, round_of
+from ..transcript.entry import Entry
 from ..transcript.transcript import Snapshot
 from .prefix import RequestPrefix
 from .request_messages import RequestMessages
@@ -242,9 +243,9 @@ class View:
 
         Args:
             system_tokens: of the system prompt.
-            capacity: the view's largest size (tokens). Open rounds count for at most half of what people's rules leave
-                of it. Beyond that they are clipped when the view is handed out, so that no other round suffers for a
-                state of a moment.
+            capacity: the view's largest size (tokens). Open rounds count for a part of it (`_waiting_tokens`). Beyond
+                that they are clipped when the view is handed out, so that no other round suffers for a state of a
+                moment.
         """
         request, covered = self._request, self.compactable_count
         head, closed, later = self._head, await self._tail.closed_segments_off_loop(), self._tail.open_segments()
@@ -256,7 +257,8 @@ class View:
         waiting = sum(segment.tokens for segment in later)
         if waiting:
             people = await in_thread_if(len(segments) > YIELD_EVERY, people_tokens, segments, self._counter)
-            waiting = min(waiting, max(0, capacity - people) // 2)
+            human = whole_human((*segments, *later), most_human_tokens(capacity, system_tokens))
+            waiting = _waiting_tokens(later, capacity, people, human)
         fixed = sum(message.tokens for message in request.as_sent(_messages_of(before)))
         cost = sum(message.tokens for message in request.as_sent(_messages_of(originals))) - fixed
         draft = Draft(tuple(segments), system_tokens + opening + waiting + fixed)
@@ -282,17 +284,37 @@ class View:
         opening = self._opening_index()
         before = sum(shown.tokens for shown in head) + (0 if opening is None else self._opening.tokens)
         rest = Draft(tuple(with_protection(segment, "open") for segment in self._tail.open_segments()))
+        human = whole_human(self.segments(), request.most_human_tokens)
+        whole, large = human.seq if human else 0, are_large(message.message for message in self._all_messages())
         # Names and ids cannot be clipped, so the first aim may be missed.
         for aim in (1.0, 0.9, 0.7, 0.5):
-            rest = await in_thread_if(
-                are_large(rest.messages), clip_protected, rest, int(max(0, capacity - before) * aim), self._counter
-            )
+            room = int(max(0, capacity - before) * aim)
+            rest = await in_thread_if(large, clip_protected, rest, room, self._counter, whole=whole)
             if before + rest.tokens <= capacity:
                 break
         fitted = [*head, *_messages_of(rest.segments)]
+        if human is not None and before + rest.tokens > capacity:
+            room = capacity - (before - sum(shown.tokens for shown in head))
+            fitted = await in_thread_if(large, clip_messages, fitted, room, self._counter, whole=whole)
         if opening is not None:
             fitted.insert(opening, self._opening)
         return await self._request.clipped(fitted, request.prefix, request.required)
+
+    async def clipped_human(self, request: ViewRequest) -> int:
+        """Return the seq of the newest human message if it is clipped and a request has room for it whole; else 0.
+
+        A compaction for a smaller limit clipped it.
+        """
+        clipped = [one for one in self._head if one.rule == "floor" and one.is_human]
+        if self._tail.has_human or not clipped:
+            return 0
+        human = whole_human(self._head, request.most_human_tokens)
+        segment = next((one for one in clipped if human is not None and one.human_entry is human), None)
+        if human is None or segment is None or segment.round is None:
+            return 0
+        (whole,) = await self.verbatim((segment.round,))
+        parts = [[shown.message for shown in one.shown if shown.seq == human.seq] for one in (segment, whole)]
+        return 0 if parts[0] == parts[1] else human.seq
 
     def mentions(self, seq: int) -> bool:
         """True if the view shows this entry, clipped or as it was stored, or a carrier that replaces it."""
@@ -369,6 +391,23 @@ class View:
             if message.message["role"] not in SYSTEM_ROLES:
                 return index if message.message["role"] != "user" else None
         return None
+
+
+def _waiting_tokens(later: Sequence[Segment], capacity: int, people: int, human: Entry | None) -> int:
+    """Return the tokens that open rounds may have of a view: half of what people's rules leave them.
+
+    Args:
+        later: the open rounds.
+        capacity: the view's largest size (tokens).
+        people: tokens of what people stated.
+        human: the newest human message if it stays whole. The open rounds get a quarter of what it leaves, at least.
+    """
+    waiting = sum(segment.tokens for segment in later)
+    if human is None:
+        return min(waiting, max(0, capacity - people) // 2)
+    own = human.tokens if any(segment.human_entry is human for segment in later) else 0
+    room = capacity - human.tokens
+    return own + min(max(0, waiting - own), max(room - people, room // 2) // 2)
 
 
 def _messages_of(segments: Iterable[Segment]) -> list[RenderedMessage]:

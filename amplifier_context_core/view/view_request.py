@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from ..compaction.protected import most_human_tokens
 from ..compaction.strategies import Strategy
 from ..messages.tokens import TokenCounter
 from ..rendering.renderer import RenderedMessage
@@ -47,6 +48,11 @@ class ViewRequest:
     def key(self) -> Key:
         """Provider and model."""
         return self.prefix.key
+
+    @property
+    def most_human_tokens(self) -> int:
+        """Tokens up to which the newest human message is shown whole."""
+        return most_human_tokens(self.limits.capacity, self.system_tokens)
 
     def counted_by(self, counter: TokenCounter) -> ViewRequest:
         """Return the same request with what is sent beside the view counted by another counter."""

@@ -65,18 +65,19 @@ MANY = [
     f"Never {verb} the table orders_{n} without a review." for n in range(20) for verb in ("rename", "drop", "lock")
 ]
 LARGE = "\n".join([OUTPUT] * 7)  # four fifths of the budget
+PASTE = "\n".join([OUTPUT] * 8)  # more than seven eighths: it does not stay whole
 CROWDS: dict[str, list[Message]] = {
     "a call": [call("big", path=LARGE), result("big")],
     "an answer": [says(LARGE)],
-    "a paste": [user(LARGE), says()],
-    "two pastes": [user(LARGE), user(LARGE)],
+    "a paste": [user(PASTE), says()],
+    "two pastes": [user(PASTE), user(PASTE)],
     "a result": [call("big"), result("big", LARGE)],
-    "a call without its result": [user(LARGE), call("big", path=LARGE)],
+    "a call without its result": [user(PASTE), call("big", path=LARGE)],
 }
 
 
-@pytest.mark.parametrize("crowd", list(CROWDS))
-async def test_rules_outlast_the_newest_message_however_large_it_is(crowd: str) -> None:
+async def rules_beside(newest: list[Message]) -> tuple[list[Message], list[str]]:
+    """Return the view of a session with many rules and these newest messages, and the rules that it has."""
     shared_cache.clear()
     manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id="drift")
     messages = [user("Let us look at the loader.")]
@@ -86,11 +87,25 @@ async def test_rules_outlast_the_newest_message_however_large_it_is(crowd: str) 
         await manager.add_message(message)
         if message["role"] == "user":
             await manager.get_messages_for_request(token_budget=BUDGET)
-    for message in CROWDS[crowd]:
+    for message in newest:
         await manager.add_message(message)
     view = await manager.get_messages_for_request(token_budget=BUDGET)
     text = " ".join(" ".join(text_of(message.get("content")) for message in view).split())
-    assert [rule for rule in MANY if rule not in text] == []
+    return view, [rule for rule in MANY if rule in text]
+
+
+@pytest.mark.parametrize("crowd", list(CROWDS))
+async def test_rules_outlast_the_newest_message_however_large_it_is(crowd: str) -> None:
+    _, rules = await rules_beside(CROWDS[crowd])
+    assert rules == MANY
+
+
+@pytest.mark.parametrize("after", [says(), user(LARGE), call("big", path=LARGE)], ids=["answer", "paste", "open call"])
+async def test_rules_get_what_the_newest_human_message_leaves_where_it_stays_whole(after: Message) -> None:
+    """It leaves a fifth of the budget: two thirds of the rules, or half of them beside a call without its result."""
+    view, rules = await rules_beside([user(LARGE), after])
+    assert LARGE in [message["content"] for message in view]
+    assert len(rules) >= len(MANY) * 0.45
 
 
 REMARKS = [f"The loader was slow on day {n} of last month." for n in range(12)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,11 +24,14 @@ from amplifier_context_core import (
 )
 from amplifier_context_core.items import ContextItem
 from amplifier_context_core.stores import Store
+from amplifier_context_core.view.sent_view import SentView
 from amplifier_context_testing import check_request
 
 from .histories import ANY_STEPS, WORDS, Message, conversations, flat
 
 NOW = "2026-01-01T00:00:00.000+00:00"
+
+CLIPPED = (" characters cut", " left out for want of room")  # what a clipped text has in place of the rest
 
 Operation = tuple[str, Any]
 
@@ -292,6 +296,7 @@ class Driver:
         humans = [entry for entry in body if entry.human and not _is_hidden(entry.message)]
         if humans:
             assert humans[-1].seq in shown, f"the newest human message m{humans[-1].seq} is not in the view"
+            assert not clips_needlessly(last, humans[-1]), f"the newest human message m{humans[-1].seq} is clipped"
         spans = [(int(row["mark"][1:]), int(row["to"][1:]), row["state"]) for row in report["rounds"]]
         places = {entry.seq: place for place, entry in enumerate(body)}  # an edited message has a higher seq
         for entry in body:
@@ -304,6 +309,22 @@ class Driver:
             assert states or not _is_spoken(entry), f"{entry.mark} is unaccounted"
             if report["compactions"] == 0:
                 assert "dropped" not in states, f"{entry.mark} was dropped without a compaction"
+
+
+def clips_needlessly(sent: SentView, human: Entry) -> bool:
+    """True if a view clips a message that fits beside the system prompt and an eighth of the budget.
+
+    A view that would exceed its budget all the same, for what no clipping makes smaller, may clip it. Results that it
+    brings are clipped as all outputs are.
+    """
+    if human.answered_ids:
+        return False
+    system, capacity = sum(shown.tokens for shown in sent.system), sent.limits.capacity
+    parts = [shown for shown in sent.messages if shown.seq == human.seq]
+    text = "".join(json.dumps(shown.message) for shown in parts if shown.message["role"] == "user")
+    if human.tokens > capacity - capacity // 8 - system or not any(mark in text for mark in CLIPPED):
+        return False
+    return sent.counted - sum(shown.tokens for shown in parts) + human.tokens <= capacity
 
 
 def _is_hidden(message: Message) -> bool:
