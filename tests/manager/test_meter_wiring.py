@@ -189,6 +189,26 @@ async def test_it_shrinks_until_the_provider_takes_it(running: Session) -> None:
     assert sizes == sorted(set(sizes), reverse=True)
 
 
+@pytest.mark.parametrize("newest", [True, False], ids=["it is newest", "an answer follows"])
+async def test_a_retry_after_a_giant_tool_result_is_smaller_until_the_provider_takes_it(newest: bool) -> None:
+    """As microsoft/amplifier #320 has it: 735,000 characters, and each retry was refused as the request before."""
+    call, result = rounds(1)
+    giant = {**result, "content": "".join(f"row {number}: {number * 7919:09d}\n" for number in range(33_000))[:735_000]}
+    messages = [{"role": "user", "content": "Read the table."}, call, giant]
+    messages += [] if newest else [{"role": "assistant", "content": "I read it."}]
+    running = await Session(await feed(new_manager(), messages)).mounted()
+    running.asked_for = provider(window=400_000)
+    sizes: list[int] = []
+    while not sizes or sizes[-1] > 5_000:  # what the provider takes, far less than what it says
+        sizes.append(size(await ask(running.manager, None, running.asked_for)))
+        await refuse(running)
+        assert sizes == sorted(set(sizes), reverse=True)
+    assert sizes[0] > 30_000
+    original = await running.manager.recall("m3")
+    assert original is not None
+    assert original["content"] == giant["content"]
+
+
 async def test_other_errors_do_not_shrink_the_view(running: Session) -> None:
     before = await ask(running.manager, None, running.asked_for)
     for error in ("RateLimitError", "ProviderUnavailableError", "LLMError"):
