@@ -264,7 +264,7 @@ class Compactor:
         """
         selection = await self.cache.select(request)
         original = None
-        if selection.reason is None and (clipped := await selection.view.clipped_human(request)):
+        if clipped := await selection.view.clipped_human(request):
             original = selection.view
             selection = await self.cache.with_verbatim(selection, (clipped,))
         strategy, view, limits = request.late, selection.view, request.limits

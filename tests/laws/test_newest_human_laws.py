@@ -97,6 +97,7 @@ TASK_AND_ROUNDS: list[Turn] = [("person", 90), ("answer", 1), ("person", 635), *
 @given(STEPS, BUDGETS, BUDGETS, st.integers(0, 400), st.sampled_from([0.3, 0.4, 0.7, 0.92]))
 @example(TASK_AND_ROUNDS, 6_500, 6_500, 10, 0.92)  # clipped to let the rounds after it grow
 @example([("person", 663)], 6_000, 6_000, 0, 0.4)  # alone, and above the size at which a view is compacted
+@example([("person", 730)], 529, 661, 0, 0.3)  # clipped for the first budget, and too large for the threshold of both
 @example([("person", 20)] * 3 + [("notice", 300), ("person", 80)], 900, 900, 0, 0.4)
 def test_every_view_shows_the_newest_human_message_whole_where_it_fits(
     steps: list[Turn], first: int, second: int, share: int, threshold: float
