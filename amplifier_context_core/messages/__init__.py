@@ -1,5 +1,5 @@
-"""Messages: one message as a dict, parsed once: its calls and results, its tokens, its time."""
+"""Messages: one message as a dict, parsed once: its calls and results, its texts, its tokens, its time."""
 
-from .parsing import calls_of
+from .parsing import calls_of, results_of, text_of
 
-__all__ = ["calls_of"]
+__all__ = ["calls_of", "results_of", "text_of"]
