@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache
+from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, cast
@@ -90,6 +92,7 @@ async def mount_manager(coordinator: Any, manager: ContextManager, module: str, 
     Returns:
         The cleanup to be called at the end of the session.
     """
+    warn_of_rivals(module)
     await coordinator.mount("context", manager)
     manager.host = KernelHost(coordinator)
     offered = {**capabilities_of(manager), **_contracts(manager)}
@@ -107,6 +110,21 @@ async def mount_manager(coordinator: Any, manager: ContextManager, module: str, 
         await manager.close()
 
     return cleanup
+
+
+@cache  # once in a process: each child session mounts its module too
+def warn_of_rivals(module: str) -> None:
+    """Log a warning if several distributions claim a module id: the kernel uses the first that Python finds."""
+    claims = [point.dist for point in entry_points(group="amplifier.modules", name=module) if point.dist]
+    if len(claims) > 1:
+        names = " and ".join(f"{dist.name} {dist.version}" for dist in claims)
+        log.warning(
+            "%s: %s have this module id; a plan without a source gets the first, %s; uninstall what you do not want "
+            "(docs/mounting.md)",
+            module,
+            names,
+            claims[0].name,
+        )
 
 
 def project_of(coordinator: Any) -> Path | None:

@@ -19,6 +19,7 @@ from amplifier_context_core.plugins import Specification
 from amplifier_context_core.stores import Store
 from amplifier_context_testing.store_contract import MakeStore, StoreContract
 from amplifier_context_testing.strategy_contract import StrategyContract
+from tests.distributions import install
 from tests.pages import between, blocks, code, module, read
 
 PAGE = read("docs/extending.md")
@@ -73,11 +74,8 @@ def machine(tmp_path: Path) -> Path:
     project = settings["project"]
     assert settings["tool"]["setuptools"]["py-modules"] == ["acme_context"]
     site = tmp_path / "site"
-    installed = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
-    installed.mkdir(parents=True)
-    (installed / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n", encoding="utf-8")
-    points = "\n".join(f"{name} = {value}" for name, value in project["entry-points"]["amplifier_context"].items())
-    (installed / "entry_points.txt").write_text(f"[amplifier_context]\n{points}\n", encoding="utf-8")
+    points = project["entry-points"]["amplifier_context"]
+    install(site, project["name"], project["version"], "amplifier_context", points)
     (site / "acme_context.py").write_text(code(PAGE, "acme_context.py"), encoding="utf-8")
     plan = tmp_path / "home" / "plan.yaml"
     plan.parent.mkdir()

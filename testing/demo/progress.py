@@ -56,11 +56,10 @@ class ProgressPrinter:
         self._freed = 0
         self._compactions = 0
 
-    def on_start(self, plan: Plan) -> None:
-        """Print the title of the run."""
-        self._terminal.print(
-            [("amplifier-context run", "bold"), (f" · {plan.title} · memory: ", ""), (plan.context, "bold")]
-        )
+    def on_start(self, plan: Plan, origin: str) -> None:
+        """Print the title of the run, with what the context module is loaded from."""
+        title: StyledText = [("amplifier-context run", "bold"), (f" · {plan.title} · memory: ", "")]
+        self._terminal.print([*title, (plan.context, "bold"), (f" ({origin})" if origin else "", "")])
         for note in plan.notes:
             self._terminal.print([(note, "dim")])
 

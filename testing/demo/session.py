@@ -22,6 +22,7 @@ from typing import Any, cast
 import click
 
 from amplifier_context_core.errors import ContextError
+from amplifier_context_core.kernel import warn_of_rivals
 
 from ..checks.request_checker import check_request
 from ..kernel import local_folder, session
@@ -86,9 +87,10 @@ async def _run_served(running: Served, terminal: Terminal, settings: Settings) -
     """Run a plan whose service, if it needs one, is up."""
     plan = running.plan
     progress = ProgressPrinter(terminal, terse=plan.terse)
-    progress.on_start(plan)
+    progress.on_start(plan, _origin(plan.mounts["session"]["context"]))
     probe = ContextProbe(progress, check_request, settings.pace)
     with _warnings_shown(progress, settings.debug):
+        warn_of_rivals(plan.context)  # the other module, where it is the one that is mounted, does not
         async with _opened(plan, settings) as session:
             try:
                 stored = await probe.attach(session.coordinator)
@@ -240,8 +242,7 @@ def _open_error(plan: Plan, problem: Exception) -> str:
         module = module_of(entry)
         if module in installed or f"'{module}'" not in text or not any(words in text for words in _NOT_FOUND):
             continue
-        source: Any = entry.get("source") if isinstance(entry, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        if source:
+        if source := _source(entry):
             return f"{module} is not installed, and nothing is fetched here\nInstall it: pip install '{source}'"
         if module in OURS:
             folder = f"./amplifier_{module.replace('-', '_')}"
@@ -257,19 +258,35 @@ def _open_error(plan: Plan, problem: Exception) -> str:
     return f"the session cannot be opened: {text}\n(--debug shows the traceback)"
 
 
+def _origin(entry: Any) -> str:
+    """Return what the module of an entry is loaded from: a folder, or distribution and version; "" if it is unknown.
+
+    The kernel looks in the same order: the folder of a `source`, then the first entry point of the module id.
+    """
+    folder = local_folder(source) if (source := _source(entry)) else None
+    if folder is not None:
+        return f"folder {folder}"
+    point = next(iter(entry_points(group="amplifier.modules", name=module_of(entry))), None)
+    if point is None:
+        return ""
+    return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+
+
+def _source(entry: Any) -> Any:
+    return cast("dict[str, Any]", entry).get("source") if isinstance(entry, dict) else None
+
+
 def _ignored_sources(plan: Plan) -> list[str]:
     """Return a sentence for each module whose `source` is not a local folder: the installed package is used instead."""
     notes: list[str] = []
     for entry in entries_of(plan.mounts):
-        source: Any = cast("dict[str, Any]", entry).get("source") if isinstance(entry, dict) else None
-        if not source or local_folder(source) is not None:
+        source = _source(entry)
+        if not source or local_folder(source) is not None or not (package := _origin(entry)):
             continue
-        for point in entry_points(group="amplifier.modules", name=module_of(entry)):
-            package = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
-            without_user = _USER.sub("//", str(source))
-            notes.append(
-                f"{module_of(entry)}: nothing is fetched here, the installed {package} is used, not {without_user}"
-            )
+        without_user = _USER.sub("//", str(source))
+        notes.append(
+            f"{module_of(entry)}: nothing is fetched here, the installed {package} is used, not {without_user}"
+        )
     return notes
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,10 @@ import yaml
 from click.testing import CliRunner, Result
 
 from amplifier_context_core.cli.app import main
+from amplifier_context_core.kernel import warn_of_rivals
 from amplifier_context_testing import Conversation, conversations
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
+from tests.distributions import install
 
 from .conftest import PLAN, Run, clone_at, lines_with
 
@@ -215,6 +218,36 @@ def test_the_log_of_debug_is_without_the_kernels_noise(clone: Path) -> None:
     )
     assert "Passing providers to orchestrator" in done.stderr
     assert "model_dump() not available" not in done.stderr
+
+
+# --- which module it is -----------------------------------------------------------------------------------------------
+
+
+def test_the_head_names_the_distribution_of_the_mounted_module(demo: Result) -> None:
+    version = metadata.version("amplifier-context-simple")
+    assert demo.output.splitlines()[0].endswith(f"memory: context-simple (amplifier-context-simple {version})")
+
+
+def test_another_distribution_that_is_mounted_for_the_same_id_is_named(
+    run: Run, plan: Callable[..., Path], faulty_context: Callable[[str], str], tmp_path: Path
+) -> None:
+    faulty_context("async def get_messages(self): return []")  # its folder is a package now
+    install(tmp_path, "acme-module", "1.0.7", "amplifier.modules", {"context-simple": "faulty_context:mount"})
+    sys.path.insert(0, str(tmp_path))
+    warn_of_rivals.cache_clear()
+    result = run(plan(), "--prompt", "Hi.")
+    warn_of_rivals.cache_clear()
+    assert lines_with(result, "NOT COMPLETE")  # so it was mounted
+    shown = " ".join(result.output.split())
+    assert "memory: context-simple (acme-module 1.0.7) note context-simple: acme-module 1.0.7 and amplifier-" in shown
+
+
+def test_the_folder_of_a_source_is_named_in_the_head(
+    run: Run, plan: Callable[..., Path], faulty_context: Callable[[str], str], tmp_path: Path
+) -> None:
+    entry = faulty_context("async def get_messages(self): return []")
+    head = " ".join(run(plan(context=entry), "--prompt", "Hi.").output.split("\n\n")[0].split())
+    assert head.endswith(f"memory: context-faulty (folder {tmp_path / 'faulty_context'})")
 
 
 # --- recorded sessions ------------------------------------------------------------------------------------------------
