@@ -144,7 +144,7 @@ class CacheHealth:
     def line(self) -> str:
         """One line for people."""
         if not self._count:
-            return "no answered request yet"
+            return "no usage reported yet"
         requests = f"{self._count:,} request{'s' if self._count > 1 else ''}"
         if not self._read and not self._written:
             return f"{requests}, no cache reads or writes reported"

@@ -162,9 +162,18 @@ async def test_memory_is_bounded_and_sums_are_not_cut() -> None:
     assert [row["request"] for row in health["recent"]] == [*range(51, 151)]
 
 
-async def test_without_reported_cache_figures_it_says_so_and_before_any_answer_too() -> None:
+async def test_answers_without_usage_are_not_called_unanswered() -> None:
+    manager = await feed(new_manager(), work(1))
+    for number in range(40):
+        await manager.get_messages_for_request(BUDGET)
+        await feed(manager, rounds(1, start=number + 2))
+    assert (await manager.cache_health())["line"] == "no usage reported yet"
+    assert (await manager.explain())["cache"] == "no usage reported yet"
+
+
+async def test_without_reported_cache_figures_it_says_so_and_before_any_usage_too() -> None:
     manager = await feed(new_manager(), work(3))
-    assert (await manager.cache_health())["line"] == "no answered request yet"
+    assert (await manager.cache_health())["line"] == "no usage reported yet"
     await manager.get_messages_for_request(BUDGET)
     manager.on_response(Response("m", "p", Usage(400, 10), "stop", None))
     await feed(manager, [{"role": "assistant", "content": "Yes."}])
