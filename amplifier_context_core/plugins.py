@@ -73,6 +73,7 @@ class Plugins:
     def __init__(self) -> None:
         self._manager = pluggy.PluginManager(PROJECT)
         self._manager.add_hookspecs(Specification)
+        self._reported: set[str] = set()  # each failing offer once: it is called again for each name that is looked up
 
     def register(self, plugin: object, name: str | None = None) -> None:
         """Add a plug-in.
@@ -164,9 +165,11 @@ class Plugins:
             try:
                 offered = implementation.function()
             except Exception as problem:  # noqa: BLE001 - other people's code: named, and left out
-                log.warning(
-                    "plug-in %s: %s %s", implementation.plugin_name, point, failure(problem, implementation.function)
-                )
+                reason = failure(problem, implementation.function)
+                text = f"plug-in {implementation.plugin_name}: {point} {reason}"
+                if text not in self._reported:
+                    self._reported.add(text)
+                    log.warning("%s", text)
                 continue
             if isinstance(offered, Mapping):
                 offers.append((implementation.plugin_name, cast("Mapping[str, Callable[..., Any]]", offered)))

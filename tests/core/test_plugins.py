@@ -173,6 +173,18 @@ def test_a_plug_in_whose_offers_are_no_offers_does_not_hide_the_others(offers: A
     assert make("mine", {"mine": lambda: 1}, offers) == 1
 
 
+def test_a_plug_in_whose_offers_fail_is_named_once_for_all_names_that_are_looked_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    plugins = Plugins()
+    plugins.register(Offers(RuntimeError("no")), "broken")
+    for name in ("mine", "yours"):
+        with pytest.raises(ConfigError, match="is not known"):
+            plugins.make(STRATEGIES, name, "ladder[0]", {})
+    (record,) = caplog.records
+    assert record.getMessage().startswith("plug-in broken: amplifier_context_strategies failed")
+
+
 # -- watching ---------------------------------------------------------------------------------------------------------
 
 
