@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _EXCERPT = 160  # characters of a message that a search prints, where no line is named
 _MOST_ROUNDS = 40  # rounds that `explain` prints one by one
 _NARROWEST = 40  # columns in which a sentence can be read
+_GROWN = "a folded round is a line of its chapter; of a short round the line may be longer than the round was"
 
 _budget = budget_option("Show the next request at a budget such as 16k, compacted if need be.")
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -105,10 +106,13 @@ def explain(session_id: str, url: str | None, budget: int | None, as_json: bool)
     rows = report["rounds"]
     if len(rows) > _MOST_ROUNDS:
         click.echo(f"rounds    the newest {_MOST_ROUNDS} of {len(rows):,}; --json has all")
-    for row in rows[-_MOST_ROUNDS:]:
+    listed = rows[-_MOST_ROUNDS:]
+    for row in listed:
         span = row["mark"] if row["mark"] == row["to"] else f"{row['mark']} to {row['to']}"
         sizes = f"{row['tokens_before']:>7,} → {row['tokens_after']:>7,}"
         click.echo(f"{span:>16}  {row['state']:<10} {sizes}  {row['rule']}".rstrip())
+    if any(row["state"] == "folded" and row["tokens_after"] > row["tokens_before"] for row in listed):
+        click.echo(textwrap.fill(_GROWN, width))
 
 
 @click.command()

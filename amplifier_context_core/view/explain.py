@@ -195,7 +195,7 @@ def _unlisted(segments: list[Segment], covered: list[Entry]) -> list[dict[str, A
                     "to": entry.mark,
                     "turn": "",
                     "state": state,
-                    "rule": "counted by its chapter" if state == "folded" else "not shown",
+                    "rule": "its chapter counts it, without a line" if state == "folded" else "not shown",
                     "tokens_before": entry.tokens,
                     "tokens_after": 0,
                 }

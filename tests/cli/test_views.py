@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 
 import pytest
 from click.testing import CliRunner
@@ -12,7 +13,7 @@ from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.cli.app import main
 from amplifier_context_core.stores import open_store
 from tests.managers import ask, feed
-from tests.messages import work
+from tests.messages import rounds, work
 
 
 async def kept(url: str) -> tuple[ContextManager, str]:
@@ -60,6 +61,25 @@ def test_explain_says_what_became_of_each_round(url: str) -> None:
     assert "folded" in text
     report = json.loads(run("explain", "one", "--json", url=url))
     assert {row["state"] for row in report["rounds"]} >= {"folded", "kept"}
+
+
+async def of_short_rounds(url: str) -> None:
+    manager = ContextManager(load_config({"max_tokens": 2_000}), session_id="one", store=open_store(url))
+    for number in range(120):
+        await feed(manager, [{"role": "user", "content": f"step_{number}?"}, *rounds(1, start=number, output=4)])
+        await ask(manager)
+    await manager.close()
+
+
+def test_explain_says_why_a_folded_round_may_have_more_tokens_than_before(url: str) -> None:
+    why = "of a short round the line may be longer than the round was"
+    asyncio.run(of_short_rounds(url))
+    text = run("explain", "one", url=url)
+    sizes = [
+        [int(size.replace(",", "")) for size in found] for found in re.findall(r"folded +([\d,]+) → +([\d,]+)", text)
+    ]
+    assert any(after > before for before, after in sizes)
+    assert why in " ".join(text.split())
 
 
 def test_explain_fits_a_narrow_screen(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
