@@ -19,6 +19,13 @@ secrets, and errors end up in logs.
 
 from __future__ import annotations
 
+import sys
+
+
+def install(extra: str) -> str:
+    """Return the command that installs an extra of the core, with the Python that has the core: no other finds it."""
+    return f"{sys.executable} -m pip install 'amplifier-context-core[{extra}]'"
+
 
 class ContextError(Exception):
     """Base of all errors raised by the context managers."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["main"]
+from ..errors import install
 
-_INSTALL = "pip install 'amplifier-context-core[cli]'"
+__all__ = ["main"]
 
 
 def main() -> None:
@@ -24,5 +24,5 @@ def main() -> None:
     except ModuleNotFoundError as problem:
         if problem.name != "click":
             raise
-        sys.exit(f"Error: amplifier-context needs the extra `cli`: {_INSTALL}")
+        sys.exit(f"Error: amplifier-context needs the extra `cli`: {install('cli')}")
     commands()

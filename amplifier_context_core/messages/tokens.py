@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable
 from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any, cast
 
+from ..errors import install
 from ..failures import Report, failure
 from ..futures import in_thread, in_thread_if
 from .carriers import carried_items, is_carrier
@@ -237,8 +238,9 @@ def _from_tiktoken(encoding: str) -> TokenCounter | None:
 def _degrade(encoding: str) -> TokenCounter:
     log.warning(
         "no vocabulary %s to be had: token counts are estimates of 4 characters a token; "
-        "`pip install 'amplifier-context-core[exact]'` counts exactly without a network",
+        "%s counts exactly without a network",
         encoding,
+        install("exact"),
     )
     return approx_token_counter
 

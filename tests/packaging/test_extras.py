@@ -100,9 +100,8 @@ def test_importing_persistent_loads_no_driver_of_a_server_and_no_screen() -> Non
 def test_without_the_extra_cli_the_command_names_it_in_one_line() -> None:
     done = python(RUN, *SCREEN, arguments=["sessions"])
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == (
-        "Error: amplifier-context needs the extra `cli`: pip install 'amplifier-context-core[cli]'\n"
-    )
+    install = f"{sys.executable} -m pip install 'amplifier-context-core[cli]'"
+    assert done.stderr == f"Error: amplifier-context needs the extra `cli`: {install}\n"
 
 
 def test_ctrl_c_while_the_command_is_loaded_is_one_line() -> None:
@@ -127,10 +126,11 @@ def test_the_commands_about_kept_sessions_need_neither_rich_nor_yaml(tmp_path: P
 
 
 @pytest.mark.parametrize("extra", ["postgresql", "redis"])
-def test_a_store_without_its_driver_names_the_extra(extra: str) -> None:
+def test_a_store_without_its_driver_names_the_extra_and_the_python_that_has_the_core(extra: str) -> None:
     code = f"from amplifier_context_core.stores import open_store; open_store('{extra}://localhost/0')"
     done = python(code, *DRIVERS[:3])
-    assert re.search(rf"ConfigError: .*pip install 'amplifier-context-core\[{extra}\]'", done.stderr), done.stderr
+    install = f"{sys.executable} -m pip install 'amplifier-context-core[{extra}]'"
+    assert re.search(rf"ConfigError: .*: {re.escape(install)}$", done.stderr, re.MULTILINE), done.stderr
 
 
 @pytest.mark.parametrize("name", ["run", "replay"])
