@@ -59,6 +59,7 @@ class RedisClient:
         self._checking = asyncio.Lock()
         self._checked = False
         self._wait_aof = False
+        self._risk = ""  # what a crash of the server may lose, for the log at the first change: a reader loses nothing
         self.has_aof = True
         self._spares: list[Any] = []
         self._waiting = 0
@@ -107,6 +108,9 @@ class RedisClient:
 
     async def _change_all(self, batch: Sequence[_ScriptCall]) -> list[Reply]:
         await self._ensure_checked()
+        if risk := self._risk:
+            self._risk = ""
+            log.warning("%s", risk)
         wait = [("WAITAOF", 1, 0, round(self.settings.timeout * 1000))] if self._wait_aof else []
         replies = await self.exchange([*(call.by_name() for call in batch), *wait])
         if any(isinstance(reply, errors.NoScriptError) for reply in replies):
@@ -228,7 +232,7 @@ class RedisClient:
                     self._checked = True
 
     async def _check_server_settings(self) -> None:
-        """Find out how durable the server's changes are, and log a warning if that is less than configured."""
+        """Find out how durable the server's changes are, and note the risk if that is less than configured."""
         replies = await self._exchange(
             [
                 ("INFO", "server"),
@@ -252,18 +256,15 @@ class RedisClient:
         if version >= (7, 2) and appendonly != "no" and not self.settings.cluster:
             self._wait_aof = True
         elif not appendonly:
-            log.warning(
-                "%s does not report its durability (CONFIG GET is not allowed): unknown whether a crash would lose "
-                "messages; appendonly yes and appendfsync always would keep them",
-                self.display_name,
+            self._risk = (
+                f"{self.display_name} does not report its durability (CONFIG GET is not allowed): unknown whether a "
+                "crash would lose messages; appendonly yes and appendfsync always would keep them"
             )
         else:
-            log.warning(
-                "%s may lose acknowledged messages when it crashes (appendonly %s, appendfsync %s): "
-                "set appendonly yes and appendfsync always, or set `durability: none` if that is intended",
-                self.display_name,
-                appendonly,
-                appendfsync or "unknown",
+            self._risk = (
+                f"{self.display_name} may lose acknowledged messages when it crashes (appendonly {appendonly}, "
+                f"appendfsync {appendfsync or 'unknown'}): set appendonly yes and appendfsync always, or set "
+                "`durability: none` if that is intended"
             )
 
     # -- errors ---------------------------------------------------------------------------------------------------

@@ -44,6 +44,19 @@ class TestDurabilityWarnings:
         assert not await self.warned(own.url, caplog, "none")
         assert not await self.warned(own.url, caplog, "flush")
 
+    async def test_a_store_that_only_reads_is_not_warned(
+        self, own: PrivateRedis, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        store = RedisStore.from_url(own.url)
+        with caplog.at_level(logging.WARNING):
+            await store.sessions()
+            await store.read("s")
+            assert caplog.text == ""
+            await store.append("s", entries(1, 1))
+            assert "appendonly no" in caplog.text
+        await store.delete("s")
+        await store.close()
+
     async def test_a_server_that_writes_every_second(self, own: PrivateRedis, caplog: pytest.LogCaptureFixture) -> None:
         with redis.Redis(port=own.port) as client:
             client.config_set("appendonly", "yes")
