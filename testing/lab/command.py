@@ -6,13 +6,14 @@ import asyncio
 import os
 import sys
 import textwrap
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from amplifier_context_core.cli.formatting import PIPE_WIDTH, counted, printable, screen_width, truncate
-from amplifier_context_core.cli.store_options import run_command, store_at, store_location
+from amplifier_context_core.cli.store_options import require_session, run_command, store_at, store_location
 from amplifier_context_core.cli.token_amounts import tokens
 from amplifier_context_core.messages.parsing import copy_message
 from amplifier_context_core.stores import read_in_batches
@@ -28,6 +29,7 @@ from .run import PAUSES, Extras, Report, Row, measure
 from .sessions import Session, distinct, read_sessions
 
 DEFAULT = "context-simple"
+QUIET = 60.0  # seconds between two lines of progress where there is no screen for a bar
 NAMED, NOTICES = 3, 5  # sessions that are named with a notice; notices that are shown of one manager
 
 
@@ -65,7 +67,9 @@ NAMED, NOTICES = 3, 5  # sessions that are named with a notice; notices that are
     metavar="N",
     help="Replay only the first N sessions, before --part is applied.",
 )
+@click.option("--session", "names", multiple=True, metavar="ID", help="Of --store: only this session; repeatable.")
 @click.option("--min-messages", type=click.IntRange(min=0), default=0, help="Skip shorter sessions.")
+@click.option("--max-messages", type=click.IntRange(min=2), metavar="N", help="Skip longer sessions.")
 @click.option(
     "--part",
     type=click.Choice(["all", "choose", "report"]),
@@ -105,7 +109,9 @@ def replay(
     fractions: tuple[float, ...],
     whole: bool,
     first: int | None,
+    names: tuple[str, ...],
     min_messages: int,
+    max_messages: int | None,
     part: str,
     baselines: bool,
     peers: bool,
@@ -129,16 +135,23 @@ def replay(
     """
     if not data and url is None:
         raise click.UsageError("name recordings or folders of them (DATA), or a store of sessions (--store)")
+    if names and url is None:
+        raise click.UsageError("--session names a session of a store: name the store too (--store)")
     file = FiguresFile(json_file) if json_file is not None else None
     managers, skipped = _managers(contexts or (DEFAULT,), baselines=baselines, peers=peers)
     try:
         sessions = read_sessions(data, min_messages=min_messages, skipped=skipped)
     except ValueError as problem:
         raise click.ClickException(str(problem)) from problem
-    sessions = _with_kept(sessions, url, min_messages)[:first]
+    sessions = _with_kept(sessions, url, names, min_messages)
+    longer = [one for one in sessions if max_messages is not None and len(one.messages) > max_messages]
+    skipped += [f"{one.id}: {len(one.messages):,} messages, more than --max-messages" for one in longer]
+    sessions = [one for one in sessions if one not in longer][:first]
     sessions = [session for session in sessions if part in ("all", session.part)]
     if not sessions:
-        raise click.ClickException("no session is left to replay: look at DATA, --store, --min-messages and --part")
+        raise click.ClickException(
+            "no session is left to replay: look at DATA, --store, --min-messages, --max-messages and --part"
+        )
     sizes = [Size(budget=budget, fraction=share, whole=whole) for share in (fractions if budget is None else (1.0,))]
     extras = Extras(planted=planted, pauses=PAUSES if pauses else None, memory=memory, misses=misses, reach=reach)
     try:
@@ -150,18 +163,21 @@ def replay(
     _print(report, markdown=markdown, halves=halves)
 
 
-def _with_kept(sessions: list[Session], url: str | None, min_messages: int) -> list[Session]:
-    """Return the sessions, followed by the sessions of a store."""
+def _with_kept(sessions: list[Session], url: str | None, names: tuple[str, ...], min_messages: int) -> list[Session]:
+    """Return the sessions, followed by the sessions of a store: those that are named, or all of them."""
     if url is None:
         return sessions
 
     async def kept() -> list[Session]:
         found: list[Session] = []
         async with store_at(url) as store:
-            for info in reversed(await store.sessions()):  # the oldest first, as recordings are read
-                entries = [entry async for piece in read_in_batches(store, info.session_id) for entry in piece]
+            for name in names:
+                await require_session(store, name, url)
+            # The oldest first, as recordings are read.
+            for name in names or [info.session_id for info in reversed(await store.sessions())]:
+                entries = [entry async for piece in read_in_batches(store, name) for entry in piece]
                 messages = [copy_message(entry.message) for entry in entries]
-                found.append(Session(info.session_id, store_location(url), messages))
+                found.append(Session(name, store_location(url), messages))
         return found
 
     return list(
@@ -236,6 +252,9 @@ async def _measure(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
+    size = f"{counted(len(sessions), 'session')}, {sum(len(one.messages) for one in sessions):,} messages"
+    click.echo(f"replaying {size}, through {counted(len(managers), 'manager')}", err=True)
+    shown = time.monotonic()
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         replays = len(sessions) * len(managers) * len(sizes) * (2 if extras.planted else 1)
@@ -243,8 +262,12 @@ async def _measure(
         done = 0
 
         def progress(manager: Manager, session: Session, requests: int) -> None:
-            nonlocal done
+            nonlocal done, shown
             done += requests == 1  # a replay begins
+            if not console.is_terminal and time.monotonic() - shown >= QUIET:
+                shown = time.monotonic()
+                where = f"{manager.label}, {session.id}, request {requests:,}"
+                click.echo(printable(f"replay {done:,} of {replays:,}: {where}"), err=True)
             room = max(20, console.width - 40)  # columns that the bar leaves
             description = truncate(printable(f"{manager.label}, {session.id}, request {requests:,}"), room)
             bars.update(bar, completed=done, description=description)

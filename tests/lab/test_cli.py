@@ -118,7 +118,7 @@ def test_no_name_and_no_figure_is_cut_off_on_any_screen(
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     done = replay(data, "--context", "context-simple", "--context", LONG, "--budget", "0.2k", "--markdown")
-    _, heads, _, *rows = [line for line in done.output.splitlines() if line]
+    _, heads, _, *rows = [line for line in done.stdout.splitlines() if line]
     wide = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows if row.startswith("|")]
     assert len(wide) == 5
     shown = replay(data, "--context", "context-simple", "--context", LONG, "--budget", "0.2k").stdout
@@ -287,6 +287,36 @@ def test_the_sessions_of_a_store_are_replayed(tmp_path: Path, data: Path, scheme
     asyncio.run(keep(url, "one", "two"))
     assert replayed(tmp_path, "--store", url)["sessions"] == ["one", "two"]
     assert replayed(tmp_path, data, "--store", url)["sessions"] == ["made-1", "one", "two"]
+
+
+def test_one_session_of_a_store_is_replayed_and_no_other_is_read(tmp_path: Path) -> None:
+    url = f"jsonl:{tmp_path / 'kept'}"
+    asyncio.run(keep(url, "one", "two", "three"))
+    (file,) = (tmp_path / "kept" / "three").glob("context-messages.jsonl")
+    file.write_bytes(file.read_bytes()[:-20])  # damaged: to read it would be reported
+    assert replayed(tmp_path, "--store", url, "--session", "two") == {"sessions": ["two"], "skipped": []}
+    assert replayed(tmp_path, "--store", url, "--session", "two", "--session", "one")["sessions"] == ["two", "one"]
+    assert "there is no session 'twoo'" in replay("--store", url, "--session", "twoo").output
+    assert "name the store too" in replay(tmp_path, "--session", "two").output
+
+
+def test_sessions_above_a_number_of_messages_are_skipped_and_named(tmp_path: Path, data: Path) -> None:
+    url = f"jsonl:{tmp_path / 'kept'}"
+    asyncio.run(keep(url, "one"))
+    found = replayed(tmp_path, data, "--store", url, "--max-messages", "12")
+    assert (found["sessions"], len(found["skipped"])) == (["one"], 1)
+    assert found["skipped"][0].startswith("made-1: ")
+
+
+def test_without_a_screen_it_says_what_is_replayed_and_how_far_it_is(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "QUIET", 0.0)
+    done = replay(data)
+    lines = done.stderr.splitlines()
+    assert re.fullmatch(r"replaying 1 session, [\d,]+ messages, through 4 managers", lines[0])
+    assert re.match(r"replay 1 of 4: \S+, made-1, request 1$", lines[1])
+    assert any(line.startswith("replay 4 of 4: ") for line in lines)
 
 
 def test_without_data_and_store_it_says_what_to_name() -> None:
