@@ -20,6 +20,7 @@ from amplifier_context_core.stores import Store
 from amplifier_context_testing.store_contract import MakeStore, StoreContract
 from amplifier_context_testing.strategy_contract import StrategyContract
 from tests.distributions import install
+from tests.messages import work
 from tests.pages import between, blocks, code, module, read
 
 PAGE = read("docs/extending.md")
@@ -46,7 +47,7 @@ class TestTheStoreOfThePage(StoreContract):
         return make
 
 
-@pytest.mark.parametrize("name", ["HideListings", "FoldTools"])
+@pytest.mark.parametrize("name", ["HideListings", "FoldTools", "FoldTestsLast"])
 async def test_the_other_strategies_keep_the_contract(name: str) -> None:
     (block,) = (text for text in blocks(PAGE, "python") if f"class {name}" in text)
     names: dict[str, Any] = {}
@@ -62,6 +63,36 @@ async def test_the_other_strategies_keep_the_contract(name: str) -> None:
             done: Any = getattr(Contract(), claim)()
             if inspect.isawaitable(done):
                 await done
+
+
+def test_with_the_pytest_ini_of_the_page_the_contract_runs_without_a_warning(tmp_path: Path) -> None:
+    (block,) = (text for text in blocks(PAGE, "python") if "StrategyContract" in text)
+    (tmp_path / "acme_context.py").write_text(code(PAGE, "acme_context.py"), encoding="utf-8")
+    (tmp_path / "test_acme.py").write_text(block, encoding="utf-8")
+    (tmp_path / "pytest.ini").write_text(code(PAGE, "pytest.ini"), encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"\d passed in", done.stdout)
+    assert "Warning" not in done.stdout + done.stderr
+
+
+async def test_a_strategy_that_signs_what_a_built_in_one_made_is_named_by_the_report() -> None:
+    class Signed(core.Strategy):
+        name = "signed"
+
+        async def apply(self, draft: core.Draft, goal: core.Goal) -> core.Draft:
+            done = await core.FoldRounds().apply(draft, goal)
+            own = [one if one in draft.segments else dataclasses.replace(one, rule=self.name) for one in done.segments]
+            return draft if done is draft else draft.with_segments(own)
+
+    manager = core.ContextManager(core.load_config({"max_tokens": 2_000}), ladder=[Signed()])
+    for message in work(40):
+        await manager.add_message(message)
+        await manager.get_messages_for_request()
+    report = await manager.explain()
+    assert {row["rule"] for row in report["rounds"] if row["state"] == "folded"} == {"signed"}
+    assert report["warnings"] == []
 
 
 # -- the package is installed, named in a plan, and run ----------------------------------------------------------------
