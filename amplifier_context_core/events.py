@@ -19,7 +19,8 @@ PRE_COMPACT = "context:pre_compact"
 POST_COMPACT = "context:post_compact"
 COMPACTION = "context:compaction"
 WARNING = "context:warning"
-EVENTS = (PRE_COMPACT, POST_COMPACT, COMPACTION, WARNING)
+PREFIX_CHANGED = "context:prefix_changed"
+EVENTS = (PRE_COMPACT, POST_COMPACT, COMPACTION, WARNING, PREFIX_CHANGED)
 
 _TIMEOUT = 10.0  # seconds; long enough for an approval hook to look up a policy
 

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from amplifier_context_core.cli.app import main
 from amplifier_context_core.config import WITHOUT_MEANING, Config
+from amplifier_context_core.events import EVENTS
 from amplifier_context_persistent import PersistentConfig
 from amplifier_context_summary import SummaryConfig
 from docs.config_table import TABLES
@@ -72,6 +73,11 @@ def test_make_targets_and_links_of_a_page_exist(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(TABLES))
 def test_the_config_tables_are_those_the_code_gives(name: str) -> None:
     assert between(read("docs/configuration.md"), name) == TABLES[name]()
+
+
+def test_the_configuration_page_names_every_event() -> None:
+    page = read("docs/configuration.md")
+    assert [event for event in EVENTS if f"\n| `{event}` |" not in page] == []
 
 
 def test_the_commands_of_the_stores_page_exist() -> None:

@@ -16,7 +16,7 @@ from amplifier_core.testing import MockCoordinator
 from amplifier_context_core import ContextManager, Draft, Goal, Snapshot, Strategy, load_config
 from amplifier_context_core import errors as core_errors
 from amplifier_context_core.compaction.ladder import build_ladder
-from amplifier_context_core.events import COMPACTION, EVENTS, POST_COMPACT, PRE_COMPACT, WARNING
+from amplifier_context_core.events import COMPACTION, EVENTS, POST_COMPACT, PRE_COMPACT, PREFIX_CHANGED, WARNING
 from amplifier_context_core.kernel import mount_manager
 from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.plugins import Plugins
@@ -241,6 +241,12 @@ def test_values_the_page_lists_are_those_that_occur(seen: Sessions) -> None:
     assert {payload["trigger"] for payload in payloads(seen, PRE_COMPACT)} == quoted(PRE_COMPACT, "trigger")
     assert {row["state"] for report in seen.reports for row in report["rounds"]} <= quoted("explain", "rounds[].state")
     assert {report["view"]["figure"] for report in seen.reports} <= quoted("explain", "view.figure")
+
+
+def test_each_reason_of_another_prefix_is_a_prefix_break_that_the_page_lists(seen: Sessions) -> None:
+    listed = quoted(PREFIX_CHANGED, "reason") - {"undo", "forget", "clear"}
+    assert listed <= {str(reason) for reason in PrefixBreak}
+    assert {payload["reason"] for payload in payloads(seen, PREFIX_CHANGED)} <= listed
 
 
 def test_each_reason_of_a_warning_is_listed_and_occurs(seen: Sessions) -> None:

@@ -60,6 +60,7 @@ class SessionRequests(SessionLifecycle):
         elif bound:
             bound.start_loading()  # what comes next is counted exactly
         self._handed_out(sent, provider)
+        await self.compactor.announce_prefix()
         return sent
 
     async def _begin_request(self) -> None:
@@ -106,6 +107,7 @@ class SessionRequests(SessionLifecycle):
         await self._list_items(listed)
         await self._then_save(self._announce(measured.staged.result))
         await self.compactor.emit_warnings()
+        await self.compactor.announce_prefix()
 
     async def _list_items(self, listed: ItemList | None) -> None:
         """Add a list of pool and queue to the history, unless another request did so meanwhile."""

@@ -23,10 +23,13 @@ class SentViews:
 
     Attributes:
         last: the newest of all; None before the first.
+        changed: why a view was handed out that does not begin with the one before it, until that is announced; None if
+            each did. An error is on the safe side: where the one before is not known any more, it did not.
     """
 
     def __init__(self) -> None:
         self.last: SentView | None = None
+        self.changed: PrefixBreak | None = None
         self._by_key: dict[Key, SentView] = {}
 
     def break_before(
@@ -71,8 +74,11 @@ class SentViews:
             prefix_break=reason,
             compactions=compactions,
         )
+        if before is not None and shared < _length(before):
+            self.changed = _cause(sent, before, compactions)
         if len(self._by_key) > _MAX_KEYS:
             del self._by_key[next(iter(self._by_key))]
+            self.changed = self.changed or PrefixBreak.PROVIDER_CHANGE
         return self.last
 
     def _reason(
@@ -80,12 +86,9 @@ class SentViews:
     ) -> PrefixBreak | None:
         """Return why the view is not the one sent to its provider before, and more; None if it is."""
         found = self.break_before(sent.prefix, sent.system, pause, sent.limits.cache_ttl)
-        if found is not None or before is None or shared == len(before.system) + len(before.messages):
+        if found is not None or before is None or shared == _length(before):
             return found
-        if compactions > before.compactions:
-            return PrefixBreak.COMPACTION
-        # Each budget has a checkpoint of its own, so its view may begin with other messages.
-        return PrefixBreak.EDIT if sent.limits.budget == before.limits.budget else PrefixBreak.BUDGET
+        return _cause(sent, before, compactions)
 
     def recounted(self, sent: SentView) -> None:
         """Replace the newest view by the same one, counted again."""
@@ -93,11 +96,27 @@ class SentViews:
 
     def clear(self) -> None:
         """Forget all of them."""
+        if self.last is not None:
+            self.changed = PrefixBreak.EDIT
         self.last = None
         self._by_key.clear()
 
 
 _WHOLE = {PrefixBreak.SYSTEM_PROMPT, PrefixBreak.TOOLS, PrefixBreak.COLD}  # nothing of the prefix is read
+
+
+def _length(sent: SentView) -> int:
+    return len(sent.system) + len(sent.messages)
+
+
+def _cause(sent: SentView, before: SentView, compactions: int) -> PrefixBreak:
+    """Return why a view does not begin with the one sent to its provider before."""
+    if [shown.message for shown in before.system] != [shown.message for shown in sent.system]:
+        return PrefixBreak.SYSTEM_PROMPT
+    if compactions > before.compactions:
+        return PrefixBreak.COMPACTION
+    # Each budget has a checkpoint of its own, so its view may begin with other messages.
+    return PrefixBreak.EDIT if sent.limits.budget == before.limits.budget else PrefixBreak.BUDGET
 
 
 def _shared(before: SentView | None, sent: SentView) -> tuple[int, int]:

@@ -22,6 +22,7 @@ from amplifier_context_core import (
     count_tokens,
     load_config,
 )
+from amplifier_context_core.events import PREFIX_CHANGED
 from amplifier_context_core.items import ContextItem
 from amplifier_context_core.stores import Store
 from amplifier_context_core.view.sent_view import SentView
@@ -71,14 +72,21 @@ SESSIONS = st.tuples(conversations(max_steps=4).map(flat), operations())
 
 @dataclass
 class Hooks:
-    """A hook registry with one handler, which postpones compactions while `deny` is set."""
+    """A hook registry with one handler, which postpones compactions while `deny` is set.
+
+    Attributes:
+        deny: postpone them.
+        changed: another prefix was announced since a test looked.
+    """
 
     deny: bool = False
+    changed: bool = False
 
     async def emit(self, event: str, data: dict[str, Any]) -> Any:
         """Answer as the kernel's registry does."""
         from types import SimpleNamespace
 
+        self.changed |= event == PREFIX_CHANGED
         action = "deny" if self.deny and event == "context:pre_compact" else "continue"
         return SimpleNamespace(action=action, reason=None, data=data, context_injection=None, ephemeral=False)
 
@@ -101,11 +109,13 @@ class Driver:
     hooks: Hooks = field(default_factory=Hooks)
     manager: ContextManager = field(init=False)
     last: dict[int, list[Message]] = field(default_factory=dict[int, list[Message]])  # since the last change
+    handed_out: list[Message] | None = None  # the newest view, of whatever budget, in this process
 
     def __post_init__(self) -> None:
         self.manager = self._new_manager()
 
     def _new_manager(self) -> ContextManager:
+        self.handed_out = None
         store: Store = self.make_store()
         return ContextManager(
             load_config({"token_counter": "heuristic", **self.config}),
@@ -241,6 +251,7 @@ class Driver:
             assert check_request(view) == []
         if commits:
             assert await result["transaction"].commit()
+            self._another_prefix_is_announced(view)
             self.last.clear()
         else:
             result["transaction"].rollback()
@@ -273,6 +284,7 @@ class Driver:
         manager = self.manager
         before = manager.compactor.compactions, len(manager.snapshot())
         view = await manager.get_messages_for_request(token_budget=self.budgets[which])
+        self._another_prefix_is_announced(view)
         if (manager.compactor.compactions, len(manager.snapshot())) != before:  # a shorter list of items may be added
             self.last.clear()
         if any(message["role"] not in ("system", "developer") for message in view):
@@ -283,6 +295,12 @@ class Driver:
         assert (last is not None and last.counted <= last.limits.capacity) or "overflow" in manager.warnings.kinds
         await self._everything_is_accounted_for(report)
         return view
+
+    def _another_prefix_is_announced(self, view: list[Message]) -> None:
+        """A loop that sends only what is new, to a provider that keeps the rest, learns when it must send all."""
+        before, self.handed_out = self.handed_out, view
+        announced, self.hooks.changed = self.hooks.changed, False
+        assert before is None or announced or view[: len(before)] == before, "another prefix was not announced"
 
     async def _everything_is_accounted_for(self, report: dict[str, Any]) -> None:
         """Each entry is shown, folded or dropped by a compaction; the newest human message is shown."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from tests.managers import Watch, ask, feed, new_manager
 from tests.messages import rounds, size, text, work
 
 BUDGET = 4_000
-PRE, POST, COMPACTION, WARNING = events.EVENTS
+PRE, POST, COMPACTION, WARNING, PREFIX_CHANGED = events.EVENTS
 
 Handler = Callable[[str, dict[str, Any]], Awaitable[Any]]
 
@@ -132,11 +133,112 @@ async def test_the_figures_before_and_after_are_in_the_same_tokens() -> None:
     assert recorder.named(PRE)[0]["token_count"] == recorder.named(POST)[0]["before_tokens"]
 
 
+# --- another prefix ---------------------------------------------------------------------------------------------------
+
+
+async def prompt(text: str) -> str:
+    return text
+
+
+CHANGES: dict[str, tuple[Callable[[Any], Awaitable[Any]], str]] = {
+    "compact": (lambda manager: manager.compact(), "compaction"),
+    "undo": (lambda manager: manager.undo(), "edited history"),
+    "edit": (lambda manager: edited(manager), "edited history"),
+    "forget": (lambda manager: manager.forget(["m9"]), "edited history"),
+    "clear": (lambda manager: cleared(manager), "edited history"),
+    "prompt": (lambda manager: manager.set_system_prompt_factory(lambda: prompt("Hm.")), "changed system prompt"),
+}
+
+
+async def edited(manager: Any) -> None:
+    messages = await manager.get_messages()
+    await manager.set_messages([*messages[:-2], *rounds(1, start=200)])
+
+
+async def cleared(manager: Any) -> None:
+    await manager.clear()
+    await feed(manager, work(2))
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_view_that_does_not_begin_with_the_one_before_is_announced_with_its_reason(change: str) -> None:
+    hooks = hooks_with()
+    recorder = EventRecorder(hooks, [PREFIX_CHANGED])
+    manager = await feed(new_manager(hooks=hooks), work(45))
+    await ask(manager, 8_000)
+    if change == "undo":
+        await manager.compact()
+        await ask(manager, 8_000)
+    else:
+        assert recorder.names() == []
+    seen = len(recorder.names())
+    work_of, reason = CHANGES[change]
+    await work_of(manager)
+    await manager.explain()  # a page that looks is no request
+    assert len(recorder.names()) == seen
+    await ask(manager, 8_000)
+    assert recorder.named(PREFIX_CHANGED)[-1]["reason"] == reason
+    await ask(await feed(manager, rounds(3, start=300)), 8_000)
+    assert len(recorder.names()) == seen + 1
+
+
+async def test_growth_and_another_provider_announce_no_other_prefix_and_another_budget_does() -> None:
+    hooks = hooks_with()
+    recorder = EventRecorder(hooks, [PREFIX_CHANGED])
+    manager = await feed(new_manager(hooks=hooks), work(20))
+    for number in range(3):
+        for name in ("openai", "anthropic"):
+            await manager.get_messages_for_request(8_000, SimpleNamespace(name=name))
+        await feed(manager, rounds(2, start=100 + 2 * number))
+    assert recorder.names() == []
+    await ask(manager, 8_000)
+    await ask(manager, 2_000)
+    assert [event["reason"] for event in recorder.named(PREFIX_CHANGED)] == ["compaction"]
+    await ask(manager, 8_000)
+    assert [event["reason"] for event in recorder.named(PREFIX_CHANGED)] == ["compaction", "other budget"]
+
+
+async def test_after_a_cancelled_announcement_the_next_request_announces_it_once_more() -> None:
+    entered, changed = asyncio.Event(), list[str]()
+
+    async def slow(event: str, data: dict[str, Any]) -> HookResult:
+        changed.append(data["reason"])
+        entered.set()
+        await asyncio.sleep(0 if len(changed) > 1 else 60)
+        return HookResult(action="continue")
+
+    manager = await feed(new_manager(hooks=hooks_with(slow, PREFIX_CHANGED)), work(20))
+    await ask(manager, 8_000)
+    await edited(manager)
+    request = asyncio.create_task(manager.get_messages_for_request(8_000))
+    await entered.wait()
+    request.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await request
+    await ask(manager, 8_000)
+    await ask(manager, 8_000)
+    assert changed == ["edited history"] * 2
+
+
+async def test_a_handler_that_asks_for_a_view_when_another_prefix_is_announced_gets_one() -> None:
+    views: list[int] = []
+
+    async def looks(event: str, data: dict[str, Any]) -> HookResult:
+        views.append(len(await manager.get_messages_for_request(8_000)))
+        return HookResult(action="continue")
+
+    manager = await feed(new_manager(hooks=hooks_with(looks, PREFIX_CHANGED)), work(20))
+    await ask(manager, 8_000)
+    await edited(manager)
+    view = await ask(manager, 8_000)
+    assert views == [len(view)]
+
+
 async def test_the_events_are_announced_on_the_observability_channel() -> None:
     coordinator = MockCoordinator()
     await mount_manager(coordinator, new_manager(), "context-test")
     announced = [name for names in await coordinator.collect_contributions("observability.events") for name in names]
-    assert set(announced) == {PRE, POST, COMPACTION, WARNING}
+    assert set(announced) == {PRE, POST, COMPACTION, WARNING, PREFIX_CHANGED}
 
 
 # --- what handlers answer ---------------------------------------------------------------------------------------------
