@@ -25,7 +25,10 @@ log = logging.getLogger(__name__)
 
 Cleanup = Callable[[], Awaitable[None]]
 
-_PRIORITIES = {"tool:post": 1_000}  # after other hooks: they may expect the fields of a result, not its text
+_PRIORITIES = {
+    "tool:post": 1_000,  # after other hooks: they may expect the fields of a result, not its text
+    "session:resume": 1_000,  # after other hooks: they may restore the history
+}
 OVERFLOW = "ContextLengthError"  # the kernel's error type in `amplifier_core.llm_errors`, as events name it
 
 
@@ -230,6 +233,9 @@ def _handlers(manager: ContextManager) -> dict[str, Callable[[str, dict[str, Any
             manager.on_context_length_error()
         manager.on_failed_request()
 
+    async def resumed(data: Mapping[str, Any]) -> None:
+        await manager.on_session_resumed()
+
     async def prompted(data: Mapping[str, Any]) -> None:
         manager.history.on_prompt()
 
@@ -253,6 +259,7 @@ def _handlers(manager: ContextManager) -> dict[str, Callable[[str, dict[str, Any
         return ToolResult(output=output).get_serialized_output()
 
     return {
+        "session:resume": quietly(resumed),
         "tool:post": returned,
         "llm:request": quietly(requested),
         "llm:response": quietly(responded),

@@ -164,6 +164,12 @@ class Sessions:
         await self.ask(manager)
         await manager.close()
 
+    async def one_that_never_was(self) -> None:
+        manager = self.manager("never")
+        await manager.on_session_resumed()
+        await self.ask(await feed(manager, work(1)))
+        await manager.close()
+
     async def one_with_two_writers(self) -> None:
         first = await feed(self.manager("shared"), work(3))
         second = self.manager("shared", on_conflict="fork")
@@ -185,6 +191,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Sessions:
         await sessions.one_with_the_trap_of_a_provider()
         await sessions.one_that_is_too_full()
         await sessions.one_that_is_damaged()
+        await sessions.one_that_never_was()
         await sessions.one_with_two_writers()
 
     asyncio.run(run())

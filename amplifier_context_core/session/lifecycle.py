@@ -16,7 +16,7 @@ from ..futures import LoopTurns
 from ..history.history import History
 from ..items import ContextPool, ContextQueue
 from ..locks import CrossLoopLock
-from ..messages.parsing import Message, copy_message
+from ..messages.parsing import SYSTEM_ROLES, Message, copy_message
 from ..messages.timestamps import utc_now, with_timestamp
 from ..messages.token_bounds import BoundingTokenCounter
 from ..messages.tokens import TokenCounter, guarded, load_counter
@@ -116,6 +116,7 @@ class SessionLifecycle:
         self.compactor = Compactor(self.history, self.config, steps, self.meter, observers, hooks, self.warnings, carry)
         self.host_checkpoint = HostCheckpoint(self.history, self.compactor)
         self._resumed = False
+        self._is_new = False  # the store had no history of it when it was opened
         self._resuming = CrossLoopLock()
         self._saving = CrossLoopLock()
         self._saved_changes = 0
@@ -236,9 +237,18 @@ class SessionLifecycle:
 
     async def _resume(self) -> None:
         async with self.compactor.lock.hold():  # a request on its way would fill the cache with views of before
-            is_new = await self._continue()
-        if is_new and self._on_new_session:
+            self._is_new = await self._continue()
+        if self._is_new and self._on_new_session:
             await self._on_new_session(self)
+
+    async def on_session_resumed(self) -> None:
+        """Warn if a host resumes a session of which nothing is known: a wrong id or store looks like a lost history."""
+        await self.ready()
+        if self._is_new and all(entry.role in SYSTEM_ROLES for entry in self.history.snapshot()):
+            self.warnings.note(
+                "resume",
+                "its host resumes it, but no history of this id was found: it begins empty; check id and store",
+            )
 
     async def _continue(self) -> bool:
         """Continue from what the store has; return True if it has no history."""

@@ -19,7 +19,7 @@ from amplifier_context_core import ConfigError, ContextManager
 from amplifier_context_core.messages.parsing import text_of
 from amplifier_context_core.stores import open_store
 from amplifier_context_persistent import PersistentConfig
-from amplifier_context_testing import mount_plan, session
+from amplifier_context_testing import EventRecorder, mount_plan, session
 from tests.kernel.hosted import process, view_of, worked
 from tests.kernel.mounted import CURRENT
 
@@ -47,6 +47,38 @@ async def test_a_second_session_goes_on_with_the_first_ones_history() -> None:
             assert manager.turn_count == turn + 1
             texts = [text_of(content) for content in await contents(manager)]
     assert texts == [text for n in range(3) for text in (f"Question {n}.", f"Answer {n}.")]
+
+
+async def test_the_resume_of_a_session_that_never_was_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    plan = mount_plan({"module": CURRENT.module, "config": {"memory_files": ["notes.md"]}}, script=["Hello.", "Yes."])
+    async with session(plan, session_id="never", is_resumed=True) as running:
+        recorder = EventRecorder(running.coordinator, ["context:warning"])
+        await running.execute("Hi.")
+        await running.execute("Are you there?")
+    (warning,) = recorder.named("context:warning")
+    assert warning["reason"] == "resume"
+    assert "session never: its host resumes it, but no history of this id was found" in caplog.text
+
+
+@pytest.mark.parametrize("resumed", [True, False])
+async def test_a_session_that_was_and_a_new_one_are_resumed_without_a_warning(
+    resumed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    if resumed:
+        async with session(mount_plan(CURRENT.module, script=["Hello."]), session_id="lasting") as running:
+            await running.execute("Hi.")
+    plan = mount_plan(CURRENT.module, script=["Hello."])
+    async with session(plan, session_id="lasting", is_resumed=resumed) as running:
+        await running.execute("Hi.")
+    assert "resumes" not in caplog.text
+
+
+async def test_a_history_that_the_host_restores_is_no_unknown_session(caplog: pytest.LogCaptureFixture) -> None:
+    plan = mount_plan("context-simple", script=["Hello."])
+    async with session(plan, session_id="restored", is_resumed=True) as running:
+        await running.coordinator.get("context").set_messages([{"role": "user", "content": "Hi."}])
+        await running.execute("Go on.")
+    assert "resumes" not in caplog.text
 
 
 async def test_by_default_it_is_kept_where_the_module_we_replace_keeps_it(home: Path) -> None:
