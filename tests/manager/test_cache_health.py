@@ -152,7 +152,9 @@ async def test_a_cache_that_forgets_without_a_reason_known_here_is_unknown() -> 
     loop = await Loop("declared").work(12)
     loop.cache = caches()["declared"]  # the provider lost what it had
     await loop.work(1)
-    assert (await loop.health())["breaks"] == {"unknown": 1}
+    health = await loop.health()
+    assert health["breaks"] == {"unknown": 1}
+    assert [row["break"] for row in health["recent"] if row["break"]] == ["unknown"]
 
 
 async def test_memory_is_bounded_and_sums_are_not_cut() -> None:
