@@ -12,14 +12,15 @@ PIP      := $(BIN)/python -m pip --disable-pip-version-check install -qq -c requ
 # Tests start hundreds of processes: each would compile the packages again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# What `make check` runs.
+# What `make check` runs: the core, and whether pages and tests have what is new.
 INNER := $(addprefix tests/,core laws manager)
+INNER += $(patsubst %,tests/test_%.py,docs page_names reference tested limits names)
 PURE  := not soak and not kernel and not postgres and not redis
 
 # Folders whose tests run in fewer cases in `make test` than with AMPLIFIER_TEST_STORES=all.
 WIDER := $(addprefix tests/,data durable kernel manager recall summary)
 
-.PHONY: help demo check test lint bench soak guard clean
+.PHONY: help demo check test format lint bench soak guard clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 14
@@ -28,11 +29,15 @@ help:  ## show this list
 demo: $(STAMP)  ## a real session on this folder, compacting before your eyes
 	@$(BIN)/amplifier-context run $(ARGS)
 
-check: lint  ## lint, and the tests that need no server and no kernel: a minute
+check: lint  ## lint, and the tests that need no server and no kernel: a few minutes
 	@AMPLIFIER_TEST_STORES=memory $(BIN)/python -m pytest -n auto --maxprocesses 4 -m '$(PURE)' $(INNER) $(ARGS)
 
 test: $(STAMP)  ## the test-suite, on up to four cores
 	@$(BIN)/python -m pytest -n auto --maxprocesses 4 $(ARGS)
+
+format: $(STAMP)  ## ruff: format, and correct what it can
+	@$(BIN)/ruff format
+	@$(BIN)/ruff check --fix
 
 lint: $(STAMP)  ## ruff (format and rules), pyright (strict)
 	@$(BIN)/ruff format --check
