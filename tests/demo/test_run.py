@@ -20,6 +20,7 @@ from amplifier_context_core.kernel import warn_of_rivals
 from amplifier_context_testing import Conversation, conversations
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.distributions import install
+from tests.pages import between, read
 
 from .conftest import PLAN, Run, clone_at, lines_with
 
@@ -225,7 +226,9 @@ def test_the_log_of_debug_is_without_the_kernels_noise(clone: Path) -> None:
 
 def test_the_head_names_the_distribution_of_the_mounted_module(demo: Result) -> None:
     version = metadata.version("amplifier-context-simple")
-    assert demo.output.splitlines()[0].endswith(f"memory: context-simple (amplifier-context-simple {version})")
+    head = demo.output.splitlines()[0]
+    assert head.endswith(f"memory: context-simple (amplifier-context-simple {version})")
+    assert between(read("README.md"), "demo").splitlines()[1] == head
 
 
 def test_another_distribution_that_is_mounted_for_the_same_id_is_named(
