@@ -20,7 +20,7 @@ from ..compaction.recalled import newest_recalled
 from ..compaction.strategies import Goal, Strategy
 from ..config import Config
 from ..errors import ContextOverflow, PinRefused
-from ..events import COMPACTION, POST_COMPACT, PRE_COMPACT, PREFIX_CHANGED, Hooks, emit, inside_handler
+from ..events import COMPACTION, POST_COMPACT, PRE_COMPACT, Hooks, emit, inside_handler
 from ..history.history import History
 from ..locks import CrossLoopLock, Hold
 from ..messages.tokens import TokenCounter
@@ -173,15 +173,8 @@ class Compactor:
         await self._warnings.emit_pending(self)
 
     async def announce_prefix(self) -> None:
-        """Emit that a view was handed out that does not begin with the one before; the caller does not hold `lock`.
-
-        A handler's own view is announced with the next one that is no handler's. After a cancelled emission it is
-        announced once more.
-        """
-        reason = self._sent.changed
-        if reason is not None and not inside_handler(self):
-            await emit(self.hooks, self, PREFIX_CHANGED, {"reason": str(reason)})
-            self._sent.changed = None
+        """Emit that a view does not begin with the one handed out before; the caller does not hold `lock`."""
+        await self._sent.announce(self.hooks, self)
 
     def limits(self, budget: int, key: Key) -> TokenLimits:
         """Return the limits of a request, as the meter sees them now."""

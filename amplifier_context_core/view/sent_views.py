@@ -1,6 +1,6 @@
 """The views that were handed out last, one for each provider and model: what each may still have in its cache.
 
-Not locked: the `Compactor` lets one task in at a time.
+Not locked: the `Compactor` lets one task in at a time, but for `announce`.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ..events import PREFIX_CHANGED, Hooks, emit, inside_handler
 from ..rendering.renderer import RenderedMessage
 from .cold_cache import Pause
 from .meter import Key
@@ -93,6 +94,22 @@ class SentViews:
     def recounted(self, sent: SentView) -> None:
         """Replace the newest view by the same one, counted again."""
         self.last = self._by_key[sent.key] = sent
+
+    async def announce(self, hooks: Hooks | None, owner: object) -> None:
+        """Emit that a view was handed out that does not begin with the one before, if one was.
+
+        A handler's own view is announced with the next one that is no handler's. After a cancelled emission it is
+        announced once more.
+        """
+        if inside_handler(owner):
+            return
+        reason, self.changed = self.changed, None  # first: another may come while handlers run
+        if reason is not None:
+            try:
+                await emit(hooks, owner, PREFIX_CHANGED, {"reason": str(reason)})
+            except BaseException:
+                self.changed = self.changed or reason
+                raise
 
     def clear(self) -> None:
         """Forget all of them."""
