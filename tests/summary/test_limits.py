@@ -126,3 +126,11 @@ def test_a_clock_that_was_set_makes_no_session_wait_for_ever(now: float) -> None
     assert made.refusal(now, 10, 1.0) == ""
     made.failed(now)
     assert 0 < made.waits(now) <= 3_600
+
+
+def test_the_next_call_must_fit_into_the_share_with_its_own_cost() -> None:
+    made = Limits(10, 1_000_000, 0.1, session_cost=1_000.0)
+    made.begin(NOW, 10)
+    made.paid(60.0)
+    assert made.refusal(NOW, 10, 40.0) == ""
+    assert made.refusal(NOW, 10, 41.0) == "summary_spend"
