@@ -6,7 +6,6 @@ read as plain sections. A call that fails is followed by a back-off.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,7 +14,8 @@ from typing import Any, Literal, TypeVar
 from amplifier_context_core.events import Hooks, emit
 from amplifier_context_core.messages.parsing import Message
 from amplifier_context_core.messages.tokens import TokenCounter
-from amplifier_context_core.messages.usage import Usage
+from amplifier_context_core.messages.usage import Usage, measured
+from amplifier_context_core.view.meter import MIN_RATIO
 
 from .call import TIMEOUT, Caller, CallFailed
 from .checks import RejectedAnswer, Reply, checked, is_json, patch_in
@@ -211,13 +211,18 @@ class Asking:
         self.limits.begin(self.clock(), size)
         try:
             answer, usage = await ask()
-        except (CallFailed, asyncio.CancelledError, GeneratorExit) as problem:  # the last: its loop was closed
-            if not isinstance(problem, CallFailed) or problem.reason == TIMEOUT:  # the provider may have done the work
-                self.limits.paid(prices.of(Usage(size, self.config.summary_output), with_output=True))
+        except BaseException as problem:  # cancelled, or its loop was closed: the provider may work on it all the same
+            self.limits.paid(prices.of(self._lost(problem, size), with_output=True))
             raise
         written = len(answer.text) // 3 if isinstance(answer, Reply) else 0
-        self.limits.paid(prices.of(usage or Usage(size, written), with_output=True))
+        self.limits.paid(prices.of(_taken(usage, size, written), with_output=True))
         return answer
+
+    def _lost(self, problem: BaseException, size: int) -> Usage:
+        """Return the most that a call without an answer is counted with."""
+        if not isinstance(problem, CallFailed) or problem.reason == TIMEOUT:
+            return Usage(size, self.config.summary_output)
+        return Usage(0 if problem.is_free else size)
 
     async def succeeded(self, about: dict[str, Any]) -> None:
         """Note an answer that counts."""
@@ -276,3 +281,18 @@ class Asking:
         """Return what `explain` says of summaries."""
         outcome = self.outcome
         return {"status": outcome.status, "reason": outcome.reason, "upto": outcome.upto, **self.spent()}
+
+
+def _taken(usage: Usage | None, size: int, written: int) -> Usage:
+    """Return what a call took: as its provider reported it, and as counted here where the report is implausible.
+
+    Args:
+        usage: as reported; None if nothing was.
+        size: tokens of the request, counted here.
+        written: tokens of the text of the answer, about.
+    """
+    if usage is None or measured(usage) < MIN_RATIO * size:
+        return Usage(size, written)
+    if usage.output_tokens < MIN_RATIO * written:
+        usage = replace(usage, output_tokens=written)
+    return usage if usage.cache_read_tokens <= usage.input_tokens else replace(usage, cache_read_tokens=0)

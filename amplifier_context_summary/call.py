@@ -33,13 +33,17 @@ class CallFailed(Exception):
         reason: the type of the error, never its text: that may quote messages.
         retry_after: seconds that the provider asks to wait; None if it does not say.
         may_pass: true if the same call may be answered later, as the provider says (`LLMError.retryable`).
+        is_free: true if no model read the request: it was not sent, or the provider refused it at once.
     """
 
-    def __init__(self, reason: str, retry_after: float | None = None, *, may_pass: bool = False) -> None:
+    def __init__(
+        self, reason: str, retry_after: float | None = None, *, may_pass: bool = False, is_free: bool = False
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.retry_after = retry_after
         self.may_pass = may_pass
+        self.is_free = is_free
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +126,7 @@ class Caller:
                 }
             )
         except ValueError as problem:
-            raise CallFailed(type(problem).__name__) from None
+            raise CallFailed(type(problem).__name__, is_free=True) from None
 
 
 async def limited(call: Callable[[], Awaitable[Any]], seconds: float) -> Any:
@@ -156,7 +160,25 @@ async def limited(call: Callable[[], Awaitable[Any]], seconds: float) -> Any:
         raise problem
     retry_after = getattr(problem, "retry_after", None)
     wait = float(retry_after) if isinstance(retry_after, (int, float)) else None
-    raise CallFailed(type(problem).__name__, wait, may_pass=getattr(problem, "retryable", False) is True)
+    may_pass = getattr(problem, "retryable", False) is True
+    raise CallFailed(type(problem).__name__, wait, may_pass=may_pass, is_free=_is_refusal(problem))
+
+
+def _is_refusal(problem: Exception) -> bool:
+    """True if an error says that no model read the request. After any other the provider may have done the work."""
+    from amplifier_core import llm_errors
+
+    return isinstance(
+        problem,
+        (
+            llm_errors.RateLimitError,
+            llm_errors.AuthenticationError,
+            llm_errors.ContextLengthError,
+            llm_errors.InvalidRequestError,
+            llm_errors.NotFoundError,
+            llm_errors.ConfigurationError,
+        ),
+    )
 
 
 async def provider_prices(provider: Any, model: str | None) -> Prices:

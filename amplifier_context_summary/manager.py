@@ -15,13 +15,13 @@ from amplifier_context_core.compaction.strategies import Strategy
 from amplifier_context_core.events import Hooks
 from amplifier_context_core.messages.carriers import can_read, carried_text
 from amplifier_context_core.messages.tokens import TokenCounter
-from amplifier_context_core.messages.usage import Response
+from amplifier_context_core.messages.usage import Response, measured
 from amplifier_context_core.plugins import Plugins, installed_plugins
 from amplifier_context_core.stores import Store
 from amplifier_context_core.view.budget import model_of, name_of
 from amplifier_context_core.view.chapter_carriers import carrier_of
 from amplifier_context_core.view.measured_view import CountView, FitOutput
-from amplifier_context_core.view.meter import Key
+from amplifier_context_core.view.meter import MIN_RATIO, Key
 from amplifier_context_core.view.preview import preview
 from amplifier_context_core.view.sent_view import SentView
 from amplifier_context_core.view.undo import UNDONE, first_changed
@@ -193,7 +193,9 @@ class SummaryManager(ContextManager):
         if is_asking.get():
             return
         super().on_response(response)
-        if response.usage is not None:
+        # A report of far fewer tokens than the request has is none of it: its cost stays estimated.
+        least = MIN_RATIO * self._moment.tokens if self._moment else 0
+        if response.usage is not None and measured(response.usage) >= least:
             prices = self.writer.session_prices
             cost = prices.of(response.usage, with_output=False) / prices.fresh
             self.limits.session_cost += cost - self._estimated

@@ -378,7 +378,8 @@ class Writer:
         prices, before = question.prices, self.limits.summary_cost
         patch = await self.asking.patch(caller, question)
         paid = self.limits.summary_cost - before
-        if paid > alone * prices.fresh + self.config.summary_output * prices.output:
+        had_answer = not self.asking.outcome.may_pass  # what a call without one cost is not known
+        if had_answer and paid > alone * prices.fresh + self.config.summary_output * prices.output:
             self._fork_pays = False
             log.info(
                 "session %s: a forked call cost more than one of its own; later calls are not forked",

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from amplifier_core import ChatResponse, Usage
+from amplifier_core.llm_errors import ProviderUnavailableError
 from amplifier_core.message_models import TextBlock
 from amplifier_core.testing import MockCoordinator
 
@@ -120,3 +121,25 @@ async def test_a_forked_call_is_the_last_request_with_a_question_after_it_while_
     assert len(provider.requests) >= 2
     assert (len(provider.requests[-1].messages) > 2) is forked
     assert "STEP" in text(view)
+
+
+async def test_a_forked_call_without_an_answer_says_nothing_of_what_forking_costs() -> None:
+    class Failing(_Cached):
+        async def complete(self, request: Any, **kwargs: Any) -> ChatResponse:
+            answer = await super().complete(request, **kwargs)
+            if len(self.requests) == 1:
+                raise ProviderUnavailableError("as the test asked for", status_code=500)
+            return answer
+
+    provider = Failing(0.95)
+    manager = summary_manager(provider, summary_call="fork", summary_output=200, max_tokens=16_000)
+    now = [0.0]
+    manager.writer.clock = lambda: now[0]
+    for message in work(90, output=3_000):
+        await manager.add_message(message)
+        if message["role"] != "assistant":
+            await manager.get_messages_for_request(16_000)
+            await wait_for_summaries(manager)
+        now[0] += 60
+    assert len(provider.requests) >= 2
+    assert len(provider.requests[1].messages) > 2

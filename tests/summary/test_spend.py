@@ -1,0 +1,141 @@
+"""What summaries may cost: reports that make no sense and calls without an answer leave no way around the share."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from amplifier_core import ChatRequest
+
+from amplifier_context_core.messages.usage import Response, Usage
+from amplifier_context_testing.summaries.writers import ERRORS, Writer
+from tests.messages import work
+from tests.summary.scripted import Provider, drive, good, summary_manager
+
+SESSION = work(90, output=900)
+ONE_CALL = SESSION[:43]
+SHARE = 0.6
+FREE = {
+    "RateLimitError",
+    "QuotaExceededError",
+    "AuthenticationError",
+    "AccessDeniedError",
+    "ContextLengthError",
+    "InvalidRequestError",
+    "NotFoundError",
+    "ConfigurationError",
+}
+IMPLAUSIBLE: dict[str, object] = {
+    "zero": SimpleNamespace(input_tokens=0, output_tokens=0),
+    "a tenth": SimpleNamespace(input_tokens=100, output_tokens=90),
+    "negative": SimpleNamespace(input_tokens=-5, output_tokens=-5),
+    "bool": SimpleNamespace(input_tokens=True, output_tokens=True),
+    "text": SimpleNamespace(input_tokens="4000", output_tokens="90"),
+    "no number": SimpleNamespace(input_tokens=float("nan"), output_tokens=float("inf")),
+    "too large": SimpleNamespace(input_tokens=10**400, output_tokens=90),
+    "cached only": SimpleNamespace(input_tokens=0, output_tokens=90, cache_read_tokens=4_000),
+    "output only": {"output_tokens": 90},
+    "no input": {"input_tokens": None, "cache_read_tokens": 10**9},
+    "a list": [900, 90],
+}
+
+
+class Reporting(Provider):
+    """A provider that reports the same usage for each answer, whatever it is."""
+
+    def __init__(self, usage: object) -> None:
+        super().__init__(good)
+        self._usage = usage
+
+    async def complete(self, request: ChatRequest, **kwargs: Any) -> Any:
+        self.requests.append(request)
+        return SimpleNamespace(content=good(request, len(self.requests)), finish_reason="stop", usage=self._usage)
+
+
+async def spent(provider: Any, messages: list[dict[str, Any]] = SESSION, **config: Any) -> Any:
+    """The manager of a session at its end; no back-off lasts from one request to the next."""
+    manager = summary_manager(provider, **{"summary_spend": SHARE, "summary_output": 400, **config})
+    now = [0.0]
+    manager.writer.clock = lambda: now[0]
+    for message in messages:
+        await drive(manager, [message])
+        now[0] += 4_000
+    return manager
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("name", IMPLAUSIBLE)
+async def test_an_implausible_report_costs_what_no_report_costs(name: str) -> None:
+    unreported = await spent(Reporting(None))
+    reported = await spent(Reporting(IMPLAUSIBLE[name]))
+    assert reported.limits.calls == unreported.limits.calls > 1
+    assert reported.limits.summary_cost == unreported.limits.summary_cost > 1_000
+
+
+@pytest.mark.kernel
+async def test_an_answer_costs_its_text_where_its_provider_reports_that_nothing_was_written() -> None:
+    usage = SimpleNamespace(input_tokens=20_000, output_tokens=0)
+    provider = Reporting(usage)
+    manager = await spent(provider, ONE_CALL)
+    [request] = provider.requests
+    assert manager.limits.summary_cost == 20_000 + 5 * (len(good(request, 1)) // 3)
+
+
+@pytest.mark.kernel
+async def test_more_cache_reads_than_input_are_no_cache_reads() -> None:
+    usage = SimpleNamespace(input_tokens=20_000, output_tokens=1_000, cache_read_tokens=90_000_000)
+    manager = await spent(Reporting(usage), ONE_CALL)
+    assert manager.limits.summary_cost == 20_000 + 5 * 1_000
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("kind", ["broken", "cancelled", "nothing", *(f"error:{name}" for name in ERRORS)])
+async def test_a_call_without_an_answer_counts_its_input_unless_the_provider_refused_it(kind: str) -> None:
+    manager = await spent(Writer(kind), ONE_CALL)
+    assert manager.limits.calls == 1
+    cost = manager.limits.summary_cost
+    assert (cost == 0) is (kind.removeprefix("error:") in FREE)
+    assert cost == 0 or cost > 1_000
+
+
+@pytest.mark.kernel
+async def test_an_answer_that_cannot_be_read_counts_its_input() -> None:
+    class Unreadable(Reporting):
+        async def complete(self, request: ChatRequest, **kwargs: Any) -> Any:
+            self.requests.append(request)
+
+            class Hostile:
+                @property
+                def content(self) -> str:
+                    raise ValueError("as the test asked for")
+
+            return Hostile()
+
+    manager = await spent(Unreadable(None), ONE_CALL)
+    assert manager.limits.calls == 1
+    assert manager.limits.summary_cost > 1_000
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("kind", ["error:ProviderUnavailableError", "broken", "empty", "cancelled"])
+async def test_a_provider_that_never_answers_takes_no_more_than_the_share(kind: str) -> None:
+    writer = Writer(kind)
+    manager = await spent(writer, max_summary_calls=1_000)
+    limits = manager.limits
+    assert limits.calls > 1
+    assert (await manager.explain())["summary"]["reason"] == "summary_spend"
+    assert limits.summary_cost <= SHARE * limits.session_cost + 4_000, "one call more than the share, at most"
+
+
+@pytest.mark.kernel
+async def test_a_request_keeps_its_estimated_cost_where_its_report_is_implausible() -> None:
+    manager = summary_manager(None)
+    await drive(manager, SESSION[:21])
+    estimated = manager.limits.session_cost
+    assert estimated > 0
+    for tokens in (0, 1, 100):
+        manager.on_response(Response(usage=Usage(tokens)))
+        assert manager.limits.session_cost == estimated
+    manager.on_response(Response(usage=Usage(6_000)))
+    assert manager.limits.session_cost > 6_000
