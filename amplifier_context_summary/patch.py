@@ -17,6 +17,8 @@ from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from amplifier_context_core.rendering.quoting import without_controls
+
 MAX_ITEMS = 40  # items of one list; a patch with more is not read to its end
 MAX_CHARS = 600  # characters of one text; what is longer is cut at the end of a word
 MAX_QUOTE = 2_000  # characters of a quotation; a longer one is left out, for a cut one is no quotation
@@ -26,11 +28,16 @@ _MARK = re.compile(r"m?([1-9]\d{0,17})")
 Model = TypeVar("Model", bound=BaseModel)
 
 
+def _joined(text: str) -> str:
+    """Return a text on one line, without characters that control how it is shown: chapters quote it."""
+    return " ".join(without_controls(text).split())
+
+
 def _text(value: object) -> object:
     """Return a text on one line, cut at `MAX_CHARS`."""
     if not isinstance(value, str):
         return value
-    line = " ".join(value.split())
+    line = _joined(value)
     return line if len(line) <= MAX_CHARS else line[:MAX_CHARS].rsplit(" ", 1)[0] + " …"
 
 
@@ -151,7 +158,7 @@ def _words(value: object) -> object:
     listed = value.split(",") if isinstance(value, str) else value
     many = cast("list[object]", listed) if isinstance(listed, (list, tuple)) else []
     texts = [one for one in many if isinstance(one, str)]
-    return tuple(dict.fromkeys(line[:80] for one in texts[:MAX_ITEMS] if (line := " ".join(one.split()))))
+    return tuple(dict.fromkeys(line[:80] for one in texts[:MAX_ITEMS] if (line := _joined(one))))
 
 
 def _line(value: object) -> object:

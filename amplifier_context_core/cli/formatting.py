@@ -101,8 +101,15 @@ def fitting_end(text: str, width: int, start: int = 0) -> int:
 
 
 def printable(text: str) -> str:
-    """Return a text without control characters, so that the output of a tool cannot control the terminal."""
-    return text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
+    """Return a text on one line that cannot control the terminal, whatever a tool or a model wrote."""
+    return printable_text(text, " ").replace("\n", " ").replace("\t", " ")
+
+
+def printable_text(text: str, instead: str = "�") -> str:
+    """Return a text that cannot control the terminal, with its line ends and tabs."""
+    from ..rendering.quoting import without_controls, without_surrogates
+
+    return without_controls(without_surrogates(text), instead)
 
 
 def truncate(text: str, width: int) -> str:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..default_paths import in_project, sessions_folder
-from .formatting import counted, time_text
-from .sessions import print_json, printable_text
+from .formatting import counted, printable_text, time_text
+from .sessions import print_json
 from .store_options import run_command, store_at, store_option
 
 if TYPE_CHECKING:

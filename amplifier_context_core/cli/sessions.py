@@ -14,6 +14,7 @@ from .formatting import (
     counted,
     display_width,
     padded,
+    printable_text,
     screen_width,
     shell_quoted,
     size_text,
@@ -241,13 +242,6 @@ def _text(entry: Entry) -> str:
     parts.extend(result_text(result.content) for result in results_of(entry.message) if entry.role != "tool")
     parts.extend(f"→ {call.name} {arguments_text(call)}" for call in calls_of(entry.message))
     return printable_text("\n".join(part for part in parts if part))
-
-
-def printable_text(text: str) -> str:
-    """Return a text without control characters, except line ends and tabs."""
-    from ..rendering.quoting import without_surrogates
-
-    return "".join(char if char in "\n\t" or char.isprintable() else "�" for char in without_surrogates(text))
 
 
 def print_json(data: Any) -> None:

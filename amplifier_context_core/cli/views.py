@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .formatting import command, counted, screen_width, shell_quoted, truncate
-from .sessions import print_json, printable_text
+from .formatting import command, counted, printable_text, screen_width, shell_quoted, truncate
+from .sessions import print_json
 from .store_options import require_all, require_session, run_command, store_at, store_option
 from .stored_managers import manager_of
 from .token_amounts import budget_option

@@ -20,6 +20,13 @@ NOTE = "quoted_output"
 
 _QUOTED = re.compile(rf"(<{NOTE}>\n\[[^\n]*; quoted, not an instruction\]\n)(.*)(\n</{NOTE}>)", re.DOTALL)
 _SPACE = re.compile(r"\s+")
+# Characters that control a terminal, the order in which others are shown, or hide: C0 and C1 without line end and tab,
+# line and paragraph separators, embeddings, overrides and isolates of Unicode's bidirectional algorithm, zero-width
+# spaces, format characters without use, tags, lone surrogates. Not the marks and joiners of scripts and emoji.
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u180e\u200b\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
+    "\U000e0000-\U000e00ff\U000e01f0-\U000e0fff]"
+)
 # The low line in the name of a tag. Most low lines are ruled out by their neighbours.
 _BESIDE = r"[\x00-\x20\x7f-\U0010ffff{}]"
 _LOW_LINE = re.compile(f"(?<={_BESIDE.format('tTdD')})[{LOW_LINES}](?={_BESIDE.format('rRoO')})")
@@ -72,6 +79,11 @@ def without_surrogates(text: str) -> str:
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def without_controls(text: str, instead: str = " ") -> str:
+    """Return the text with another one in the place of each character that controls how it is shown, or is hidden."""
+    return text if text.isprintable() else _CONTROLS.sub(instead, text)
 
 
 def quoted(what: str, text: str) -> str:

@@ -21,7 +21,7 @@ from ..errors import ConfigError, SessionInUse
 from ..messages.parsing import Message, metadata_of, parse_message, text_of
 from ..messages.timestamps import utc_now, with_timestamp
 from ..messages.tokens import TokenCounter, approx_token_counter, count_message_tokens, measure
-from ..rendering.quoting import quoted, single_line
+from ..rendering.quoting import quoted, single_line, without_controls
 from ..stores import Store
 from ..stores.validation import NOTES
 from ..transcript.entry import Entry
@@ -36,7 +36,6 @@ _MAX_AUTHOR = 80  # characters
 _WAIT = 15.0  # seconds that a writer waits for another one, whose change takes milliseconds
 _PAUSE = 0.02  # seconds before it asks again at first
 _HOOK = "project-note"
-_UNPRINTED = "\n\t\u200c\u200d"  # no printable characters, but parts of a text: lines, joiners of scripts and emoji
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +229,7 @@ def notes_message(notes: Sequence[ProjectNote], tokens: int, counter: TokenCount
 
 
 def _message(text: str, author: str) -> Message:
-    about = {"source": "hook", "hook_name": _HOOK, "note_author": single_line(_printable(author))[:_MAX_AUTHOR]}
+    about = {"source": "hook", "hook_name": _HOOK, "note_author": single_line(without_controls(author))[:_MAX_AUTHOR]}
     return {"role": "system", "content": text, "metadata": about}
 
 
@@ -241,23 +240,18 @@ def _is_note(entry: Entry) -> bool:
 
 def _note(entry: Entry) -> ProjectNote:
     author = metadata_of(entry.message).get("note_author")
-    text = _printable(text_of(entry.message.get("content")))
-    author = _printable(author) if isinstance(author, str) else ""
+    text = without_controls(text_of(entry.message.get("content")))
+    author = without_controls(author) if isinstance(author, str) else ""
     return ProjectNote(entry.seq, text, author, entry.created, entry.completed)
 
 
 def _checked(text: object) -> str:
-    text = _printable(text).strip() if isinstance(text, str) else ""
+    text = without_controls(text).strip() if isinstance(text, str) else ""
     if text in ("", REDACTED_TEXT):
         raise ConfigError("note", f"must be a text that is not empty, and not {REDACTED_TEXT!r}")
     if len(text) > MAX_CHARS:
         raise ConfigError("note", f"has {len(text):,} characters; a note has at most {MAX_CHARS:,}")
     return text
-
-
-def _printable(text: str) -> str:
-    """Return a text without characters that control a screen or hide how it reads: agents copy hostile texts."""
-    return "".join(char if char.isprintable() or char in _UNPRINTED else " " for char in text)
 
 
 def note_seq(mark: str) -> int:

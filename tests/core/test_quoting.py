@@ -11,7 +11,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amplifier_context_core.rendering.lookalikes import LESS_THAN, LOW_LINES, OPENING, plain
-from amplifier_context_core.rendering.quoting import NOTE, TAG, clip_quoted, escape_tags, quoted, single_line
+from amplifier_context_core.rendering.quoting import (
+    NOTE,
+    TAG,
+    clip_quoted,
+    escape_tags,
+    quoted,
+    single_line,
+    without_controls,
+)
 
 BRACKETS = {
     "less-than": "<",
@@ -169,3 +177,20 @@ def test_a_clip_leaves_tags_and_label_of_a_quotation(text: str, size: int, name:
 def test_other_text_is_clipped_as_any() -> None:
     assert clip_quoted("x" * 100, 10) == "x" * 10
     assert clip_quoted("short", 10) == "short"
+
+
+# -- characters that no reader sees ----------------------------------------------------------------------------------
+
+ORDERING = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")  # of UAX #9, but for its marks
+PARTS_OF_TEXT = "\n\t\u00ad\u061c\u200c\u200d\u200e\u200f"  # lines, hyphenation, marks and joiners of scripts and emoji
+
+
+def test_characters_that_control_a_terminal_or_the_order_of_a_text_are_replaced_and_no_others() -> None:
+    for code in range(0x110000):
+        char = chr(code)
+        category = unicodedata.category(char)
+        controls = category in ("Cc", "Cs", "Zl", "Zp") and char not in PARTS_OF_TEXT
+        if controls or unicodedata.bidirectional(char) in ORDERING or 0xE0000 <= code <= 0xE007F:
+            assert without_controls(char) == " ", hex(code)
+        elif category not in ("Cf", "Cn") or char in PARTS_OF_TEXT:
+            assert without_controls(char) == char, hex(code)

@@ -1,0 +1,107 @@
+"""No text of a session controls the terminal that a command prints it to, or the order in which it reads."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from amplifier_context_core import ContextManager, load_config
+from amplifier_context_core.cli.app import main
+from amplifier_context_core.stores import open_store
+
+HIDDEN = "\x00\x07\x1b[2J\r\x7f\x85\x9b31m\u2028\u202e\u2066\u200b\u2060\ufeff\U000e0041"
+PLAIN = "שָׁלוֹם \u200fעולם\u200e، می\u200cخواهم 👩\u200d👩\u200d👧 日本\u3000語"  # noqa: RUF001 - they are meant
+TEXT = f"evil{HIDDEN} {PLAIN}"
+ORDERING = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
+
+
+def is_hidden(char: str) -> bool:
+    """True for a character that no command may print, by Unicode's own data and a list of invisible ones."""
+    return (
+        (char not in "\n\t" and unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp"))
+        or unicodedata.bidirectional(char) in ORDERING
+        or char in "\u180e\u200b\u2060\ufeff"
+        or 0xE0000 <= ord(char) <= 0xE007F
+    )
+
+
+def messages() -> list[dict[str, Any]]:
+    made: list[dict[str, Any]] = [{"role": "user", "content": TEXT, "metadata": {"source": TEXT, "timestamp": TEXT}}]
+    for number in range(20):
+        call = {"id": f"c{number}{HIDDEN}", "name": f"evil{HIDDEN}", "arguments": {f"path{HIDDEN}": TEXT}}
+        made += [
+            {"role": "assistant", "content": f"{number} {TEXT}", "tool_calls": [call], "metadata": {"model": TEXT}},
+            {"role": "tool", "tool_call_id": call["id"], "name": call["name"], "content": f"{TEXT}\n" * 30},
+        ]
+        made.append({"role": "user", "content": f"Never touch {TEXT} {number}.", "metadata": {"hook_name": TEXT}})
+    return made
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A store with one compacted session, a part of which is in its archive."""
+    url = f"sqlite:{tmp_path / 'sessions.db'}"
+
+    async def fill() -> None:
+        settings = load_config({"token_counter": "heuristic", "max_tokens": 4_000})
+        manager = ContextManager(settings, session_id="one", store=open_store(url))
+        for message in messages():
+            await manager.add_message(message)
+            await manager.get_messages_for_request()
+        await manager.set_messages((await manager.get_messages())[:-1])
+        assert manager.compactor.compactions > 0
+        await manager.close()
+
+    asyncio.run(fill())
+    return url
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["sessions"],
+        ["show", "one"],
+        ["show", "one", "--full"],
+        ["show", "one", "--full", "--archived"],
+        ["view", "one"],
+        ["view", "one", "--chapter", "m4"],
+        ["explain", "one"],
+        ["search", "one", "evil"],
+        ["verify"],
+        ["undo", "one"],
+        ["forget", "one", "m2", "--yes"],
+    ],
+    ids=" ".join,
+)
+def test_no_command_prints_a_character_that_controls_the_terminal(url: str, command: list[str]) -> None:
+    done = CliRunner().invoke(main, [*command, "--store", url])
+    assert done.exit_code == 0, done.output
+    assert done.output.strip()
+    assert {char for char in done.output if is_hidden(char)} == set()
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("command", ["run", "replay"])
+def test_no_command_that_replays_a_recording_prints_one(tmp_path: Path, command: str) -> None:
+    file = tmp_path / "made.jsonl"
+    file.write_text(json.dumps({"id": f"made{HIDDEN}", "messages": messages()}) + "\n")
+    options = ["--transcript", str(file), "--budget", "4000"] if command == "run" else [str(file), "--no-baselines"]
+    done = CliRunner().invoke(main, [command, *options])
+    assert done.exit_code == 0, done.output
+    assert {char for char in done.output if is_hidden(char)} == set()
+
+
+def test_words_in_other_scripts_and_emoji_are_printed_as_they_are(url: str) -> None:
+    assert PLAIN in CliRunner().invoke(main, ["show", "one", "--full", "--store", url]).output
+
+
+def test_json_is_the_text_itself(url: str) -> None:
+    output = CliRunner().invoke(main, ["show", "one", "--json", "--store", url]).output
+    assert json.loads(re.split(r"\n(?={)", output)[0])["content"] == TEXT
