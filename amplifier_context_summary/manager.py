@@ -86,6 +86,7 @@ class SummaryManager(ContextManager):
         self._settings = config
         self._moment: Moment | None = None
         self._estimated = 0.0  # cost of the last request, until its usage is reported
+        self._estimated_upto = -1  # last seq of the history that it was estimated at
         self.writer = Writer(
             config,
             self.history,
@@ -116,9 +117,11 @@ class SummaryManager(ContextManager):
     def _handed_out(self, sent: SentView, provider: object) -> None:
         super()._handed_out(sent, provider)
         self._moment = moment = Moment(sent.limits, sent.prefix, sent.system, sent.counted, provider)
-        rest = max(0, sent.counted - sent.shared_prefix_tokens)
-        self._estimated = sent.shared_prefix_tokens * Prices().read + rest * Prices().write
-        self.limits.session_cost += self._estimated
+        if self.history.last_seq != self._estimated_upto:  # else a page of the host may ask for the view again
+            self._estimated_upto = self.history.last_seq
+            rest = max(0, sent.counted - sent.shared_prefix_tokens)
+            self._estimated = sent.shared_prefix_tokens * Prices().read + rest * Prices().write
+            self.limits.session_cost += self._estimated
         # If the session is not resumed, it was closed while this request was on its way.
         if self._resumed and self.writer.takes_up(sent, moment):
             self.writer.start(self._write_summaries("trigger", moment))

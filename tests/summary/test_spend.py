@@ -11,7 +11,7 @@ from amplifier_core import ChatRequest
 from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_testing.summaries.writers import ERRORS, Writer
 from tests.messages import work
-from tests.summary.scripted import Provider, drive, good, summary_manager
+from tests.summary.scripted import BUDGET, Provider, drive, good, summary_manager
 
 SESSION = work(90, output=900)
 ONE_CALL = SESSION[:43]
@@ -55,7 +55,8 @@ class Reporting(Provider):
 
 async def spent(provider: Any, messages: list[dict[str, Any]] = SESSION, **config: Any) -> Any:
     """The manager of a session at its end; no back-off lasts from one request to the next."""
-    manager = summary_manager(provider, **{"summary_spend": SHARE, "summary_output": 400, **config})
+    keys: dict[str, Any] = {"summary_spend": SHARE, "summary_output": 400, **config}
+    manager = summary_manager(provider, **keys)
     now = [0.0]
     manager.writer.clock = lambda: now[0]
     for message in messages:
@@ -139,3 +140,18 @@ async def test_a_request_keeps_its_estimated_cost_where_its_report_is_implausibl
         assert manager.limits.session_cost == estimated
     manager.on_response(Response(usage=Usage(6_000)))
     assert manager.limits.session_cost > 6_000
+
+
+@pytest.mark.kernel
+async def test_a_view_that_is_asked_for_again_and_again_leaves_no_more_to_spend() -> None:
+    manager = summary_manager(None)
+    await drive(manager, SESSION[:21])
+    estimated = manager.limits.session_cost
+    for _ in range(20):
+        await manager.get_messages_for_request(BUDGET)
+    assert manager.limits.session_cost == estimated > 0
+    manager.on_response(Response(usage=Usage(6_000)))
+    reported = manager.limits.session_cost
+    assert reported > 6_000
+    await manager.get_messages_for_request(BUDGET)
+    assert manager.limits.session_cost == reported
