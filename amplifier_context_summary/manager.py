@@ -15,13 +15,13 @@ from amplifier_context_core.compaction.strategies import Strategy
 from amplifier_context_core.events import Hooks
 from amplifier_context_core.messages.carriers import can_read, carried_text
 from amplifier_context_core.messages.tokens import TokenCounter
-from amplifier_context_core.messages.usage import Response, measured
+from amplifier_context_core.messages.usage import Response, Usage, measured
 from amplifier_context_core.plugins import Plugins, installed_plugins
 from amplifier_context_core.stores import Store
 from amplifier_context_core.view.budget import model_of, name_of
 from amplifier_context_core.view.chapter_carriers import carrier_of
 from amplifier_context_core.view.measured_view import CountView, FitOutput
-from amplifier_context_core.view.meter import MIN_RATIO, Key
+from amplifier_context_core.view.meter import MAX_RATIO, MIN_RATIO, Key
 from amplifier_context_core.view.preview import preview
 from amplifier_context_core.view.sent_view import SentView
 from amplifier_context_core.view.undo import UNDONE, first_changed
@@ -196,13 +196,17 @@ class SummaryManager(ContextManager):
         if is_asking.get():
             return
         super().on_response(response)
-        # A report of far fewer tokens than the request has is none of it: its cost stays estimated.
-        least = MIN_RATIO * self._moment.tokens if self._moment else 0
-        if response.usage is not None and measured(response.usage) >= least:
+        if response.usage is not None and self._is_plausible(response.usage):
             prices = self.writer.session_prices
             cost = prices.of(response.usage, with_output=False) / prices.fresh
             self.limits.session_cost += cost - self._estimated
             self._estimated = 0.0
+
+    def _is_plausible(self, usage: Usage) -> bool:
+        """True if a report may be of the last request; a report that is not leaves its cost estimated."""
+        if self._moment is None:
+            return False
+        return MIN_RATIO * self._moment.tokens <= measured(usage) <= MAX_RATIO * self._moment.limits.budget
 
     def on_context_length_error(self) -> None:
         """Make the next view smaller, unless the request that was too long was one for a summary."""

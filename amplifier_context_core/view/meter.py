@@ -16,8 +16,8 @@ from ..messages.usage import Usage, measured
 
 Key = tuple[str, str]  # (provider, model); empty where unknown
 
-MIN_RATIO = 0.5  # provider's tokens for one of ours
-_RATIO_BOUNDS = (MIN_RATIO, 3.0)
+MIN_RATIO, MAX_RATIO = 0.5, 3.0  # provider's tokens for one of ours
+_RATIO_BOUNDS = (MIN_RATIO, MAX_RATIO)
 _OFFSET_BOUND = 0.6  # of the measured request: what tools and instructions may cost at most
 _OFFSET_OF_BUDGET = 0.9  # and of a budget, so that one odd report leaves a view a part of it
 _STEP = 500  # tokens the view must have changed by before a ratio is read off two requests

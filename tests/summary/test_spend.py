@@ -135,7 +135,7 @@ async def test_a_request_keeps_its_estimated_cost_where_its_report_is_implausibl
     await drive(manager, SESSION[:21])
     estimated = manager.limits.session_cost
     assert estimated > 0
-    for tokens in (0, 1, 100):
+    for tokens in (0, 1, 100, 100_000_000):
         manager.on_response(Response(usage=Usage(tokens)))
         assert manager.limits.session_cost == estimated
     manager.on_response(Response(usage=Usage(6_000)))
