@@ -13,7 +13,7 @@ Pure: no I/O, no clock.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..messages.parsing import LOADED_TOOLS, Result, metadata_of, results_of
@@ -298,10 +298,29 @@ def task_of(rounds: Sequence[Round]) -> Round | None:
 
 def round_of(seq: int, history: Sequence[Entry]) -> Round | None:
     """Return the round of an entry; its call or results are searched for within `REACH` entries."""
-    found = next((index for index, entry in enumerate(history) if entry.seq == seq), None)
-    if found is None:
-        return None
-    for round_ in RoundList(history[max(0, found - REACH) : found + REACH]).rounds:
-        if any(entry.seq == seq for entry in round_.entries):
-            return round_
-    return None
+    return rounds_with((seq,), history).get(seq)
+
+
+def rounds_with(seqs: Collection[int], history: Sequence[Entry]) -> dict[int, Round]:
+    """Return the rounds of entries, by seq; calls and results are searched for within `REACH` entries.
+
+    No entry is paired twice, however many rounds are asked for.
+    """
+    found: dict[int, Round] = {}
+    for start, stop in _near([place for place, entry in enumerate(history) if entry.seq in seqs]):
+        for round_ in RoundList(history[start:stop]).rounds:
+            found.update((entry.seq, round_) for entry in round_.entries if entry.seq in seqs)
+    return found
+
+
+def _near(places: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Yield the ranges, from and to, within `REACH` of ascending places; ranges that overlap are one."""
+    start = stop = 0
+    for place in places:
+        if place - REACH > stop:
+            if stop:
+                yield start, stop
+            start = place - REACH
+        stop = place + REACH
+    if stop:
+        yield start, stop

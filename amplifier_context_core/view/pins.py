@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 from ..errors import PinRefused
 from ..messages.parsing import metadata_of
-from ..rendering.rounds import round_of
+from ..rendering.rounds import rounds_with
 from ..transcript.entry import Entry
 from ..transcript.transcript import Snapshot
 from .meter import Units
@@ -31,8 +31,11 @@ def check_pin(
     share = int(capacity * pin_share)
     in_history = {one.seq for one in history if metadata_of(one.message).get("pinned") is True}
     others = in_history.union(pins) - {entry.seq}
-    taken = round_tokens(others, history)
-    needed = round_tokens({entry.seq, *others}, history) - taken
+    rounds = rounds_with({entry.seq, *others}, history)
+    held = {id(rounds[seq]): rounds[seq] for seq in others if seq in rounds}  # each once: it is pinned as a whole
+    taken = sum(round_.tokens for round_ in held.values())
+    own = rounds[entry.seq]
+    needed = 0 if id(own) in held else own.tokens
     if taken + needed > share:
         named = entry.mark if needed == entry.tokens else f"{entry.mark} with its round"
         raise PinRefused(
@@ -40,9 +43,3 @@ def check_pin(
             f"{units.part(share):,} they may fill ({pin_share:.0%} of the {units.part(capacity):,} that "
             "messages may have, `pin_share`)"
         )
-
-
-def round_tokens(seqs: Collection[int], history: Snapshot) -> int:
-    """Return the tokens of the rounds that hold these entries, each round once: a round is pinned as a whole."""
-    rounds = {round_.first: round_.tokens for seq in seqs if (round_ := round_of(seq, history))}
-    return sum(rounds.values())

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core.rendering.rounds import Round, RoundList, rounds_of, task_of
+from amplifier_context_core.rendering.rounds import REACH, Round, RoundList, rounds_of, rounds_with, task_of
 from tests.core.drafts import rounds, transcript
 from tests.messages import Message, block, call, result, says, system, user
 
@@ -204,3 +204,27 @@ def test_the_task_is_the_first_human_message() -> None:
     found = rounds(system(), user("hook", metadata={"source": "hook"}), user("task"), says(), user("newest"), says())
     assert task_of(found) is found[2]
     assert task_of(rounds(system(), says())) is None
+
+
+def test_the_round_of_an_entry_is_the_same_alone_and_among_others() -> None:
+    talk = [
+        user(),
+        call("a", "b"),
+        result("a"),
+        *(user() for _ in range(2 * REACH + 9)),
+        call("c"),
+        result("c"),
+        says(),
+    ]
+    history = transcript(talk).snapshot()
+    wanted = {1, 2, 3, 9, REACH + 5, *range(len(talk) - 3, len(talk) + 1)}
+    together = rounds_with(wanted | {len(talk) + 1}, history)
+    assert {seq: together[seq] for seq in wanted} == {seq: rounds_with({seq}, history)[seq] for seq in wanted}
+    assert marks([together[3], together[len(talk) - 1]]) == [[2, 3], [len(talk) - 2, len(talk) - 1]]
+    assert together.keys() == wanted
+
+
+@pytest.mark.parametrize(("between", "found"), [(REACH - 1, [1, REACH + 1]), (REACH, [REACH + 2])])
+def test_the_rest_of_a_round_is_looked_for_within_reach(between: int, found: list[int]) -> None:
+    history = transcript([call("a"), *(user() for _ in range(between)), result("a")]).snapshot()
+    assert marks([*rounds_with({between + 2}, history).values()]) == [found]

@@ -35,8 +35,8 @@ from psycopg import sql
 from amplifier_context_core import ContextManager, Plugins, load_config
 from amplifier_context_core.history import redactions
 from amplifier_context_core.messages.usage import Response, Usage
+from amplifier_context_core.rendering.rounds import rounds_with
 from amplifier_context_core.stores import Store, open_store
-from amplifier_context_core.view.pins import round_tokens
 from amplifier_context_testing import coding_session
 from tests.places import KEPT
 from tests.stores.servers import POSTGRES, REDIS, drop_prefix, drop_schema, own_name, with_parameters
@@ -175,7 +175,7 @@ async def _edit(manager: ContextManager) -> None:
 async def _pin(manager: ContextManager) -> None:
     """Pin the smallest of the first tool rounds, and another one for a while."""
     history = manager.snapshot()
-    small = min(history[6:20], key=lambda entry: round_tokens({entry.seq}, history))
+    small = min(history[6:20], key=lambda entry: rounds_with({entry.seq}, history)[entry.seq].tokens)
     await manager.pin(small.mark)
     await manager.pin("m3")
     await manager.pin("m3", False)

@@ -9,9 +9,9 @@ import pytest
 
 from amplifier_context_core import NotLoaded, StoreError, load_config
 from amplifier_context_core.messages.usage import Usage
+from amplifier_context_core.rendering.rounds import rounds_with
 from amplifier_context_core.stores import MemoryStore
 from amplifier_context_core.view import shared_cache
-from amplifier_context_core.view.pins import round_tokens
 from amplifier_context_testing import coding_session
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.authors import make_manager
@@ -107,7 +107,7 @@ async def test_what_was_learned_pinned_and_shortened_is_there_again(place: Place
     async with opened(place) as manager:
         await compacted(manager)
         call = next(entry for entry in reversed(manager.snapshot()) if entry.answered_ids).answered_ids[0]
-        small = next(e for e in manager.snapshot()[8:] if round_tokens({e.seq}, manager.snapshot()) < 800)
+        small = next(e for e in manager.snapshot()[8:] if rounds_with({e.seq}, manager.snapshot())[e.seq].tokens < 800)
         await manager.pin(small.mark)
         await manager.compact_summary(call, "in short")
         manager.meter.report(1_000, Usage(1_500), ("anthropic", "m"))
