@@ -32,6 +32,7 @@ LISTED = (
     f"{CORE}/events.py:_TIMEOUT",
     f"{CORE}/transcript/ranking.py:_MAX_QUERY",
     f"{CORE}/transcript/ranking.py:_MAX_TERMS",
+    f"{CORE}/transcript/ranking.py:_MAX_WORDS",
     f"{CORE}/transcript/matching_lines.py:MAX_EXCERPT",
     f"{RECALL}/recall_tool.py:_MOST_MESSAGES",
     f"{RECALL}/recall_tool.py:_MOST_HITS",

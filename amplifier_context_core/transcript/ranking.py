@@ -46,6 +46,9 @@ _FREQUENT = 0.3  # weight of a frequent term
 _ASKING = 0.3  # of the weight of another term: what words of `_ASKING_WORDS` count
 _MAX_QUERY = 4_000  # characters of a query that are read
 _MAX_TERMS = 48  # terms of a query that are looked for
+_MAX_WORDS = (
+    48  # of a query's paths and identifiers, together: where a text repeats itself, each is compared everywhere
+)
 _MIN_INSIDE = 5  # characters; shorter ones are in too many identifiers
 _LONGEST_NAME = 64  # characters of an identifier whose parts are found; longer ones are data, as base64
 _READ_AT_ONCE = 20_000  # characters of a text: a millisecond or two
@@ -88,8 +91,8 @@ class Term:
     """One thing that a query looks for.
 
     Attributes:
-        text: the word as it is in the query, folded; of a path or an identifier all its parts.
-        parts: its words. More than one must follow each other in this order.
+        text: the word as it is in the query, folded; of a path or an identifier all of it.
+        parts: its words, or the first of them. More than one must follow each other in this order.
         unspaced: True for characters of a script without spaces.
         is_prefix: True if longer words that begin with its last part match too.
         is_inside: True if its words together may be any part of an identifier (`grams`).
@@ -115,8 +118,8 @@ class Term:
         if not self.unspaced and len(self.text) >= _MIN_PREFIX:
             yield [replace(self, is_prefix=True, forms=())]
         if len(self.parts) > 1 and not self.unspaced:
-            yield [_word(part) for part in self.parts]
-        if not self.unspaced and sum(map(len, self.parts)) >= _MIN_INSIDE:
+            yield [_word(part) for part in dict.fromkeys(self.parts)]
+        if not self.unspaced and _MIN_INSIDE <= sum(map(len, self.parts)) <= _LONGEST_NAME:
             yield [replace(self, is_inside=True, forms=())]
 
     @property
@@ -169,8 +172,14 @@ class Query:
             terms.update((pair, Term(pair, tuple(pair), unspaced=True)) for pair in pairs)
         self.words = tuple(_TOKEN.findall(_ENDINGS.sub("", _RUN.sub(" ", folded))))
         known: set[str] = set()
+        left = _MAX_WORDS
         for token in dict.fromkeys(self.words):
             parts = tuple(_PARTS.findall(token))
+            if len(parts) > 1:
+                parts = parts[:left]
+                left -= len(parts)
+                if len(parts) < 2:
+                    continue
             term = _word(token) if len(parts) == 1 else Term(token, parts)
             forms = set(map(stem, (token, *term.forms)))
             if forms.isdisjoint(known):  # of two forms of a word the first counts
@@ -315,6 +324,14 @@ def weight(term: Term, frequency: int, total: int) -> float:
 def frequent(total: int) -> int:
     """Return the number of texts above which a term counts as frequent, of this many."""
     return max(_FEW, min(_MANY, total // 20))
+
+
+def has_phrase(text: str, term: Term) -> bool:
+    """True if a folded text has the words of a term in their order; linear, as `finder` is not where a text repeats."""
+    if not all(part in text for part in term.parts):
+        return False
+    words = " ".join(found.group() for found in _PARTS.finditer(text))
+    return f" {' '.join(term.parts)}{'' if term.is_prefix else ' '}" in f" {words} "
 
 
 Hits = list[tuple[int, int, bool]]  # where, the number of the term, whether in the term's own form

@@ -9,7 +9,7 @@ from ..failures import Report, failure
 from ..messages.parsing import Message, arguments_text, calls_of, result_text, results_of, text_of
 from .candidates import Wanted, answered, look_up, weight_nearby
 from .entry import Entry
-from .ranking import Query, Text, finder, fold, grams, rank, significant, spelled
+from .ranking import Query, Text, finder, fold, grams, has_phrase, rank, significant, spelled
 from .transcript import CopyingSnapshot, Snapshot
 from .word_forms import begins, stem
 
@@ -41,6 +41,8 @@ class ScanIndex:
                 names.extend(map(grams, raw[len(names) :]))
                 phrase = spelled("".join(term.parts))
                 return [position for position, text in enumerate(names) if phrase in text]
+            if len(term.parts) > 1 and not term.unspaced:
+                return [position for position, text in enumerate(texts) if has_phrase(text, term)]
             # Of most texts the beginnings of a term's forms say that they do not have it, sooner than a pattern does.
             beginnings = [begins(stem(form)) for form in (term.text, *term.forms)] if term.is_word else term.parts[:1]
             find = finder(wanted.terms)

@@ -16,7 +16,7 @@ ODD_QUERIES = [
     *('"', '""', '"unclosed', 'a" OR "b', "a AND", "OR", "NOT x", "NEAR(", "a NEAR/2 b", "word*", "^start", "-word"),
     *("- a", "(a", "a)", "a + b", "col:word", "text: a", "search : a", "{a b}: c", "{text}: a"),
     *("'", "' | 'x", "a':*", "a:*", "!a", "a & !b", "a <-> b", "!&|<->:*", "q1qa", "; drop table entries; --"),
-    *("x" * 20_000, "many words " * 2_000),
+    *("x" * 20_000, "many words " * 2_000, "a/" * 2_000),
 ]
 
 
