@@ -5,15 +5,16 @@ index over all sessions finds the rows. So that a word of one session is not loo
 word begins with the session's key: ``q12qparser`` is `parser` in session 12. Nothing of a text or a query is syntax
 for the server: both are sent as letters and digits.
 
-`sessions.indexed` counts the messages that are in the index. `sessions.edits` changes with whatever takes messages out,
-so that rows which were made of a history before an edit are not added after it.
+`sessions.indexed` counts the messages that are in the index. Of the next message, the first pieces may be there too: a
+statement adds few, so that a large output is indexed by many, and what one has added stays. `sessions.edits` changes
+with whatever takes messages out, so that rows which were made of a history before an edit are not added after it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from ...errors import StoreError
@@ -22,16 +23,32 @@ from ...transcript.candidates import Wanted, find_candidates
 from ...transcript.ranking import UNSPACED, Query, Term, Text, fold, grams, rank, spelled
 from ...transcript.search import ranked_text
 from ..codec import decode_entry, decode_extra
-from ..leased.protocol import YIELD_EVERY
-from ..yielding import yield_gil, yielding
+from ..yielding import INDEXED, yield_gil, yielding
 from .pool import PostgresPool
 from .statements import Statements, array
 
-_BATCH_ROWS, _BATCH_BYTES = 500, 2_000_000  # of one batch, before other calls for the session run
+_READ_ROWS, _READ_BYTES = 500, 2_000_000  # of messages that are read at once; one message may be larger
+_BATCH_CHARACTERS = 1_000_000  # of one statement that adds to the index, about; it takes half a second
 _PIECE_WORDS, _PIECE_CHARACTERS = 15_000, 200_000  # of a row; a tsvector has 16,383 positions and 1 MB
-_OVERLAP = 20  # words that two pieces share, so that a phrase between them is found
+_OVERLAP = 64  # words that two pieces share: a phrase of a query has no more, so one between two pieces is found
 _LONGEST_WORD = 200  # characters of a word that count; PostgreSQL ignores words above 2,046 bytes
 _WORD = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+")
+
+
+class Piece(NamedTuple):
+    """A row of the index, as it is sent.
+
+    Attributes:
+        place: index of the message.
+        part: number of the piece in its message.
+        is_last: True for the last piece of its message.
+        text: its words.
+    """
+
+    place: int
+    part: int
+    is_last: bool
+    text: str
 
 
 class IndexState(NamedTuple):
@@ -41,6 +58,7 @@ class IndexState(NamedTuple):
         key: of the session's rows.
         length: messages of the history.
         indexed: messages in the index.
+        parts: pieces of the next message in the index.
         edits: changes with whatever took messages out of the history.
         is_missing: True if the index should have messages and has none.
         is_writable: True if this user may fill it on this server.
@@ -49,9 +67,44 @@ class IndexState(NamedTuple):
     key: int
     length: int
     indexed: int
+    parts: int
     edits: int
     is_missing: bool
     is_writable: bool
+
+
+class IndexFill:
+    """What one search has read of a session's messages and not indexed yet. It is made again from the index's state.
+
+    Args:
+        session_id: of the history.
+    """
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        self._history = 0, 0  # key of the session and its edits, when the messages were read
+        self._after = 0, 0  # message and piece, from which on there are pieces left
+        self._pieces: Iterator[Piece] = iter(())
+
+    def begin(self, state: IndexState, rows: Sequence[tuple[int, str]]) -> None:
+        """Continue with messages that were read after this state."""
+        self._history, self._after = (state.key, state.edits), (state.indexed, state.parts)
+        self._pieces = _numbered(state.key, self.session_id, rows)
+
+    def next_pieces(self, state: IndexState) -> list[Piece]:
+        """Return the pieces of one statement that the index lacks; none if messages must be read first."""
+        taken: list[Piece] = []
+        if (state.key, state.edits) != self._history or (state.indexed, state.parts) < self._after:
+            return taken
+        size = 0
+        for piece in self._pieces:
+            if (piece.place, piece.part) >= (state.indexed, state.parts):  # else another process has added it
+                taken.append(piece)
+                self._after = (piece.place + 1, 0) if piece.is_last else (piece.place, piece.part + 1)
+                size += len(piece.text)
+                if size >= _BATCH_CHARACTERS:
+                    break
+        return taken
 
 
 class PostgresSearch:
@@ -60,9 +113,12 @@ class PostgresSearch:
     def __init__(self, pool: PostgresPool, statements: Statements) -> None:
         self._pool, self._sql = pool, statements
 
-    async def index_next_batch(self, session_id: str) -> bool | None:
-        """Add a session's next messages. Return True if there may be more, None if the index cannot be filled."""
-        state = await self._state(session_id)
+    async def index_next_batch(self, fill: IndexFill) -> bool | None:
+        """Add the next pieces of a session. Return True if there may be more, None if the index cannot be filled.
+
+        What was added stays, whatever becomes of the search. So an output of any size is indexed in the end.
+        """
+        state = await self._state(fill.session_id)
         if state is None or (state.indexed >= state.length and not state.is_missing):
             return False
         if not state.is_writable:
@@ -70,26 +126,19 @@ class PostgresSearch:
         if state.is_missing:
             await self._pool.count(self._sql.forget_index, {"key": state.key})
             return True
-        start, stop = state.indexed, min(state.indexed + _BATCH_ROWS, state.length)
-        rows = await self._pool.ask(
-            self._sql.unindexed, {"key": state.key, "start": start, "stop": stop, "bytes": _BATCH_BYTES}
-        )
-        reached = rows[-1][0] + 1 if rows else stop
-        places: list[int] = []
-        parts: list[int] = []
-        texts: list[str] = []
-        for number, (place, message) in enumerate(rows, 1):
-            for part, piece in enumerate(pieces(state.key, text_of_message(session_id, message))):
-                places.append(place)
-                parts.append(part)
-                texts.append(piece)
-            if number % YIELD_EVERY == 0:
-                yield_gil()
-                await asyncio.sleep(0)
-        values = {"key": state.key, "start": start, "stop": reached, "edits": state.edits}
-        await self._pool.count(
-            self._sql.index, values | {"places": array(places), "parts": array(parts), "texts": texts}
-        )
+        taken = await in_thread(fill.next_pieces, state)
+        reached = min(state.indexed + _READ_ROWS, state.length)
+        if not taken:
+            values = {"key": state.key, "start": state.indexed, "stop": reached, "bytes": _READ_BYTES}
+            rows = await self._pool.ask(self._sql.unindexed, values)
+            fill.begin(state, rows)
+            taken = await in_thread(fill.next_pieces, state)
+            reached = rows[-1][0] + 1 if rows else reached
+        if taken:
+            reached = taken[-1].place + taken[-1].is_last
+        values = {"key": state.key, "start": state.indexed, "stop": reached, "edits": state.edits}
+        values |= {"places": array([one.place for one in taken]), "parts": array([one.part for one in taken])}
+        await self._pool.count(self._sql.index, values | {"texts": [one.text for one in taken]})
         if reached == state.length:
             await self._pool.ask(self._sql.merge_index, {})
         return True
@@ -135,16 +184,30 @@ class PostgresSearch:
         return answers
 
 
+def _numbered(key: int, session_id: str, rows: Sequence[tuple[int, str]]) -> Iterator[Piece]:
+    """Yield the pieces of messages, made one by one, and let other threads run between them."""
+    for place, text in yielding(((place, text_of_message(session_id, message)) for place, message in rows), INDEXED):
+        part, found = 0, pieces(key, text)
+        before = next(found)
+        for piece in found:
+            yield Piece(place, part, False, before)
+            yield_gil()
+            part, before = part + 1, piece
+        yield Piece(place, part, True, before)
+
+
 def pieces(key: int, text: str) -> Iterator[str]:
     """Yield a text as rows of the index take it: words of letters and digits, each after its session's key."""
-    words = [f"q{key}q{word[:_LONGEST_WORD]}" for word in _words(f"{fold(text)} {grams(text)}")]
-    start = size = 0
-    for at, word in enumerate(words):
-        size += len(word)
-        if at - start >= _PIECE_WORDS or size > _PIECE_CHARACTERS:
-            yield " ".join(words[start:at])
-            start, size = at - _OVERLAP, sum(map(len, words[at - _OVERLAP : at + 1]))
-    yield " ".join(words[start:])
+    words: list[str] = []
+    size = 0
+    for word in chain(_words(fold(text)), _words(grams(text))):
+        words.append(f"q{key}q{word[:_LONGEST_WORD]}")
+        size += len(words[-1])
+        if len(words) > _PIECE_WORDS or size > _PIECE_CHARACTERS:
+            yield " ".join(words[:-1])
+            words = words[-_OVERLAP - 1 :]
+            size = sum(map(len, words))
+    yield " ".join(words)
 
 
 def _words(text: str) -> Iterator[str]:

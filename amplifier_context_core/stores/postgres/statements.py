@@ -346,7 +346,8 @@ class Statements:
         )
         self._names |= {"search_name": table, "index_name": index, "stems": sql.SQL("{}::regconfig").format(stems)}
         self.index_state = self._render("""
-            SELECT key, length, indexed, edits,
+            SELECT key, length, indexed,
+                (SELECT coalesce(max(part) + 1, 0) FROM {search} WHERE session = key AND place = indexed), edits,
                 indexed > 0 AND NOT EXISTS (SELECT FROM {search} WHERE session = key),
                 current_setting('transaction_read_only') = 'off' AND has_table_privilege({search_name}, 'INSERT')
             FROM {sessions} WHERE id = %(id)s AND updated IS NOT NULL
@@ -362,7 +363,8 @@ class Statements:
             WHERE before < %(bytes)s::bigint
             ORDER BY place
         """)
-        # Adds nothing if another process has added these messages, or the history was edited since they were read.
+        # Adds nothing if another process has added these messages, or the history was edited since they were read; of
+        # the pieces of one message, none twice.
         self.index = self._render("""
             WITH s AS (
                 UPDATE {sessions} SET indexed = %(stop)s::bigint
@@ -372,6 +374,7 @@ class Statements:
             INSERT INTO {search} (session, place, part, words)
             SELECT s.key, r.place, r.part, to_tsvector({stems}, r.text)
             FROM s, unnest(%(places)s::bigint[], %(parts)s::bigint[], %(texts)b::text[]) AS r (place, part, text)
+            ON CONFLICT DO NOTHING
         """)
         # Only the owner of the index may merge its pending list.
         self.merge_index = self._render("""

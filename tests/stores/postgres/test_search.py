@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from itertools import pairwise
+from typing import Any
 from urllib.parse import quote
 
 import psycopg
@@ -12,7 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg import sql
 
+from amplifier_context_core import StoreError
 from amplifier_context_core.stores.postgres import search as search_module
+from amplifier_context_core.stores.postgres.pool import PostgresPool
 from amplifier_context_core.stores.postgres.schema import MIGRATIONS
 from amplifier_context_core.stores.postgres.search import pieces
 from amplifier_context_core.stores.postgres.store import PostgresStore
@@ -83,7 +87,78 @@ def test_pieces_hold_all_words_and_each_phrase() -> None:
     assert {word for piece in found for word in piece if GRAM not in word} == {f"q7q{word}" for word in words}
     assert all(len(piece) <= 15_000 for piece in found)
     for before, after in pairwise(found):
-        assert before[-10:] == after[10:20]
+        assert before[-64:] == after[:64]
+
+
+LARGE = " ".join(map(str, range(120_000)))
+
+
+class Sent(list[int]):
+    """The characters of each statement that adds to an index; those after the first `most` fail."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int = 1_000) -> None:
+        super().__init__()
+        count = PostgresPool.count
+
+        async def watched(pool: PostgresPool, statement: bytes, values: dict[str, Any]) -> int:
+            if "texts" in values:
+                if len(self) == most:
+                    raise StoreError("timed out")
+                self.append(sum(map(len, values["texts"])))
+            return await count(pool, statement, values)
+
+        monkeypatch.setattr(PostgresPool, "count", watched)
+
+
+async def test_a_large_output_is_indexed_by_statements_of_bounded_size(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await append_texts(store, "heron", LARGE, "goose")
+    with monkeypatch.context() as patched:
+        sent = Sent(patched)
+        assert await store.search("s", "goose", 5) == [3]
+    assert len(sent) > 1
+    assert max(sent) < 1_250_000
+    assert await store.search("s", '"59999 60000"', 5) == [2]
+
+
+async def test_a_search_that_fails_keeps_what_it_indexed_of_a_large_output(
+    store: PostgresStore, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await append_texts(store, "heron", LARGE, "goose")
+    for _ in range(2):
+        with monkeypatch.context() as patched:
+            sent = Sent(patched, most=1)
+            with contextlib.suppress(StoreError):
+                assert await store.search("s", "119999", 5) == [2]
+            assert sent
+    parts = [part for (part,) in ask("SELECT part FROM search WHERE place = 1 ORDER BY part", schema)]
+    assert parts == list(range(len(list(pieces(1, LARGE)))))
+
+
+async def test_a_large_output_that_is_edited_away_leaves_nothing_in_the_index(
+    store: PostgresStore, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await append_texts(store, "heron", LARGE)
+    with monkeypatch.context() as patched:
+        Sent(patched, most=1)
+        with pytest.raises(StoreError):
+            await store.search("s", "heron", 5)
+    assert ask("SELECT max(part) > 0 FROM search WHERE place = 1", schema) == [(True,)]
+    await store.replace("s", 1, [entry(3, "goose")])
+    assert await store.search("s", "777", 5) == []
+    assert await store.search("s", "goose", 5) == [3]
+    assert ask("SELECT place, part FROM search ORDER BY place", schema) == [(0, 0), (1, 0)]
+
+
+async def test_processes_that_index_a_large_output_at_once_index_it_once(store: PostgresStore, schema: str) -> None:
+    await append_texts(store, LARGE, "heron")
+    others = [PostgresStore.from_url(with_parameters(POSTGRES, schema=schema, pool_size=size)) for size in (2, 3)]
+    found = await asyncio.gather(*(each.search("s", "119999", 1) for each in (store, *others)))
+    assert found == [[1]] * 3
+    assert ask("SELECT count(*) FROM search WHERE place = 0", schema) == [(len(list(pieces(1, LARGE))),)]
+    for each in others:
+        await each.close()
 
 
 async def test_an_index_whose_rows_are_gone_is_filled_again(store: PostgresStore, schema: str) -> None:
