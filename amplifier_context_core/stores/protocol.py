@@ -210,7 +210,10 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None:
-        """Release all sessions, and close files and connections. Closing twice is a no-op; a later call opens again."""
+        """Release all sessions, and close files and connections. Closing twice is a no-op; a later call opens again.
+
+        An error keeps no session locked in this process. The lease of a server that cannot be asked expires.
+        """
         ...
 
 

@@ -303,14 +303,14 @@ class JsonlEngine:
         return max(times), SessionInfo(session_id, length, updated, size, lock_holder(files))
 
     def close(self) -> None:
-        """Release all sessions, then raise the first error."""
+        """Release all sessions, then raise the first error. It leaves what a dead process would: no lock."""
         problems: list[StoreError] = []
         for session_id in list(self._open_sessions):
             try:
                 self.release(session_id)
             except StoreError as problem:
                 problems.append(problem)
-        self._shut_down_pool()
+        self.abandon()
         if problems:
             raise problems[0]
 

@@ -385,7 +385,7 @@ class OpenSession:
 
         Raises:
             OSError: Buffered entries cannot be written, or a failed append cannot be rolled back. The lock is still
-                held, so a released session holds exactly what was acknowledged.
+                held, so a released session holds exactly what was acknowledged; `abandon` gives that up.
         """
         with suppress(OSError, StoreError):  # the next opening also applies a committed transaction
             self._load_if_needed()

@@ -142,8 +142,10 @@ class JsonlStore:
         return await self._worker.run(lambda: self._engine.verify(session_id))
 
     async def close(self) -> None:
-        await self._worker.run(self._engine.close)
-        self._worker.stop(self._engine.abandon)
+        try:
+            await self._worker.run(self._engine.close)
+        finally:
+            self._worker.stop(self._engine.abandon)
 
     def _end(self) -> None:
         """Write buffered entries and release all locks before the process ends."""
