@@ -35,7 +35,7 @@ _LONGEST_WORD = 200  # characters of a word that count; PostgreSQL ignores words
 _WORD = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+")
 
 
-class Piece(NamedTuple):
+class IndexRow(NamedTuple):
     """A row of the index, as it is sent.
 
     Attributes:
@@ -84,16 +84,16 @@ class IndexFill:
         self.session_id = session_id
         self._history = 0, 0  # key of the session and its edits, when the messages were read
         self._after = 0, 0  # message and piece, from which on there are pieces left
-        self._pieces: Iterator[Piece] = iter(())
+        self._pieces: Iterator[IndexRow] = iter(())
 
     def begin(self, state: IndexState, rows: Sequence[tuple[int, str]]) -> None:
         """Continue with messages that were read after this state."""
         self._history, self._after = (state.key, state.edits), (state.indexed, state.parts)
         self._pieces = _numbered(state.key, self.session_id, rows)
 
-    def next_pieces(self, state: IndexState) -> list[Piece]:
+    def next_pieces(self, state: IndexState) -> list[IndexRow]:
         """Return the pieces of one statement that the index lacks; none if messages must be read first."""
-        taken: list[Piece] = []
+        taken: list[IndexRow] = []
         if (state.key, state.edits) != self._history or (state.indexed, state.parts) < self._after:
             return taken
         size = 0
@@ -184,16 +184,16 @@ class PostgresSearch:
         return answers
 
 
-def _numbered(key: int, session_id: str, rows: Sequence[tuple[int, str]]) -> Iterator[Piece]:
+def _numbered(key: int, session_id: str, rows: Sequence[tuple[int, str]]) -> Iterator[IndexRow]:
     """Yield the pieces of messages, made one by one, and let other threads run between them."""
     for place, text in yielding(((place, text_of_message(session_id, message)) for place, message in rows), INDEXED):
         part, found = 0, pieces(key, text)
         before = next(found)
         for piece in found:
-            yield Piece(place, part, False, before)
+            yield IndexRow(place, part, False, before)
             yield_gil()
             part, before = part + 1, piece
-        yield Piece(place, part, True, before)
+        yield IndexRow(place, part, True, before)
 
 
 def pieces(key: int, text: str) -> Iterator[str]:
