@@ -162,18 +162,17 @@ class Redactions:
             counter: text to tokens.
             trace: keep traces of entries that ids do not identify. If False, existing traces of these entries go.
         """
-        texts = {
-            entry.seq: normalized_content(entry.message, entry.call_ids)
+        traced = [
+            entry
             for entry in entries
             if trace and not entry.is_redacted and not _is_named((entry.role, entry.call_ids, entry.answered_ids))
-        }
+        ]
         known = next((found for one in self.all() if (found := settings_of(one.trace))), None)
-        salt = known[0] if known else secrets.token_bytes(_SALT)
-        traces = await in_thread(lambda: {text: trace_of(text, salt) for text in set(texts.values())})
+        traces = await in_thread(_traces, traced, known[0] if known else secrets.token_bytes(_SALT))
         left: list[Entry] = []
         for entry in entries:
             if not entry.is_redacted:
-                left.append(redacted(entry, counter, traces.get(texts.get(entry.seq, b""), "")))
+                left.append(redacted(entry, counter, traces.get(entry.seq, "")))
             else:
                 left.append(entry if trace else entry._replace(redaction_trace=""))
         return left
@@ -270,6 +269,13 @@ def trace_of(text: bytes, salt: bytes, cost: Cost | None = None) -> str:
     room = 128 * size * ((1 << power) + parallelism + 2)  # bytes, by the formula of OpenSSL
     digest = scrypt(text, salt=salt, n=1 << power, r=size, p=parallelism, maxmem=room, dklen=_HASH)
     return f"$scrypt$ln={power},r={size},p={parallelism}${_base64(salt)}${_base64(digest)}"
+
+
+def _traces(entries: Iterable[Entry], salt: bytes) -> dict[int, str]:
+    """Return the traces of entries, by seq. Of equal texts one is hashed."""
+    texts = {entry.seq: normalized_content(entry.message, entry.call_ids) for entry in entries}
+    known = {text: trace_of(text, salt) for text in set(texts.values())}
+    return {seq: known[text] for seq, text in texts.items()}
 
 
 def settings_of(trace: str) -> tuple[bytes, Cost] | None:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
+from amplifier_context_core import futures
+from amplifier_context_core.history import redactions
+from amplifier_context_core.session import lifecycle
 from tests.loops import longest_turn
 from tests.managers import ask, new_manager
 from tests.messages import Message, says, user
@@ -42,3 +49,48 @@ async def test_other_tasks_run_while_an_output_of_megabytes_is_forgotten() -> No
     await manager.set_messages([user(), says("", tool_calls=[call])])
     await manager.add_message({"role": "tool", "tool_call_id": "call_1", "content": _LONG})
     assert await longest_turn(manager.forget(["m3"])) < 0.04  # seconds; 0.15 before
+
+
+@pytest.mark.digest
+async def test_the_text_of_a_message_is_read_for_its_trace_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_in: list[int] = []
+    read = redactions.normalized_content
+
+    def noted(message: Message, calls: tuple[str, ...]) -> bytes:
+        read_in.append(threading.get_ident())
+        return read(message, calls)
+
+    monkeypatch.setattr(redactions, "normalized_content", noted)
+    manager = new_manager()
+    await manager.set_messages([user("a secret"), says()])
+    assert await manager.forget(["m1"]) == ["m1"]
+    assert read_in
+    assert threading.get_ident() not in read_in
+
+
+@pytest.mark.digest
+async def test_other_tasks_run_after_a_few_milliseconds_of_copying_the_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock on which a copy takes a millisecond."""
+    copied = 0
+    copy = lifecycle.copy_message
+
+    def counted(message: Message) -> Any:
+        nonlocal copied
+        copied += 1
+        return copy(message)
+
+    monkeypatch.setattr(lifecycle, "copy_message", counted)
+    monkeypatch.setattr(futures, "perf_counter", lambda: copied / 1_000)
+    manager = new_manager()
+    await manager.set_messages([user(f"{number}") for number in range(200)])
+    turns: list[int] = []
+
+    async def take_turns() -> None:
+        while True:
+            turns.append(copied)
+            await asyncio.sleep(0)
+
+    other = asyncio.ensure_future(take_turns())
+    assert len(await manager.get_messages()) == copied == 200
+    other.cancel()
+    assert max(later - turn for turn, later in pairwise([*turns, copied])) <= 6
