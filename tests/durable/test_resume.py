@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import NotLoaded, StoreError, load_config
+from amplifier_context_core.messages.reminders import REFERENCE_ONLY
 from amplifier_context_core.messages.usage import Usage
 from amplifier_context_core.rendering.rounds import rounds_with
 from amplifier_context_core.stores import MemoryStore
@@ -157,6 +158,39 @@ async def test_a_checkpoint_of_another_history_is_not_used(place: Place) -> None
         view = await ask(manager)
         assert await manager.get_messages() == history
         assert view[-1]["content"] == history[-1]["content"]
+
+
+class KeepsCheckpoints(MemoryStore):
+    """A store that breaks its contract: it keeps a checkpoint whatever becomes of the history."""
+
+    kept: bytes | None = None
+
+    async def save_checkpoint(self, session_id: str, covered: int, data: bytes) -> None:
+        await super().save_checkpoint(session_id, covered, data)
+        self.kept = data
+
+    async def load_checkpoint(self, session_id: str) -> bytes | None:
+        return self.kept
+
+
+@pytest.mark.stores("memory")
+async def test_a_checkpoint_that_covers_more_than_the_history_hides_no_new_message() -> None:
+    """Its last entry is one that no view shows: nothing else tells that the history ends before it."""
+    store = KeepsCheckpoints()
+    manager = manager_on(store)
+    await feed(manager, [*coding_session(60, 0), {**user("an original"), "metadata": {REFERENCE_ONLY: True}}])
+    await ask(manager)
+    sent = manager.compactor.last_sent
+    length = len(manager.snapshot())
+    assert sent
+    assert sent.view.covered == length
+    await manager.close()
+    shared_cache.clear()
+    await store.replace("s", length - 1, [])
+    resumed = manager_on(store)
+    await resumed.add_message(user("what came after"))
+    assert "what came after" in raw(await ask(resumed))
+    await resumed.close()
 
 
 async def test_a_cancelled_turn_is_shown_as_interrupted_after_a_kill_as_well(place: Place) -> None:
