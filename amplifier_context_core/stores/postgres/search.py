@@ -73,7 +73,7 @@ class IndexState(NamedTuple):
     is_writable: bool
 
 
-class IndexFill:
+class UnindexedRows:
     """What one search has read of a session's messages and not indexed yet. It is made again from the index's state.
 
     Args:
@@ -113,12 +113,12 @@ class PostgresSearch:
     def __init__(self, pool: PostgresPool, statements: Statements) -> None:
         self._pool, self._sql = pool, statements
 
-    async def index_next_batch(self, fill: IndexFill) -> bool | None:
+    async def index_next_batch(self, unindexed: UnindexedRows) -> bool | None:
         """Add the next pieces of a session. Return True if there may be more, None if the index cannot be filled.
 
         What was added stays, whatever becomes of the search. So an output of any size is indexed in the end.
         """
-        state = await self._state(fill.session_id)
+        state = await self._state(unindexed.session_id)
         if state is None or (state.indexed >= state.length and not state.is_missing):
             return False
         if not state.is_writable:
@@ -126,13 +126,13 @@ class PostgresSearch:
         if state.is_missing:
             await self._pool.count(self._sql.forget_index, {"key": state.key})
             return True
-        taken = await in_thread(fill.next_pieces, state)
+        taken = await in_thread(unindexed.next_pieces, state)
         reached = min(state.indexed + _READ_ROWS, state.length)
         if not taken:
             values = {"key": state.key, "start": state.indexed, "stop": reached, "bytes": _READ_BYTES}
             rows = await self._pool.ask(self._sql.unindexed, values)
-            fill.begin(state, rows)
-            taken = await in_thread(fill.next_pieces, state)
+            unindexed.begin(state, rows)
+            taken = await in_thread(unindexed.next_pieces, state)
             reached = rows[-1][0] + 1 if rows else reached
         if taken:
             reached = taken[-1].place + taken[-1].is_last

@@ -24,7 +24,7 @@ from ..leased.protocol import Driver
 from ..leased.store import LeasedStore
 from ..protocol import Durability, KeptVector
 from .driver import PostgresDriver
-from .search import IndexFill
+from .search import UnindexedRows
 from .url import PostgresSettings, parse_store_url
 
 _DRIVERS: RefCounted[PostgresSettings, PostgresDriver] = RefCounted(PostgresDriver)
@@ -44,10 +44,10 @@ class PostgresStore(LeasedStore):
 
     async def search(self, session_id: str, query: str, limit: int) -> list[int]:
         """See `Searchable`. The index is filled first, one batch at a time; without the right to, all is scanned."""
-        unfinished = IndexFill(session_id)
+        unindexed = UnindexedRows(session_id)
 
         async def fill(driver: Driver) -> bool | None:
-            return await cast(PostgresDriver, driver).search.index_next_batch(unfinished)
+            return await cast(PostgresDriver, driver).search.index_next_batch(unindexed)
 
         async def ask(driver: Driver) -> list[int]:
             return await cast(PostgresDriver, driver).search.matching_seqs(session_id, query, limit)
