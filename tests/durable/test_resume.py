@@ -175,7 +175,7 @@ class KeepsCheckpoints(MemoryStore):
 
 @pytest.mark.stores("memory")
 async def test_a_checkpoint_that_covers_more_than_the_history_hides_no_new_message() -> None:
-    """Its last entry is one that no view shows: nothing else tells that the history ends before it."""
+    """Its last entry is one that no view shows: nothing else shows that the history ends before it."""
     store = KeepsCheckpoints()
     manager = manager_on(store)
     await feed(manager, [*coding_session(60, 0), {**user("an original"), "metadata": {REFERENCE_ONLY: True}}])
