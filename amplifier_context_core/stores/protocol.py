@@ -110,7 +110,8 @@ class Store(Protocol):
     async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:
         """Lock a session for writing, and return its extent. An unknown session is empty; it is not created yet.
 
-        Damage that is found now, or by a later call for this session, is repaired and reported to `on_repair`.
+        Damage that is found now, or by a later call for this session, is repaired and reported to `on_repair`, or is
+        a `StoreError` that names the command that repairs it.
         Opening a session that is open in this store is a no-op.
         """
         ...

@@ -46,12 +46,13 @@ def test_verify_names_the_command_that_repairs_a_whole_store(run: Run, database:
 
 
 @pytest.mark.parametrize("before", [(), ("sessions",), ("show", "one")], ids=["nothing", "sessions", "show"])
-def test_repair_reports_a_rewritten_database_whichever_process_rewrote_it(
+def test_only_repair_rewrites_a_damaged_database_and_reports_that(
     run: Run, database: Path, before: tuple[str, ...]
 ) -> None:
     url = f"sqlite:{database}"
     if before:
-        run(*before, "--store", url)
+        run(*before, "--store", url, code=1)
+        assert not list(database.parent.glob("sessions.db.damaged-*"))
     first, *rest = run("repair", "--store", url).output.splitlines()
     assert first.startswith(f"{url}: the database was damaged and has been rewritten; recovered: 2 sessions, 20")
     (kept,) = database.parent.glob("sessions.db.damaged-*")

@@ -37,7 +37,7 @@ LAYERS = (
     ("manager",),
     ("kernel",),
     ("compat",),
-    ("cli",),
+    ("cli", "repair"),
 )
 MAX_LEVELS = 10
 MAX_LINES = 500  # of one file

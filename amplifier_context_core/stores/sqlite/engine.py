@@ -80,10 +80,10 @@ class SqliteEngine:
     def _make_files(self) -> DatabaseFiles:
         return DatabaseFiles(self.path, sidecar(self.path, "-wal"))
 
-    async def run(self, kind: TaskKind, work: Work, session_id: str = "") -> Any:
+    async def run(self, kind: TaskKind, work: Work, session_id: str = "", *, rewrites: bool = False) -> Any:
         """Run a function as a task, in order. If the caller is cancelled, the task is executed all the same."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.submit(Task(work, kind, session_id, future, original=(work, kind)))
+        self.submit(Task(work, kind, session_id, future, rewrites, original=(work, kind)))
         return await future
 
     def submit(self, task: Task) -> None:
@@ -164,7 +164,7 @@ class SqliteEngine:
                 self._worker.submit(task)
         deliver(done)
 
-    def _write(self, tasks: Sequence[Task], *, after_repair: bool = False) -> None:
+    def _write(self, tasks: Sequence[Task], *, is_retry: bool = False) -> None:
         """Execute tasks in one transaction. A failing task does not affect the others."""
         began = False
         try:
@@ -198,8 +198,8 @@ class SqliteEngine:
             if began and len(tasks) > 1:
                 for task in tasks:
                     self._write([task])
-            elif not after_repair and self._repair(problem, tasks[0].session_id):
-                self._write(tasks, after_repair=True)
+            elif not is_retry and self._recover(problem, tasks[0]):
+                self._write(tasks, is_retry=True)
             else:
                 for task in tasks:
                     task.fail(problem)
@@ -230,7 +230,7 @@ class SqliteEngine:
         if not alone:
             db.execute("RELEASE part")
 
-    def _run_alone(self, task: Task, *, after_repair: bool = False) -> None:
+    def _run_alone(self, task: Task, *, is_retry: bool = False) -> None:
         """Execute a task that reads from one snapshot, or one outside any transaction."""
         try:
             if task.kind == "no_connection":
@@ -249,8 +249,8 @@ class SqliteEngine:
         except _FAULTS as problem:
             self._roll_back(problem)
             task.reset()
-            if task.kind != "no_connection" and not after_repair and self._repair(problem, task.session_id):
-                self._run_alone(task, after_repair=True)
+            if task.kind != "no_connection" and not is_retry and self._recover(problem, task):
+                self._run_alone(task, is_retry=True)
             else:
                 task.fail(problem)
         except Exception as problem:  # noqa: BLE001 - becomes the result of the task
@@ -353,26 +353,33 @@ class SqliteEngine:
                 disconnect(db, self.path)
         self._files.close()
 
-    def _repair(self, problem: DriverError, session_id: str) -> bool:
-        """Repair the database after damage. Return False if the error is no damage.
+    def _recover(self, problem: DriverError, task: Task) -> bool:
+        """Return True if a task that failed is worth another attempt.
+
+        The search index is dropped if it is damaged: the next search fills it again. A damaged database is rewritten
+        only by a task that is to do that.
 
         Raises:
-            StoreError: The repair is impossible, now or at all; the text says why.
+            StoreError: It cannot be rewritten, now or at all; the text says why.
         """
         if is_moved(problem):
             return True
         if is_index_damage(problem) and self._drop_search_index():
-            repair = Repair(session_id, "the search index was damaged; the next search fills it again")
-            self._pending_repairs.setdefault(session_id, []).append(repair)
+            repair = Repair(task.session_id, "the search index was damaged; the next search fills it again")
+            self._pending_repairs.setdefault(task.session_id, []).append(repair)
             return True
-        if not is_damage(problem) and not is_index_damage(problem):
+        if not task.rewrites or not (is_damage(problem) or is_index_damage(problem)):
             return False
+        self._rewrite(task.session_id)
+        return True
+
+    def _rewrite(self, session_id: str) -> None:
+        """Write what is readable of the damaged database into a new one, which replaces it."""
         self._disconnect()
         try:
             quarantined_at = recover(self.path, self._files.identity)
         except _FAULTS as another:
-            text = f"{self._translate_error(another)}; it is damaged, and is recovered then"
-            raise StoreError(text) from another
+            raise StoreError(f"{self._translate_error(another)}; it is damaged") from another
         log.warning(
             "the database %s was damaged and has been rewritten; the damaged one is kept as %s",
             self.path,
@@ -391,7 +398,6 @@ class SqliteEngine:
                 self._pending_repairs.setdefault(name, []).extend(repairs)
         db.execute("COMMIT")
         self.leases.finish_transaction(True)
-        return True
 
     def _drop_search_index(self) -> bool:
         """Drop the search index. Return False if it is too damaged even for that."""
@@ -475,10 +481,10 @@ class SqliteEngine:
                 task.result = task.work(task)
             except _FAULTS as problem:
                 clear_frames(problem.__traceback__)
-                if (is_damage(problem) or is_index_damage(problem)) and not task.retried and task.original is not None:
+                if is_index_damage(problem) and not task.retried and task.original is not None:
                     task.retried = True
                     task.result = Continuation(
-                        lambda task, problem=problem: self._repair_and_restart(task, problem), "no_connection"
+                        lambda task, problem=problem: self._recover_and_restart(task, problem), "no_connection"
                     )
                 else:
                     task.fail(problem)
@@ -486,8 +492,8 @@ class SqliteEngine:
                 task.fail(problem)
         self._finish(tasks)
 
-    def _repair_and_restart(self, task: Task, problem: DriverError) -> Continuation:
-        """Repair in the first thread what a task met in the second, and restart the task."""
-        self._repair(problem, task.session_id)
+    def _recover_and_restart(self, task: Task, problem: DriverError) -> Continuation:
+        """Drop in the first thread the search index that a task found damaged in the second, and restart the task."""
+        self._recover(problem, task)
         assert task.original is not None  # noqa: S101 - the caller checks it
         return Continuation(*task.original)

@@ -9,6 +9,10 @@ from pathlib import Path
 
 from ...errors import StoreError
 
+_REPAIR = (
+    "End the programs that use it, then `python -m amplifier_context_core.repair FILE` writes what is readable into a "
+    "new one and keeps this one beside it"
+)
 _ADVICE = {
     sqlite3.SQLITE_BUSY: "is locked by another process; end that one, or try again",
     sqlite3.SQLITE_LOCKED: "is locked by another process; end that one, or try again",
@@ -17,8 +21,10 @@ _ADVICE = {
     sqlite3.SQLITE_READONLY: "cannot be written: it, its folder or its file system is read-only; make it writable",
     sqlite3.SQLITE_PERM: "cannot be written: permission is missing; give it back",
     sqlite3.SQLITE_CANTOPEN: "cannot be opened; check that its folder is there and may be written by this user",
-    sqlite3.SQLITE_CORRUPT: "is damaged; nothing was changed. `amplifier-context repair` recovers what is readable",
-    sqlite3.SQLITE_NOTADB: "is no database, or damaged from its first byte; name another path, or restore a backup",
+    sqlite3.SQLITE_CORRUPT: f"is damaged. {_REPAIR}",
+    sqlite3.SQLITE_ERROR: f"does not have the tables that it was made with. {_REPAIR}",
+    sqlite3.SQLITE_CONSTRAINT: "refused a row, and nothing was changed: this is a fault of this package; report it",
+    sqlite3.SQLITE_NOTADB: f"is no database, or damaged from its first byte; name another path. {_REPAIR}",
     sqlite3.SQLITE_NOMEM: "cannot be used: memory is short; free some and try again",
     sqlite3.SQLITE_TOOBIG: "cannot take a message this large",
     sqlite3.SQLITE_RANGE: "cannot take a number this large",
@@ -42,7 +48,6 @@ _CLOSES_CONNECTION = frozenset(
         sqlite3.SQLITE_PROTOCOL,
         sqlite3.SQLITE_CORRUPT,
         sqlite3.SQLITE_NOTADB,
-        sqlite3.SQLITE_CONSTRAINT,
         sqlite3.SQLITE_NOMEM,
     }
 )
@@ -83,8 +88,8 @@ def code_of(error: BaseException) -> int:
 
 def is_damage(error: BaseException) -> bool:
     """True if the error says that the file itself is damaged."""
-    # A constraint fails only if a row exists where none should be: the session's row is wrong.
-    codes = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT)
+    # SQLITE_ERROR: a table or a column is missing; our statements fail for no other reason.
+    codes = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
     return code_of(error) in codes and not is_index_damage(error)
 
 

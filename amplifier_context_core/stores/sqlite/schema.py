@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ...errors import StoreError
 from ..protocol import Durability
-from ..word_index import COLUMNS, has_fts5
+from ..word_index import COLUMNS
 from .columns import number_in, row_checksum, text_in
 from .driver import CheckedConnection
 from .errors import code_of, damage_error, is_unwritable
@@ -297,9 +297,9 @@ def _check_schema(db: sqlite3.Connection, path: Path) -> int:
         sqlite3.Error: It is damaged, or cannot be read.
     """
     # One statement, so that all values are of one moment.
-    query = "SELECT * FROM pragma_application_id, pragma_user_version, pragma_schema_version, pragma_auto_vacuum"
+    query = "SELECT * FROM pragma_application_id, pragma_user_version, pragma_schema_version"
     try:
-        application, version, changes, vacuums = db.execute(query).fetchone()
+        application, version, changes = db.execute(query).fetchone()
         if application == version == changes == 0:
             return 0
         if application != APPLICATION_ID:
@@ -309,23 +309,14 @@ def _check_schema(db: sqlite3.Connection, path: Path) -> int:
                 f"{path} was written by a newer version (schema {version}, this one knows {VERSION}); update "
                 "amplifier-context-core, or restore a backup"
             )
-        if vacuums or not _has_schema(db, version):
-            raise damage_error("the schema is not what it was made as")
+        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if not tables >= {name for name, (kind, *_) in schema_objects(version).items() if kind == b"table"}:
+            raise damage_error("a table is missing")
     except sqlite3.OperationalError as problem:
         if code_of(problem) == sqlite3.SQLITE_ERROR:  # these statements fail for no other reason
             raise damage_error("the schema cannot be read") from problem
         raise
     return version
-
-
-def _has_schema(db: sqlite3.Connection, version: int) -> bool:
-    """True if tables and indexes equal those of a version to the letter. There may be others besides."""
-    rows = db.execute("SELECT name, type, tbl_name, sql, rootpage FROM sqlite_master").fetchall()
-    found = {name: (*row, sql) for name, *row, sql, _ in rows}
-    roots = [root for *_, root in rows if root]
-    search = _search_objects(former_search_table(db) or SEARCH_TABLE)
-    expected = schema_objects(version) | (search if search.keys() & found.keys() else {})
-    return len(set(roots)) == len(roots) and all(found.get(name) == row for name, row in expected.items())
 
 
 @cache
@@ -334,18 +325,6 @@ def schema_objects(version: int = VERSION) -> dict[bytes, tuple[bytes, bytes, by
     db = sqlite3.connect(":memory:", isolation_level=None)
     try:
         _apply_migrations(db, 0, version)
-        return _objects_in(db)
-    finally:
-        db.close()
-
-
-@cache
-def _search_objects(statement: str) -> dict[bytes, tuple[bytes, bytes, bytes | None]]:
-    """Return what a search table adds to the schema; nothing if this build of SQLite has no FTS5."""
-    db = sqlite3.connect(":memory:", isolation_level=None)
-    try:
-        if has_fts5(db):
-            db.execute(statement)
         return _objects_in(db)
     finally:
         db.close()

@@ -292,7 +292,7 @@ class SqliteStore:
     async def repair(self, session_id: str | None, on_repair: OnRepair | None = None) -> None:
         """See `Repairable`. The whole database is rewritten, whichever session is damaged."""
         if session_id is None:
-            await self._engine.run("write", partial(self._repair_all, on_repair))
+            await self._engine.run("write", partial(self._repair_all, on_repair), rewrites=True)
             return
         check_session_id(session_id)
 
@@ -304,7 +304,7 @@ class SqliteStore:
                 raise damage_error(found[0])
             search.check_index(task.db)
 
-        await self._engine.run("acquire", work, session_id)
+        await self._engine.run("acquire", work, session_id, rewrites=True)
 
     def _repair_all(self, on_repair: OnRepair | None, task: Task) -> None:
         self._engine.set_listener(WHOLE_DATABASE, on_repair)

@@ -26,6 +26,33 @@ from amplifier_context_testing.contract.samples import entries, entry
 
 T = TypeVar("T")
 
+COMMAND = "python -m amplifier_context_core.repair"  # the command that an error of a damaged database names
+
+
+async def repaired(
+    store: SqliteStore, name: str, reported: list[Repair], shared: list[Repair] | None = None
+) -> SqliteStore:
+    """Open and read a session of a damaged database as an operator does: what is refused is repaired first.
+
+    Args:
+        store: of the database.
+        name: the session.
+        reported: receives the repairs of this session.
+        shared: receives those of the whole database.
+    """
+    try:
+        await store.open(name, reported.append)
+        await store.read(name)
+        await store.archived(name)
+    except StoreError as problem:
+        if COMMAND not in str(problem):
+            raise
+        await store.repair(None, (shared if shared is not None else []).append)
+        await store.repair(name, reported.append)
+        await store.open(name, reported.append)
+    return store
+
+
 PAGE = 4096
 LENGTHS = {"plain": 20, "edited": 17, "fork": 9, "large": 6}
 """The sessions of the database, and how many messages each holds."""

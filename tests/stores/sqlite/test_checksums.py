@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -10,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextManager, load_config
+from amplifier_context_core import ContextManager, load_config, repair
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Extent, Repair
 from amplifier_context_core.stores.sqlite import driver, schema
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries, entry
-from tests.stores.sqlite.damage import PAGE
+from tests.stores.sqlite.damage import COMMAND, PAGE, repaired
 from tests.stores.sqlite.damaged_schema import (
     SECRET,
     T_ARCHIVE,
@@ -72,9 +73,8 @@ async def test_a_damaged_index_of_ids_never_makes_a_session_open_as_new(
     await build(path)
     damage(path)
     reported: list[Repair] = []
-    store = SqliteStore(path)
+    store = await repaired(SqliteStore(path), name, reported)
     lengths = {"s": 20, "t": 9, "u": 3}
-    await store.open(name, reported.append)
     assert len(await store.read(name)) == lengths[name]
     await store.append(name, [entry(100, session_id=name)])
     assert {info.session_id: info.length for info in await store.sessions()} == lengths | {name: lengths[name] + 1}
@@ -82,7 +82,6 @@ async def test_a_damaged_index_of_ids_never_makes_a_session_open_as_new(
     await store.close()
     for other in lengths:
         assert await store.verify(other) == [] or not reported
-    await store.close()
 
 
 async def test_a_damaged_index_is_reported_by_verify_and_repaired(path: Path) -> None:
@@ -105,6 +104,9 @@ async def test_find_misses_nothing_that_a_damaged_index_misses(path: Path) -> No
     await build(path)
     empty(path, "entries_by_seq")
     store = SqliteStore(path)
+    with pytest.raises(StoreError, match=COMMAND):
+        await store.find("t", range(20))
+    await store.repair(None)
     assert [one.seq for one in await store.find("t", range(20))] == T_HISTORY
     await store.close()
 
@@ -113,10 +115,15 @@ async def test_find_misses_nothing_that_a_damaged_index_misses(path: Path) -> No
 async def test_the_archive_is_whole_and_erased_whatever_an_index_says(path: Path, index: str) -> None:
     await build(path)
     empty(path, index)
-    store = SqliteStore(path)
+    store = await repaired(SqliteStore(path), "t", [])
     assert [one.seq for one in await store.archived("t")] == T_ARCHIVE
     await store.close()
     await build_again(path, index)
+    with pytest.raises(StoreError, match=COMMAND):
+        await store.rewrite("t", [entry(7, "(erased)", session_id="t")])
+    await store.repair(None)
+    for file in path.parent.glob("*.damaged-*"):
+        file.unlink()
     await store.rewrite("t", [entry(seq, "(erased)", session_id="t") for seq in T_ARCHIVE + T_HISTORY])
     assert {one.message["content"] for one in [*await store.archived("t"), *await store.read("t")]} == {"(erased)"}
     await store.close()
@@ -127,6 +134,9 @@ async def test_a_deleted_session_leaves_no_archive_behind_whatever_an_index_says
     await build(path)
     empty(path, "archive_by_session")
     store = SqliteStore(path)
+    with pytest.raises(StoreError, match=COMMAND):
+        await store.delete("t")
+    await store.repair(None)
     await store.delete("t")
     await store.close()
     db = sqlite3.connect(path)
@@ -165,8 +175,8 @@ async def test_a_damaged_row_of_a_session_is_known_for_damaged_and_made_of_its_m
     await build(path)
     change(path, f"UPDATE sessions SET {column} = {value} WHERE number = 1")
     reported: list[Repair] = []
-    store = SqliteStore(path)
-    assert await store.open("s", reported.append) == Extent(20, 20)
+    store = await repaired(SqliteStore(path), "s", reported)
+    assert await store.extent("s") == Extent(20, 20)
     assert_same(await store.read("s"), entries(1, 20))
     assert await store.load_checkpoint("s") == b"five"
     assert [(repair.session_id, repair.lost) for repair in reported] == [("s", 0)]
@@ -182,8 +192,8 @@ async def test_a_session_whose_id_is_lost_is_kept_under_a_reported_one(path: Pat
     await build(path)
     change(path, f"UPDATE sessions SET id = {name} WHERE id = 't'")  # and so does the index
     reported: list[Repair] = []
-    store = SqliteStore(path)
-    assert await store.open("t", reported.append) == Extent()
+    store = await repaired(SqliteStore(path), "t", reported)
+    assert await store.extent("t") == Extent()
     assert [repair.session_id for repair in reported] == ["t"]
     assert f"messages of sessions whose ids could not be read are in: {kept}" in reported[0].description
     assert [one.seq for one in await store.read(kept)] == T_HISTORY
@@ -200,7 +210,7 @@ async def test_entries_of_another_session_count_as_damaged(path: Path, claimed: 
     moved = "session = 3, " if claimed else ""
     change(path, f"UPDATE entries SET {moved}id = id + 2 * {step} WHERE session = 1 AND seq = 2")
     change(path, "UPDATE archive SET session = 3 WHERE seq = 7")
-    store = SqliteStore(path)
+    store = await repaired(SqliteStore(path), "u", [])
     assert [one.seq for one in await store.read("u")] == [1, 3]
     assert [one.seq for one in await store.read("s")] == [1, *range(3, 21)]
     assert [one.seq for one in await store.archived("u")] == []
@@ -252,6 +262,7 @@ async def test_whatever_is_in_a_column_every_call_ends_in_a_value_or_a_store_err
     for call in calls:
         with suppress(StoreError):
             await call()
+    await store.repair(None)
     assert await store.verify("t") == []
     assert_same(await store.read("s", 0, 20), entries(1, 20))
     await store.close()
@@ -280,15 +291,11 @@ def other_root(path: Path) -> None:
     path.write_bytes(data)
 
 
-def vacuums(path: Path) -> None:
-    flip(path, 55, 0)
-
-
 def format_4(path: Path) -> None:
     flip(path, 47, 3)
 
 
-@pytest.mark.parametrize("damage", [not_text, other_column, other_table, other_root, vacuums, format_4])
+@pytest.mark.parametrize("damage", [not_text, other_column, other_table, other_root, format_4])
 @pytest.mark.parametrize("erased", [False, True])
 async def test_a_damaged_schema_loses_nothing(path: Path, damage: Callable[[Path], None], erased: bool) -> None:
     await build(path)
@@ -298,13 +305,13 @@ async def test_a_damaged_schema_loses_nothing(path: Path, damage: Callable[[Path
     store = SqliteStore(path)
     assert (await store.verify("s")) != []
     reported: list[Repair] = []
-    await store.open("t", reported.append)
+    await repaired(store, "t", reported)
     assert [one.seq for one in await store.read("t")] == T_HISTORY
     assert [one.seq for one in await store.archived("t")] == T_ARCHIVE
     assert_same(await store.read("s"), entries(1, 20))
     assert await store.load_checkpoint("s") == b"five"
     assert sum(repair.lost for repair in reported) == 0
-    assert len(reported) == 1
+    await store.repair(None)
     assert await store.verify("s") == []
     await store.close()
 
@@ -320,18 +327,27 @@ async def test_without_its_first_page_a_database_that_was_rewritten_loses_nothin
     data = bytearray(path.read_bytes())
     data[:PAGE] = bytes(PAGE)
     path.write_bytes(data)
+    await repaired(store, "t", [])
     assert [one.seq for one in await store.read("t")] == T_HISTORY
     assert [one.seq for one in await store.archived("t")] == T_ARCHIVE
     assert await store.load_checkpoint("s") == b"five"
     await store.close()
 
 
-async def test_a_manager_reads_and_adds_where_the_schema_is_no_text(path: Path) -> None:
+async def test_a_manager_names_the_command_that_repairs_and_goes_on_after_it(path: Path) -> None:
     manager = ContextManager(load_config({}), session_id="s", store=SqliteStore(path))
     for number in range(5):
         await manager.add_message({"role": "user", "content": f"message {number}"})
     await manager.close()
     not_text(path)
+    identity = path.stat().st_ino
+    manager = ContextManager(load_config({}), session_id="s", store=SqliteStore(path))
+    for _ in range(2):
+        with pytest.raises(StoreError, match=COMMAND):
+            await manager.add_message({"role": "user", "content": "the next"})
+    await manager.close()
+    assert path.stat().st_ino == identity
+    assert await asyncio.to_thread(repair.main, [str(path)]) == 0
     manager = ContextManager(load_config({}), session_id="s", store=SqliteStore(path))
     assert len(await manager.get_messages()) == 5
     await manager.add_message({"role": "user", "content": "the next"})
@@ -360,6 +376,41 @@ def test_undocumented_errors_of_the_driver_become_documented_ones(path: Path) ->
     db.close()
 
 
+async def test_a_refused_row_is_an_error_and_changes_no_file(path: Path) -> None:
+    """A constraint that fails is a fault of the package, and no damage: the other sessions go on."""
+    await build(path)
+    change(path, "CREATE UNIQUE INDEX fault ON entries(turn) WHERE seq = 21")
+    store = SqliteStore(path)
+    await store.append("s", [entry(21, turn=7)])
+    identity = path.stat().st_ino
+    with pytest.raises(StoreError, match="refused a row"):
+        await store.append("t", [entry(21, turn=7, session_id="t")])
+    assert await store.extent("t") == Extent(9, 14)
+    await store.append("t", [entry(22, session_id="t")])
+    assert path.stat().st_ino == identity
+    assert not [file for file in path.parent.iterdir() if "damaged" in file.name]
+    await store.close()
+
+
+async def test_settings_and_tables_of_an_operator_are_no_damage(path: Path) -> None:
+    await build(path)
+    change(
+        path,
+        "PRAGMA auto_vacuum = FULL",
+        "VACUUM",
+        "CREATE INDEX by_turn ON entries(session, turn)",
+        "CREATE TABLE notes(text)",
+    )
+    store = SqliteStore(path)
+    reported: list[Repair] = []
+    assert await store.open("s", reported.append) == Extent(20, 20)
+    await store.append("s", [entry(21)])
+    assert await store.verify("s") == []
+    await store.close()
+    assert reported == []
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
 async def test_a_number_past_64_bits_is_a_store_error(path: Path) -> None:
     store = SqliteStore(path)
     with pytest.raises(StoreError, match="number this large"):
@@ -380,7 +431,7 @@ async def test_an_error_of_the_driver_while_repairing_is_a_store_error(
 
     monkeypatch.setattr("amplifier_context_core.stores.sqlite.engine.pop_repairs", fail)
     with pytest.raises(StoreError) as caught:
-        await store.open("s")
+        await store.repair("s")
     assert "some words" not in str(caught.value)
     await store.close()
 
@@ -397,6 +448,6 @@ async def test_a_file_of_which_nothing_can_be_saved_is_read_once(path: Path, mon
     store = SqliteStore(path)
     for _ in range(3):
         with pytest.raises(StoreError, match="restore a backup"):
-            await store.append("s", entries(1, 1))
+            await store.repair(None)
     assert copied == [path]
     await store.close()

@@ -152,7 +152,7 @@ async def test_an_erasure_killed_half_way_is_finished_by_the_next_process(path: 
     db = sqlite3.connect(path, isolation_level=None)
     db.execute("PRAGMA secure_delete = OFF")
     db.execute("DELETE FROM entries")
-    db.execute("UPDATE sessions SET stop = 0")
+    db.execute("DELETE FROM sessions")
     db.execute("INSERT INTO facts VALUES ('erasing', 1)")
     db.close()
     assert holding(path, "hunter2secret")

@@ -1,0 +1,55 @@
+"""Rewrite a damaged database of sessions: ``python -m amplifier_context_core.repair FILE``.
+
+What is readable is copied into a new file, which takes the place of the damaged one; that one is kept beside it. Needs
+no extra. No other program may use the file meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from .errors import StoreError
+from .stores.protocol import Repair
+from .stores.sqlite.store import SqliteStore
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Repair a database; return the exit code: 1 if it cannot be repaired."""
+    parser = argparse.ArgumentParser(
+        prog="python -m amplifier_context_core.repair",
+        description="Copy what is readable of a damaged SQLite database of sessions into a new file.",
+    )
+    parser.add_argument("file", type=Path, help="the database; the damaged one is kept beside it")
+    file: Path = parser.parse_args(arguments).file
+    if not file.is_file():
+        parser.error(f"{file}: no such file")
+    try:
+        repairs = asyncio.run(_repaired(file))
+    except StoreError as problem:
+        print(f"Error: {problem}", file=sys.stderr)  # noqa: T201 - a command
+        return 1
+    for repair in repairs:
+        print(repair.summary)  # noqa: T201 - a command
+    print("repaired" if repairs else "nothing to repair")  # noqa: T201 - a command
+    return 0
+
+
+async def _repaired(file: Path) -> list[Repair]:
+    """Repair what the sessions of a database share, then each session; return what was done."""
+    repairs: list[Repair] = []
+    store = SqliteStore(file)
+    try:
+        await store.repair(None, repairs.append)
+        for session in await store.sessions():
+            await store.repair(session.session_id, repairs.append)
+    finally:
+        await store.close()
+    return repairs
+
+
+if __name__ == "__main__":
+    sys.exit(main())
