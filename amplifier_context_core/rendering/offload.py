@@ -31,7 +31,9 @@ _SAME = 0.8  # of the sample: lines that must have a form for the text to have i
 _SEARCHED = 2_000  # characters of a line; a report of an error begins with its kind, and a line may have megabytes
 _ERROR = re.compile(r"\b(?:error|exception|fatal|traceback|failed|failure|panic)\b", re.IGNORECASE)
 _STAMP = re.compile(r"\W{0,2}(?:\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d|[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d)")
-_PATH = re.compile(r"\s*(?:[-dlrwxs]{10}\s.*|(?:\S*/)?[\w.@-]+(?:/[\w.@ -]+)*/?)\s*")
+_MODE = re.compile(r"[-dlrwxs]{10}\s")  # begins a line of `ls -l`
+_BLANK = re.compile(r"\s")
+_NAME_IN_PATH = re.compile(r"[\w.@ -]+")
 _HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@")
 
 
@@ -142,10 +144,22 @@ def _log(sample: Sequence[str]) -> str:
 
 
 def _listing(lines: Sequence[str], sample: Sequence[str]) -> str:
-    named = sum(len(line) <= _SEARCHED and bool(_PATH.fullmatch(line)) for line in sample)
+    named = sum(len(line) <= _SEARCHED and _is_entry(line.strip()) for line in sample)
     if len(sample) < 3 or named < _SAME * len(sample):
         return ""
     return f"a listing of {sum(1 for line in lines if line.strip()):,} entries"
+
+
+def _is_entry(line: str) -> bool:
+    """True if a line is a path, or an entry of `ls -l`.
+
+    Of a path, the last name before the first blank is checked, and all after it: what precedes may hold any characters.
+    A regular expression would try each slash as that place, which takes the square of the length.
+    """
+    path = line.removesuffix("/")
+    blank = _BLANK.search(path)
+    start = path.count("/", 0, blank.start()) - 1 if blank else path.count("/")
+    return bool(_MODE.match(line)) or (start >= 0 and all(map(_NAME_IN_PATH.fullmatch, path.split("/")[start:])))
 
 
 def _errors(lines: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -119,6 +120,35 @@ def test_json_is_described_alike_whatever_its_size(records: int) -> None:
 @pytest.mark.parametrize("size", [10_000, 600_000])
 def test_deep_nesting_is_no_json(size: int) -> None:
     assert describe("[" * size).startswith("text")
+
+
+@pytest.mark.parametrize(
+    ("line", "is_path"),
+    [
+        ("src/module/test.py", True),
+        ("/src/odd(1)!/files/a file.py/", True),
+        ("src/a file/module/test.py", True),
+        ("-rw-r--r-- 1 root root 12 Nov 22 10:00 a!.py", True),
+        ("a file/test.py", False),
+        ("src!/a file/test.py", False),
+        ("src/a file/te!st.py", False),
+        ("src//", False),
+        ("/", False),
+    ],
+)
+def test_a_line_of_a_listing_is_a_path_whose_last_names_are_plain(line: str, is_path: bool) -> None:
+    assert describe("\n".join([line] * 4)) == ("a listing of 4 entries" if is_path else "text")
+
+
+@pytest.mark.parametrize("piece", ["a/", "-/", "./@", "a /"])
+def test_lines_like_paths_are_described_in_a_time_that_grows_as_they_do(piece: str) -> None:
+    def taken(length: int) -> float:
+        lines = (piece * (length // len(piece)) + "!\n") * (60_000 // length)
+        start = time.thread_time()
+        describe(lines)
+        return time.thread_time() - start
+
+    assert min(taken(1_990) for _ in range(3)) < 4 * max(taken(100) for _ in range(3))
 
 
 def test_words_for_errors_far_into_a_line_are_no_report() -> None:
