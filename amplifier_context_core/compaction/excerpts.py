@@ -21,7 +21,6 @@ from .speech import states_rule, word_end
 
 _SCANNED = 12_000  # characters of an output, from its start
 _LINES = 300  # lines of an output, from its start
-_PREFIX = 360  # characters of a prefix; a search for one takes the square of what is searched
 _LEAST_WORDS = 4  # new words; a line with fewer says little beside the names that are kept in any case
 _STEM = 7  # letters by which forms of a word are one word
 _WORD = re.compile(r"(?<![\w./@#:-])[^\W\d_]{5,}(?![\w/@#:]|\.\w)")
@@ -62,14 +61,15 @@ def excerpt(text: str, known: Names, prefix: re.Pattern[str], room: int) -> str:
     Args:
         text: the output.
         known: words, by their first letters, that a chapter has already; the words of the excerpt are added.
-        prefix: what comes before the text of a line: its number, or the place where a search found it.
+        prefix: what a line may begin with before its text: its number, or the place where a search found it.
         room: characters of the excerpt; 0 for none.
     """
     best, found = "", set[str]()
     for line in text[:_SCANNED].splitlines()[:_LINES]:
         if len(line) <= len(best) and len(line) < room:
             continue  # as many words hardly fit
-        shown = _shortened(prefix.sub("", line[: _PREFIX + 3 * room], count=1), room)
+        before = prefix.match(line)
+        shown = _shortened(line[before.end() if before else 0 :], room)
         words = {word for match in _WORD.findall(shown) if (word := match[:_STEM].lower()) not in known}
         if len(words) > max(len(found), _LEAST_WORDS - 1) and not is_addressed(shown):
             best, found = shown, words

@@ -36,6 +36,12 @@ def test_signs_of_comments_and_numbers_of_lines_are_left_out() -> None:
     assert excerpt(text, set(), NUMBERED, ROOM) == "Keeps nested blocks apart from headings and footers"
 
 
+def test_a_place_in_the_middle_of_a_line_is_quoted() -> None:
+    line = "checkpoint saved at 2026/01/30 15:28:33 by the manual strategy"
+    assert excerpt(line, set(), LOCATED, ROOM) == line
+    assert excerpt(f"src/a.py:12: {line}", set(), LOCATED, ROOM) == line
+
+
 def test_a_call_shows_how_much_was_printed_and_a_line_of_it() -> None:
     (line,) = texts(call("a", path="PLAN.md"), result("a", PLAN))
     assert '6 lines, "1. Keep the nested blocks of the parser apart from headings"' in line
