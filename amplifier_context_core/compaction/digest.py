@@ -40,7 +40,7 @@ _MOST_CHARS = 3_000
 _WRITTEN_AT_ONCE = 3_000  # tokens of a chapter that is written on the event loop: about three milliseconds
 _TROUBLE_TRIES = 8  # lines that only quote trouble, until it is taken that there is none
 # A numbered line of a file, or one a search found. A compiler's word follows its place at once.
-_SOURCE = re.compile(r"\s*\d+\s*[\u2192|\t]|\s*[\w./@-]+[:-]\d+[:-](?!\s*(?:\d+:)?\s*(?:fatal |)error)", re.I)
+_SOURCE = re.compile(r"\s*\d+\s*[\u2192|\t]|\s*[\w./@-]+[:-]\d+[:-](?!\s*(?:\d+:\s*)?(?:fatal |)error)", re.I)
 _LOCATION = re.compile(r"(.*\w\.\w{1,5})?[:-]?\d+(?:[:-].*)?")
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d")
 _KEY = re.compile(r'"([\w-]{5,})"\s*:')

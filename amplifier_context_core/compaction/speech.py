@@ -22,7 +22,7 @@ Speaker = Literal["", "person", "agent"]
 
 # A sentence ends at . ! ? or : before white space, at such a mark of Chinese or Japanese, or at the end of a line.
 _END = re.compile(r"(?<=[.!?:])\s+|(?<=[。！？：])|[\r\n]+\s*")  # noqa: RUF001
-_FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})([^`\r\n]*)\s*")
+_FENCE = re.compile(r"[ \t]*(`{3,}+|~{3,}+)([^`\r\n]*+)\s*")  # one reading: a person may paste megabytes of ~
 _TAG = re.compile(r"<([A-Za-z_][\w.:-]*)(?:\s[^<>]*)?>")
 _QUOTE = re.compile(r"\s*(?:[-*]\s+)?[>＞]")  # noqa: RUF001
 _ITEM = re.compile(r"(?:[-*\u2022]|\d{1,2}[.)])(?:\s|$)")
