@@ -14,16 +14,17 @@ from collections.abc import Iterator
 from .patch import MAX_ITEMS, Patch
 
 _HEADING = re.compile(
-    r"\s*(?:#{1,6}\s+(?P<hashed>.+?)|(?:\d{1,2}[.)]\s*)?\*\*(?P<bold>[^*]+?)\*\*|(?:\d{1,2}[.)]\s+)?(?P<plain>[^\W\d_][^:\n]{1,60}))"
-    r"\s*:?\s*(?P<rest>)$"
+    r"(?:#{1,6} (?P<hashed>.+?)|(?:\d{1,2}[.)] ?)?\*\*(?P<bold>[^*]+?)\*\*|"
+    r"(?:\d{1,2}[.)] )?(?P<plain>[^\W\d_][^:\n]{1,60})) ?:? ?$"
 )
 _SAME_LINE = re.compile(
     r"\s*(?:[-*]\s+)?(?:\d{1,2}[.)]\s+)?(?:\*\*)?(?P<name>[^\W\d_][\w /&-]{1,40}?)(?:\*\*)?:(?:\*\*)?\s+(?P<rest>\S.*)$"
 )
 _ITEM = re.compile(r"\s*(?:[-*\u2022+]|\d{1,3}[.)]|\[[ xX]\])\s+")
 _TAGS = re.compile(r"</?(?:analysis|summary|state_snapshot)>", re.I)
-_ANALYSIS = re.compile(r"<analysis>.*?</analysis>", re.I | re.S)
+_ANALYSIS = re.compile(r"<analysis>(?:(?!<analysis>).)*?</analysis>", re.I | re.S)
 _MARK = re.compile(r"\bm[1-9]\d{0,8}\b")
+_BETWEEN_SENTENCES = re.compile(r"(?<=[.!?])\s+")
 _LONGEST = 560  # characters of an item; what is longer is several
 # Words of headings, in this order, and the field that their items go to.
 _FIELDS: tuple[tuple[str, str], ...] = (
@@ -104,9 +105,9 @@ def _items(text: str) -> Iterator[tuple[str, str]]:
                 paragraph.append(rest)
         elif not line.strip():
             yield from finished()
-        elif _ITEM.match(line):
+        elif item := _ITEM.match(line):
             yield from finished()
-            paragraph.append(_ITEM.sub("", line, count=1).strip())
+            paragraph.append(line[item.end() :].strip())
         else:
             paragraph.append(line.strip())
     yield from finished()
@@ -114,7 +115,8 @@ def _items(text: str) -> Iterator[tuple[str, str]]:
 
 def _heading(line: str) -> tuple[str, str] | None:
     """Return the field that a line is the heading of, and what follows it on the line; None if it is none."""
-    if line.rstrip().endswith(":") or line.lstrip().startswith(("#", "**")):
+    line = " ".join(line.split())
+    if line.endswith(":") or line.startswith(("#", "**")):
         found = _HEADING.match(line)
         name = next((part for part in found.group("hashed", "bold", "plain") if part), "") if found else ""
         if name and not _ITEM.match(line.lstrip("0123456789.) ")):
@@ -133,7 +135,7 @@ def _field(name: str) -> str:
 def _parts(text: str) -> Iterator[str]:
     """Yield an item, or, of a long one, its sentences joined to parts that are short enough."""
     part = ""
-    for sentence in re.split(r"(?<=[.!?])\s+", text.strip("*` ")) if text else ():
+    for sentence in _BETWEEN_SENTENCES.split(text.strip("*` ")) if text else ():
         if part and len(part) + len(sentence) > _LONGEST:
             yield part
             part = ""
