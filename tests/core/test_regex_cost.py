@@ -1,0 +1,149 @@
+"""Regular expressions: each reads a text in a time that grows as the text does.
+
+A pattern with two ways to read one text tries all of them before it fails, with the GIL held.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.regexes import MAKERS, Regex, makers, regexes
+
+FEW, MANY = 2_000, 8_000  # characters
+LINEAR = 2 * MANY / FEW  # a quadratic time grows by the square of MANY / FEW
+NOISE = 0.015  # seconds of the thread's processor time; what a linear pattern takes for MANY characters is a tenth
+LONGEST_PIECE = 200  # characters; what reads no more at once may take the square of them
+
+# Patterns that read few characters at once: how many, and what limits them.
+PIECES = {
+    "core.compaction.digest._LOCATION": (120, "`identifiers.LONGEST`"),
+    "core.compaction.excerpts._IMPERATIVE": (82, "`tuning.excerpt_chars`, and the mark of a cut"),
+    "core.transcript.question_hints._LABEL": (80, "`MAX_LABEL`"),
+    "summary.files._FILE": (120, "`identifiers.LONGEST`"),
+}
+# Patterns, and functions that make some, which meet no text of a transcript, of a model or of a query.
+ELSEWHERE = {
+    "core.default_paths.project_name": "the path of a folder",
+    "core.rendering.lookalikes._any_of": "makes the patterns of this module when it is imported",
+    "core.rendering.thinking.thinking_rule": "the name of a model",
+    "core.stores.jsonl.paths._RESERVED": "an id of a session",
+    "core.stores.postgres.url._unknown_parameter": "an error of libpq",
+    "core.stores.registry._without_scheme": "the URL of a store",
+    "core.stores.validation.is_recovered": "an id of a session",
+    "core.view.view_factory.settings_in": "a key of the session's own state",
+}
+# Beginning, what is repeated, and end of a text. Of most patterns the worst text is of one of these kinds.
+KINDS = [
+    *((("", one, "!")) for one in "aA0_-/.,:'\"<>[({`~#*|= \t\n日。é😀"),
+    ("", "a/", "!"),
+    ("", "./@", "\t\t"),
+    ("", "a.", "!"),
+    ("", "1,", "!"),
+    ("", "aB1", "!"),
+    ("", " \n", "x"),
+    ("", "and, ", "!"),
+    ("ok", ", now", "!"),
+    ("a", ",，再", "!"),  # noqa: RUF001
+    ("", "<a ", "!"),
+    ("", "<analysis>", "!"),
+    ("~~~", "~", "`"),
+    ("```", "\t", "`"),
+    ("## a", " ", "a"),
+    ("a-1-", " ", "x"),
+    ("a", "-1", "-error"),
+    ('"aaaaa', '"', ":"),
+    ("[m", "1", "!"),
+]
+
+
+def reader(regex: Regex, length: int) -> Callable[[str], None]:
+    """Return what reads a text as the product does, in pieces of at most this many characters."""
+
+    def read(text: str) -> None:
+        for piece in (text[at : at + length] for at in range(0, len(text), length)):
+            given: Any = piece.encode("utf-8", "replace") if isinstance(regex.pattern.pattern, bytes) else piece
+            for method in regex.methods:
+                if method == "search":
+                    deque(regex.pattern.finditer(given), maxlen=0)
+                else:
+                    getattr(regex.pattern, method)(given)
+
+    return read
+
+
+def seconds(read: Callable[[str], None], text: str) -> float:
+    start = time.thread_time()
+    read(text)
+    return time.thread_time() - start
+
+
+def grows_faster(read: Callable[[str], None], start: str, piece: str, end: str, few: int, many: int) -> bool:
+    """True if the time to read a text grows faster than the text, in each of three attempts."""
+    noise = NOISE * many / MANY
+    long, short, *shorter = (start + piece * (size // len(piece)) + end for size in (many, few, few // 8, few // 32))
+    if any(seconds(read, text) > 4 * noise for text in (*shorter[::-1], short)):
+        return True  # so slow that the long text would take minutes
+    for _ in range(3):
+        taken = seconds(read, long)
+        if taken < noise or taken < LINEAR * seconds(read, short):
+            return False
+    return True
+
+
+def slow_kinds(name: str, few: int, many: int) -> Iterator[tuple[str, str, str]]:
+    read = reader(regexes()[name], PIECES.get(name, (2 * many, ""))[0])
+    return (kind for kind in KINDS if grows_faster(read, *kind, few, many))
+
+
+PATTERNS = sorted(regexes().keys() - ELSEWHERE.keys())
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_a_pattern_reads_a_text_in_a_time_that_grows_as_the_text(name: str) -> None:
+    assert list(slow_kinds(name, FEW, MANY)) == []
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", PATTERNS)
+def test_a_pattern_reads_a_large_text_in_a_time_that_grows_as_the_text(name: str) -> None:
+    assert list(slow_kinds(name, 100_000, 400_000)) == []
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", PATTERNS)
+@settings(max_examples=300)
+@given(st.data())
+def test_a_pattern_reads_what_nearly_matches_it_in_a_time_that_grows_as_the_text(
+    name: str, data: st.DataObject
+) -> None:
+    regex = regexes()[name]
+    drawn: Any = data.draw(st.from_regex(regex.pattern))
+    sample: str = drawn.decode("latin-1") if isinstance(drawn, bytes) else drawn
+    start = data.draw(st.integers(0, max(0, len(sample) - 1)))
+    end = data.draw(st.integers(start, len(sample)))
+    rest = data.draw(st.sampled_from([sample[end:], f"{sample[end:]}!", "!", "\n"]))
+    read = reader(regex, PIECES.get(name, (2 * MANY, ""))[0])
+    assert not grows_faster(read, sample[:start], sample[start:end] or " ", rest, FEW, MANY)
+
+
+def test_the_kinds_of_text_find_a_pattern_that_parts_a_path_at_each_slash() -> None:
+    slow = re.compile(r"(?:\S*/)?[\w.@-]+(?:/[\w.@ -]+)*/?")
+    read = reader(Regex(slow, frozenset({"fullmatch"})), 2 * MANY)
+    assert grows_faster(read, "", "a/", "!", FEW // 8, MANY // 8)
+
+
+def test_each_function_that_makes_a_pattern_is_listed() -> None:
+    assert sorted(makers()) == sorted([*MAKERS, *(name for name in ELSEWHERE if name not in regexes())])
+
+
+def test_what_is_listed_exists_and_reads_few_characters_at_once() -> None:
+    assert PIECES.keys() <= regexes().keys()
+    assert all(length <= LONGEST_PIECE for length, _ in PIECES.values())

@@ -1,0 +1,133 @@
+"""The regular expressions of the product, found in its modules, with how each is used.
+
+A new one is found by itself: as an object of a module, or as a call of `re` in a function.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import re
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, NamedTuple
+
+from amplifier_context_core.compaction import roots, speech
+from amplifier_context_core.transcript import ranking
+
+PACKAGES = (
+    "amplifier_context_core",
+    "amplifier_context_persistent",
+    "amplifier_context_recall",
+    "amplifier_context_simple",
+    "amplifier_context_summary",
+)
+_METHODS = {"match": "match", "fullmatch": "fullmatch"}  # the others search
+_SEARCHES = frozenset({"findall", "finditer", "search", "split", "sub"})
+
+# Functions that make a pattern for text of a transcript, and a call for which each does.
+MAKERS: dict[str, tuple[ModuleType, Callable[[], object]]] = {
+    "core.compaction.roots.Root._shortened": (
+        roots,
+        lambda: roots.Root("/a/a/", "./")._shortened("/a/a/a"),  # pyright: ignore[reportPrivateUsage]
+    ),
+    "core.compaction.roots._full": (roots, lambda: roots.with_full_paths("[./ = /a/a/]\n./a")),
+    "core.compaction.speech._end_of_element": (speech, lambda: speech.read("<a>\n</a>", "person")),
+    "core.transcript.ranking.finder": (ranking, lambda: ranking.finder(ranking.Query("and a/a/a 日日日 a.a").terms)),
+}
+
+
+class Regex(NamedTuple):
+    """A pattern, and how it is used.
+
+    Attributes:
+        pattern: compiled.
+        methods: of ``match``, ``fullmatch`` and ``search``, those that the product calls.
+    """
+
+    pattern: re.Pattern[Any]
+    methods: frozenset[str]
+
+
+@cache
+def modules() -> dict[str, ModuleType]:
+    """Return the modules of the product by their names, without ``amplifier_context_``."""
+    found: dict[str, ModuleType] = {}
+    for package in map(importlib.import_module, PACKAGES):
+        inner = (one.name for one in pkgutil.walk_packages(package.__path__, f"{package.__name__}."))
+        names = (name for name in inner if name.rpartition(".")[2] not in ("setup", package.__name__))
+        for module in (package, *map(importlib.import_module, names)):
+            found[module.__name__.removeprefix("amplifier_context_")] = module
+    return found
+
+
+@cache
+def tree_of(module: ModuleType) -> ast.Module:
+    return ast.parse(Path(str(module.__file__)).read_text())
+
+
+@cache
+def regexes() -> dict[str, Regex]:
+    """Return the patterns of all modules, and those that functions make, by the name of one place that has them."""
+    names: dict[re.Pattern[Any], str] = {}
+    methods: dict[re.Pattern[Any], set[str]] = {}
+    for name, module in modules().items():
+        for constant, value in vars(module).items():
+            for pattern in filter(is_pattern, value if isinstance(value, tuple | list) else [value]):  # pyright: ignore[reportUnknownArgumentType]
+                names.setdefault(pattern, f"{name}.{constant}")
+                methods.setdefault(pattern, set()).update(_methods_of(constant, tree_of(module)))
+    found = {name: Regex(pattern, frozenset(methods[pattern]) or _ANY) for pattern, name in names.items()}
+    for name, (module, call) in MAKERS.items():
+        found |= {f"{name} {number}": Regex(one, _ANY) for number, one in enumerate(_made_by(module, call))}
+    return found
+
+
+_ANY = frozenset({"search"})  # a pattern that is only handed on
+
+
+def is_pattern(value: object) -> bool:
+    return isinstance(value, re.Pattern)
+
+
+def _methods_of(constant: str, tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        method = node.attr if isinstance(node, ast.Attribute) and ast.unparse(node.value) == constant else ""
+        if method in _SEARCHES or method in _METHODS:
+            yield _METHODS.get(method, "search")
+
+
+def makers() -> Iterator[str]:
+    """Yield the functions that call `re`, by module and name."""
+    for name, module in modules().items():
+        for function, inside in _functions(tree_of(module), name):
+            used = {ast.unparse(node.func) for node in ast.walk(inside) if isinstance(node, ast.Call)}
+            if any(f"re.{method}" in used for method in ("compile", *_SEARCHES, *_METHODS)):
+                yield function
+
+
+def _functions(tree: ast.AST, name: str) -> Iterator[tuple[str, ast.AST]]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.ClassDef):
+            yield from _functions(node, f"{name}.{node.name}")
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield f"{name}.{node.name}", node
+
+
+def _made_by(module: ModuleType, call: Callable[[], object]) -> list[re.Pattern[Any]]:
+    """Return the patterns that a function of a module makes in a call."""
+    made: list[re.Pattern[Any]] = []
+
+    def noted(real: Callable[..., object], pattern: str, *arguments: Any) -> object:
+        made.append(re.compile(pattern, *(arguments if real is re.compile else ())))
+        return real(pattern, *arguments)
+
+    recorder = {name: partial(noted, getattr(re, name)) for name in ("compile", *_SEARCHES, *_METHODS)}
+    setattr(module, "re", SimpleNamespace(**{**vars(re), **recorder}))  # noqa: B010
+    try:
+        call()
+    finally:
+        setattr(module, "re", re)  # noqa: B010
+    return made
