@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -72,7 +71,7 @@ def reader(regex: Regex, length: int) -> Callable[[str], None]:
             given: Any = piece.encode("utf-8", "replace") if isinstance(regex.pattern.pattern, bytes) else piece
             for method in regex.methods:
                 if method == "search":
-                    deque(regex.pattern.finditer(given), maxlen=0)
+                    regex.pattern.subn("" if piece is given else b"", given)
                 else:
                     getattr(regex.pattern, method)(given)
 
