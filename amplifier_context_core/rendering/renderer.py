@@ -167,9 +167,8 @@ class Renderer:
         """Return the messages of a round, valid next to any other rendered round."""
         fixes: list[str] = []
         shown: list[RenderedMessage] = []
-        if round_.is_tool_round and is_left_out(round_.head.message):  # with its results, but not a person's text in it
-            people = (entry for entry in round_.entries if entry.human and not is_left_out(entry.message))
-            return RenderedRound(tuple(words for entry in people for words in self._text(entry, fixes)), tuple(fixes))
+        if round_.is_tool_round and is_left_out(round_.head.message):  # with its results
+            return RenderedRound(())
         entries = [entry for entry in round_.entries if not is_left_out(entry.message)]
         results = Results(entries)
         short_forms = ResultSummaries(self.summaries)
@@ -348,7 +347,8 @@ class Renderer:
     def _orphan(self, entry: Entry, result: Result) -> RenderedMessage:
         content, _ = self._content(result.content, "tool")
         of = f" of {single_line(result.name)[:80]}" if result.name else ""
-        return self._quoted(entry, f"A tool result{of} whose call is not part of this conversation", content)
+        apart = "apart from its call" if entry.human else "whose call is not part of this conversation"
+        return self._quoted(entry, f"A tool result{of} {apart}", content)
 
     def _wire_id(self, entry: Entry, index: int, call_id: str) -> str:
         me = (entry.seq, index)

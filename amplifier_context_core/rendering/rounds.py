@@ -5,7 +5,8 @@ message. Strategies get rounds, never a flat list, so no strategy can separate a
 
 Pairing is by position, then id: a result answers the newest unanswered call of that id, because real sessions reuse
 ids. A result without such a call is an orphan, and a round of its own. A result may come late, with other messages in
-between; it still belongs to the round of its call.
+between; it still belongs to the round of its call. But what a person said stays where it was said: a message with words
+of a person and a late result is a round of its own, in which the result is an orphan.
 
 Pure: no I/O, no clock.
 """
@@ -201,9 +202,20 @@ class RoundList:
                 if not waiting:
                     del self._open[call]
         shown = [home for home in homes if not is_left_out(self._rounds[home[0]].head.message)]
+        if entry.human:
+            return self._on_time(shown)
         # A message that answers only calls which views leave out is left out with them. Any other is in no round of
         # such a call, which stays without a result.
         return shown if shown or len(homes) < len(entry.answered_ids) else homes
+
+    def _on_time(self, homes: list[tuple[int, str]]) -> list[tuple[int, str]]:
+        """Return the homes after which no person and no assistant said anything but in other homes."""
+        indices = {index for index, _ in homes}
+        for index in range(len(self._rounds) - 1, min(indices, default=len(self._rounds)), -1):
+            later = self._rounds[index]
+            if index not in indices and (later.is_human or later.head.role == "assistant"):
+                return [home for home in homes if home[0] > index]
+        return homes
 
     def _join(self, entry: Entry, homes: list[tuple[int, str]], waiting: tuple[str, ...]) -> int:
         indices = sorted({index for index, _ in homes})

@@ -69,14 +69,14 @@ def test_what_is_newer_than_the_draft_takes_the_place_of_its_newest() -> None:
     assert why(*messages, user("newer"), later=1) == {"m1": "task"}
 
 
-def test_words_beside_a_late_result_are_the_newest_although_their_round_is_older() -> None:
+def test_words_beside_a_late_result_are_the_newest_human_message() -> None:
     late = [
         {"type": "tool_result", "tool_use_id": "a", "content": "late"},
         {"type": "text", "text": "the newest words"},
     ]
     messages = (user("task"), call("a"), user("older words"), says(), {"role": "user", "content": late}, says())
-    assert why(*messages) == {"m1": "task", "m2": "newest human message", "m6": "newest round"}
-    assert why(*messages[:3], messages[4], messages[3], later=1)["m2"] == "newest human message"
+    assert why(*messages) == {"m1": "task", "m5": "newest human message", "m6": "newest round"}
+    assert why(*messages[:3], messages[4], messages[3], later=1)["m4"] == "newest human message"
 
 
 def test_pins_stay_by_metadata_and_by_command_with_their_whole_round() -> None:

@@ -83,6 +83,32 @@ def test_a_message_joins_calls_that_are_left_out_only_if_it_answers_nothing_else
     assert marks(rounds(user(), call("a", metadata=RETIRED), answers("a", "lost"))) == [[1], [2], [3]]
 
 
+def test_words_of_a_person_stay_where_they_were_said_though_a_late_result_is_with_them() -> None:
+    """The result stays with them, as one without its call."""
+    found = rounds(user(), call("a"), user("Still there?"), answers("a", text="Never mind."), says())
+    assert marks(found) == [[1], [2], [3], [4], [5]]
+    assert found[1].unanswered == ("a",)
+    assert marks(rounds(user(), call("a"), says("waiting"), answers("a", text="And?"))) == [[1], [2], [3], [4]]
+    assert marks(rounds(user(), call("a"), call("b"), says(), call("c"), answers("a", "c", text="And?"))) == [
+        [1],
+        [2],
+        [3],
+        [4],
+        [5, 6],
+    ]
+
+
+def test_words_of_a_person_beside_results_join_calls_after_which_nothing_was_said() -> None:
+    hook = user("note", metadata={"source": "hook"})
+    assert marks(rounds(user(), call("a"), answers("a", text="And?"))) == [[1], [2, 3]]
+    assert marks(rounds(user(), call("a"), call("b"), hook, answers("a", "b", text="And?"))) == [[1], [2, 3, 5], [4]]
+
+
+def test_words_of_a_person_do_not_join_a_call_that_is_left_out() -> None:
+    assert marks(rounds(call("a", metadata=RETIRED), user(), says(), answers("a", text="And?"))) == [[1], [2], [3], [4]]
+    assert marks(rounds(call("a", metadata=RETIRED), answers("a", text="And?"))) == [[1], [2]]
+
+
 def test_after_rounds_were_joined_results_still_find_their_calls() -> None:
     found = rounds(user(), call("a", "x"), says(), call("b"), call("c"), answers("a", "b"), result("c"), result("x"))
     assert marks(found) == [[1], [2, 4, 6, 8], [3], [5, 7]]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.tokens import approx_token_counter, count_message_tokens
-from amplifier_context_core.rendering.renderer import OPENING, Renderer
+from amplifier_context_core.rendering.renderer import NOTE_METADATA, OPENING, Renderer
 from amplifier_context_core.rendering.rounds import RoundList, rounds_of
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_core.transcript.transcript import Transcript
@@ -122,3 +122,33 @@ def test_what_a_human_wrote_is_shown_word_for_word(steps: list[Any]) -> None:
         plain = isinstance(text, str) and text.strip() and text.isprintable() and not message.get("tool_calls")
         if plain and message["role"] == "user" and not message.get("metadata"):
             assert text in spoken
+
+
+LATE_WORDS: list[list[Message]] = [
+    [{"role": "assistant", "content": None, "tool_calls": [READ]}],
+    [{"role": "user", "content": "task"}, {"role": "assistant", "content": "Yes."}],
+    [
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "a", "content": "late"},
+                {"type": "text", "text": "newest"},
+            ],
+        }
+    ],
+]
+
+
+@given(conversations())
+@example(LATE_WORDS)
+def test_words_of_a_person_come_after_all_that_was_said_before_them(turns: list[list[Message]]) -> None:
+    entries = {entry.seq: entry for entry in entries_of(flat(turns))}
+    said: list[int] = []
+    for round_ in rounds_of(entries.values()):
+        for one in Renderer(approx_token_counter, 1 << 40).render(round_).messages:
+            entry = entries[one.seq]
+            if one.message["role"] == "assistant" or (entry.human and one.message.get("metadata") != NOTE_METADATA):
+                said.append(one.seq)
+    for place, seq in enumerate(said):
+        if entries[seq].human:
+            assert not [later for later in said[place + 1 :] if later < seq]

@@ -335,6 +335,22 @@ async def test_words_beside_the_result_of_a_retired_call_stay() -> None:
     assert "Words of a person." in text(view)
 
 
+@pytest.mark.parametrize("metadata", [{}, {"amplifier:instruction": {"disposition": "retired"}}])
+@pytest.mark.parametrize("before", [[], [{"role": "user", "content": "task"}]])
+async def test_words_of_a_person_beside_a_late_result_are_last_and_the_prefix_stays(
+    before: list[Message], metadata: dict[str, Any]
+) -> None:
+    waited = [{"role": "user", "content": "Still there?"}, {"role": "assistant", "content": "Yes."}]
+    manager = await feed(new_manager(), [*before, {**calling("slow"), "metadata": metadata}, *waited])
+    first = await ask(manager, BUDGET)
+    words = {"type": "text", "text": "Never mind."}
+    await feed(manager, [{"role": "user", "content": [*results("slow")["content"], words]}])
+    view = await ask(manager, BUDGET)
+    assert view[: len(first)] == first
+    assert "late slow" in text(view[len(first) : -1])
+    assert view[-1]["content"] == [words]
+
+
 async def test_the_opening_message_comes_after_instructions_that_were_sent_before_it() -> None:
     hidden = {"role": "user", "content": "x", "metadata": {"amplifier_public_reference_only": True}}
     hook = {"role": "developer", "content": "A rule.", "metadata": {"source": "hook"}}
