@@ -56,6 +56,13 @@ def test_what_is_shown_is_within_its_room_and_not_blank(text: str, room: int, de
     assert "m3" in shown
 
 
+@pytest.mark.parametrize("room", [1, 10, 80, 100, 160, 200, 400])
+@pytest.mark.parametrize("description", ["", "a log", "words " * 80])
+def test_the_line_with_the_mark_is_whole_in_any_room(room: int, description: str) -> None:
+    shown = offloaded("word\n" * 100_000, room, "m12345", description)
+    assert shown.split("\n")[0] == "[500,000 characters in 100,001 lines are kept outside this view: m12345]"
+
+
 def output(tokens: int) -> list[dict[str, Any]]:
     messages = work(3)
     messages[2]["content"] = "\n".join(LOG * (tokens * 4 // sum(len(line) + 1 for line in LOG) + 1))

@@ -164,6 +164,13 @@ def test_a_call_is_waited_for_through_many_rounds_but_not_for_ever() -> None:
     assert closed(user(), call("a"), *later) == 42
 
 
+def test_a_call_is_waited_for_through_32_rounds() -> None:
+    """docs/reference.md has the limit."""
+    talk = [user(), call("a"), *(message for n in range(31) for message in (call(f"b{n}"), result(f"b{n}")))]
+    assert closed(*talk) == 1
+    assert closed(*talk, call("last"), result("last")) == 34
+
+
 def test_a_result_that_comes_after_that_still_finds_its_call() -> None:
     assert marks(rounds(user(), call("a"), user("Hello?"), says("Yes."), result("a"))) == [[1], [2, 5], [3], [4]]
 
