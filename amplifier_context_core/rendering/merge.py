@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any, cast
 
 from ..messages.carriers import is_carrier
-from ..messages.parsing import THINKING_BLOCKS, Message, metadata_of
+from ..messages.parsing import SEALED_KEYS, THINKING_BLOCKS, Message, metadata_of
 
 _MERGED = frozenset({"user", "assistant"})
 
@@ -16,7 +17,9 @@ def merge_consecutive(messages: Sequence[Message]) -> list[Message]:
 
     A message that carries a provider's own compaction is left as it is.
 
-    Contents are joined in order. Other keys are taken from the first message, metadata where all messages agree.
+    Contents are joined in order. Only thinking that begins a message is put before text of another, because a model
+    may demand that a message with calls begins with it (docs/thinking.md). Other keys are taken from the first message,
+    copies of thinking from the last that has any, metadata where all messages agree.
     """
     merged: list[Message] = []
     for message in messages:
@@ -33,7 +36,8 @@ def _joins(message: Message) -> bool:
 
 
 def _merged(first: Message, second: Message) -> Message:
-    both: Message = {**second, **first, "content": _join(first["content"], second["content"])}
+    copies = {key: second[key] for key in SEALED_KEYS if second.get(key)}
+    both: Message = {**second, **first, **copies, "content": _join(first["content"], second["content"])}
     ours, theirs = metadata_of(first), metadata_of(second)
     agreed = {key: value for key, value in ours.items() if key in theirs and theirs[key] == value}
     both.pop("metadata", None)
@@ -45,9 +49,13 @@ def _join(first: object, second: object) -> str | list[dict[str, Any]]:
         return cast("str | list[dict[str, Any]]", first)  # null content beside calls
     if isinstance(first, str) and isinstance(second, str):
         return f"{first}\n\n{second}" if first and second else first or second
-    # Signed thinking may only begin a message. Models that demand alternation sign none.
-    after = [block for block in _blocks(second) if block.get("type") not in THINKING_BLOCKS]
-    return [*_blocks(first), *after]
+    ours, theirs = _blocks(first), _blocks(second)
+    thoughts = [] if ours and _is_thinking(ours[0]) else list(takewhile(_is_thinking, theirs))
+    return [*thoughts, *ours, *theirs[len(thoughts) :]]
+
+
+def _is_thinking(block: dict[str, Any]) -> bool:
+    return block.get("type") in THINKING_BLOCKS
 
 
 def _blocks(content: object) -> list[dict[str, Any]]:

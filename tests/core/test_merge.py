@@ -63,12 +63,35 @@ def test_merging_twice_is_merging_once() -> None:
     assert merge_consecutive(once) == once
 
 
-def test_signed_thinking_does_not_get_into_the_middle() -> None:
-    merged = merge_consecutive([user("x"), says("a"), says([SIGNED, block("b")])])
-    assert check_request(merged) == []
-    assert merged[1]["content"] == [block("a"), block("b")]
-    first = merge_consecutive([user("x"), says([SIGNED, block("a")]), says("b")])
-    assert first[1]["content"] == [SIGNED, block("a"), block("b")]
+OTHER = {"type": "thinking", "thinking": "so", "signature": "c28"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "merged"),
+    [
+        ("a", [SIGNED, block("b")], [SIGNED, block("a"), block("b")]),
+        ([SIGNED, block("a")], "b", [SIGNED, block("a"), block("b")]),
+        ([SIGNED, block("a")], [OTHER, block("b")], [SIGNED, block("a"), OTHER, block("b")]),
+        ("a", [SIGNED, OTHER, block("b")], [SIGNED, OTHER, block("a"), block("b")]),
+        ("a", [SIGNED], [SIGNED, block("a")]),
+        ("", [SIGNED, block("b")], [SIGNED, block("b")]),
+    ],
+    ids=str,
+)
+def test_all_thinking_stays_and_begins_the_message(first: object, second: object, merged: object) -> None:
+    messages = merge_consecutive(
+        [user("x"), says(first), says(second, tool_calls=call("c")["tool_calls"]), result("c")]
+    )
+    assert check_request(messages) == []
+    assert [message["role"] for message in messages] == ["user", "assistant", "tool"]
+    assert messages[1]["content"] == merged
+
+
+def test_copies_of_thinking_are_those_of_the_last_message_that_has_any() -> None:
+    (merged,) = merge_consecutive([says("a", thinking_block=SIGNED), says("b", thinking_block=OTHER)])
+    assert merged["thinking_block"] == OTHER
+    (merged,) = merge_consecutive([says("a", thinking_block=SIGNED), says("b")])
+    assert merged["thinking_block"] == SIGNED
 
 
 def test_a_merged_view_of_every_odd_conversation_alternates_and_is_valid() -> None:
