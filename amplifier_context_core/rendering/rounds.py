@@ -5,8 +5,8 @@ message. Strategies get rounds, never a flat list, so no strategy can separate a
 
 Pairing is by position, then id: a result answers the newest unanswered call of that id, because real sessions reuse
 ids. A result without such a call is an orphan, and a round of its own. A result may come late, with other messages in
-between; it still belongs to the round of its call. But what a person said stays where it was said: a message with words
-of a person and a late result is a round of its own, in which the result is an orphan.
+between; it still belongs to the round of its call. But words of a person stay in their place: a message with words of
+a person and a late result is a round of its own, in which the result is an orphan.
 
 Pure: no I/O, no clock.
 """
@@ -209,7 +209,7 @@ class RoundList:
         return shown if shown or len(homes) < len(entry.answered_ids) else homes
 
     def _on_time(self, homes: list[tuple[int, str]]) -> list[tuple[int, str]]:
-        """Return the homes after which no person and no assistant said anything but in other homes."""
+        """Return the homes that no message of a person or an assistant follows, except in other homes."""
         indices = {index for index, _ in homes}
         for index in range(len(self._rounds) - 1, min(indices, default=len(self._rounds)), -1):
             later = self._rounds[index]

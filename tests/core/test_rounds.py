@@ -83,7 +83,7 @@ def test_a_message_joins_calls_that_are_left_out_only_if_it_answers_nothing_else
     assert marks(rounds(user(), call("a", metadata=RETIRED), answers("a", "lost"))) == [[1], [2], [3]]
 
 
-def test_words_of_a_person_stay_where_they_were_said_though_a_late_result_is_with_them() -> None:
+def test_words_of_a_person_stay_in_their_place_though_a_late_result_is_with_them() -> None:
     """The result stays with them, as one without its call."""
     found = rounds(user(), call("a"), user("Still there?"), answers("a", text="Never mind."), says())
     assert marks(found) == [[1], [2], [3], [4], [5]]
@@ -98,7 +98,7 @@ def test_words_of_a_person_stay_where_they_were_said_though_a_late_result_is_wit
     ]
 
 
-def test_words_of_a_person_beside_results_join_calls_after_which_nothing_was_said() -> None:
+def test_words_of_a_person_beside_results_join_calls_that_nothing_follows() -> None:
     hook = user("note", metadata={"source": "hook"})
     assert marks(rounds(user(), call("a"), answers("a", text="And?"))) == [[1], [2, 3]]
     assert marks(rounds(user(), call("a"), call("b"), hook, answers("a", "b", text="And?"))) == [[1], [2, 3, 5], [4]]

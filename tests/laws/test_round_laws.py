@@ -141,14 +141,14 @@ LATE_WORDS: list[list[Message]] = [
 
 @given(conversations())
 @example(LATE_WORDS)
-def test_words_of_a_person_come_after_all_that_was_said_before_them(turns: list[list[Message]]) -> None:
+def test_words_of_a_person_come_after_all_older_messages_of_people_and_agents(turns: list[list[Message]]) -> None:
     entries = {entry.seq: entry for entry in entries_of(flat(turns))}
-    said: list[int] = []
+    seqs: list[int] = []
     for round_ in rounds_of(entries.values()):
         for one in Renderer(approx_token_counter, 1 << 40).render(round_).messages:
             entry = entries[one.seq]
             if one.message["role"] == "assistant" or (entry.human and one.message.get("metadata") != NOTE_METADATA):
-                said.append(one.seq)
-    for place, seq in enumerate(said):
+                seqs.append(one.seq)
+    for place, seq in enumerate(seqs):
         if entries[seq].human:
-            assert not [later for later in said[place + 1 :] if later < seq]
+            assert not [later for later in seqs[place + 1 :] if later < seq]
