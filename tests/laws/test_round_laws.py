@@ -146,8 +146,8 @@ def test_words_of_a_person_come_after_all_older_messages_of_people_and_agents(tu
     seqs: list[int] = []
     for round_ in rounds_of(entries.values()):
         for one in Renderer(approx_token_counter, 1 << 40).render(round_).messages:
-            entry = entries[one.seq]
-            if one.message["role"] == "assistant" or (entry.human and one.message.get("metadata") != NOTE_METADATA):
+            role, is_note = one.message["role"], one.message.get("metadata") == NOTE_METADATA
+            if role == "assistant" or (role == "user" and entries[one.seq].human and not is_note):
                 seqs.append(one.seq)
     for place, seq in enumerate(seqs):
         if entries[seq].human:
