@@ -144,15 +144,29 @@ class RoundList:
     A call waits for its result until an assistant has answered a newer human message, or for many rounds. Until then no
     compaction may cover its round. The limit keeps a call that is never answered from stopping compactions for ever. A
     result that comes later still joins its call.
+
+    A result that the host put in the place of another, as of a job that runs, may be replaced again. No compaction
+    covers its round for as many rounds either: an edit of what a compaction covered is followed by a compaction.
     """
 
-    __slots__ = ("_closed_before", "_growing", "_newest_human", "_open", "_rounds", "_waiting_at")
+    __slots__ = (
+        "_closed_before",
+        "_growing",
+        "_last_seq",
+        "_newest_human",
+        "_open",
+        "_replaced_at",
+        "_rounds",
+        "_waiting_at",
+    )
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self._rounds: list[Round] = []
         self._growing: dict[int, _Growing] = {}  # by index, rounds that results joined since the list was last read
         self._open: dict[str, list[int]] = {}  # call id -> indices of rounds where it waits, oldest first
         self._waiting_at: set[int] = set()  # indices of rounds with open calls
+        self._replaced_at: set[int] = set()  # indices of rounds with replaced results, until these have waited as long
+        self._last_seq = 0  # of the entry before the next
         self._newest_human = 0  # rounds before this index are older than the newest human message
         self._closed_before = 0  # rounds before this index no longer wait for results
         for entry in entries:
@@ -172,10 +186,14 @@ class RoundList:
     def add(self, entry: Entry) -> int:
         """Add the next entry to its round; return the lowest index of a round that is new or changed."""
         changed = len(self._rounds)
+        is_replaced = self._last_seq > 0 and entry.seq != self._last_seq + 1  # seqs are never assigned again
+        self._last_seq = entry.seq
         homes = self._homes(entry)
         waiting = _waiting(entry, homes)
         if homes:
             changed = self._join(entry, homes, waiting)
+            if is_replaced:
+                self._replaced_at.add(changed)
         else:
             self._rounds.append(Round((entry,), waiting))
         if waiting:
@@ -186,12 +204,13 @@ class RoundList:
             self._newest_human = changed
         elif entry.role == "assistant":
             self._close_before(max(self._newest_human, len(self._rounds) - _MAX_WAIT))
+            self._replaced_at = {index for index in self._replaced_at if index >= len(self._rounds) - _MAX_WAIT}
         return changed
 
     @property
     def closed(self) -> int:
-        """Number of leading rounds that are complete: those before the oldest round that waits for results."""
-        return min(self._waiting_at, default=len(self._rounds))
+        """Number of leading rounds that are complete: those before the oldest that waits, or has newer results."""
+        return min(self._waiting_at | self._replaced_at, default=len(self._rounds))
 
     def _homes(self, entry: Entry) -> list[tuple[int, str]]:
         homes: list[tuple[int, str]] = []
@@ -265,6 +284,7 @@ class RoundList:
         for waiting in self._open.values():
             waiting[:] = sorted(moved.get(index, index) for index in waiting)
         self._waiting_at = {moved.get(index, index) for index in self._waiting_at}
+        self._replaced_at = {moved.get(index, index) for index in self._replaced_at}
         self._newest_human = moved.get(self._newest_human, self._newest_human)
         self._closed_before = moved.get(self._closed_before, self._closed_before)
 

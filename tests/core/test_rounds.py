@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.rendering.rounds import REACH, Round, RoundList, rounds_of, rounds_with, task_of
+from amplifier_context_core.transcript.entry import Entry
 from tests.core.drafts import rounds, transcript
 from tests.messages import Message, block, call, result, says, system, user
 
@@ -169,6 +170,18 @@ def test_a_call_is_waited_for_through_32_rounds() -> None:
     talk = [user(), call("a"), *(message for n in range(31) for message in (call(f"b{n}"), result(f"b{n}")))]
     assert closed(*talk) == 1
     assert closed(*talk, call("last"), result("last")) == 34
+
+
+def test_a_replaced_result_is_waited_for_as_long_as_a_first_one() -> None:
+    def entries(rounds: int) -> list[Entry]:
+        talk = [user(), call("a"), result("a", "started"), result("a", "new"), user("And?"), says()]
+        talk += [message for n in range(rounds) for message in (call(f"b{n}"), result(f"b{n}"))]
+        made = transcript(talk).snapshot()
+        return [*made[:2], *made[3:]]  # the place of the second is that of the first
+
+    assert RoundList(entries(0)).closed == 1
+    assert RoundList(entries(29)).closed == 1
+    assert RoundList(entries(30)).closed == 34
 
 
 def test_a_result_that_comes_after_that_still_finds_its_call() -> None:

@@ -1,0 +1,47 @@
+"""A job that runs: its host puts a newer result in the place of the last, again and again, by `set_messages`."""
+
+from __future__ import annotations
+
+import pytest
+
+from amplifier_context_core import ContextManager
+from tests.managers import ask, new_manager
+from tests.messages import Message, call, result, rounds, says, text, user, work
+
+BUDGET = 8_000
+TIMES = 50
+
+
+async def put_in(manager: ContextManager, history: list[Message], state: str) -> None:
+    at = next(index for index, message in enumerate(history) if message.get("tool_call_id") == "job")
+    history[at] = result("job", state)
+    await manager.set_messages(history)
+
+
+@pytest.mark.parametrize("later", [0, 3, 10, 20])
+@pytest.mark.parametrize("spoken", [[], [user("How far is it?"), says("I will see.")]], ids=["", "spoken"])
+@pytest.mark.parametrize("growing", [False, True], ids=["", "growing"])
+async def test_a_result_put_in_many_times_compacts_at_most_once(
+    later: int, spoken: list[Message], growing: bool
+) -> None:
+    manager = new_manager()
+    history = [*work(25, output=1_200), call("job"), result("job", "started"), *spoken]
+    history += rounds(later, start=100, output=1_200)
+    await manager.set_messages(history)
+    await ask(manager, BUDGET)
+    before = manager.compactor.compactions
+    assert before or later < 10
+    for number in range(TIMES):
+        await put_in(manager, history, f"{number} parts are done\n" * (number * growing + 1))
+        assert f"{number} parts are done" in text(await ask(manager, BUDGET))
+    assert manager.compactor.compactions <= before + 1
+
+
+async def test_a_result_put_in_long_ago_is_folded_with_its_round() -> None:
+    manager = new_manager()
+    history = [*work(10), call("job"), result("job", "started")]
+    await manager.set_messages(history)
+    await put_in(manager, history, "done")
+    for message in rounds(100, start=100):
+        await manager.add_message(message)
+    assert 'tool_call_id": "job' not in text(await ask(manager, BUDGET))
