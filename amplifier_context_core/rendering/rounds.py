@@ -145,8 +145,8 @@ class RoundList:
     compaction may cover its round. The limit keeps a call that is never answered from stopping compactions for ever. A
     result that comes later still joins its call.
 
-    A result that the host put in the place of another, as of a job that runs, may be replaced again. No compaction
-    covers its round for as many rounds either: an edit of what a compaction covered is followed by a compaction.
+    A result that the host put in the place of another, as of a job that runs, may be replaced again. Its round is not
+    `final` for as many rounds: an edit of what a compaction covered is followed by a compaction.
     """
 
     __slots__ = (
@@ -186,7 +186,7 @@ class RoundList:
     def add(self, entry: Entry) -> int:
         """Add the next entry to its round; return the lowest index of a round that is new or changed."""
         changed = len(self._rounds)
-        is_replaced = self._last_seq > 0 and entry.seq != self._last_seq + 1  # seqs are never assigned again
+        is_replaced = 0 < self._last_seq < entry.seq - 1  # seqs are never assigned again
         self._last_seq = entry.seq
         homes = self._homes(entry)
         waiting = _waiting(entry, homes)
@@ -209,8 +209,13 @@ class RoundList:
 
     @property
     def closed(self) -> int:
-        """Number of leading rounds that are complete: those before the oldest that waits, or has newer results."""
-        return min(self._waiting_at | self._replaced_at, default=len(self._rounds))
+        """Number of leading rounds that are complete: those before the oldest that waits for results."""
+        return min(self._waiting_at, default=len(self._rounds))
+
+    @property
+    def final(self) -> int:
+        """Number of leading rounds that are complete and have no result that its host may replace again."""
+        return min(self._replaced_at | {self.closed})
 
     def _homes(self, entry: Entry) -> list[tuple[int, str]]:
         homes: list[tuple[int, str]] = []

@@ -26,6 +26,8 @@ class ViewTail:
     Args:
         renderer: of the view.
         start: index of the first entry.
+        left_open: tokens that rounds may have which a checkpoint could cover, and which are left for a result that its
+            host may replace again.
 
     Attributes:
         start: index of the first entry.
@@ -37,8 +39,9 @@ class ViewTail:
         has_human: True if a person wrote one of the entries.
     """
 
-    def __init__(self, renderer: Renderer, start: int) -> None:
+    def __init__(self, renderer: Renderer, start: int, left_open: int) -> None:
         self.start = self.end = start
+        self._left_open = left_open
         self.newest_seq = 0
         self.tokens = 0
         self.responses = 0
@@ -82,6 +85,8 @@ class ViewTail:
         if stale:
             yield sum(len(rendered.messages) for _, rendered in stale), []
         rounds = self._rounds.rounds
+        if self._stale < len(rounds):
+            self._closed = None
         while self._stale < len(rounds):
             batch = rounds[self._stale : self._stale + YIELD_EVERY]
             new = [round_ for round_ in batch if id(round_) not in self._known]
@@ -125,12 +130,18 @@ class ViewTail:
         return {round_.first: rendered.fixes for round_, rendered in self._shown if rendered.fixes}
 
     def _closed_count(self) -> int:
-        """Return how many leading rounds may be covered: all closed, none with an entry after one of the rest."""
+        """Return how many leading rounds may be covered: all closed, none with an entry after one of the rest.
+
+        It is what was rendered last that counts.
+        """
         if self._closed is not None:
             return self._closed
         cut = ends = 0
         furthest = self.start - 1
-        for index, round_ in enumerate(self._rounds.rounds[: self._rounds.closed]):
+        closed, final = self._rounds.closed, self._rounds.final
+        if sum(rendered.tokens for _, rendered in self._shown[final:closed]) <= self._left_open:
+            closed = final
+        for index, round_ in enumerate(self._rounds.rounds[:closed]):
             furthest = max(furthest, *(self._indexes[entry.seq] for entry in round_.entries))
             ends += len(round_.entries)
             if furthest == self.start + ends - 1:

@@ -32,6 +32,8 @@ from .trigger import CompactionBackoff, Growth
 from .view_draft import ViewDraft
 from .view_request import ViewRequest
 
+_LEFT_OPEN = 0.8  # of the budget: what may stay out of a compaction, for a result that its host may replace again
+
 
 class View:
     """One checkpoint, or none, and the rendered rounds since.
@@ -76,7 +78,7 @@ class View:
         self._renderer = self._renderer.without_calls(self._interrupted, self.made_at)
         self._counted_opening: RenderedMessage | None = None
         self._distant: list[Segment] = []  # chapters of distant history, which is before the tail
-        self._tail = ViewTail(self._renderer, self.checkpoint.covered if self.checkpoint else 0)
+        self._tail = self._tail_from(self.checkpoint.covered if self.checkpoint else 0)
         self._change_all()
         before = self.checkpoint.segments if self.checkpoint else ()
         self._recalled_before = sum((recalled_size(segment.shown) for segment in before), RecalledSize())
@@ -117,8 +119,11 @@ class View:
         end = await distant_end(history, leading, self.budget, self._renderer)
         if end > leading:
             self._distant = await fold_distant(history, leading, end, self._keep, self._renderer, self._counter)
-            self._tail = ViewTail(self._renderer, end - leading)
+            self._tail = self._tail_from(end - leading)
             self._change_all()
+
+    def _tail_from(self, start: int) -> ViewTail:
+        return ViewTail(self._renderer, start, left_open=int(self.budget * _LEFT_OPEN))
 
     def recount(self) -> None:
         """Render the rounds since the checkpoint again at the next update, because what they are made of changed."""

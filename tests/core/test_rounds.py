@@ -179,9 +179,9 @@ def test_a_replaced_result_is_waited_for_as_long_as_a_first_one() -> None:
         made = transcript(talk).snapshot()
         return [*made[:2], *made[3:]]  # the place of the second is that of the first
 
-    assert RoundList(entries(0)).closed == 1
-    assert RoundList(entries(29)).closed == 1
-    assert RoundList(entries(30)).closed == 34
+    assert RoundList(entries(0)).final == 1
+    assert RoundList(entries(29)).final == 1
+    assert RoundList(entries(30)).final == 34
 
 
 def test_a_result_that_comes_after_that_still_finds_its_call() -> None:
