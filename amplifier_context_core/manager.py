@@ -7,23 +7,21 @@ Each method is one thing that a session can do. `session/lifecycle.py` opens, sa
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .arguments import checked_count, checked_flag, checked_text
 from .errors import ConfigError, PinRefused
 from .futures import in_thread
 from .items import ContextPool, ContextQueue
-from .messages.parsing import copy_message, result_text, results_of, text_of
+from .messages.parsing import copy_message
 from .messages.usage import Response
 from .rendering.recalled import ONE_LINE
 from .rendering.system_prompt import PromptFactory
-from .session.items import is_list, kept_labels, line_of, listed_line, lists_any, recall_lines
-from .session.requests import SessionRequests
-from .transcript.entry import Entry, seq_of, seqs_of
-from .transcript.redaction import forms_of, holds
+from .session.forgetting import SessionForgetting
+from .transcript.entry import seq_of, seqs_of
+from .transcript.redaction import forms_of
 from .transcript.transcript import CopyingSnapshot, Snapshot
-from .view import shared_cache
 from .view.chapters import chapters_of
 from .view.explain import SessionFigures, explain
 from .view.measured_view import CountView, FitOutput
@@ -35,7 +33,7 @@ from .view.undo import UNDONE, first_changed, undo_compaction, undone_report
 log = logging.getLogger(__name__)
 
 
-class ContextManager(SessionRequests):
+class ContextManager(SessionForgetting):
     """The memory of one session: what the kernel and a host can ask of it.
 
     The first call of any method opens the store and resumes what it holds.
@@ -141,9 +139,7 @@ class ContextManager(SessionRequests):
         await self.ready()
         self.compactor.focus = focus or self.compactor.focus
         counter = await self.counted()
-        last = self.compactor.last_sent
-        key = last.key if last else ("", "")
-        request = await self._view_request(last.limits.budget if last else self._budget().tokens, key, counter)
+        request = await self._view_request(*self._last_asked(), counter)
         report = await self._then_save(self._compact_now(request))
         if report is None:
             return {"compacted": False, "reason": "nothing could be freed, or a handler postponed it"}
@@ -271,7 +267,7 @@ class ContextManager(SessionRequests):
                 entry,
                 history,
                 frozenset(self.compactor.pins),
-                capacity=last.limits.capacity if last else self._budget().tokens,
+                capacity=last.limits.capacity if last else self._last_asked()[0],
                 units=last.limits.units if last else Units(),
                 pin_share=self.config.pin_share,
             )
@@ -360,35 +356,6 @@ class ContextManager(SessionRequests):
         await self.ready()
         await self.counted()
         return await self.history.shielded(self._forget(seqs, forms, trace))
-
-    async def _forget(self, seqs: Collection[int], forms: Collection[str], trace: bool) -> list[str]:
-        await self.history.load()
-        chosen = (entry for entry in self.history.snapshot() if entry.seq in seqs)
-        results = {result_text(result.content) for entry in chosen for result in results_of(entry.message)}
-        items = self.items.concerned(forms, results)
-        labels = kept_labels(results)
-        lines = {*map(line_of, items), *map(listed_line, (*results, *labels))}
-
-        def is_erased(entry: Entry) -> bool:
-            if entry.seq in seqs or (bool(forms) and holds(entry.message, forms)):
-                return True
-            return is_list(entry.message) and lists_any(text_of(entry.message.get("content")), lines)
-
-        async with self._saving.hold():  # else a state from before is saved after the erasure, with the text
-            try:
-                left, problem = await self.history.redact(is_erased, lines=recall_lines(items, labels), trace=trace)
-            finally:  # after an error too: the store may have replaced them although its answer was lost
-                self.compactor.drop_views()
-                self.compactor.drop_focus()
-                self.items.forget(items, forms)
-            self._search.forget()
-            gone = {call for entry in left for call in (*entry.call_ids, *entry.answered_ids)}
-            self.compactor.short_forms.drop(lambda call, text: call in gone or holds(text, forms))
-            shared_cache.clear()
-        await self._save()
-        if problem is not None:
-            raise problem
-        return [entry.mark for entry in left]
 
     async def recall(self, mark: str) -> dict[str, Any] | None:
         """Return the original of a message by its mark, e.g. ``m12``; None if there is no such message."""

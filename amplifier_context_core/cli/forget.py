@@ -13,6 +13,7 @@ from .formatting import command, counted, printable, shell_quoted
 from .store_options import require_session, run_command, store_at, store_location, store_option
 
 if TYPE_CHECKING:
+    from ..manager import ContextManager
     from ..stores import Store
     from ..transcript.entry import Entry
     from .relatives import Relatives
@@ -196,11 +197,9 @@ async def _try(erasure: Erasure, name: str, marks: set[str]) -> None:
 
 async def _erase(erasure: Erasure, name: str, marks: set[str]) -> set[str]:
     """Erase messages of a session and return the marks of the messages that it has."""
-    from ..config import load_config
     from ..errors import NotErased
-    from ..manager import ContextManager
 
-    manager = ContextManager(load_config({}), session_id=name, store=erasure.store)
+    manager = await _manager_of(erasure.store, name)
     try:
         erased = await manager.forget(_in_order(marks), containing=erasure.secret, trace=erasure.trace)
     except NotErased as problem:  # by their marks: no message contains the text any more
@@ -214,6 +213,19 @@ async def _erase(erasure: Erasure, name: str, marks: set[str]) -> set[str]:
         )
     click.echo(f"{shell_quoted(name)}: {counted(len(erased), 'message')} erased")
     return set(erased)
+
+
+async def _manager_of(store: Store, name: str) -> ContextManager:
+    """Return a manager of a session with its own settings, so that what is saved of it afterwards has them too."""
+    from ..config import load_config
+    from ..errors import ConfigError
+    from ..manager import ContextManager
+    from .stored_managers import manager_of
+
+    try:
+        return manager_of(await store.load_checkpoint(name), name, store, None)
+    except ConfigError:  # of a plug-in that is not installed here: it erases without
+        return ContextManager(load_config({}), session_id=name, store=store)
 
 
 async def _marks_containing(erasure: Erasure, name: str) -> set[str]:

@@ -191,9 +191,12 @@ class SessionItems:
         """Drop items, and list what is left once more if the last list shows one of them, or one of these texts."""
         self.pool.replace_items([item for item in self.pool.items if not any(item is one for one in items)])
         self.queue.items = [item for item in self.queue.items if not any(item is one for one in items)]
-        listed = self._listed.whole
-        if lists_any(listed, map(line_of, items)) or any(form in listed for form in forms):
+        if lists_any(self._listed.whole, map(line_of, items)) or self.lists_text(forms):
             self.noted(None)
+
+    def lists_text(self, forms: Collection[str]) -> bool:
+        """True if the last list has one of these texts; the item may be gone."""
+        return any(form in self._listed.whole for form in forms)
 
     def clear(self) -> None:
         """Drop all items. No hook runs."""

@@ -135,11 +135,15 @@ class SessionRequests(SessionLifecycle):
         given = cast("dict[str, object]", message)
         return given.get("role") in _COUNTED_LATER and isinstance(given.get("content"), str)
 
+    def _last_asked(self) -> tuple[int, Key]:
+        """Return budget and provider of the last request; those of a request that names neither before the first."""
+        return self.compactor.last_asked or (self._budget().tokens, ("", ""))
+
     async def _last_sent(self) -> SentView:
         """Return the view handed out last. Before the first, take one, but do not compact for it."""
         if self.compactor.last_sent is None:
             counter = await self.counted()
-            await self._view(await self._view_request(self._budget().tokens, ("", ""), counter), compact=False)
+            await self._view(await self._view_request(*self._last_asked(), counter), compact=False)
         if self.compactor.last_sent is None:
             raise ValueError("no view was handed out yet")
         return self.compactor.last_sent

@@ -113,6 +113,14 @@ class ViewCache:
         self._by_budget.clear()
         self._uncompacted.clear()
 
+    def start_over(self, counter: TokenCounter) -> None:
+        """Drop all views, and note how they were made: each is made from the history when its budget is asked for."""
+        starts = {one.served_budget: one for one in self.uncompacted(counter)}
+        for budget, view in self._by_budget.items():
+            starts[budget] = UncompactedViewState(budget, view.budget, view.output_limit)
+        self.clear()
+        self._uncompacted, self._uncompacted_key = starts, self.factory.compatibility_key(counter)
+
     def _eligible(self, budget: int) -> list[View]:
         """Return the views that may serve a budget: the one that served it last, then the largest first.
 

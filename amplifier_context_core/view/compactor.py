@@ -101,6 +101,11 @@ class Compactor:
         """The view handed out last; None before the first."""
         return self._sent.last
 
+    @property
+    def last_asked(self) -> tuple[int, Key] | None:
+        """Budget (tokens) and provider of the last request, known also after its view was dropped."""
+        return self._sent.asked
+
     # -- requests ---------------------------------------------------------------------------------------------------
 
     async def request(
@@ -230,6 +235,15 @@ class Compactor:
         """Drop every rendering; the next view is made from the history."""
         self.cache.clear()
         self._sent.clear()
+
+    def start_over(self, counter: TokenCounter) -> None:
+        """Drop what may quote erased messages: every rendering, and what summaries should dwell on.
+
+        The next views are made from the history, for the budgets that the session had.
+        """
+        self.cache.start_over(counter)
+        self._sent.clear()
+        self.drop_focus()
 
     def reset(self) -> None:
         """Drop everything that derives from a history that was cleared."""

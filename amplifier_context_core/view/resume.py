@@ -6,7 +6,7 @@ A session resumes from its checkpoints and what came after them, or, without one
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -212,6 +212,12 @@ def collect_state(
         erased=history.redactions.all(),
         extra=extra,
     )
+
+
+def holds_text(state: SessionState, forms: Collection[str]) -> bool:
+    """True if a session state holds one of these texts."""
+    data = dump(state)
+    return any(form.encode("utf-8", "surrogatepass") in data for form in forms)
 
 
 def restore_state(

@@ -26,11 +26,13 @@ class SentViews:
         last: the newest of all; None before the first.
         changed: why a view was handed out that does not begin with the one before it, until that is announced; None if
             each did. An error is on the safe side: where the one before is not known any more, it did not.
+        asked: budget (tokens) and provider of the newest request, which `clear` keeps; None before the first.
     """
 
     def __init__(self) -> None:
         self.last: SentView | None = None
         self.changed: PrefixBreak | None = None
+        self.asked: tuple[int, Key] | None = None
         self._by_key: dict[Key, SentView] = {}
 
     def break_before(
@@ -67,6 +69,7 @@ class SentViews:
         shared, reusable_tokens = _shared(before, sent)
         shared_tokens = reusable_tokens if before is last else _shared(last, sent)[1]
         reason = self._reason(sent, before, shared, pause, compactions)
+        self.asked = sent.limits.budget, sent.key
         self._by_key.pop(sent.key, None)
         self.last = self._by_key[sent.key] = replace(
             sent,

@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.cli import host_files
 from amplifier_context_core.cli.app import main
+from amplifier_context_testing import coding_session
 from tests.durable.hindrance import Hindrance
 from tests.durable.host import Host
 from tests.places import Place, parameters
@@ -316,3 +317,44 @@ def test_no_file_of_the_host_is_changed(files: Place, home: Path) -> None:
     forget(files, "one", "m1", "--yes")
     assert before == {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in home.rglob("*") if path.is_file()}
     assert all(stat.S_ISREG(path.stat().st_mode) for path in before)
+
+
+# -- what is kept ------------------------------------------------------------------------------------------------------
+
+
+def explained(run: Run, name: str) -> dict[str, Any]:
+    return dict(json.loads(run("explain", name, "--json").stdout))
+
+
+@pytest.fixture
+def long(place: Place) -> str:
+    """A session that was compacted for a budget that is not the default one; its name."""
+
+    async def fill() -> None:
+        manager = manager_on(place, "long")
+        for message in coding_session(120, 1):
+            await manager.add_message(message)
+        await manager.get_messages_for_request()
+        await manager.close()
+
+    asyncio.run(fill())
+    return place.session_id("long")
+
+
+@pytest.mark.parametrize("what", [["m9999"], ["--containing"]])
+def test_forgetting_nothing_keeps_the_compacted_view(place: Place, run: Run, long: str, what: list[str]) -> None:
+    before, view = explained(run, long), run("view", long, "--json").stdout
+    assert before["compactions"] > 0
+    output = run(
+        "forget", long, *what, "--yes", stdin="no message has this" if "--containing" in what else None, code=1
+    )
+    assert f"{long}: 0 messages erased" in output.output
+    assert (explained(run, long), run("view", long, "--json").stdout) == (before, view)
+
+
+def test_forgetting_keeps_the_settings_of_the_session(place: Place, run: Run, long: str) -> None:
+    before = explained(run, long)
+    assert f"{long}: 1 message erased" in run("forget", long, "m2", "--yes").output
+    after = explained(run, long)
+    assert after["view"]["budget"] == before["view"]["budget"] == 6_000
+    assert after["compactions"] >= before["compactions"]

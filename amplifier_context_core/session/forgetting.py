@@ -1,0 +1,68 @@
+"""Erasing messages of a session, and all that derives from them: views, items, short forms, the search index.
+
+Of the session state only what may hold an erased word goes. Budgets, pins and what the meter learned stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ..futures import in_thread
+from ..messages.parsing import result_text, results_of, text_of
+from ..transcript.entry import Entry
+from ..transcript.redaction import holds
+from ..view import shared_cache
+from ..view.resume import collect_state, holds_text
+from .items import is_list, kept_labels, line_of, listed_line, lists_any, recall_lines
+from .requests import SessionRequests
+
+
+class SessionForgetting(SessionRequests):
+    """A session that can erase messages."""
+
+    async def _forget(self, seqs: Collection[int], forms: Collection[str], trace: bool) -> list[str]:
+        await self.history.load()
+        chosen = [entry for entry in self.history.snapshot() if entry.seq in seqs]
+        results = {result_text(result.content) for entry in chosen for result in results_of(entry.message)}
+        items = self.items.concerned(forms, results)
+        labels = kept_labels(results)
+        lines = {*map(line_of, items), *map(listed_line, (*results, *labels))}
+
+        def is_erased(entry: Entry) -> bool:
+            if entry.seq in seqs or (bool(forms) and holds(entry.message, forms)):
+                return True
+            return is_list(entry.message) and lists_any(text_of(entry.message.get("content")), lines)
+
+        counter = await self.counted()
+        async with self._saving.hold():  # else a state from before is saved after the erasure, with the text
+            is_derived = bool(items) or self.items.lists_text(forms) or await self._state_holds(forms)
+            is_selected = True  # also after an error: the store may have replaced messages although its answer was lost
+            try:
+                left, problem = await self.history.redact(is_erased, lines=recall_lines(items, labels), trace=trace)
+                is_selected = bool(left) or is_derived
+            finally:
+                if is_selected:
+                    self.compactor.start_over(counter)
+                    self.items.forget(items, forms)
+            if is_selected:
+                self._search.forget()
+                gone = {call for entry in left for call in (*entry.call_ids, *entry.answered_ids)}
+                self.compactor.short_forms.drop(lambda call, text: call in gone or holds(text, forms))
+                shared_cache.clear()
+        if is_selected:
+            await self._save()
+        if problem is not None:
+            raise problem
+        return [entry.mark for entry in left]
+
+    async def _state_holds(self, forms: Collection[str]) -> bool:
+        """True if what is kept beside history and items may hold one of these texts: chapters, short forms, focus.
+
+        What handlers gave a compaction in flight is not seen, and may.
+        """
+        if not forms or self.compactor.is_compacting:
+            return bool(forms)
+        state = collect_state(
+            self.history, self.compactor, self.meter, self.warnings, await self.counted(), self._extra_state()
+        )
+        return await in_thread(holds_text, state, forms)

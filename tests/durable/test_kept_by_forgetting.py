@@ -1,0 +1,72 @@
+"""What `forget` keeps: everything, where it selects nothing; else all of the session state that holds no word."""
+
+from __future__ import annotations
+
+import pytest
+
+from amplifier_context_core import ContextManager
+from tests.durable.pasted_password import SECRET
+from tests.durable.sessions import BUDGET, again, compacted, manager_on
+from tests.managers import ask
+from tests.messages import Message, digest
+from tests.places import Place
+
+SMALL = 4_000  # tokens, of a request whose budget the config does not have
+
+
+async def dwelling(place: Place) -> tuple[ContextManager, list[Message]]:
+    """A compacted session with a focus; its view."""
+    manager = manager_on(place.store(), place.session_id())
+    await compacted(manager)
+    await manager.compact("dwell on the paths")
+    return manager, await ask(manager)
+
+
+@pytest.mark.parametrize("containing", ["", "no message has this"])
+async def test_forgetting_nothing_drops_nothing(place: Place, containing: str) -> None:
+    manager, before = await dwelling(place)
+    compactions = manager.compactor.compactions
+    marks = [] if containing else ["m9999"]
+    assert await manager.forget(marks, containing=containing) == []
+    assert digest(await ask(manager)) == digest(before)
+    assert (manager.compactor.focus, manager.compactor.compactions) == ("dwell on the paths", compactions)
+    assert await manager.store.load_checkpoint(manager.session_id)
+    manager = await again(manager, place)
+    assert digest(await ask(manager)) == digest(before)
+    assert manager.compactor.focus == "dwell on the paths"
+    await manager.close()
+
+
+async def test_a_compaction_goes_on_while_nothing_is_forgotten(place: Place) -> None:
+    manager, _ = await dwelling(place)
+    drops = manager.compactor.focus_drops
+    assert await manager.forget(["m9999"]) == []
+    assert manager.compactor.focus_drops == drops
+    await manager.close()
+
+
+async def test_a_text_that_only_the_focus_has_is_forgotten(place: Place) -> None:
+    manager, _ = await dwelling(place)
+    await manager.compact(f"dwell on {SECRET}")
+    assert await manager.forget(containing=SECRET) == []
+    assert manager.compactor.focus is None
+    assert SECRET.encode() not in (await manager.store.load_checkpoint(manager.session_id) or b"")
+    await manager.close()
+
+
+async def test_forgetting_keeps_the_budgets_of_a_session(place: Place) -> None:
+    manager, _ = await dwelling(place)
+    await ask(manager, SMALL)
+    await manager.pin("m3")
+    learned = dict(manager.meter.corrections)
+    assert await manager.forget(["m2"]) == ["m2"]
+    assert (await manager.explain())["view"]["budget"] == SMALL
+    assert manager.compactor.focus is None
+    manager = await again(manager, place)
+    await manager.load()
+    saved = {one.served_budget for one in manager.compactor.cache.uncompacted(await manager.counted())}
+    assert saved == {SMALL, BUDGET}
+    assert (manager.compactor.pins, manager.meter.corrections) == ({3}, learned)
+    assert "(erased)" in str(await manager.recall("m2"))
+    await ask(manager, SMALL)
+    await manager.close()
