@@ -130,6 +130,11 @@ class History:
         """Return an entry by its seq, from memory or from the store."""
         return await self._stored.find(seq)
 
+    async def everything(self) -> list[Entry]:
+        """Return the entries of the archive, then those of the history."""
+        await self.load()
+        return await self._stored.everything()
+
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
@@ -370,7 +375,7 @@ class History:
             await self._stored.reconcile()
             await self._stored.load()
             await self._any_redacted()
-            everything = [*await self._stored.archived(), *self._transcript.snapshot()]
+            everything = await self._stored.everything()
             known = await in_thread(to_redact, everything, which, self.redactions.unfinished, lines)
             left = await self.redactions.redact(known.values(), counter, trace=trace)
             left, changed = await in_thread(without_former_hashes, left, everything, known)
@@ -382,8 +387,7 @@ class History:
     async def _any_redacted(self) -> bool:
         """True if entries of this session were redacted. Read them from the store if they are not known yet."""
         if not self.redactions.are_known:
-            everything = [*await self._stored.archived(), *self._transcript.snapshot()]
-            self.redactions.note(await in_thread(redactions_of, everything))
+            self.redactions.note(await in_thread(redactions_of, await self._stored.everything()))
             self.redactions.are_known = True
         return bool(self.redactions)
 

@@ -120,9 +120,9 @@ class StoredTranscript:
             return False
         return found is not None and found.message == entry.message
 
-    async def archived(self) -> list[Entry]:
-        """Return the entries that edits and interrupts removed, as far as the store keeps them."""
-        return await self._store.archived(self.session_id)
+    async def everything(self) -> list[Entry]:
+        """Return the entries that edits and interrupts removed, as far as the store keeps them, then the history."""
+        return [*await self._store.archived(self.session_id), *self.transcript.snapshot()]
 
     async def load(self) -> None:
         """Load the whole history into memory."""

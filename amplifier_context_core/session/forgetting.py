@@ -13,7 +13,7 @@ from ..transcript.entry import Entry
 from ..transcript.redaction import holds
 from ..view import shared_cache
 from ..view.resume import collect_state, holds_text
-from .items import is_list, kept_labels, line_of, listed_line, lists_any, recall_lines
+from .items import is_list, kept_labels, line_of, lines_of_items, listed_line, lists_any, recall_lines
 from .requests import SessionRequests
 
 
@@ -21,12 +21,12 @@ class SessionForgetting(SessionRequests):
     """A session that can erase messages."""
 
     async def _forget(self, seqs: Collection[int], forms: Collection[str], trace: bool) -> list[str]:
-        await self.history.load()
-        chosen = [entry for entry in self.history.snapshot() if entry.seq in seqs]
-        results = {result_text(result.content) for entry in chosen for result in results_of(entry.message)}
-        items = self.items.concerned(forms, results)
+        chosen = [entry.message for entry in await self.history.everything() if entry.seq in seqs]
+        results = {result_text(result.content) for message in chosen for result in results_of(message)}
+        listed = {line for message in chosen for line in lines_of_items(message)}
+        items = self.items.concerned(forms, results, listed)
         labels = kept_labels(results)
-        lines = {*map(line_of, items), *map(listed_line, (*results, *labels))}
+        lines = {*listed, *map(line_of, items), *map(listed_line, (*results, *labels))}
 
         def is_erased(entry: Entry) -> bool:
             if entry.seq in seqs or (bool(forms) and holds(entry.message, forms)):

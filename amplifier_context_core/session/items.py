@@ -22,7 +22,7 @@ from ..items.function_tools import keep_item
 from ..items.injection import Offer, activate, withdraw
 from ..items.item import KEPT, label_of, payload_text, readable_text
 from ..items.serialized import item_form_in, item_of
-from ..messages.parsing import Message, copy_checked, metadata_of
+from ..messages.parsing import Message, copy_checked, metadata_of, text_of
 from ..rendering.quoting import quoted, single_line, without_surrogates
 from ..transcript.recalled import item_mark
 from ..transcript.redaction import forms_of
@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 _NOTICE = {"source": "hook", "hook_name": "context-items"}  # docs/kernel.md: such a message is no person's
 _MOST_CHARS = 4_000  # characters of the list
 _PER_TOKEN = 0.2  # characters of the list for each token of the budget: about a twentieth of it
+_BULLET = "- "  # begins the line of an item
 _LINE = 200  # characters of one line
 _READ = 4_000  # characters of a text that its line is made of: a result of a tool may have megabytes
 _MOST_IDS = 20  # that one label is searched for
@@ -178,14 +179,17 @@ class SessionItems:
         self._listed = ItemList(whole=saved["listed"], lines=saved.get("lines", len(saved["listed"].splitlines())))
         self._is_open = True
 
-    def concerned(self, forms: Collection[str], results: Collection[str]) -> list[ContextItem[Any]]:
+    def concerned(
+        self, forms: Collection[str], results: Collection[str], lines: Collection[str] = ()
+    ) -> list[ContextItem[Any]]:
         """Return the items to forget.
 
         Args:
             forms: texts; items that hold one are among them.
             results: of tools, which are erased; items that one of them was, or names, are among them.
+            lines: of lists, which are erased; items that one of them shows are among them.
         """
-        return [item for item in self._all if _holds(item, forms) or _is_in(item, results)]
+        return [item for item in self._all if _holds(item, forms) or _is_in(item, results) or line_of(item) in lines]
 
     def forget(self, items: Collection[ContextItem[Any]], forms: Collection[str]) -> None:
         """Drop items, and list what is left once more if the last list shows one of them, or one of these texts."""
@@ -226,6 +230,12 @@ def is_list(message: Message) -> bool:
     return metadata_of(message).get("hook_name") == _NOTICE["hook_name"]
 
 
+def lines_of_items(message: Message) -> set[str]:
+    """Return the lines of a message that lists items, one for each item that it shows; none of another message."""
+    text = text_of(message.get("content")) if is_list(message) else ""
+    return {line for line in text.split("\n") if line.startswith(_BULLET)}
+
+
 def line_of(item: ContextItem[Any]) -> str:
     """Return the line of an item in a list."""
     if item.id is not None:
@@ -236,7 +246,7 @@ def line_of(item: ContextItem[Any]) -> str:
 
 def listed_line(text: str) -> str:
     """Return a text as a line of a list."""
-    flat = single_line(f"- {text[:_READ]}")
+    flat = single_line(f"{_BULLET}{text[:_READ]}")
     return flat if len(flat) <= _LINE else flat[:_LINE] + " …"
 
 

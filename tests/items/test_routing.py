@@ -455,3 +455,23 @@ async def test_a_text_that_a_list_shows_in_part_is_forgotten_there_too(store: St
     assert "4711" not in str(await manager.get_messages())
     assert "4711" not in str(await ask(manager))
     await manager.close()
+
+
+async def test_forgetting_a_list_forgets_the_items_that_it_shows(store: Store) -> None:
+    manager = await feed(opened(store), [PROMPT])
+    await ask(manager)
+    await run(fetch, doc="q3")
+    await run(note, text="the code is 4711")
+    assert "4711" in (await ask(manager))[-1]["content"]
+    await run(note, text="harmless")
+    assert "4711" in (await ask(manager))[-1]["content"]  # a newer list shows it as well
+    assert await manager.forget(["m2"]) == ["m2", "m3"]
+    assert (len(manager.pool), manager.queue.history()) == (0, "harmless")
+    view = str(await ask(manager))
+    assert "harmless" in view
+    await manager.close()
+    again = opened(store)
+    for shown in (view, str(await ask(again)), str(await again.get_messages()), str(again.items.saved())):
+        assert "4711" not in shown
+        assert "q3" not in shown
+    await again.close()
