@@ -18,7 +18,7 @@ from .messages.parsing import copy_message
 from .messages.usage import Response
 from .rendering.recalled import ONE_LINE
 from .rendering.system_prompt import PromptFactory
-from .session.forgetting import SessionForgetting
+from .session.forgetting import Erased, SessionForgetting
 from .transcript.entry import seq_of, seqs_of
 from .transcript.redaction import forms_of
 from .transcript.transcript import CopyingSnapshot, Snapshot
@@ -330,7 +330,7 @@ class ContextManager(SessionForgetting):
         await self.compactor.register_short_form(await self._newest_result(call_id), call_id, summary)
         await self._save()
 
-    async def forget(self, marks: Sequence[str] = (), *, containing: str = "", trace: bool = True) -> list[str]:
+    async def forget(self, marks: Sequence[str] = (), *, containing: str = "", trace: bool = True) -> Erased:
         """Erase the content of messages from history, archive, search index and chapters, e.g. a pasted secret.
 
         The messages stay, with the text ``(erased)``. All views are rebuilt from what is left, so nothing that derives
@@ -344,7 +344,8 @@ class ContextManager(SessionForgetting):
                 A short text can be guessed from its hash. False drops earlier hashes of these messages, too.
 
         Returns:
-            The marks of the messages that are erased now; unknown marks are left out.
+            The marks of the messages that are erased now; unknown marks are left out. Its `also_in` has the marks of
+            messages that contain the words of one of `marks`, and are not erased.
 
         Raises:
             ValueError: `marks` is no list, or one of them is no mark.

@@ -45,6 +45,8 @@ LISTED = (
     f"{CORE}/session/notes.py:_MAX_AUTHOR",
     "amplifier_context_persistent/memory_files.py:_MAX_BYTES",
     f"{CORE}/history/redactions.py:_MAX_COMPARED",
+    f"{CORE}/transcript/redaction.py:_MAX_PROBES",
+    f"{CORE}/cli/forget.py:_MOST_MARKS",
     f"{CORE}/cli/host_files.py:MAX_FILES",
     f"{CORE}/cli/host_files.py:TIME_LIMIT",
     f"{CORE}/cli/sessions.py:DETAILED",

@@ -5,18 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from .formatting import command, counted, printable, shell_quoted
-from .store_options import require_session, run_command, store_at, store_location, store_option
+from .store_options import is_part_of, require_session, run_command, store_at, store_location, store_option
 
 if TYPE_CHECKING:
     from ..manager import ContextManager
     from ..stores import Store
-    from ..transcript.entry import Entry
     from .relatives import Relatives
+
+_MOST_MARKS = 20  # that one line names
 
 
 @dataclass(slots=True)
@@ -109,6 +111,7 @@ def _read_secret(yes: bool) -> str:
 
 async def _in_session(erasure: Erasure, name: str, marks: set[str], *, forks: bool, yes: bool) -> bool:
     """Erase in one session and, with `forks`, in the sessions that share its messages; return True if it was found."""
+    from ..transcript.redaction import texts_of
     from .relatives import Relatives
 
     marks |= await _marks_containing(erasure, name)
@@ -120,7 +123,7 @@ async def _in_session(erasure: Erasure, name: str, marks: set[str], *, forks: bo
         targets = ", ".join(map(shell_quoted, [name, *sharing] if forks else [name]))
         what = f"what {', '.join(_in_order(marks))} of {targets} contain" if marks else f"the text from {targets}"
         click.confirm(f"Erase {what}?", abort=True)
-    erasure.texts |= _texts_of(entries)
+    erasure.texts |= {text for entry in entries for text in texts_of(entry.message)}
     erased = await _erase(erasure, name, marks)
     if marks - erased:
         click.echo(f"not in {shell_quoted(name)}: {', '.join(_in_order(marks - erased))}")
@@ -212,7 +215,18 @@ async def _erase(erasure: Erasure, name: str, marks: set[str]) -> set[str]:
             f"{shell_quoted(name)} still contains the text in {', '.join(_in_order(left))}: erase these by their marks"
         )
     click.echo(f"{shell_quoted(name)}: {counted(len(erased), 'message')} erased")
+    if erased.also_in:
+        click.echo(_copies(erasure, name, _in_order(erased.also_in)))
     return set(erased)
+
+
+def _copies(erasure: Erasure, name: str, marks: list[str]) -> str:
+    """Return a line that names messages with the same words, and the commands that erase them."""
+    by_text = command("forget", name, options=["--containing"], url=erasure.url)
+    if len(marks) > _MOST_MARKS:
+        return f"{len(marks):,} messages from {marks[0]} to {marks[-1]} contain it as well: {by_text}"
+    verb = "contains" if len(marks) == 1 else "contain"
+    return f"{', '.join(marks)} {verb} it as well: {command('forget', name, *marks, url=erasure.url)}, or {by_text}"
 
 
 async def _manager_of(store: Store, name: str) -> ContextManager:
@@ -247,29 +261,26 @@ async def _in_checkpoint(erasure: Erasure, name: str) -> bool:
     return bool(data) and any(form.encode("utf-8", "surrogatepass") in data for form in forms_of(erasure.secret))
 
 
-def _texts_of(entries: Iterable[Entry]) -> set[str]:
-    """Return the texts of entries and the arguments of their calls."""
-    from ..messages.parsing import arguments_text, calls_of, text_of
-
-    texts: set[str] = set()
-    for entry in entries:
-        if not entry.is_redacted:
-            texts.add(text_of(entry.message.get("content")))
-            texts.update(arguments_text(call) for call in calls_of(entry.message))
-    return texts - {""}
-
-
 def _name_host_files(erasure: Erasure, sessions: Collection[str]) -> None:
-    """List files of the host that contain the erased texts, without their content."""
-    from .host_files import forms_in_files, search
+    """List files of the host, and other stores, that contain the erased texts, without their content."""
+    from .host_files import forms_in_files, search, store_of
 
     whole = bool(erasure.secret)
     found = search(sessions, forms_in_files({erasure.secret} if whole else erasure.texts, whole=whole))
-    if found.matches:
-        click.echo("These files of the host contain it as well; erase it there yourself:")
-        for path in found.matches:
-            shown = shell_quoted(str(path))
-            click.echo(f"  {printable(shown.replace(erasure.secret, '(erased)') if erasure.secret else shown)}")
+    of_hosts, elsewhere = list[Path](), dict[str, None]()
+    for path in found.matches:
+        url = store_of(path)
+        if url is None:
+            of_hosts.append(path)
+        elif not is_part_of(path, url, erasure.url):  # of this store, messages are named by their marks
+            session = [path.parent.name] if url.startswith("jsonl:") else []
+            elsewhere[command("forget", *session, options=["--containing"], url=url)] = None
+    lines = [f"Another store contains it as well; to erase it there: {there}" for there in elsewhere]
+    if of_hosts:
+        lines.append("These files of the host contain it as well; erase it there yourself:")
+        lines += [f"  {shell_quoted(str(path))}" for path in of_hosts]
+    for line in lines:
+        click.echo(printable(line.replace(erasure.secret, "(erased)") if whole else line))
     if found.left_out:
         click.echo(f"{counted(found.left_out, 'file')} of the host could not be searched", err=True)
 

@@ -7,6 +7,7 @@ changed. The search is limited in time and number of files, and follows no links
 from __future__ import annotations
 
 import os
+import re
 import stat
 import time
 from collections.abc import Collection, Iterator
@@ -15,9 +16,9 @@ from pathlib import Path
 
 TIME_LIMIT = 10.0  # seconds
 MAX_FILES = 10_000
-MIN_LENGTH = 6  # characters: a shorter message occurs in any file
-PROBE = 200  # characters: of a longer text only the beginning is searched for, because a log may truncate it
 _CHUNK = 1 << 20  # bytes of one read
+_SIDE_FILE = re.compile(r"-(?:wal|shm|journal)\Z")  # files beside a database: https://www.sqlite.org/tempfiles.html
+_SQLITE_HEAD = 72  # bytes up to the end of the application id: https://www.sqlite.org/fileformat.html
 
 
 @dataclass(slots=True)
@@ -40,12 +41,12 @@ def forms_in_files(texts: Collection[str], *, whole: bool = False) -> list[bytes
         texts: the texts to search for.
         whole: search for each text unchanged, whatever its length.
     """
-    from ..transcript.redaction import forms_of
+    from ..transcript.redaction import forms_of, probe_of
 
     found: set[str] = set()
     for text in texts:
-        text = text if whole else text.strip()[:PROBE].strip()
-        if text and (whole or len(text) >= MIN_LENGTH):
+        text = text if whole else probe_of(text)
+        if text:
             found |= {*forms_of(text), text.replace("\n", "\n+")}
     return [form.encode("utf-8", "surrogatepass") for form in found]
 
@@ -68,6 +69,22 @@ def search(sessions: Collection[str], forms: Collection[bytes]) -> Search:
             found.matches.append(path)
         found.left_out += contains is None
     return found
+
+
+def store_of(path: Path) -> str | None:
+    """Return the URL of the store of this program that a file is part of; None if it is a host's own file."""
+    from ..stores.jsonl.paths import MAIN_NAME
+    from ..stores.sqlite.schema import APPLICATION_ID
+
+    if path.name.startswith(f"{Path(MAIN_NAME).stem}."):
+        return f"jsonl:{path.parent.parent}"
+    database = path.with_name(_SIDE_FILE.sub("", path.name))
+    try:
+        with database.open("rb") as file:
+            head = file.read(_SQLITE_HEAD)
+    except OSError:
+        return None
+    return f"sqlite:{database}" if head[-4:] == APPLICATION_ID.to_bytes(4, "big") else None
 
 
 def _files(sessions: Collection[str]) -> Iterator[Path]:

@@ -72,6 +72,23 @@ def _default() -> str:
     return f"jsonl:{sessions_folder()}"
 
 
+def is_part_of(path: Path, of: str, url: str | None) -> bool:
+    """True if a file is part of the store at a URL.
+
+    Args:
+        path: the file.
+        of: URL of the store that its name and content are of.
+        url: URL of the store in question as the user gave it; None for the default.
+    """
+    scheme, _, place = (in_project(url) if url is not None else _default()).partition(":")
+    own = Path(os.path.expanduser(place)).resolve()
+    if scheme not in ("jsonl", "sqlite"):
+        return False
+    is_beside = not own.is_dir() and path.resolve().parent == own.parent  # of a store that is one file
+    is_named = path.name.startswith(own.name.removesuffix(".jsonl"))
+    return (is_beside and is_named) or Path(of.partition(":")[2]).resolve() == own
+
+
 def store_location(url: str | None) -> str:
     """Return the URL of the store without credentials."""
     if url is not None:

@@ -5,23 +5,36 @@ Of the session state only what may hold an erased word goes. Budgets, pins and w
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 
 from ..futures import in_thread
 from ..messages.parsing import result_text, results_of, text_of
 from ..transcript.entry import Entry
-from ..transcript.redaction import holds
+from ..transcript.redaction import holding, holds, texts_of
 from ..view import shared_cache
 from ..view.resume import collect_state, holds_text
 from .items import is_list, kept_labels, line_of, lines_of_items, listed_line, lists_any, recall_lines
 from .requests import SessionRequests
 
 
+class Erased(list[str]):
+    """Marks of the messages that a call of `forget` has erased.
+
+    Attributes:
+        also_in: marks of messages that contain words of these messages, and are not erased.
+    """
+
+    def __init__(self, marks: Iterable[str], also_in: Sequence[str] = ()) -> None:
+        super().__init__(marks)
+        self.also_in = tuple(also_in)
+
+
 class SessionForgetting(SessionRequests):
     """A session that can erase messages."""
 
-    async def _forget(self, seqs: Collection[int], forms: Collection[str], trace: bool) -> list[str]:
-        chosen = [entry.message for entry in await self.history.everything() if entry.seq in seqs]
+    async def _forget(self, seqs: Collection[int], forms: Collection[str], trace: bool) -> Erased:
+        everything = await self.history.everything()
+        chosen = [entry.message for entry in everything if entry.seq in seqs]
         results = {result_text(result.content) for message in chosen for result in results_of(message)}
         listed = {line for message in chosen for line in lines_of_items(message)}
         items = self.items.concerned(forms, results, listed)
@@ -53,7 +66,10 @@ class SessionForgetting(SessionRequests):
             await self._save()
         if problem is not None:
             raise problem
-        return [entry.mark for entry in left]
+        erased = {entry.seq for entry in left}
+        texts = {text for message in chosen for text in texts_of(message)}
+        copies = await in_thread(holding, (entry for entry in everything if entry.seq not in erased), texts)
+        return Erased((entry.mark for entry in left), [entry.mark for entry in copies])
 
     async def _state_holds(self, forms: Collection[str]) -> bool:
         """True if what is kept beside history and items may hold one of these texts: chapters, short forms, focus.

@@ -9,18 +9,30 @@ Pure: no I/O, no clock.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from ..messages.parsing import Message, blocks_of, calls_of, metadata_of, parse_message, results_of
+from ..messages.parsing import (
+    Message,
+    arguments_text,
+    blocks_of,
+    calls_of,
+    metadata_of,
+    parse_message,
+    results_of,
+    text_of,
+)
 from ..messages.timestamps import timestamp_of
 from ..messages.tokens import TokenCounter, count_message_tokens
 from .entry import Entry
 
 REDACTED_TEXT = "(erased)"
+MIN_LENGTH = 6  # characters: a shorter text occurs anywhere
+PROBE = 200  # characters: of a longer text only the beginning is looked for, because a copy may be truncated
 
 _KEPT_METADATA = ("source", "ephemeral")  # metadata that decides whether a human wrote it
+_MAX_PROBES = 32  # texts that are looked for in one history: each is a pass over all of it
 _NOT_HUMAN = "hook"  # the source of a message in the user's role that no human wrote
 
 
@@ -94,6 +106,29 @@ def redacted_message(message: Message, *, human: bool) -> Message:
     if metadata:
         left["metadata"] = metadata
     return left
+
+
+def texts_of(message: Message) -> set[str]:
+    """Return the texts of a message: its content, and the arguments of its calls; none of a redacted one."""
+    if is_redacted(message):
+        return set()
+    return {text_of(message.get("content")), *map(arguments_text, calls_of(message))} - {""}
+
+
+def probe_of(text: str) -> str:
+    """Return what is looked for to find copies of a text; empty if the text is too short to be looked for."""
+    probe = text.strip()[:PROBE].strip()
+    return probe if len(probe) >= MIN_LENGTH else ""
+
+
+def holding(entries: Iterable[Entry], texts: Collection[str]) -> list[Entry]:
+    """Return the entries that contain one of these texts: as it is, or as escaped in JSON.
+
+    Of many texts the longest are looked for.
+    """
+    probes = sorted({probe for text in texts if (probe := probe_of(text))}, key=len)[-_MAX_PROBES:]
+    forms = {form for probe in probes for form in forms_of(probe)}
+    return [entry for entry in entries if forms and holds(entry.message, forms)]
 
 
 def forms_of(text: str) -> frozenset[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
+import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +18,8 @@ from click.testing import CliRunner, Result
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.cli import host_files
 from amplifier_context_core.cli.app import main
+from amplifier_context_core.default_paths import sessions_folder
+from amplifier_context_core.stores import open_store
 from amplifier_context_testing import coding_session
 from tests.durable.hindrance import Hindrance
 from tests.durable.host import Host
@@ -358,3 +362,75 @@ def test_forgetting_keeps_the_settings_of_the_session(place: Place, run: Run, lo
     after = explained(run, long)
     assert after["view"]["budget"] == before["view"]["budget"] == 6_000
     assert after["compactions"] >= before["compactions"]
+
+
+# -- the same words elsewhere ------------------------------------------------------------------------------------------
+
+NOTED = f"Understood: {PASSWORD}, I noted it."
+
+
+def commands(done: Result) -> list[str]:
+    """What is in backquotes, without the option that names a store."""
+    return [re.sub(r" --store \S+", "", one) for one in done.stdout.split("`")[1::2]]
+
+
+def test_messages_with_the_same_words_are_named_with_the_command_that_erases_them(place: Place, run: Run) -> None:
+    name = place.session_id("two")
+    asyncio.run(talk(place, "two", PASSWORD, NOTED, "go on", "done"))
+    done = run("forget", name, "m1", "--yes")
+    assert done.stdout.count("m2 contains it as well: ") == 1
+    assert commands(done) == [
+        f"amplifier-context forget {name} m2",
+        f"amplifier-context forget --containing {name}",
+    ]
+    assert SECRET not in done.output
+    assert "file" not in done.stdout.replace(place.url(), "")
+    assert commands(run("forget", name, "m2", "--yes")) == []
+    assert contents(place, "two") == ["(erased)", "(erased)", "go on", "done"]
+
+
+def test_the_store_in_the_folders_of_a_host_is_not_taken_for_a_file_of_the_host(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    project = sessions_folder().parent
+    for url in (f"jsonl:{project / 'sessions'}", f"sqlite:{project / 'context.db'}", f"jsonl:{project / 'one.jsonl'}"):
+        name = "one" if url.endswith(".jsonl") else "two"
+
+        async def fill(url: str = url, name: str = name) -> None:
+            manager = ContextManager(load_config({}), session_id=name, store=open_store(url))
+            await manager.add_message({"role": "user", "content": PASSWORD})
+            await manager.add_message({"role": "assistant", "content": NOTED})
+            await manager.close()
+
+        asyncio.run(fill())
+        Host(home, name, project=project.name).prompted(PASSWORD)
+        done = CliRunner().invoke(main, ["forget", name, "m1", "--yes", "--store", url])
+        assert done.exit_code == 0, done.output
+        assert "m2 contains it as well" in done.output
+        shown = done.stdout.partition("These files of the host")[2]
+        assert sorted(line.split("/")[-1] for line in shown.splitlines()[1:]) == ["events.jsonl", "repl_history"]
+        shutil.rmtree(project)
+
+
+def test_a_copy_of_the_session_in_another_store_is_named_with_its_command(home: Path, files: Place) -> None:
+    project = home / ".amplifier" / "projects" / "-tmp-x"
+    for url in (f"jsonl:{project / 'sessions'}", f"sqlite:{project / 'context.db'}"):
+        done = CliRunner().invoke(main, ["copy", files.url(), url, "--session", "one"])
+        assert done.exit_code == 0, done.output
+    Host(home, "one")
+    done = forget(files, "one", "m1", "--yes")
+    start = "Another store contains it as well; to erase it there: `amplifier-context forget --containing --store "
+    assert sorted(line for line in done.output.splitlines() if line.startswith("Another store")) == [
+        f"{start}jsonl:{project / 'sessions'} one`",
+        f"{start}sqlite:{project / 'context.db'}`",
+    ]
+    assert SECRET not in done.output
+    assert "These files" not in done.output
+
+
+def test_many_messages_with_the_same_words_take_one_line(files: Place) -> None:
+    asyncio.run(talk(files, "many", *[PASSWORD] * 40))
+    done = forget(files, "many", "m1", "--yes")
+    assert "39 messages from m2 to m40 contain it as well: `amplifier-context forget --containing" in done.output
+    assert forget(files, "many", "--containing", "--yes", stdin=SECRET).output.endswith("many: 39 messages erased\n")

@@ -70,3 +70,15 @@ async def test_forgetting_keeps_the_budgets_of_a_session(place: Place) -> None:
     assert "(erased)" in str(await manager.recall("m2"))
     await ask(manager, SMALL)
     await manager.close()
+
+
+async def test_forget_names_the_messages_that_still_have_its_words(place: Place) -> None:
+    manager = manager_on(place.store(), place.session_id())
+    texts = [SECRET, f"You said: {SECRET}", "yes", "yes"]
+    for number, text in enumerate(texts):
+        await manager.add_message({"role": "assistant" if number % 2 else "user", "content": text})
+    erased = await manager.forget(["m1"])
+    assert (erased, erased.also_in) == (["m1"], ("m2",))
+    assert (await manager.forget(["m2"])).also_in == ()
+    assert (await manager.forget(["m3"])).also_in == ()  # too short to look for
+    await manager.close()
