@@ -93,13 +93,16 @@ class ContextManager(SessionForgetting):
     async def set_messages(self, messages: list[dict[str, Any]]) -> None:
         """Make a list the history: what is stored already stays as it is, the rest is an edit.
 
+        The list is the whole history. A view that this session handed out is taken for it: what the view did not show
+        stays. Of any other list, what it lacks goes to the archive.
+
         Raises:
             InvalidMessage: a message of the list cannot be stored; then nothing was changed.
             StoreError: the store refused the change.
         """
         await self.ready()
         await self.counted()
-        if await self.history.set(messages):
+        if await self.history.set(messages, self._handed_views):
             await self._save_edited()
 
     async def clear(self) -> None:

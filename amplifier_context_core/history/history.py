@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Any, Literal, TypeVar, cast
 
@@ -17,7 +18,7 @@ from ..futures import LoopTurns, in_thread
 from ..locks import CrossLoopLock
 from ..messages import count_cache
 from ..messages.hashing import content_hash
-from ..messages.parsing import Message, MessageInfo, parse_message
+from ..messages.parsing import Message, MessageInfo, ParsedMessage, parse_message
 from ..messages.timestamps import timestamp_of, utc_now, with_timestamp
 from ..messages.tokens import TokenCounter, measure
 from ..messages.usage import Response
@@ -25,8 +26,9 @@ from ..plugins import Observers
 from ..stores import Extent, Store
 from ..transcript.alignment import Alignment
 from ..transcript.entry import Entry
-from ..transcript.matching import ReplayDetector, align_off_loop, matching_prefix, parse_all
+from ..transcript.matching import ReplayDetector, alignment_of
 from ..transcript.provenance import response_of
+from ..transcript.returned_views import HandedView
 from ..transcript.transcript import Snapshot, Transcript, common_prefix_length, copy_entry, is_finished
 from .append_queue import AppendQueue, PendingAppend, acknowledge
 from .cancellation import Cancellation
@@ -207,8 +209,12 @@ class History:
             self._are_counts_exact = True
             await self._stored.count_bounds()
 
-    async def set(self, messages: object) -> bool:
+    async def set(self, messages: object, views: Callable[[], Awaitable[Sequence[HandedView]]] | None = None) -> bool:
         """Make a list the history. An echo changes nothing; any other list is recorded as an edit.
+
+        Args:
+            messages: the list.
+            views: returns views that were handed out; asked for if the list is no echo. Such a view is an echo too.
 
         Returns:
             True if the history changed.
@@ -218,7 +224,11 @@ class History:
         """
         if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)):
             raise InvalidMessage("messages", f"must be a list of messages, got {type(messages).__name__}")
-        return await self.shielded(self._set(cast("Sequence[object]", messages)))
+        incoming = cast("Sequence[object]", messages)
+        changed = await self.shielded(self._set(incoming, None if views else ()))
+        if changed is None and views:
+            changed = await self.shielded(self._set(incoming, await views()))
+        return bool(changed)
 
     async def clear(self) -> None:
         """Remove all entries. Marks are not reused."""
@@ -412,29 +422,20 @@ class History:
             await self._stored.reconcile()
             await self._apply_cancellation_policy()
 
-    async def _set(self, incoming: Sequence[object]) -> bool:
+    async def _set(self, incoming: Sequence[object], views: Sequence[HandedView] | None) -> bool | None:
+        """Make a list the history, as `set` does; None if that depends on the views that were handed out."""
         async with self._lock.hold():
             await self._stored.reconcile()
             await self._stored.load()
             stored = self._transcript.snapshot()
-            same, matched = await matching_prefix(stored, incoming)
             self._replay_detector.on_set_messages()
-            if same == len(stored) and matched == len(incoming):
-                return False
-            rest = await parse_all(incoming, matched)
-            left = stored[same:]
-            found = await align_off_loop(left, rest)
-            new = [item for item in found.order if not isinstance(item, Entry)]
-            if new and await self._any_redacted():
-                known = await self.redactions.without_echoes(new, stored)
-                instead = {id(item): other for item, other in zip(new, known, strict=True)}
-                rest = [instead.get(id(item), item) for item in rest]
-                found = await align_off_loop(left, rest)
-            if not found.changed:
-                log.debug("set_messages brought what is there already; own history is kept")
-                return False
-            await self._edit(stored, same, found)
-            return True
+            found = await alignment_of(stored, incoming, views, partial(self._without_echoes, stored))
+            if found is not None and found[1].changed:
+                await self._edit(stored, *found)
+            return None if found is None else found[1].changed
+
+    async def _without_echoes(self, stored: Snapshot, new: Sequence[ParsedMessage]) -> Sequence[ParsedMessage]:
+        return await self.redactions.without_echoes(new, stored) if await self._any_redacted() else new
 
     async def _apply_cancellation_policy(self) -> None:
         if not self._cancellation.is_pending:

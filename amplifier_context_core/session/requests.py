@@ -20,10 +20,12 @@ from ..messages.parsing import SYSTEM_ROLES, text_of
 from ..messages.usage import Response, Usage
 from ..rendering.system_prompt import rendered_instruction
 from ..transcript.entry import Entry, seqs_of
+from ..transcript.returned_views import HandedView
 from ..transcript.transcript import Snapshot
 from ..view.active_operations import calls_of_operations
 from ..view.budget import model_of, name_of
 from ..view.compaction_job import CompactionResult
+from ..view.handed_views import handed_views, views_of_before
 from ..view.lacking import RECENT, lacking_names, nearness
 from ..view.measured_view import CountView, FitOutput, Measured, MeasuredRequest, RequestTransaction
 from ..view.meter import Key
@@ -177,6 +179,14 @@ class SessionRequests(SessionLifecycle):
 
     def _outgoing(self, sent: SentView) -> list[dict[str, Any]]:
         return outgoing_messages(sent, merge=self.config.merge_consecutive)
+
+    async def _handed_views(self) -> list[HandedView]:
+        """Return the views that a host may hand back in place of the history."""
+        merge = self.config.merge_consecutive
+        if found := handed_views(self.compactor, merge=merge):
+            return found
+        request = await self._view_request(*self._last_asked(), await self.counted())
+        return await views_of_before(self.compactor, request, merge=merge)
 
     async def _view(self, request: ViewRequest, *, compact: bool = True) -> SentView:
         """Return the view for a request, compacted first if it must be.

@@ -43,6 +43,7 @@ _SEMANTIC_METADATA = (
 )
 
 Key = tuple[object, ...]
+BareKey = tuple[object, ...]  # role, ids of calls, names of tools, ids of answers, and three parts of content
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +120,24 @@ def _key_in(item: ParsedMessage) -> Key:
     return _key(message, info.role, info.call_ids, info.answered_ids)
 
 
-def _key(message: Message, role: str, calls: tuple[str, ...], answers: tuple[str, ...]) -> Key:
+def bare_key(message: Message, info: MessageInfo) -> BareKey:
+    """Return what identifies a message, whatever its metadata: hosts may keep none."""
+    return _bare_key(message, info.role, info.call_ids, info.answered_ids)
+
+
+def semantic_metadata(message: Message) -> tuple[tuple[str, str], ...]:
+    """Return the metadata that decides how a message is shown."""
     metadata = metadata_of(message)
-    return (
-        role,
-        calls,
-        tuple(call.name for call in calls_of(message)) if calls else (),
-        answers,
-        *_content(message, calls),
-        tuple((name, json_text(metadata[name])) for name in _SEMANTIC_METADATA if metadata.get(name) is not None),
-    )
+    return tuple((name, json_text(metadata[name])) for name in _SEMANTIC_METADATA if metadata.get(name) is not None)
+
+
+def _key(message: Message, role: str, calls: tuple[str, ...], answers: tuple[str, ...]) -> Key:
+    return (*_bare_key(message, role, calls, answers), semantic_metadata(message))
+
+
+def _bare_key(message: Message, role: str, calls: tuple[str, ...], answers: tuple[str, ...]) -> BareKey:
+    names = tuple(call.name for call in calls_of(message)) if calls else ()
+    return role, calls, names, answers, *_content(message, calls)
 
 
 def _content(message: Message, calls: tuple[str, ...]) -> tuple[str, tuple[str, ...], str]:
@@ -158,7 +167,7 @@ def _pairs(stored: Sequence[Entry], incoming: Sequence[ParsedMessage]) -> list[t
     """Return index pairs of equal messages, rising on both sides. Pairs of equal timestamps come first."""
     ours = [_key(entry.message, entry.role, entry.call_ids, entry.answered_ids) for entry in stored]
     theirs = [_key_in(item) for item in incoming]
-    anchors = _matches(
+    anchors = matching_pairs(
         [(*key, timestamp_of(entry.message)) for key, entry in zip(ours, stored, strict=True)],
         [(*key, timestamp_of(item[0])) for key, item in zip(theirs, incoming, strict=True)],
     )
@@ -166,13 +175,13 @@ def _pairs(stored: Sequence[Entry], incoming: Sequence[ParsedMessage]) -> list[t
     mine = other = 0
     for a, b in [*anchors, (len(ours), len(theirs))]:
         if a > mine and b > other:
-            pairs.extend((mine + i, other + j) for i, j in _matches(ours[mine:a], theirs[other:b]))
+            pairs.extend((mine + i, other + j) for i, j in matching_pairs(ours[mine:a], theirs[other:b]))
         pairs.append((a, b))
         mine, other = a + 1, b + 1
     return pairs[:-1]
 
 
-def _matches(ours: list[Key], theirs: list[Key]) -> list[tuple[int, int]]:
+def matching_pairs(ours: list[Key], theirs: list[Key]) -> list[tuple[int, int]]:
     """Return index pairs of equal keys, rising on both sides."""
     start = 0
     while start < len(ours) and start < len(theirs) and ours[start] == theirs[start]:

@@ -14,6 +14,7 @@ from ..messages.parsing import SYSTEM_ROLES, Message, MessageInfo, ParsedMessage
 from ..messages.timestamps import timestamp_of
 from .alignment import Alignment, align, same_message
 from .entry import Entry
+from .returned_views import HandedView, recognise
 from .transcript import Snapshot
 
 _MAX_SKIPPED = 50  # messages a host may have left out when it replays a history
@@ -39,6 +40,57 @@ async def matching_prefix(stored: Snapshot, incoming: Sequence[object]) -> tuple
         while index < len(stored) and stored[index].role in SYSTEM_ROLES:
             index += 1
     return (index, matched) if matched else (0, 0)
+
+
+async def alignment_of(
+    stored: Snapshot,
+    incoming: Sequence[object],
+    views: Sequence[HandedView] | None,
+    without_echoes: Callable[[Sequence[ParsedMessage]], Awaitable[Sequence[ParsedMessage]]],
+) -> tuple[int, Alignment] | None:
+    """Return how many entries a list leaves as they are at the start, and what becomes of the others.
+
+    Args:
+        stored: the history; all of it is loaded.
+        incoming: the list.
+        views: that were handed out; the list may be one of them. None if they are not known yet.
+        without_echoes: returns new messages with the redacted form in place of each echo of a redacted entry.
+
+    Returns:
+        None if it depends on the views, and they are not known yet.
+
+    Raises:
+        InvalidMessage: a message of the list cannot be stored; its index and its field are named.
+    """
+    same, matched = await matching_prefix(stored, incoming)
+    if same == len(stored) and matched == len(incoming):
+        return same, Alignment([], False)
+    if views is None and same < len(stored):
+        return None
+    rest = await parse_all(incoming, 0 if views else matched)
+    if views:
+        found = await _aligned(rest, lambda items: in_thread(recognise, stored[:], items, views), without_echoes)
+        if found is not None:
+            return 0, found
+        rest = rest[matched:]
+    left = stored[same:]
+    found = await _aligned(rest, lambda items: align_off_loop(left, items), without_echoes)
+    return same, found or Alignment([], False)
+
+
+async def _aligned(
+    items: Sequence[ParsedMessage],
+    align: Callable[[Sequence[ParsedMessage]], Awaitable[Alignment | None]],
+    without_echoes: Callable[[Sequence[ParsedMessage]], Awaitable[Sequence[ParsedMessage]]],
+) -> Alignment | None:
+    """Return the alignment of a list, with the redacted form in place of each echo of a redacted entry."""
+    found = await align(items)
+    new = [item for item in found.order if not isinstance(item, Entry)] if found else []
+    known = await without_echoes(new) if new else new
+    if all(one is other for one, other in zip(new, known, strict=True)):
+        return found
+    instead = {id(item): other for item, other in zip(new, known, strict=True)}
+    return await align([instead.get(id(item), item) for item in items])
 
 
 async def align_off_loop(stored: Sequence[Entry], incoming: Sequence[ParsedMessage]) -> Alignment:

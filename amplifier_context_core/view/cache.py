@@ -180,6 +180,16 @@ class ViewCache:
             verdict = verdict_on(base, request, pause, self._config)
         return Selection(request, base, *verdict, pause, history, interrupted, self._changes).unless_postponed()
 
+    async def all_current(self, selection: Selection) -> list[View]:
+        """Return the selected view and all others of the session, up to date with the same history."""
+        for budget in list(self._uncompacted)[-MAX_VIEWS:]:
+            await self._restore_uncompacted(budget, selection.request.counter)
+        others = [view for view in self.views if view is not selection.view]
+        return [
+            selection.view,
+            *[view for view in others if await self._refresh(view, selection.history, selection.interrupted)],
+        ]
+
     def judged(self, selection: Selection) -> Selection:
         """Return the selection with the verdict on its view: its threshold, and why it must be compacted first."""
         verdict = verdict_on(selection.view, selection.request, selection.pause, self._config)

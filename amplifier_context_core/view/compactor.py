@@ -106,6 +106,11 @@ class Compactor:
         """Budget (tokens) and provider of the last request, known also after its view was dropped."""
         return self._sent.asked
 
+    @property
+    def handed_out(self) -> list[SentView]:
+        """The views that a host may still have, the newest first."""
+        return self._sent.handed_out
+
     # -- requests ---------------------------------------------------------------------------------------------------
 
     async def request(

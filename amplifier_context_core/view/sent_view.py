@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..futures import in_thread_if
@@ -38,6 +38,7 @@ class SentView:
             sent to it before began with too.
         prefix_break: why the provider cannot read all that it had before; None if it can.
         compactions: accepted when it was handed out.
+        newest_seq: highest seq of the entries that the view had then.
     """
 
     limits: TokenLimits
@@ -51,6 +52,7 @@ class SentView:
     reusable_tokens: int = 0
     prefix_break: PrefixBreak | None = None
     compactions: int = 0
+    newest_seq: int = 0
 
     async def digest(self) -> str:
         """Return the hash of the request, to which the thinking of its answer may be bound."""
@@ -71,20 +73,31 @@ def outgoing_messages(sent: SentView, *, merge: bool) -> list[Message]:
         sent: the view.
         merge: true to merge consecutive messages of the same role.
     """
-    provider = sent.key[0]
-    messages = [shown.message for shown in sent.system]
-    for shown in sent.messages:
-        if shown.provider and provider and shown.provider != provider:
-            message = without_thinking(shown.message)
-            if message is not None:
-                messages.append(message)
-        else:
-            messages.append(shown.message)
-    if wants_short_ids(*sent.key):
-        messages = with_short_ids(messages)
-    if merge:
-        messages = merge_consecutive(messages)
+    messages = [message for message, _ in outgoing(sent.key, (*sent.system, *sent.messages), merge=merge)]
     return [copy_message(message) for message in with_cache_hints(messages, sent.key)]
+
+
+def outgoing(key: Key, messages: Iterable[RenderedMessage], *, merge: bool) -> list[tuple[Message, tuple[int, ...]]]:
+    """Return messages as `outgoing_messages` sends them, each with the seqs of the entries that it shows."""
+    provider = key[0]
+    made: list[tuple[Message, tuple[int, ...]]] = []
+    for shown in messages:
+        is_foreign = shown.provider and provider and shown.provider != provider
+        message = without_thinking(shown.message) if is_foreign else shown.message
+        if message is not None:
+            made.append((message, (shown.seq,) if shown.seq > 0 else ()))
+    if wants_short_ids(*key):
+        made = list(zip(with_short_ids([message for message, _ in made]), (seqs for _, seqs in made), strict=True))
+    if not merge:
+        return made
+    merged: list[tuple[Message, tuple[int, ...]]] = []
+    for message, seqs in made:
+        both = merge_consecutive([merged[-1][0], message]) if merged else [message]
+        if merged and len(both) == 1:
+            merged[-1] = both[0], (*merged[-1][1], *seqs)
+        else:
+            merged.append((message, seqs))
+    return merged
 
 
 def shared_prefix(before: Sequence[RenderedMessage], after: Sequence[RenderedMessage]) -> tuple[int, int]:

@@ -5,6 +5,7 @@ Not locked: the `Compactor` lets one task in at a time, but for `announce`.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from .prefix_break import PrefixBreak
 from .sent_view import SentView, shared_prefix
 
 _MAX_KEYS = 8  # providers and models whose last view is remembered
+_MAX_FORMER = 8  # views that are remembered after another one took their place
 
 
 class SentViews:
@@ -34,6 +36,13 @@ class SentViews:
         self.changed: PrefixBreak | None = None
         self.asked: tuple[int, Key] | None = None
         self._by_key: dict[Key, SentView] = {}
+        self._former: deque[SentView] = deque(maxlen=_MAX_FORMER)
+
+    @property
+    def handed_out(self) -> list[SentView]:
+        """The views that a host may still have, the newest first: of each provider, and those before a compaction."""
+        found = [*reversed(self._by_key.values()), *reversed(self._former)]
+        return list({id(sent): sent for sent in found}.values())
 
     def break_before(
         self, prefix: RequestPrefix, system: Sequence[RenderedMessage], pause: Pause, cache_ttl: int
@@ -70,6 +79,8 @@ class SentViews:
         shared_tokens = reusable_tokens if before is last else _shared(last, sent)[1]
         reason = self._reason(sent, before, shared, pause, compactions)
         self.asked = sent.limits.budget, sent.key
+        if before is not None and before.view is not sent.view:
+            self._former.append(before)
         self._by_key.pop(sent.key, None)
         self.last = self._by_key[sent.key] = replace(
             sent,
@@ -77,6 +88,7 @@ class SentViews:
             reusable_tokens=0 if reason in _WHOLE else reusable_tokens,
             prefix_break=reason,
             compactions=compactions,
+            newest_seq=sent.view.newest_seq,
         )
         if before is not None and shared < _length(before):
             self.changed = _cause(sent, before, compactions)
@@ -120,6 +132,7 @@ class SentViews:
             self.changed = PrefixBreak.EDIT
         self.last = None
         self._by_key.clear()
+        self._former.clear()
 
 
 _WHOLE = {PrefixBreak.SYSTEM_PROMPT, PrefixBreak.TOOLS, PrefixBreak.COLD}  # nothing of the prefix is read

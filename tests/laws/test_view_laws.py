@@ -238,11 +238,13 @@ def test_an_edit_is_what_the_history_is_afterwards(steps: list[Step], budget: in
     async def law() -> None:
         manager = new_manager()
         await add(manager, flat(steps))
-        await ask(manager, budget)
+        view = statements(await ask(manager, budget))
         stored = await manager.get_messages()
         edited = data.draw(st.lists(st.sampled_from(stored), max_size=len(stored)))
         start = data.draw(st.integers(0, len(stored)))
         wanted = [*stored[:start], *edited]
+        if view and statements(wanted)[: len(view)] == view:
+            reject()  # it is the view, handed back
         await manager.set_messages(wanted)
         assert statements(await manager.get_messages()) == statements(wanted)
         await ask(manager, budget)

@@ -1,0 +1,214 @@
+"""Recognition of a view that a host hands back in place of the history.
+
+Frameworks put what was sent in the place of their own history, and hand that in with new messages after it. Such a list
+has chapters and shortened outputs where the history has originals. It is recognised by them: by messages that only a
+view that was handed out has, compared as `alignment` compares. A list that begins with all of the last view is one too.
+All that the view did not show stays in the history.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..messages.parsing import SYSTEM_ROLES, Message, ParsedMessage, parse_message
+from .alignment import Alignment, BareKey, bare_key, matching_pairs, semantic_metadata
+from .entry import Entry
+
+_NO_CONTENT = ("", (), "")
+
+
+class Shown(NamedTuple):
+    """A message of a view.
+
+    Attributes:
+        message: as the host was given it.
+        seqs: of the entries that it shows; none for a chapter or other text of this package.
+    """
+
+    message: Message
+    seqs: tuple[int, ...]
+
+
+class HandedView(NamedTuple):
+    """A view as a host was given it.
+
+    Attributes:
+        shown: its messages, in order.
+        newest_seq: highest seq of the history that it was made of.
+    """
+
+    shown: Sequence[Shown]
+    newest_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """What a list has of a view.
+
+    Attributes:
+        pairs: of indices in the view and in the list, rising on both sides.
+        proofs: how many of these are messages that only a view has.
+        is_whole: the list begins with the whole view, its instructions apart.
+        ours: the messages of the view, then the entries that came after it.
+        keys: of these.
+    """
+
+    pairs: list[tuple[int, int]]
+    proofs: int
+    is_whole: bool
+    ours: list[Shown]
+    keys: list[BareKey]
+
+
+def recognise(
+    stored: Sequence[Entry], incoming: Sequence[ParsedMessage], views: Sequence[HandedView]
+) -> Alignment | None:
+    """Return what becomes of the history if a list is one of these views, perhaps edited, with messages after it.
+
+    What the view did not show stays. An entry that it showed and that the list does not have is taken out. Other
+    messages of the list are new: those after the view come last.
+
+    Args:
+        stored: the history.
+        incoming: the list.
+        views: at least one; the first is the last that was handed out.
+
+    Returns:
+        None if the list is no such view.
+    """
+    theirs = [bare_key(message, info) for message, info in incoming]
+    matches = [_match(stored, incoming, theirs, view) for view in views]
+    best = max(matches, key=lambda match: match.proofs)  # of equal ones the first
+    if not best.proofs:
+        best = matches[0]
+        if not best.is_whole:
+            return None
+    order = list(_Order(stored, incoming, theirs, best).items())
+    changed = len(order) != len(stored) or any(a is not b for a, b in zip(order, stored, strict=True))
+    return Alignment(order, changed)
+
+
+def _match(
+    stored: Sequence[Entry], incoming: Sequence[ParsedMessage], theirs: list[BareKey], view: HandedView
+) -> _Match:
+    """Return what a list has of a view."""
+    entries = {entry.seq: entry for entry in stored}
+    ours = [one for one in view.shown if not one.seqs or any(seq in entries for seq in one.seqs)]
+    count = len(ours)
+    ours += [Shown(entry.message, (entry.seq,)) for entry in stored if entry.seq > view.newest_seq]
+    keys = [bare_key(one.message, parse_message(one.message)[1]) for one in ours]
+    pairs = [
+        (mine, other)
+        for mine, other in matching_pairs(keys, theirs)
+        if semantic_metadata(incoming[other][0]) in ((), semantic_metadata(ours[mine].message))
+    ]
+    proofs = sum(1 for mine, _ in pairs if mine < count and _is_proof(ours[mine], keys[mine], entries))
+    spoken = [mine for mine in range(count) if ours[mine].message["role"] not in SYSTEM_ROLES]
+    begins = [other for other, (_, info) in enumerate(incoming) if info.role not in SYSTEM_ROLES][: len(spoken)]
+    is_whole = bool(spoken) and set(pairs).issuperset(zip(spoken, begins, strict=False)) and len(begins) == len(spoken)
+    return _Match(pairs, proofs, is_whole, ours, keys)
+
+
+def _is_proof(shown: Shown, key: BareKey, entries: dict[int, Entry]) -> bool:
+    """True if only a view has this message: a chapter, or an entry in another form than it is stored in."""
+    if shown.message["role"] in SYSTEM_ROLES:  # of a system prompt factory
+        return False
+    if len(shown.seqs) != 1:
+        return True
+    return _key_of(entries[shown.seqs[0]]) != key
+
+
+def _key_of(entry: Entry) -> BareKey:
+    return bare_key(entry.message, parse_message(entry.message)[1])
+
+
+class _Order:
+    """The history that a returned view makes, in order.
+
+    Args:
+        stored: the history.
+        incoming: the list.
+        theirs: its keys.
+        match: what the list has of the view.
+    """
+
+    def __init__(
+        self, stored: Sequence[Entry], incoming: Sequence[ParsedMessage], theirs: list[BareKey], match: _Match
+    ) -> None:
+        self._stored = stored
+        self._incoming = incoming
+        self._theirs = theirs
+        places = {entry.seq: place for place, entry in enumerate(stored)}
+        self._places = {
+            other: [places[seq] for seq in match.ours[mine].seqs if seq in places] for mine, other in match.pairs
+        }
+        self._kept = {place for found in self._places.values() for place in found}
+        matched = {mine for mine, _ in match.pairs}
+        self._missing = {
+            places[seq]
+            for mine, (shown, key) in enumerate(zip(match.ours, match.keys, strict=True))
+            if mine not in matched and key[4:] != _NO_CONTENT
+            for seq in shown.seqs
+            if seq in places
+        }
+        self._new: dict[int, list[ParsedMessage]] = {}  # by place: they come before its entry
+
+    def items(self) -> Iterator[Entry | ParsedMessage]:
+        """Yield the entries that stay, and the new messages."""
+        self._place_new()
+        lead = len(self._stored)
+        for place, entry in enumerate(self._stored):
+            if entry.role not in SYSTEM_ROLES:
+                lead = place
+                break
+        leads = self._has_own_lead()
+        for place, entry in enumerate(self._stored):
+            yield from self._new.get(place, ())
+            is_system = entry.role in SYSTEM_ROLES and not (leads and place < lead)
+            if place in self._kept or (is_system if entry.role in SYSTEM_ROLES else place not in self._missing):
+                yield entry
+        yield from self._new.get(len(self._stored), ())
+
+    def _has_own_lead(self) -> bool:
+        """True if the list begins with instructions that are not those of the history."""
+        for index, (_, info) in enumerate(self._incoming):
+            if info.role not in SYSTEM_ROLES:
+                return False
+            if index not in self._places:
+                return True
+        return False
+
+    def _place_new(self) -> None:
+        """Find the places of the messages that the view does not have, unless they are entries that it did not show."""
+        above = len(self._stored)
+        ends: dict[int, int] = {}  # by index in the list: the place of the next entry that the view has
+        for other in sorted(self._places, reverse=True):
+            above = ends[other] = min(self._places[other], default=above)
+        start = low = 0
+        follows_entry = False
+        for other in sorted(self._places):
+            found = self._places[other]
+            self._place(range(start, other), low, ends[other], follows_entry=follows_entry)
+            start, low, follows_entry = other + 1, max([low - 1, *found]) + 1, bool(found)
+        self._place(range(start, len(self._incoming)), low, len(self._stored), follows_entry=False)
+
+    def _place(self, others: Collection[int], low: int, high: int, *, follows_entry: bool) -> None:
+        """Find the places of messages between two that the view has, and that are at these places of the history."""
+        if not others:
+            return
+        high = max(low, high)
+        free = [place for place in range(low, high) if place not in self._kept]
+        left = list(others)
+        pairs = matching_pairs([_key_of(self._stored[place]) for place in free], [self._theirs[one] for one in left])
+        known = {left[index]: free[mine] for mine, index in pairs}
+        self._kept.update(known.values())
+        at = max([low - 1, *known.values()]) + 1 if follows_entry else high
+        for one in reversed(left):
+            if one in known:
+                at = known[one]
+            else:
+                self._new.setdefault(at, []).insert(0, self._incoming[one])

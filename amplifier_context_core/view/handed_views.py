@@ -1,0 +1,49 @@
+"""The views that a host may hand back in place of the history: those it was given, or was given by an earlier process.
+
+`transcript/returned_views.py` recognises them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ..rendering.renderer import RenderedMessage
+from ..transcript.returned_views import HandedView, Shown
+from .compactor import Compactor
+from .meter import Key
+from .sent_view import fitted, outgoing
+from .view_request import ViewRequest
+
+
+def handed_views(compactor: Compactor, *, merge: bool) -> list[HandedView]:
+    """Return the views that this process has handed out, the newest first, as far as they are remembered.
+
+    Args:
+        compactor: of the session.
+        merge: true if consecutive messages of the same role were merged.
+    """
+    return [_handed(one.key, (*one.system, *one.messages), one.newest_seq, merge=merge) for one in compactor.handed_out]
+
+
+async def views_of_before(compactor: Compactor, request: ViewRequest, *, merge: bool) -> list[HandedView]:
+    """Return the views of a resumed session as its last process handed them out.
+
+    Args:
+        compactor: of the session.
+        request: shows its system prompt.
+        merge: true if consecutive messages of the same role were merged.
+    """
+    found: list[HandedView] = []
+    async with compactor.lock.hold():
+        selection = await compactor.cache.select(request)
+        for view in await compactor.cache.all_current(selection):
+            own = replace(request, limits=compactor.limits(view.budget, request.key))
+            messages, _ = await fitted(view, own)
+            found.append(_handed(request.key, (*request.system, *messages), view.newest_seq, merge=merge))
+    return found
+
+
+def _handed(key: Key, messages: Iterable[RenderedMessage], newest_seq: int, *, merge: bool) -> HandedView:
+    """Return messages of a view as `outgoing_messages` gives them, with the entries that each of them shows."""
+    return HandedView([Shown(message, seqs) for message, seqs in outgoing(key, messages, merge=merge)], newest_seq)

@@ -1,0 +1,123 @@
+"""Law: a view that a host hands back in place of the history is the history, with what comes after it added."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amplifier_context_core import ContextManager, Plugins, load_config
+from amplifier_context_core.rendering.sendable import is_left_out
+from amplifier_context_core.stores import MemoryStore
+from amplifier_context_core.view import shared_cache
+from amplifier_context_testing import coding_session
+
+from .histories import Message, Step, conversations
+
+NOW = "2026-01-01T00:00:00.000+00:00"
+CALL: Message = {"role": "assistant", "content": None, "tool_calls": [{"id": "fresh_1", "tool": "t", "arguments": {}}]}
+NEW = st.sampled_from(
+    [
+        [],
+        [{"role": "user", "content": "and now?"}],
+        [{"role": "assistant", "content": "Done."}, {"role": "user", "content": "ok"}],
+        [CALL, {"role": "tool", "tool_call_id": "fresh_1", "content": "out"}],
+    ]
+)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    logging.disable(logging.WARNING)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def as_is(message: Message) -> Message:
+    return message
+
+
+def bare(message: Message) -> Message:
+    return {key: value for key, value in message.items() if key != "metadata" and value is not None}
+
+
+FORMS = st.sampled_from([as_is, bare])
+
+
+def manager_on(store: MemoryStore, budget: int, **config: Any) -> ContextManager:
+    shared_cache.clear()
+    settings = load_config({"token_counter": "heuristic", "max_tokens": budget, **config})
+    return ContextManager(settings, session_id="s", plugins=Plugins(), store=store, clock=lambda: NOW)
+
+
+class Twin:
+    """A session whose host adds its messages, and has been given a view."""
+
+    def __init__(self, budget: int, **config: Any) -> None:
+        self._store, self._budget, self._config = MemoryStore(), budget, config
+        self.manager = self._opened()
+
+    def _opened(self) -> ContextManager:
+        return manager_on(self._store, self._budget, **self._config)
+
+    async def grown(self, steps: list[Step]) -> list[Message]:
+        """Its view, after a request for each step."""
+        for step in steps:
+            for message in step:
+                await self.manager.add_message(message)
+            await self.manager.get_messages_for_request()
+        return await self.manager.get_messages_for_request()
+
+    async def resume(self) -> None:
+        await self.manager.close()
+        self.manager = self._opened()
+
+    async def shown(self) -> tuple[list[tuple[int, Message]], int, list[Message]]:
+        """Its entries that a model may see, its compactions, and then the view of the next request."""
+        await self.manager.load()
+        entries = [(one.seq, one.message) for one in self.manager.snapshot() if not is_left_out(one.message)]
+        return entries, self.manager.compactor.compactions, await self.manager.get_messages_for_request()
+
+
+async def law(
+    steps: list[Step],
+    budget: int,
+    new: list[Message],
+    form: Callable[[Message], Message],
+    *,
+    resumes: bool,
+    **config: Any,
+) -> None:
+    ours, other = Twin(budget, **config), Twin(budget, **config)
+    view = await ours.grown(steps)
+    assert await other.grown(steps) == view
+    if resumes:
+        await ours.resume()
+        await other.resume()
+    await ours.manager.set_messages(copy.deepcopy([*map(form, view), *new]))
+    for message in new:
+        await other.manager.add_message(message)
+    entries, compactions, after = await ours.shown()
+    wanted = await other.shown()
+    assert entries == wanted[0]
+    assert (compactions, after) == wanted[1:]
+
+
+@given(conversations(), st.integers(60, 4_000), NEW, FORMS, st.booleans(), st.booleans())
+def test_a_returned_view_is_the_history_whatever_the_conversation(
+    steps: list[Step], budget: int, new: list[Message], form: Callable[[Message], Message], resumes: bool, merges: bool
+) -> None:
+    asyncio.run(law(steps, budget, new, form, resumes=resumes, merge_consecutive=merges))
+
+
+@given(st.integers(0, 50), st.integers(20, 90), st.integers(2_000, 9_000), NEW, FORMS, st.booleans())
+def test_a_returned_view_of_a_long_session_is_the_history(
+    seed: int, length: int, budget: int, new: list[Message], form: Callable[[Message], Message], resumes: bool
+) -> None:
+    asyncio.run(law([[one] for one in coding_session(length, seed)], budget, new, form, resumes=resumes))
