@@ -362,7 +362,7 @@ class ContextManager(SessionForgetting):
         return await self.history.shielded(self._forget(seqs, forms, trace))
 
     async def recall(self, mark: str) -> dict[str, Any] | None:
-        """Return the original of a message by its mark, e.g. ``m12``; None if there is no such message."""
+        """Return the original of a message by its mark, e.g. ``m12``, also from the archive; None if there is none."""
         await self.ready()
         entry = await self.history.find(seq_of(mark))
         return copy_message(entry.message) if entry else None

@@ -61,6 +61,8 @@ class StoredTranscript:
         self._count = count
         self._on_conflict = on_conflict
         self._notify = notify
+        self._archived: dict[int, Entry] | None = None  # by seq; None if it was not read since the last change
+        self._writes = 0  # changes of the store that ended
         self._bounds: set[int] = set()  # seqs of entries with an upper bound as tokens, uncounted in the store
         self._pending_change: Change | None = None  # given to the store; neither acknowledged nor refused
         self._may_diverge = False  # the store reported a loss, or holds less than memory
@@ -81,7 +83,7 @@ class StoredTranscript:
         transcript.take_place_of(self.transcript)  # or what was made of that one could be taken for current
         self.transcript = transcript
         self._loaded_singly = {entry.seq: entry for entry in single} if transcript.gap else {}
-        self._pending_change, self._may_diverge, self._reported_lost = None, False, 0
+        self._pending_change, self._may_diverge, self._reported_lost, self._archived = None, False, 0, None
         self._bounds = set()
 
     async def read(self, start: int, stop: int) -> list[Entry]:
@@ -94,11 +96,18 @@ class StoredTranscript:
         return await self._with_tokens(entries)
 
     async def find(self, seq: int) -> Entry | None:
-        """Return an entry by its seq, from memory or from the store."""
+        """Return an entry by its seq: from memory, from the store, or from its archive."""
         try:
-            return self.transcript.snapshot().find(seq)
+            found = self.transcript.snapshot().find(seq)
         except NotLoaded:
-            return next(iter(await self.find_all((seq,))), None)
+            found = next(iter(await self.find_all((seq,))), None)
+        if found is not None or not 0 < seq <= self.transcript.last_seq:
+            return found
+        archived, writes = self._archived, self._writes  # kept until the next change: tools read ranges one by one
+        if archived is None:
+            archived = {entry.seq: entry for entry in await self._store.archived(self.session_id)}
+            self._archived = archived if writes == self._writes else None
+        return archived.get(seq)
 
     async def find_all(self, seqs: Sequence[int]) -> list[Entry]:
         """Return entries of the store by seq, with their tokens."""
@@ -257,6 +266,9 @@ class StoredTranscript:
         except ContextError:  # refused: nothing was changed
             self._pending_change = None
             raise
+        finally:
+            self._archived = None
+            self._writes += 1
 
     async def _reconcile(self) -> tuple[int, int]:
         """Add entries that only the store holds, keep entries that only memory holds, and report lost ones.
