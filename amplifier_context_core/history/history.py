@@ -129,7 +129,7 @@ class History:
         return await self._stored.find_all(seqs)
 
     async def find(self, seq: int) -> Entry | None:
-        """Return an entry by its seq, from memory or from the store."""
+        """Return an entry by its seq, from memory, the store or its archive."""
         return await self._stored.find(seq)
 
     async def everything(self) -> list[Entry]:
@@ -225,8 +225,7 @@ class History:
         if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)):
             raise InvalidMessage("messages", f"must be a list of messages, got {type(messages).__name__}")
         incoming = cast("Sequence[object]", messages)
-        changed = await self.shielded(self._set(incoming, None if views else ()))
-        if changed is None and views:
+        if (changed := await self.shielded(self._set(incoming, None if views else ()))) is None and views:
             changed = await self.shielded(self._set(incoming, await views()))
         return bool(changed)
 

@@ -68,6 +68,7 @@ class Twin:
 
     async def grown(self, steps: list[Step]) -> list[Message]:
         """Its view, after a request for each step."""
+        shared_cache.clear()  # or it would begin with a checkpoint of its twin
         for step in steps:
             for message in step:
                 await self.manager.add_message(message)
