@@ -102,7 +102,10 @@ class ContextManager(SessionForgetting):
         """
         await self.ready()
         await self.counted()
+        before, revision = self.history.last_seq, self.history.revision
         if await self.history.set(messages, self._handed_views):
+            if self.history.revision != revision:
+                self._warn_of_chapters(before)
             await self._save_edited()
 
     async def clear(self) -> None:

@@ -43,6 +43,7 @@ _TROUBLE_TRIES = 8  # lines that only quote trouble, until it is taken that ther
 _SOURCE = re.compile(r"\s*\d+\s*[\u2192|\t]|\s*[\w./@-]+[:-]\d+[:-](?!\s*(?:\d+:\s*)?(?:fatal |)error)", re.I)
 _LOCATION = re.compile(r"(.*\w\.\w{1,5})?[:-]?\d+(?:[:-].*)?")
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d")
+_HEAD = re.compile(rf"<{TAG}>\n\[m(\d{{1,18}})(?: to m(\d{{1,18}}))? (?:in short: a record|left out\])")
 _KEY = re.compile(r'"([\w-]{5,})"\s*:')
 _TROUBLE = ("error", "exception", "failed", "failure", "fatal", "traceback", "denied", "not found", "cannot ")
 
@@ -93,6 +94,13 @@ def _rendered(
     lines = [line for written in texts for line in written.text.splitlines()]
     body = "".join(f"\n{single_line(line)}" for line in (*lines, *(fact.text for fact in facts)))
     return {"role": "user", "content": f"{head}{gap}{body}\n</{TAG}>", "metadata": metadata}
+
+
+def chapter_spans(message: Message) -> list[tuple[int, int]]:
+    """Return the lowest and the highest seq of each chapter in a message of a user; it may be forged."""
+    if message["role"] != "user":
+        return []
+    return [(int(found[1]), int(found[2] or found[1])) for found in _HEAD.finditer(text_of(message.get("content")))]
 
 
 def chapter_of(

@@ -28,7 +28,7 @@ from ..transcript.alignment import Alignment
 from ..transcript.entry import Entry
 from ..transcript.matching import ReplayDetector, alignment_of
 from ..transcript.provenance import response_of
-from ..transcript.returned_views import HandedView
+from ..transcript.returned_views import HandedViews
 from ..transcript.transcript import Snapshot, Transcript, common_prefix_length, copy_entry, is_finished
 from .append_queue import AppendQueue, PendingAppend, acknowledge
 from .cancellation import Cancellation
@@ -209,7 +209,7 @@ class History:
             self._are_counts_exact = True
             await self._stored.count_bounds()
 
-    async def set(self, messages: object, views: Callable[[], Awaitable[Sequence[HandedView]]] | None = None) -> bool:
+    async def set(self, messages: object, views: Callable[[], Awaitable[HandedViews]] | None = None) -> bool:
         """Make a list the history. An echo changes nothing; any other list is recorded as an edit.
 
         Args:
@@ -225,7 +225,7 @@ class History:
         if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)):
             raise InvalidMessage("messages", f"must be a list of messages, got {type(messages).__name__}")
         incoming = cast("Sequence[object]", messages)
-        if (changed := await self.shielded(self._set(incoming, None if views else ()))) is None and views:
+        if (changed := await self.shielded(self._set(incoming, None if views else HandedViews()))) is None and views:
             changed = await self.shielded(self._set(incoming, await views()))
         return bool(changed)
 
@@ -421,7 +421,7 @@ class History:
             await self._stored.reconcile()
             await self._apply_cancellation_policy()
 
-    async def _set(self, incoming: Sequence[object], views: Sequence[HandedView] | None) -> bool | None:
+    async def _set(self, incoming: Sequence[object], views: HandedViews | None) -> bool | None:
         """Make a list the history, as `set` does; None if that depends on the views that were handed out."""
         async with self._lock.hold():
             await self._stored.reconcile()

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from ..arguments import checked_count, checked_texts
+from ..compaction.digest import chapter_spans
 from ..compaction.strategies import Strategy
 from ..errors import NotLoaded, StoreError
 from ..events import inside_handler
@@ -20,12 +22,12 @@ from ..messages.parsing import SYSTEM_ROLES, text_of
 from ..messages.usage import Response, Usage
 from ..rendering.system_prompt import rendered_instruction
 from ..transcript.entry import Entry, seqs_of
-from ..transcript.returned_views import HandedView
+from ..transcript.returned_views import HandedViews
 from ..transcript.transcript import Snapshot
 from ..view.active_operations import calls_of_operations
 from ..view.budget import model_of, name_of
 from ..view.compaction_job import CompactionResult
-from ..view.handed_views import handed_views, views_of_before
+from ..view.handed_views import handed_views, is_dropped_chapter, views_of_before
 from ..view.lacking import RECENT, lacking_names, nearness
 from ..view.measured_view import CountView, FitOutput, Measured, MeasuredRequest, RequestTransaction
 from ..view.meter import Key
@@ -180,13 +182,31 @@ class SessionRequests(SessionLifecycle):
     def _outgoing(self, sent: SentView) -> list[dict[str, Any]]:
         return outgoing_messages(sent, merge=self.config.merge_consecutive)
 
-    async def _handed_views(self) -> list[HandedView]:
+    async def _handed_views(self) -> HandedViews:
         """Return the views that a host may hand back in place of the history."""
         merge = self.config.merge_consecutive
-        if found := handed_views(self.compactor, merge=merge):
-            return found
-        request = await self._view_request(*self._last_asked(), await self.counted())
-        return await views_of_before(self.compactor, request, merge=merge)
+        found = handed_views(self.compactor, merge=merge)
+        if not found:
+            request = await self._view_request(*self._last_asked(), await self.counted())
+            found = await views_of_before(self.compactor, request, merge=merge)
+        erased = {entry.seq for entry in await self.history.everything() if entry.is_redacted}
+        dropped = self.compactor.dropped_chapters
+        return HandedViews(found, partial(is_dropped_chapter, dropped=dropped, erased=erased))
+
+    def _warn_of_chapters(self, before: int) -> None:
+        """Warn, once, of chapters that an edit brought: they are those of no view that is known here.
+
+        Args:
+            before: the highest seq before the edit.
+        """
+        new = [entry.message for entry in self.history.snapshot() if entry.seq > before]
+        if count := sum(len(chapter_spans(message)) for message in new):
+            text = (
+                f"set_messages was given {count:,} chapters that no known view of this session has. They are kept as "
+                "messages, and what the list lacks is in the archive, where recall reads it. Give the whole history, "
+                "as get_messages returns it, or the view of the last request"
+            )
+            self.warnings.once("unknown view", text)
 
     async def _view(self, request: ViewRequest, *, compact: bool = True) -> SentView:
         """Return the view for a request, compacted first if it must be.

@@ -14,7 +14,7 @@ from ..messages.parsing import SYSTEM_ROLES, Message, MessageInfo, ParsedMessage
 from ..messages.timestamps import timestamp_of
 from .alignment import Alignment, align, same_message
 from .entry import Entry
-from .returned_views import HandedView, recognise
+from .returned_views import HandedViews, recognise
 from .transcript import Snapshot
 
 _MAX_SKIPPED = 50  # messages a host may have left out when it replays a history
@@ -45,7 +45,7 @@ async def matching_prefix(stored: Snapshot, incoming: Sequence[object]) -> tuple
 async def alignment_of(
     stored: Snapshot,
     incoming: Sequence[object],
-    views: Sequence[HandedView] | None,
+    views: HandedViews | None,
     without_echoes: Callable[[Sequence[ParsedMessage]], Awaitable[Sequence[ParsedMessage]]],
 ) -> tuple[int, Alignment] | None:
     """Return how many entries a list leaves as they are at the start, and what becomes of the others.
@@ -65,10 +65,12 @@ async def alignment_of(
     same, matched = await matching_prefix(stored, incoming)
     if same == len(stored) and matched == len(incoming):
         return same, Alignment([], False)
-    if views is None and same < len(stored):
-        return None
-    rest = await parse_all(incoming, 0 if views else matched)
-    if views:
+    if views is None:
+        if same < len(stored) or same > matched:  # no mere addition: the list lacks entries, or it is a view
+            return None
+        views = HandedViews()
+    rest = await parse_all(incoming, 0 if views.views else matched)
+    if views.views:
         found = await _aligned(rest, lambda items: in_thread(recognise, stored[:], items, views), without_echoes)
         if found is not None:
             return 0, found

@@ -10,7 +10,7 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -45,6 +45,18 @@ class HandedView(NamedTuple):
     newest_seq: int
 
 
+class HandedViews(NamedTuple):
+    """The views that a host may hand back.
+
+    Attributes:
+        views: the first is the last that was handed out; empty if none was.
+        is_dropped: True for a message of a view that was dropped, because it may quote what was erased.
+    """
+
+    views: Sequence[HandedView] = ()
+    is_dropped: Callable[[Message], bool] = lambda message: False
+
+
 @dataclass(frozen=True, slots=True)
 class _Match:
     """What a list has of a view.
@@ -64,9 +76,7 @@ class _Match:
     keys: list[BareKey]
 
 
-def recognise(
-    stored: Sequence[Entry], incoming: Sequence[ParsedMessage], views: Sequence[HandedView]
-) -> Alignment | None:
+def recognise(stored: Sequence[Entry], incoming: Sequence[ParsedMessage], handed: HandedViews) -> Alignment | None:
     """Return what becomes of the history if a list is one of these views, perhaps edited, with messages after it.
 
     What the view did not show stays. An entry that it showed and that the list does not have is taken out. Other
@@ -75,14 +85,18 @@ def recognise(
     Args:
         stored: the history.
         incoming: the list.
-        views: at least one; the first is the last that was handed out.
+        handed: the views, at least one.
 
     Returns:
         None if the list is no such view.
     """
     theirs = [bare_key(message, info) for message, info in incoming]
-    matches = [_match(stored, incoming, theirs, view) for view in views]
+    dropped = [index for index, (message, _) in enumerate(incoming) if handed.is_dropped(message)]
+    matches = [_match(stored, incoming, theirs, view) for view in handed.views]
     best = max(matches, key=lambda match: match.proofs)  # of equal ones the first
+    if dropped:  # what that view showed is not known: all of the history stays, and what comes after the view is new
+        end = max(*dropped, -1, *(other for _, other in best.pairs)) + 1
+        return Alignment([*stored, *incoming[end:]], end < len(incoming))
     if not best.proofs:
         best = matches[0]
         if not best.is_whole:

@@ -23,6 +23,7 @@ from ..errors import ContextOverflow, PinRefused
 from ..events import COMPACTION, POST_COMPACT, PRE_COMPACT, Hooks, emit, inside_handler
 from ..history.history import History
 from ..locks import CrossLoopLock, Hold
+from ..messages.parsing import text_of
 from ..messages.tokens import TokenCounter
 from ..plugins import Observers
 from . import shared_cache
@@ -60,6 +61,7 @@ class Compactor:
         focus: what a summary should dwell on.
         injected: the same, of the handlers of the compaction that was accepted last.
         focus_drops: times that both were dropped by a command: what quotes an earlier one is out of date.
+        dropped_chapters: hashes of the texts of chapters that `start_over` dropped; no process has the same.
         lock: held by the task that works on the views.
         cache: the views.
     """
@@ -82,6 +84,7 @@ class Compactor:
         self.focus: str | None = None
         self.injected: str | None = None
         self.focus_drops = 0
+        self.dropped_chapters: set[int] = set()
         self._history = history
         self._config = config
         self._ladder = ladder
@@ -246,6 +249,10 @@ class Compactor:
 
         The next views are made from the history, for the budgets that the session had.
         """
+        shown = [one for view in self.cache.views if view.checkpoint for one in view.checkpoint.shown]
+        shown += [one for sent in self.handed_out for one in sent.messages]
+        texts = [text_of(one.message.get("content")) for one in shown if one.seq <= 0]
+        self.dropped_chapters.update(hash(text.strip()) for text in texts)  # Python's hash of a text has a secret key
         self.cache.start_over(counter)
         self._sent.clear()
         self.drop_focus()

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
+from ..compaction.digest import chapter_spans
+from ..messages.parsing import Message, text_of
 from ..rendering.renderer import RenderedMessage
 from ..transcript.returned_views import HandedView, Shown
 from .compactor import Compactor
@@ -42,6 +44,21 @@ async def views_of_before(compactor: Compactor, request: ViewRequest, *, merge: 
             messages, _ = await fitted(view, own)
             found.append(_handed(request.key, (*request.system, *messages), view.newest_seq, merge=merge))
     return found
+
+
+def is_dropped_chapter(message: Message, dropped: Collection[int], erased: Collection[int]) -> bool:
+    """True if a message is a chapter of a view that was dropped because it may quote what was erased.
+
+    Args:
+        message: of a list that a host hands in.
+        dropped: hashes of the texts of such chapters, see `Compactor.dropped_chapters`.
+        erased: seqs of erased entries; a chapter that names one may quote it, of any origin.
+    """
+    spans = chapter_spans(message)
+    if not spans:
+        return False
+    is_ours = hash(text_of(message.get("content")).strip()) in dropped
+    return is_ours or any(first <= seq <= last for first, last in spans for seq in erased)
 
 
 def _handed(key: Key, messages: Iterable[RenderedMessage], newest_seq: int, *, merge: bool) -> HandedView:

@@ -151,3 +151,36 @@ async def test_what_only_the_archive_has_is_recalled_until_it_is_erased(place: P
     assert (await manager.recall("m2"), await manager.recall("m7")) == (history[1], None)
     assert SECRET not in await everything(manager)
     await manager.close()
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+async def test_a_view_from_before_an_erasure_brings_nothing_back(place: Place, resumes: bool) -> None:
+    manager = manager_on(place.store(), place.session_id())
+    await manager.add_message(user(f"Do it. {SECRET}"))
+    await manager.add_message(user(f"The key is {SECRET}"))
+    view = await compacted(manager)
+    await manager.add_message(user("go on"))
+    history = await manager.get_messages()
+    assert SECRET in text(chapters(view))
+    await manager.forget(containing=SECRET)
+    if resumes:
+        manager = await again(manager, place)
+    await manager.set_messages([*stripped(view), user("go on"), user("and now?")])
+    after = await manager.get_messages()
+    assert SECRET not in await everything(manager)
+    assert [one["content"] for one in after[-2:]] == ["go on", "and now?"]
+    assert len(after) == len(history) + 1
+    await manager.close()
+
+
+async def test_a_view_of_another_session_is_named_once(place: Place) -> None:
+    manager, _, view = await long(place)
+    other = manager_on(place.store(), place.session_id("other"))
+    await other.add_message(user("hello"))
+    for _ in range(2):
+        await other.set_messages([*stripped(view), user("and now?")])
+        await other.set_messages([user("hello again")])
+    [warning] = other.warnings.texts
+    assert warning.startswith(f"set_messages was given {len(chapters(view))} chapters that no known view")
+    assert "Give the whole history" in warning
+    await manager.close()
