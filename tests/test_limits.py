@@ -90,6 +90,7 @@ INTERNAL = {
     f"{CORE}/view/measured_view.py:_MOST_TOKENS",
     f"{CORE}/view/meter.py:_MAX_MODELS",
     f"{CORE}/view/sent_views.py:_MAX_KEYS",
+    f"{CORE}/view/sent_views.py:_MAX_FORMER",
     f"{CORE}/view/session_state.py:_MAX_BEHIND",
     f"{CORE}/view/usage_reports.py:_MAX_REPORTS",
     f"{SUMMARY}/checks.py:_MOST_OBJECTS",

@@ -56,7 +56,7 @@ async def test_a_view_that_comes_back_is_the_history(place: Place, resumes: bool
 async def test_a_loop_that_keeps_what_was_sent_loses_nothing(place: Place) -> None:
     manager = manager_on(place.store(), place.session_id())
     kept: list[Message] = [user("Do the work.")]
-    said = list(kept)
+    wanted = list(kept)
     for number in range(40):
         await manager.set_messages(kept)
         call = {"id": f"call_{number}", "type": "function", "function": {"name": "look", "arguments": "{}"}}
@@ -65,11 +65,11 @@ async def test_a_loop_that_keeps_what_was_sent_loses_nothing(place: Place) -> No
             result(f"call_{number}", f"output {number} " * 200),
         ]
         kept = [*stripped(await ask(manager)), *new]  # the framework's own history from now on
-        said += new
+        wanted += new
     await manager.set_messages(kept)
     assert manager.compactor.compactions > 1
     assert [(one["role"], one["content"]) for one in await manager.get_messages()] == [
-        (one["role"], one["content"]) for one in said
+        (one["role"], one["content"]) for one in wanted
     ]
     await manager.close()
 
