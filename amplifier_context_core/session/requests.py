@@ -141,7 +141,7 @@ class SessionRequests(SessionLifecycle):
 
     def _last_asked(self) -> tuple[int, Key]:
         """Return budget and provider of the last request; those of a request that names neither before the first."""
-        return self.compactor.last_asked or (self._budget().tokens, ("", ""))
+        return self.compactor.sent.asked or (self._budget().tokens, ("", ""))
 
     async def _last_sent(self) -> SentView:
         """Return the view handed out last. Before the first, take one, but do not compact for it."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from ..compaction.checkpoint import Segment
 from ..config import Config
 from ..history.history import History
 from ..messages.tokens import TokenCounter
@@ -204,6 +205,18 @@ class ViewCache:
             await copy.show_verbatim(seq, history)
         await copy.bind(request)
         return self.judged(replace(selection, view=copy))
+
+    async def with_segments(self, selection: Selection, segments: tuple[Segment, ...]) -> Selection:
+        """Select a view whose checkpoint shows these segments, with the same back-off; the view itself stays."""
+        view, request = selection.view, selection.request
+        if view.checkpoint is None:
+            raise ValueError("the view has no checkpoint")
+        tokens = sum(segment.tokens for segment in segments)
+        checkpoint = replace(view.checkpoint, segments=segments, tokens=tokens, from_content=False)
+        new = self.factory.for_limits(checkpoint, request.limits, request.counter, view.backoff)
+        await new.update(selection.history, len(selection.history), selection.interrupted)
+        await new.bind(request)
+        return self.judged(replace(selection, view=new))
 
     async def select_within_bounds(self, request: ViewRequest) -> Selection | None:
         """Return the view that serves a request, whatever the exact counts are; None if only exact counts decide it."""

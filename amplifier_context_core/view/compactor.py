@@ -14,10 +14,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ..compaction.checkpoint import Draft, Segment
-from ..compaction.ladder import LadderResult, apply_alone, run_ladder
+from ..compaction.ladder import LadderResult, run_ladder
 from ..compaction.protected import Protection, protected_tokens
 from ..compaction.recalled import newest_recalled
-from ..compaction.strategies import Goal, Strategy
+from ..compaction.strategies import Strategy
 from ..config import Config
 from ..errors import ContextOverflow, PinRefused
 from ..events import COMPACTION, POST_COMPACT, PRE_COMPACT, Hooks, emit, inside_handler
@@ -32,6 +32,7 @@ from .chapter_carriers import Carry, carrier_room
 from .cold_cache import Pause
 from .compaction_job import CompactionJob, CompactionResult, compaction_result, goal_of
 from .figures import clipped_protected, overflow
+from .late_chapters import late_segments
 from .meter import Key, Meter
 from .new_checkpoint import new_checkpoint
 from .prefix_break import PrefixBreak
@@ -64,6 +65,7 @@ class Compactor:
         dropped_chapters: hashes of the texts of chapters that `start_over` dropped; no process has the same.
         lock: held by the task that works on the views.
         cache: the views.
+        sent: the views that were handed out.
     """
 
     def __init__(
@@ -97,22 +99,12 @@ class Compactor:
         factory = ViewFactory(config, ladder, self.pins, self.short_forms)
         self.cache = ViewCache(history, config, factory)
         self._in_flight = CrossLoopLock()  # held from the announcement of a compaction to its end
-        self._sent = SentViews()
+        self.sent = SentViews()
 
     @property
     def last_sent(self) -> SentView | None:
         """The view handed out last; None before the first."""
-        return self._sent.last
-
-    @property
-    def last_asked(self) -> tuple[int, Key] | None:
-        """Budget (tokens) and provider of the last request, known also after its view was dropped."""
-        return self._sent.asked
-
-    @property
-    def handed_out(self) -> list[SentView]:
-        """The views that a host may still have, the newest first."""
-        return self._sent.handed_out
+        return self.sent.last
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
@@ -170,14 +162,14 @@ class Compactor:
                 limits = self.limits(sent.limits.budget, sent.key)
                 request = ViewRequest(limits, sent.prefix, tuple(sent.system), counter)
                 selection = await self.cache.select(request)
-                self._sent.recounted(replace(sent, limits=replace(limits, threshold=selection.threshold)))
+                self.sent.recounted(replace(sent, limits=replace(limits, threshold=selection.threshold)))
 
     async def recount_sent(self, counter: TokenCounter) -> SentView | None:
         """Count the view handed out last with this counter in place of upper bounds; return it. Takes no lock."""
         while (sent := self.last_sent) is not None:
             counted = await recounted(sent, counter)
             if self.last_sent is sent:  # no other view was handed out meanwhile
-                self._sent.recounted(counted)
+                self.sent.recounted(counted)
                 return counted
         return None
 
@@ -187,7 +179,7 @@ class Compactor:
 
     async def announce_prefix(self) -> None:
         """Emit that a view does not begin with the one handed out before; the caller does not hold `lock`."""
-        await self._sent.announce(self.hooks, self)
+        await self.sent.announce(self.hooks, self)
 
     def limits(self, budget: int, key: Key) -> TokenLimits:
         """Return the limits of a request, as the meter sees them now."""
@@ -198,7 +190,7 @@ class Compactor:
 
         At such a moment the view may change at no extra cost, as it may within an accepted compaction.
         """
-        return self._sent.break_before(request.prefix, request.system, pause, request.limits.cache_ttl)
+        return self.sent.break_before(request.prefix, request.system, pause, request.limits.cache_ttl)
 
     def alone(self) -> Hold:
         """Return a hold. To enter it waits for the compaction in flight; from then on the caller's is in flight."""
@@ -242,7 +234,7 @@ class Compactor:
     def drop_views(self) -> None:
         """Drop every rendering; the next view is made from the history."""
         self.cache.clear()
-        self._sent.clear()
+        self.sent.clear()
 
     def start_over(self, counter: TokenCounter) -> None:
         """Drop what may quote erased messages: every rendering, and what summaries should dwell on.
@@ -250,11 +242,11 @@ class Compactor:
         The next views are made from the history, for the budgets that the session had.
         """
         shown = [one for view in self.cache.views if view.checkpoint for one in view.checkpoint.shown]
-        shown += [one for sent in self.handed_out for one in sent.messages]
+        shown += [one for sent in self.sent.handed_out for one in sent.messages]
         texts = [text_of(one.message.get("content")) for one in shown if one.seq <= 0]
         self.dropped_chapters.update(hash(text.strip()) for text in texts)  # Python's hash of a text has a secret key
         self.cache.start_over(counter)
-        self._sent.clear()
+        self.sent.clear()
         self.drop_focus()
 
     def reset(self) -> None:
@@ -297,20 +289,13 @@ class Compactor:
         if clipped := await selection.view.clipped_human(request):
             original = selection.view
             selection = await self.cache.with_verbatim(selection, (clipped,))
-        strategy, view, limits = request.late, selection.view, request.limits
-        if strategy is None or view.checkpoint is None or self.prefix_break(request, selection.pause) is None:
+        view = selection.view
+        if view.checkpoint is None or request.late is None or self.prefix_break(request, selection.pause) is None:
             return selection, original
-        draft = Draft(view.checkpoint.segments, request.system_tokens)
-        done = await apply_alone(strategy, draft, Goal(limits.target, limits.capacity, request.counter))
-        segments = await self._carried(done.segments, request)
-        if segments is draft.segments:
+        segments = await self._carried(await late_segments(request.late, view.checkpoint, request), request)
+        if segments is view.checkpoint.segments:
             return selection, original
-        tokens = sum(segment.tokens for segment in segments)
-        checkpoint = replace(view.checkpoint, segments=segments, tokens=tokens, from_content=False)
-        new = self.cache.factory.for_limits(checkpoint, limits, request.counter, view.backoff)
-        await new.update(selection.history, len(selection.history), selection.interrupted)
-        await new.bind(request)
-        return self.cache.judged(replace(selection, view=new)), original or view
+        return await self.cache.with_segments(selection, segments), original or view
 
     def put_in(self, original: View, selection: Selection) -> Selection:
         """Let a selected view serve its budget from now on, in place of another one; the caller holds the lock."""
@@ -494,7 +479,7 @@ class Compactor:
         if serves:
             self.cache.touch(sent.limits.budget, sent.view)
         self.short_forms.shown(sent.view.newest_seq)
-        return self._sent.note(sent, pause, self.compactions)
+        return self.sent.note(sent, pause, self.compactions)
 
     async def _warn_of_protected(self, result: CompactionResult) -> None:
         """Warn, once, that what must stay is above the threshold, or was clipped, or that pins found no room."""

@@ -25,7 +25,9 @@ def handed_views(compactor: Compactor, *, merge: bool) -> list[HandedView]:
         compactor: of the session.
         merge: true if consecutive messages of the same role were merged.
     """
-    return [_handed(one.key, (*one.system, *one.messages), one.newest_seq, merge=merge) for one in compactor.handed_out]
+    return [
+        _handed(one.key, (*one.system, *one.messages), one.newest_seq, merge=merge) for one in compactor.sent.handed_out
+    ]
 
 
 async def views_of_before(compactor: Compactor, request: ViewRequest, *, merge: bool) -> list[HandedView]:
