@@ -217,14 +217,15 @@ def clip_segment(segment: Segment, max_tokens: int, counter: TokenCounter, *, wh
 
 
 def clip_messages(
-    messages: Sequence[RenderedMessage], limit: int, counter: TokenCounter, *, whole: int
+    messages: Sequence[RenderedMessage], limit: int, counter: TokenCounter, *, whole: int, spared: Collection[int]
 ) -> list[RenderedMessage]:
     """Clip the largest messages until all fit `limit` tokens; the message `whole` only when that is not enough.
 
-    Chapters stay as they are.
+    Chapters, pinned messages and those whose seqs are `spared` stay as they are.
     """
     clipped = list(messages)
-    for spared in ({0, whole}, {0}):
+    kept = {0, *spared, *(shown.seq for shown in messages if metadata_of(shown.message).get("pinned") is True)}
+    for spared in ({whole} | kept, kept):
         over = sum(shown.tokens for shown in clipped) - limit
         if over <= 0:
             break

@@ -127,7 +127,7 @@ class Compactor:
                 has_room = request.system_tokens + selection.view.tokens <= request.limits.capacity
                 if not has_room or not inside_handler(self):
                     return selection
-            sent = await self._sent_view(selection)
+            sent = await self._sent_view(selection, is_final=compact or selection.reason is None)
             return self.finish_request(sent, selection.pause, serves=selection.reason is None, is_sent=compact)
 
     async def request_within_bounds(self, request: ViewRequest) -> SentView | None:
@@ -451,10 +451,10 @@ class Compactor:
 
     # -- handing out ------------------------------------------------------------------------------------------------
 
-    async def _sent_view(self, selection: Selection) -> SentView:
+    async def _sent_view(self, selection: Selection, *, is_final: bool = True) -> SentView:
         """Return what a request is sent if this view is handed to it, clipped as far as it can be to fit."""
         view, request = selection.view, selection.request
-        messages, counted = await fitted(view, request)
+        messages, counted = await fitted(view, request, is_final=is_final)
         limits = replace(request.limits, threshold=selection.threshold)
         return SentView(limits, request.prefix.key, request.system, messages, counted, 0, view, request.prefix)
 

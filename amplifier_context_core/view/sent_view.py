@@ -125,11 +125,17 @@ async def recounted(sent: SentView, counter: TokenCounter) -> SentView:
     return replace(sent, system=system, messages=messages, counted=tokens)
 
 
-async def fitted(view: View, request: ViewRequest) -> tuple[list[RenderedMessage], int]:
-    """Return what a request has of a view, as far as it can be made to fit, and its tokens with the system prompt's."""
+async def fitted(view: View, request: ViewRequest, *, is_final: bool = True) -> tuple[list[RenderedMessage], int]:
+    """Return what a request has of a view, as far as it can be made to fit, and its tokens with the system prompt's.
+
+    Args:
+        view: the view.
+        request: that has it.
+        is_final: false if the view is compacted before it is sent.
+    """
     await view.bind(request)  # another request may have bound it to its own prefix
     system_tokens, capacity = request.system_tokens, request.limits.capacity
     if (counted := system_tokens + view.tokens) <= capacity:
         return view.view(), counted
-    messages = await view.clipped_to(capacity - system_tokens, request)
+    messages = await view.clipped_to(capacity - system_tokens, request, is_final=is_final)
     return messages, system_tokens + sum(shown.tokens for shown in messages)

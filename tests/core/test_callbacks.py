@@ -177,7 +177,7 @@ MAY_BE_GIVEN = {
     "AppendQueue(self._on_leader_lost)": _RUNS,
     "AppendQueue(self._start_task)": _RUNS,
     "Continuation(self._in_background)": _RUNS,
-    "Continuation(self._repair_and_restart)": _RUNS,
+    "Continuation(self._recover_and_restart)": _RUNS,
     "History(self.token_counter)": _READS,
     "MeasuredRequest(self._outgoing)": _READS,
     "MicroBatcher(self._append_all)": _RUNS,
