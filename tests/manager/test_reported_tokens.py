@@ -272,9 +272,9 @@ async def test_the_view_is_locked_while_it_is_measured_for_a_warning(monkeypatch
     manager = await feed(new_manager(), [{"role": "user", "content": "word " * 6_000}, *rounds(5)])
     held: list[bool] = []
 
-    async def noting(*arguments: Any) -> Any:
+    async def noting(*arguments: Any, **options: Any) -> Any:
         held.append(manager.compactor.lock.is_held)
-        return await fitted(*arguments)
+        return await fitted(*arguments, **options)
 
     monkeypatch.setattr(compactor, "fitted", noting)
     await ask(manager, 4_000)
