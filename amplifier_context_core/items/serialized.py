@@ -4,6 +4,7 @@ A loop puts `ToolResult.model_dump()` into the event ``tool:post``, which become
 its three fields. Its form does not differ from a tool's own JSON. But the loop still has the result at that time,
 so the item itself is alive: an object is an item if a living item has the same JSON. That item is used, not the JSON,
 so a payload that is no JSON keeps its type. An item that the session keeps already is no new one: a tool may show it.
+Nor is one with an id that equals it, as another session of the process may hold: the pool would be the same with it.
 """
 
 from __future__ import annotations
@@ -41,17 +42,19 @@ def item_of(given: Mapping[str, object], kept: Collection[ContextItem[Any]]) -> 
         given: from `item_form_in`.
         kept: items that are not new.
     """
+    if given["id"] is not None and any(_has_form(item, given) for item in kept):
+        return None
     old = set(map(id, kept))
-    for item in reversed(living_items()):
-        if id(item) in old:
-            continue
-        try:
-            is_named = item.id == given["id"] and item.description == given["description"]
-            if is_named and _is_json_of(item.content, given["content"]):
-                return item
-        except Exception:  # noqa: BLE001 - keys that JSON has not, an object that holds itself, or a fault of its code
-            continue
-    return None
+    return next((item for item in reversed(living_items()) if id(item) not in old and _has_form(item, given)), None)
+
+
+def _has_form(item: ContextItem[Any], given: Mapping[str, object]) -> bool:
+    """True if this is the JSON of the item."""
+    try:
+        is_named = item.id == given["id"] and item.description == given["description"]
+        return is_named and _is_json_of(item.content, given["content"])
+    except Exception:  # noqa: BLE001 - keys that JSON has not, an object that holds itself, or a fault of its code
+        return False
 
 
 def _is_json_of(value: Any, given: object) -> bool:

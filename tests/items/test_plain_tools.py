@@ -103,7 +103,9 @@ async def test_an_item_that_has_no_json_keeps_no_other_item_from_the_queue() -> 
     assert results == ["a note"]
 
 
-async def test_a_tool_that_shows_an_item_of_the_pool_adds_none() -> None:
+@pytest.mark.parametrize("others", [0, 1], ids=["alone", "another session holds an equal item"])
+async def test_a_tool_that_shows_an_item_of_the_pool_adds_none(others: int) -> None:
+    of_others = [ContextItem("Revenue: $42M.", "Q3 earnings", "q3") for _ in range(others)]
     added: list[str] = []
 
     async def read(pool: ContextPool) -> dict[str, Any]:
@@ -114,6 +116,7 @@ async def test_a_tool_that_shows_an_item_of_the_pool_adds_none() -> None:
     manager, results = await called(fetch, tool_from_function(read))
     assert added == ["Revenue: $42M."]
     assert json.loads(results[1]) == manager.pool.get("q3").to_dict(), "the model reads it, not that it was kept"
+    assert len(of_others) == others
 
 
 async def test_a_tool_that_shows_an_item_of_the_queue_adds_none() -> None:
