@@ -19,6 +19,7 @@ from .sessions import Probe, Session
 from .token_scale import TokenScale
 from .validity import Faults
 from .words import Wanted, Words
+from .working_memory import WorkingMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,11 @@ class Recording:
     def words(self) -> Words:
         """Return the plain words its agent uses again."""
         return Words(self.session.messages, self._scale)
+
+    @cached_property
+    def working_memory(self) -> WorkingMemory:
+        """Return the lines its calls repeat."""
+        return WorkingMemory(self.session.messages, self._scale)
 
     @cached_property
     def references(self) -> References:

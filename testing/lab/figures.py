@@ -39,6 +39,9 @@ class Figures:
         words: plain words sought and found.
         far_words: plain words last used far back.
         probes: reuse probes.
+        lines: lines of calls' arguments that the history holds; like the next figure, over outgrown requests.
+        edits: edits that need such lines, and those whose old text is whole in the view.
+        re_reading: price of reading again what the other edits lack, in prices of a plain input token.
         reach: identifiers that the view lacks, and those of them that one search of the recall tool brings.
         oracle: the same with the identifier as the query.
         last: sentences in the last view of each session.
@@ -73,6 +76,9 @@ class Figures:
     words: Share = NOTHING
     far_words: Share = NOTHING
     probes: Share = NOTHING
+    lines: Share = NOTHING
+    edits: Share = NOTHING
+    re_reading: float = 0.0
     reach: Share = NOTHING
     oracle: Share = NOTHING
     last: Kept = NONE_KEPT
@@ -115,6 +121,11 @@ class Figures:
     def ratio(self, cache: str = PREFIX) -> float | None:
         """Return what all requests cost to what they cost with an unlimited window, under the same cache."""
         return _over(self.bills.get(cache, Bill()).price, self.unlimited.get(cache, Bill()).price)
+
+    @property
+    def effective_ratio(self) -> float | None:
+        """Return `ratio` with the price of reading again what edits lack."""
+        return _over(self.cost + self.re_reading, self.unlimited.get(PREFIX, Bill()).price)
 
     @property
     def plain_ratio(self) -> float | None:
@@ -167,6 +178,8 @@ class Figures:
             "all_views": self.all.as_json(),
             "caches": caches,
             "tokens": self.tokens,
+            "re_reading": round(self.re_reading, 2),
+            "effective_ratio": rounded(self.effective_ratio),
             "plain_ratio": rounded(self.plain_ratio),
             "cached_share": rounded(self.cached_share),
             "chapter_share": rounded(self.chapter_share),

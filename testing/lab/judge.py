@@ -98,6 +98,7 @@ class FullJudge:
             figures.outgrown += 1
             self._judge_names(index, sight)
             self._judge_words(index, request)
+            self._judge_working_memory(index, request)
 
     def _judge_validity(self, index: int, view: Sequence[Message]) -> None:
         figures, session = self.figures, self._course.session
@@ -155,6 +156,12 @@ class FullJudge:
         held = self._course.recording.words.in_view(request)
         self.figures.words += Share.of_bits(wanted.words, held)
         self.figures.far_words += Share.of_bits(wanted.far, held)
+
+    def _judge_working_memory(self, index: int, request: Request) -> None:
+        lines, edits, price = self._course.recording.working_memory.kept(index, request)
+        self.figures.lines += lines
+        self.figures.edits += edits
+        self.figures.re_reading += price
 
 
 class BillJudge:
