@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from .caches import Bill
+from .compactions import After, summary
 from .sentences import NONE_KEPT, Kept
 from .shares import NOTHING, Share, rounded
 from .timing import quantile
@@ -42,6 +43,7 @@ class Figures:
         lines: lines of calls' arguments that the history holds; like the next figure, over outgrown requests.
         edits: edits that need such lines, and those whose old text is whole in the view.
         re_reading: price of reading again what the other edits lack, in prices of a plain input token.
+        compactions: what the view holds right after each.
         reach: identifiers that the view lacks, and those of them that one search of the recall tool brings.
         oracle: the same with the identifier as the query.
         last: sentences in the last view of each session.
@@ -79,6 +81,7 @@ class Figures:
     lines: Share = NOTHING
     edits: Share = NOTHING
     re_reading: float = 0.0
+    compactions: list[After] = field(default_factory=list[After])
     reach: Share = NOTHING
     oracle: Share = NOTHING
     last: Kept = NONE_KEPT
@@ -174,6 +177,7 @@ class Figures:
         return {
             **counts,
             **shares,
+            "after_compaction": summary(self.compactions),
             "last_view": self.last.as_json(),
             "all_views": self.all.as_json(),
             "caches": caches,

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from ..checks.message_shapes import SYSTEM_ROLES, Message
 from .caches import Bill, caches
+from .compactions import after, is_compacted
 from .course import Course
 from .figures import Figures
 from .recall import RecallProbe, Sight, Target
@@ -92,6 +93,9 @@ class FullJudge:
         figures.over += request.offsets[-1] > course.budget
         figures.chapters += sight.chapter_tokens
         self._judge_validity(index, view)
+        if is_compacted(self._before, request):
+            history = course.session.messages[:index]
+            figures.compactions.append(after(history, request, sight.chapters, course.budget, self._scale))
         self._judge_cost(index, request)
         self._judge_sentences(index, request)
         if course.outgrown(index):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
+from .compactions import summary
 from .figures import Figures
 from .run import Report
 from .sessions import Part
@@ -19,6 +21,16 @@ def _share(value: float | None) -> str:
 def _both(last: Share, everywhere: Share) -> str:
     """Two shares: in the last view of each session, and in all views."""
     return f"{_share(last.value)} / {_share(everywhere.value)}"
+
+
+def _rounds(after: Mapping[str, Any]) -> str:
+    """Rounds that are whole after a compaction: the tenth percentile, and the median."""
+    return f"{after['rounds_p10']:.0f} / {after['rounds']:.0f}"
+
+
+def _spent(after: Mapping[str, Any]) -> str:
+    """What a view after a compaction is spent on: use of the budget, whole rounds, chapters, names in them."""
+    return " / ".join(_share(after[name]) for name in ("used", "whole", "chapters", "names"))
 
 
 # Each heading with its cell, in the order of the table.
@@ -51,6 +63,10 @@ CELLS: Mapping[str, Cell] = {
     "no prompt": lambda f: f"{f.prompt_lost:,}",
     "over": lambda f: f"{f.over:,}",
     "chapters": lambda f: _share(f.chapter_share),
+    "rounds whole": lambda f: _rounds(summary(f.compactions)),
+    "no round whole": lambda f: _share(summary(f.compactions)["none"]),
+    "large round": lambda f: _share(summary(f.compactions)["large"]),
+    "after": lambda f: _spent(summary(f.compactions)),
     "p50 ms": lambda f: f"{f.p50 * 1e3:.1f}",
     "p99 ms": lambda f: f"{f.p99 * 1e3:.1f}",
     "evidence": lambda f: _share(f.evidence.value),
