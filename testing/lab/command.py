@@ -33,6 +33,14 @@ QUIET = 60.0  # seconds between two lines of progress where there is no screen f
 NAMED, NOTICES = 3, 5  # sessions that are named with a notice; notices that are shown of one manager
 
 
+def _headings(context: click.Context, option: click.Parameter, value: str | None) -> list[str]:
+    names = [name.strip() for name in value.split(",")] if value else []
+    for name in names:
+        if name not in table.CELLS:
+            raise click.BadParameter(f"there is no column {name!r}; there are {', '.join(table.CELLS)}")
+    return names
+
+
 @click.command()
 @click.argument("data", nargs=-1, type=click.Path(path_type=Path, exists=True), metavar="DATA...")
 @click.option(
@@ -100,6 +108,12 @@ NAMED, NOTICES = 3, 5  # sessions that are named with a notice; notices that are
     metavar="FILE",
     help="Write all figures to FILE.",
 )
+@click.option(
+    "--columns",
+    callback=_headings,
+    metavar="HEADING,...",
+    help="Print only these columns, in this order.",
+)
 @click.option("--markdown", is_flag=True, help="Print the table in Markdown.")
 def replay(
     data: tuple[Path, ...],
@@ -122,6 +136,7 @@ def replay(
     reach: bool,
     memory: bool,
     json_file: Path | None,
+    columns: list[str],
     markdown: bool,
 ) -> None:
     """Replay recorded sessions through context managers and measure them.
@@ -160,7 +175,7 @@ def replay(
         raise click.ClickException(str(problem)) from problem
     if not report.sessions:
         raise click.ClickException("every session's system prompt alone is larger than its budget: try a larger one")
-    _print(report, markdown=markdown, halves=halves)
+    _print(report, columns, markdown=markdown, halves=halves)
 
 
 def _with_kept(sessions: list[Session], url: str | None, names: tuple[str, ...], min_messages: int) -> list[Session]:
@@ -209,16 +224,16 @@ def _measured(
     return report
 
 
-def _print(report: Report, *, markdown: bool, halves: bool) -> None:
+def _print(report: Report, columns: list[str], *, markdown: bool, halves: bool) -> None:
     if markdown:
-        click.echo(f"{table.title(report)}\n\n{table.markdown(report)}")
+        click.echo(f"{table.title(report)}\n\n{table.markdown(report, only=columns)}")
         for part in ("choose", "report") if halves else ():
-            click.echo(f"\n{table.markdown(report, part)}")
+            click.echo(f"\n{table.markdown(report, part, columns)}")
     else:
         # Without a screen the table is as wide as it needs to be.
         width = screen_width() if sys.stdout.isatty() or "COLUMNS" in os.environ else None
         click.echo(textwrap.fill(table.title(report), width or PIPE_WIDTH) + "\n")
-        for line in grid(table.rows(report), width, names=2 if len(report.sizes) > 1 else 1):
+        for line in grid(table.rows(report, only=columns), width, names=2 if len(report.sizes) > 1 else 1):
             click.echo(line)
         click.echo("\n" + textwrap.fill(table.caption(), width or PIPE_WIDTH))
     for row in report.rows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .compactions import summary
@@ -91,14 +91,15 @@ def columns(report: Report) -> list[str]:
     return [head for head in CELLS if shown.get(head, True)]
 
 
-def rows(report: Report, part: Part | None = None) -> list[list[str]]:
+def rows(report: Report, part: Part | None = None, only: Sequence[str] = ()) -> list[list[str]]:
     """Return the table as text, headings first.
 
     Args:
         report: what was measured.
         part: only the sessions of this half.
+        only: headings of the columns, in order; by default all of which there are figures.
     """
-    heads = columns(report)
+    heads = only or columns(report)
     budgets = len(report.sizes) > 1
     figures = report.half(part) if part is not None else [(row, row.figures) for row in report.rows]
     table = [["manager", *(["budget"] if budgets else []), *heads]]
@@ -108,9 +109,9 @@ def rows(report: Report, part: Part | None = None) -> list[list[str]]:
     return table
 
 
-def markdown(report: Report, part: Part | None = None) -> str:
+def markdown(report: Report, part: Part | None = None, only: Sequence[str] = ()) -> str:
     """Return the table for a document."""
-    heads, *body = rows(report, part)
+    heads, *body = rows(report, part, only)
     lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" + " ---: |" * (len(heads) - 1)]
     lines += ["| " + " | ".join(line) + " |" for line in body]
     return "\n".join(lines)

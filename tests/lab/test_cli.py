@@ -73,6 +73,15 @@ def test_budgets_planted_rules_pauses_and_halves_are_asked_for(data: Path, tmp_p
     )
 
 
+def test_chosen_columns_are_printed_in_their_order(data: Path) -> None:
+    done = replay(data, "--no-baselines", "--markdown", "--columns", "effective, edits")
+    assert done.exit_code == 0, done.output
+    assert "| manager | effective | edits |" in done.output
+    wrong = replay(data, "--columns", "efective")
+    assert wrong.exit_code == 2
+    assert "there is no column 'efective'; there are recall, " in wrong.output
+
+
 def test_peers_that_are_not_installed_are_skipped_with_a_reason(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("langchain_core", "langchain", "agent_framework", "pydantic_ai", "llama_index"):
         monkeypatch.setitem(sys.modules, name, None)
