@@ -12,6 +12,7 @@ from typing import Any
 from ..checks.message_shapes import SYSTEM_ROLES, Message
 from .caches import Bill, caches
 from .clock import stamped, times
+from .re_reads import Reads
 from .recall import FAR, References, Target
 from .request import Request
 from .sentences import Sentences
@@ -95,6 +96,11 @@ class Recording:
     def working_memory(self) -> WorkingMemory:
         """Return the lines its calls repeat."""
         return WorkingMemory(self.session.messages, self._scale)
+
+    @cached_property
+    def reads(self) -> Reads:
+        """Return the Reads whose files it reads again."""
+        return Reads(self.session.messages, self._scale)
 
     @cached_property
     def references(self) -> References:

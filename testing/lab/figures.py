@@ -43,6 +43,7 @@ class Figures:
         lines: lines of calls' arguments that the history holds; like the next figure, over outgrown requests.
         edits: edits that need such lines, and those whose old text is whole in the view.
         re_reading: price of reading again what the other edits lack, in prices of a plain input token.
+        re_reads: files read again soon after the view lost what was read.
         compactions: what the view holds right after each.
         reach: identifiers that the view lacks, and those of them that one search of the recall tool brings.
         oracle: the same with the identifier as the query.
@@ -81,6 +82,7 @@ class Figures:
     lines: Share = NOTHING
     edits: Share = NOTHING
     re_reading: float = 0.0
+    re_reads: int = 0
     compactions: list[After] = field(default_factory=list[After])
     reach: Share = NOTHING
     oracle: Share = NOTHING

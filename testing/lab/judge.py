@@ -11,6 +11,7 @@ from .caches import Bill, caches
 from .compactions import after, is_compacted
 from .course import Course
 from .figures import Figures
+from .re_reads import ReReads
 from .recall import RecallProbe, Sight, Target
 from .request import Request
 from .sentences import Kept
@@ -78,6 +79,7 @@ class FullJudge:
         self._caches = caches()
         self._bills = dict.fromkeys(self._caches, Bill())
         self._probe = RecallProbe(scale)
+        self._re_reads = ReReads(course.recording.reads)
         self._learnt = 0  # messages the probe knows
         self._before: Request | None = None
 
@@ -96,6 +98,7 @@ class FullJudge:
         if is_compacted(self._before, request):
             history = course.session.messages[:index]
             figures.compactions.append(after(history, request, sight.chapters, course.budget, self._scale))
+        figures.re_reads += self._re_reads.take(index, request)
         self._judge_cost(index, request)
         self._judge_sentences(index, request)
         if course.outgrown(index):

@@ -49,6 +49,7 @@ CELLS: Mapping[str, Cell] = {
     "probes": lambda f: _share(f.probes.value),
     "edits": lambda f: _share(f.edits.value),
     "lines": lambda f: _share(f.lines.value),
+    "re-reads": lambda f: f"{f.re_reads:,}",
     "cost": lambda f: f"{f.cost / 1e6:.2f} M",
     "prefix": lambda f: _share(f.ratio()),
     "effective": lambda f: _share(f.effective_ratio),
