@@ -67,12 +67,14 @@ class Stated:
         rules: of that, the rules.
         agent: what the agent wrote.
         planted: rules that were planted into the recording.
+        own: what people wrote, without pastes.
     """
 
     people: int = 0
     rules: int = 0
     agent: int = 0
     planted: int = 0
+    own: int = 0
 
     def __or__(self, other: Stated) -> Stated:
         return Stated(*(mine | theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
@@ -94,6 +96,7 @@ class Kept:
     rules: Share = NOTHING
     agent: Share = NOTHING
     planted: Share = NOTHING
+    own: Share = NOTHING
 
     def __add__(self, other: Kept) -> Kept:
         return Kept(
@@ -101,6 +104,7 @@ class Kept:
             self.rules + other.rules,
             self.agent + other.agent,
             self.planted + other.planted,
+            self.own + other.own,
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -161,11 +165,12 @@ class Sentences:
             return Stated()
         own = without_tags(written(message))
         found = sentences(own)
-        rules = [sentence for sentence in found if is_rule(sentence)] if len(own) < PASTED else []
+        unpasted = found if len(own) < PASTED else []
         return Stated(
             people=self._set_of(found),
-            rules=self._set_of(rules),
+            rules=self._set_of(sentence for sentence in unpasted if is_rule(sentence)),
             planted=self._set_of(sentence for sentence in found if sentence in planted),
+            own=self._set_of(unpasted),
         )
 
     def _set_of(self, found: Iterable[str]) -> int:

@@ -41,6 +41,7 @@ CELLS: Mapping[str, Cell] = {
     "far loc.": lambda f: _share(f.far_located.value),
     "no roots": lambda f: f"{_share(f.spelled.value)} / {_share(f.far_spelled.value)}",
     "people": lambda f: _both(f.last.people, f.all.people),
+    "own": lambda f: _both(f.last.own, f.all.own),
     "rules": lambda f: _both(f.last.rules, f.all.rules),
     "planted": lambda f: _both(f.last.planted, f.all.planted),
     "agent": lambda f: _both(f.last.agent, f.all.agent),

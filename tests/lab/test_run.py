@@ -112,7 +112,7 @@ async def test_sentences_the_last_view_does_not_hold_are_kept_when_asked_for() -
         [Session("s", "made", SPOKEN)], [forgets], Size(budget=20), scale=scale(), extras=Extras(misses=True)
     )
     missed = report.rows[0].as_json()["missed"]
-    assert missed["sentences"]["s"] == {"people": [LONG], "rules": [LONG], "agent": [], "planted": []}
+    assert missed["sentences"]["s"] == {"people": [LONG], "rules": [LONG], "agent": [], "planted": [], "own": [LONG]}
 
 
 async def test_plain_words_are_looked_for_where_the_history_outgrew_the_budget() -> None:

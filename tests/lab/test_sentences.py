@@ -73,23 +73,42 @@ SESSION = [
 
 
 def test_people_rules_and_the_agent_are_counted_apart() -> None:
-    assert kept(SESSION, SESSION) == {"people": (2, 2), "rules": (1, 1), "agent": (2, 2), "planted": (0, 0)}
-    assert kept(SESSION, SESSION[3:]) == {"people": (0, 2), "rules": (0, 1), "agent": (2, 2), "planted": (0, 0)}
+    assert kept(SESSION, SESSION) == {
+        "people": (2, 2),
+        "rules": (1, 1),
+        "agent": (2, 2),
+        "planted": (0, 0),
+        "own": (2, 2),
+    }
+    assert kept(SESSION, SESSION[3:]) == {
+        "people": (0, 2),
+        "rules": (0, 1),
+        "agent": (2, 2),
+        "planted": (0, 0),
+        "own": (0, 2),
+    }
 
 
 def test_a_sentence_is_kept_wherever_it_is_word_for_word() -> None:
     quoted = chapter(f"[m1] user wrote: “{RULE.replace(' ', chr(10))}” and more; {FOUND.lower()} {WISH[:-1]}")
-    assert kept(SESSION, [quoted]) == {"people": (1, 2), "rules": (1, 1), "agent": (0, 2), "planted": (0, 0)}
+    assert kept(SESSION, [quoted]) == {
+        "people": (1, 2),
+        "rules": (1, 1),
+        "agent": (0, 2),
+        "planted": (0, 0),
+        "own": (1, 2),
+    }
 
 
 def test_what_the_host_wrote_is_not_peoples() -> None:
     assert kept(SESSION, SESSION, host=frozenset({0}))["people"] == (0, 0)
 
 
-def test_a_paste_states_no_rules() -> None:
+def test_a_paste_states_no_rules_and_is_not_a_persons_own() -> None:
     paste = [user(RULE + " x" * 2_000)]
     assert kept(paste, paste)["rules"] == (0, 0)
     assert kept(paste, paste)["people"] == (2, 2)
+    assert kept([*paste, *SESSION], paste)["own"] == (1, 2)
 
 
 def test_planted_rules_are_counted_among_all_and_apart() -> None:
