@@ -96,6 +96,7 @@ async def mount_manager(coordinator: Any, manager: ContextManager, module: str, 
         The cleanup to be called at the end of the session.
     """
     warn_of_rivals(module)
+    manager.start_loading_counter()
     await coordinator.mount("context", manager)
     manager.host = KernelHost(coordinator)
     offered = {**capabilities_of(manager), **_contracts(manager)}
@@ -229,7 +230,6 @@ def _handlers(manager: ContextManager) -> dict[str, Callable[[str, dict[str, Any
         error = data.get("error")
         kind = cast("Mapping[str, Any]", error).get("type") if isinstance(error, Mapping) else data.get("error_type")
         if kind == OVERFLOW:
-            await manager.counted()
             manager.on_context_length_error()
         manager.on_failed_request()
 

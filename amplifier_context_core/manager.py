@@ -49,10 +49,6 @@ class ContextManager(SessionForgetting):
             StoreError: the store refused it; nothing was stored.
         """
         await self.ready()
-        bound = self._bounding_counter()
-        if bound is None or not self._may_be_counted_later(message):
-            bound = None
-            await self.last_sent_counted()
         if not self.items.is_saved:  # a message may say what became of them: they must outlive this process with it
             await self._save()
         response: Response | None = None
@@ -60,7 +56,7 @@ class ContextManager(SessionForgetting):
         if message.__class__ is dict and message.get("role") == "assistant":
             response, requested_at = await self._response_to(message), self._usage_reports.requested_at
         before = self._cancellation_state()
-        entry = await self.history.add(message, requested=requested_at, reported=response, bound=bound)
+        entry = await self.history.add(message, requested=requested_at, reported=response)
         if self._cancellation_state() != before:  # adding applied the policy for a cancelled turn
             await self._save_edited()
         if entry is None:
@@ -101,7 +97,7 @@ class ContextManager(SessionForgetting):
             StoreError: the store refused the change.
         """
         await self.ready()
-        await self.counted()
+        await self.token_counter()
         before, revision = self.history.last_seq, self.history.revision
         if await self.history.set(messages, self._handed_views):
             if self.history.revision != revision:
@@ -144,7 +140,7 @@ class ContextManager(SessionForgetting):
         focus = None if focus is None else checked_text("focus", focus)
         await self.ready()
         self.compactor.focus = focus or self.compactor.focus
-        counter = await self.counted()
+        counter = await self.token_counter()
         request = await self._view_request(*self._last_asked(), counter)
         report = await self._then_save(self._compact_now(request))
         if report is None:
@@ -299,7 +295,7 @@ class ContextManager(SessionForgetting):
         """
         seq = None if mark is None else seq_of(mark)
         await self.load()
-        counter = await self.counted()
+        counter = await self.token_counter()
         last, compactor = self.compactor.last_sent, self.compactor
         async with compactor.lock.hold():
             views = [view for view in compactor.cache.views if view.checkpoint]
@@ -361,7 +357,6 @@ class ContextManager(SessionForgetting):
         seqs, trace = set(seqs_of(marks)), checked_flag("trace", trace)
         forms = forms_of(containing) if checked_text("containing", containing) else frozenset[str]()
         await self.ready()
-        await self.counted()
         return await self.history.shielded(self._forget(seqs, forms, trace))
 
     async def recall(self, mark: str) -> dict[str, Any] | None:
@@ -467,7 +462,7 @@ class ContextManager(SessionForgetting):
 
     def on_context_length_error(self) -> None:
         """Make the next view smaller, because the provider refused a request as too long."""
-        if self._bounds is None:
-            self._note_refusal()
-        else:  # an upper bound would make the window too large: learned once the view is counted
-            self._refused_uncounted = self.compactor.last_sent is not None
+        refused = self._usage_reports.request or self.compactor.last_sent
+        if refused is not None:
+            window = self.meter.refused(refused.counted, refused.key)
+            log.info("session %s: a request was refused as too long; window now %d tokens", self.session_id, window)

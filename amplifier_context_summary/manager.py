@@ -94,7 +94,7 @@ class SummaryManager(ContextManager):
             self.records,
             self.limits,
             hooks,
-            self.counted,
+            self.token_counter,
             providers,
             tools,
             self._last_request,
@@ -184,7 +184,7 @@ class SummaryManager(ContextManager):
         await self.writer.wait(self._settings.summary_timeout)
         if self.compactor.last_sent is None:
             return
-        counter = await self.counted()
+        counter = await self.token_counter()
         request = await self._request_to(token_budget, provider, counter)
         found = await preview(self.compactor, request, "trigger")
         if found.is_due:
@@ -233,7 +233,7 @@ class SummaryManager(ContextManager):
         focus = None if focus is None else checked_text("focus", focus)
         await self.ready()
         self.compactor.focus = focus or self.compactor.focus
-        counter = await self.counted()
+        counter = await self.token_counter()
         last = self.compactor.last_sent
         provider = self._moment.provider if self._moment else None
         key = last.key if last else ("", "")

@@ -4,9 +4,8 @@ Roles, each a process of its own, measured from the moment it was spawned:
 
 - `bare`: reads checkpoint and tail of a SQLite session with the standard library alone. No store could read less.
 - `store`: imports the store and what it needs, opens the session, and reads checkpoint and tail. This is the baseline.
-- `view`: resumes the session and gets its first view. It is the default: the vocabulary is not loaded.
+- `view`: resumes the session and gets its first view. The vocabulary is loaded in a thread, as by `mount()`.
 - `asked`: the same, with a question added first.
-- `loaded`: the same as `view`, with the vocabulary loaded first.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from statistics import median
 from time import perf_counter, process_time
 
 SESSION = "bench"
-ROLES = ("bare", "store", "view", "asked", "loaded")
+ROLES = ("bare", "store", "view", "asked")
 _SLOT_BITS = 36  # of a key in SQLite, see stores/sqlite/schema.py; this process imports nothing of the package
 _AGAIN = 7  # processes of each role, in turns
 
 
 def measure_fresh(url: str, budget: int) -> dict[str, float]:
-    """Return the medians of all roles in ms, and the memory of a process with and without the vocabulary in MB."""
+    """Return the medians of all roles in ms, and the memory of their processes in MB."""
     taken: dict[str, list[float]] = {}
     for _ in range(_AGAIN):
         for role in ROLES:
@@ -81,25 +80,19 @@ def _store(url: str, _budget: int) -> None:
     asyncio.run(read())
 
 
-def _view(url: str, budget: int, *, question: str = "", loaded: bool = False) -> float:
+def _view(url: str, budget: int, *, question: str = "") -> float:
     import asyncio
 
-    from amplifier_context_core import ContextManager, exact_token_counter, load_config
-    from amplifier_context_core.messages.token_bounds import BoundingTokenCounter
+    from amplifier_context_core import ContextManager, load_config
     from amplifier_context_core.stores import open_store
-
-    # The vocabulary that is loaded once the view is sent would count for the memory of this process at random.
-    BoundingTokenCounter.start_loading = lambda self: None
-    if loaded:
-        exact_token_counter()
 
     async def first() -> float:
         manager = ContextManager(load_config({"max_tokens": budget}), session_id=SESSION, store=open_store(url))
+        manager.start_loading_counter()
         if question:
             await manager.add_message({"role": "user", "content": question})
         assert await manager.get_messages_for_request()
         seen = perf_counter()
-        assert loaded or not {"bpe_openai._bindings", "tiktoken"} & sys.modules.keys(), "the vocabulary was loaded"
         assert manager.snapshot().gap or len(manager.snapshot()) < 2_000, "it was not resumed from its checkpoint"
         if question:
             await manager.interrupt()
@@ -121,7 +114,7 @@ def main() -> None:
     if role in ("bare", "store"):
         (_bare if role == "bare" else _store)(url, int(budget))
     else:
-        seen = _view(url, int(budget), question="and now?" if role == "asked" else "", loaded=role == "loaded")
+        seen = _view(url, int(budget), question="and now?" if role == "asked" else "")
     took = (perf_counter() if seen is None else seen) - float(started)
     print(json.dumps({"ms": took * 1000, "cpu_ms": process_time() * 1000, "mb": _resident_mb()}))
 

@@ -132,9 +132,7 @@ def _resume_groups() -> list[Group]:
                 Row(
                     "  with a question added first", _ms("fresh_asked"), _above_baseline("fresh_asked_ms"), "≤ 4×", 4.0
                 ),
-                Row("  with the vocabulary loaded first", _ms("fresh_loaded")),
                 Row("memory after the first view", text_of("{:.0f} MB", "fresh_view_mb")),
-                Row("  with the vocabulary", text_of("{:.0f} MB", "fresh_loaded_mb")),
             ],
         ),
         Group(

@@ -29,7 +29,6 @@ class PendingAppend:
         message: a checked copy.
         info: what the message states about itself.
         tokens: its cost in a request.
-        is_bound: True if `tokens` is an upper bound, because the vocabulary is not loaded.
         requested: when a response was asked for, for an assistant's message.
         reported: what the provider reported of that response.
         acknowledged: gets the new entry, on the event loop of the caller; None for an echo.
@@ -43,7 +42,6 @@ class PendingAppend:
     requested: str | None
     reported: Response | None
     acknowledged: asyncio.Future[Entry | None]
-    is_bound: bool = False
     entry: Entry | None = None
     is_done: bool = False
 

@@ -85,7 +85,6 @@ class History:
         self._lock = CrossLoopLock()
         self._queue = AppendQueue(self._lock, self._commit_batch, self._on_leader_lost, self._start_task)
         self._work: set[asyncio.Task[Any]] = set()
-        self._are_counts_exact = False  # True once `count_bounds` was called
         self._replay_detector = ReplayDetector(self.snapshot, self._stored.load)
         self._cancellation = Cancellation()
 
@@ -173,22 +172,13 @@ class History:
 
     # -- changing ---------------------------------------------------------------------------------------------------
 
-    async def add(
-        self,
-        raw: object,
-        *,
-        requested: str | None = None,
-        reported: Response | None = None,
-        bound: TokenCounter | None = None,
-    ) -> Entry | None:
+    async def add(self, raw: object, *, requested: str | None = None, reported: Response | None = None) -> Entry | None:
         """Append a message.
 
         Args:
             raw: the message, of any shape in docs/kernel.md.
             requested: when the response was requested, for an assistant's message.
             reported: what the provider reported of that response.
-            bound: counts an upper bound. `tokens` is that until `count_bounds`, and the store holds the entry as
-                uncounted until then. None to count exactly.
 
         Returns:
             The new entry; None if the message is an echo of a stored one.
@@ -198,16 +188,10 @@ class History:
             StoreError: the store refused the message; it is not part of the history.
         """
         message, info = parse_message(raw)
-        tokens = await measure(message, bound or await self._counter())
+        tokens = await measure(message, await self._counter())
         acknowledged: asyncio.Future[Entry | None] = asyncio.get_running_loop().create_future()
-        append = PendingAppend(message, info, tokens, requested, reported, acknowledged, bound is not None)
+        append = PendingAppend(message, info, tokens, requested, reported, acknowledged)
         return await self._queue.add(append)
-
-    async def count_bounds(self) -> None:
-        """Count the entries whose tokens are upper bounds, and accept no more of them."""
-        async with self._lock.hold():
-            self._are_counts_exact = True
-            await self._stored.count_bounds()
 
     async def set(self, messages: object, views: Callable[[], Awaitable[HandedViews]] | None = None) -> bool:
         """Make a list the history. An echo changes nothing; any other list is recorded as an edit.
@@ -295,9 +279,6 @@ class History:
 
     async def _commit_batch(self, batch: Sequence[PendingAppend]) -> None:
         await self._stored.reconcile()
-        if not all(append.is_bound for append in batch):  # the vocabulary is loaded
-            self._are_counts_exact = True
-            await self._stored.count_bounds()
         drafted: list[PendingAppend] = []
         begun = perf_counter()
         for append in batch:
@@ -320,8 +301,6 @@ class History:
                 await self._apply_cancellation_policy()
             if append.info.human:
                 self._replay_detector.on_human_message()
-            if append.is_bound and self._are_counts_exact:
-                append.tokens, append.is_bound = await measure(append.message, await self._counter()), False
             before = drafted[-1].entry if drafted else None
             turn = before.turn if before else self._transcript.turn
             append.entry = self._draft(
@@ -358,8 +337,7 @@ class History:
         if not entries:
             return
         try:
-            bounds = {append.entry.seq for append in drafted if append.entry and append.is_bound}
-            await self._stored.append(entries, atomic=False, bounds=bounds)
+            await self._stored.append(entries, atomic=False)
         except Exception:
             for append in drafted:
                 append.entry = None
@@ -408,7 +386,6 @@ class History:
             (left,) = await self.redactions.without_echoes([item], entries, by_text=False)
             if left is not item:
                 append.message, append.info = left
-                append.is_bound = False
                 append.tokens = await measure(append.message, await self._counter())
 
     async def _interrupt(self) -> list[Entry]:

@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Literal
 
-from ..errors import ContextError, NotErased, NotLoaded, SessionInUse, SessionLost, StoreError
+from ..errors import ContextError, NotErased, NotLoaded, SessionInUse, SessionLost
 from ..futures import YIELD_EVERY
 from ..messages.parsing import Message
 from ..stores import UNCOUNTED, Extent, Repair, Store, read_in_batches
@@ -63,7 +63,6 @@ class StoredTranscript:
         self._notify = notify
         self._archived: dict[int, Entry] | None = None  # by seq; None if it was not read since the last change
         self._writes = 0  # changes of the store that ended
-        self._bounds: set[int] = set()  # seqs of entries with an upper bound as tokens, uncounted in the store
         self._pending_change: Change | None = None  # given to the store; neither acknowledged nor refused
         self._may_diverge = False  # the store reported a loss, or holds less than memory
         self._reported_lost = 0  # entries that it reported as lost and that were not found missing yet
@@ -84,7 +83,6 @@ class StoredTranscript:
         self.transcript = transcript
         self._loaded_singly = {entry.seq: entry for entry in single} if transcript.gap else {}
         self._pending_change, self._may_diverge, self._reported_lost, self._archived = None, False, 0, None
-        self._bounds = set()
 
     async def read(self, start: int, stop: int) -> list[Entry]:
         """Return entries of the store by index, with their tokens. The log reports the progress of a long read."""
@@ -155,42 +153,17 @@ class StoredTranscript:
 
     # -- changing ---------------------------------------------------------------------------------------------------
 
-    async def append(
-        self, entries: Sequence[Entry], *, atomic: bool = True, bounds: Collection[int] = frozenset()
-    ) -> None:
+    async def append(self, entries: Sequence[Entry], *, atomic: bool = True) -> None:
         """Append drafted entries.
 
         Args:
             entries: in order.
             atomic: store all of them or none.
-            bounds: seqs of those whose tokens are upper bounds; the store holds them as uncounted.
         """
-        self._bounds.update(bounds)
         change = Change(len(self.transcript), entries)
-        await self._write(
-            change, lambda: self._store.append(self.session_id, self._without_bounds(entries), atomic=atomic)
-        )
+        await self._write(change, lambda: self._store.append(self.session_id, entries, atomic=atomic))
         self.transcript.extend(entries)
         self._pending_change = None
-
-    async def count_bounds(self) -> None:
-        """Count the entries whose tokens are upper bounds, in memory and in the store."""
-        if not self._bounds:
-            return
-        loaded = self.transcript.snapshot()
-        bounds = [entry for entry in loaded[loaded.gap.stop :] if entry.seq in self._bounds]
-        counted: list[Entry] = []
-        for number, entry in enumerate(bounds, 1):
-            counted.append(entry._replace(tokens=await self._count(entry.message)))
-            if number % YIELD_EVERY == 0:
-                await asyncio.sleep(0)
-        self._bounds = set()
-        self.transcript.recount(counted)
-        if counted:
-            try:
-                await self._store.rewrite(self.session_id, counted)
-            except StoreError as problem:  # they are counted again when they are read
-                log.warning("session %s: token counts were not stored: %s", self.session_id, problem)
 
     async def replace(self, keep: int, entries: Sequence[Entry] = ()) -> None:
         """Keep the first `keep` entries, followed by these."""
@@ -234,8 +207,7 @@ class StoredTranscript:
             common, unstored = await self._reconcile()
             rest = self.transcript.snapshot()[common:]
             if rest:
-                stored = self._without_bounds(rest)
-                await self._write(Change(common, rest), lambda: self._store.replace(self.session_id, common, stored))
+                await self._write(Change(common, rest), lambda: self._store.replace(self.session_id, common, rest))
                 self._pending_change = None
         except BaseException:
             self._may_diverge = True
@@ -243,12 +215,6 @@ class StoredTranscript:
         if unstored:
             which = f"{unstored:,} message{'' if unstored == 1 else 's'}"
             self._notify("repair", f"{which} that the store had lost and memory still had: written to the store again")
-
-    def _without_bounds(self, entries: Sequence[Entry]) -> Sequence[Entry]:
-        """Return entries as the store holds them: one whose tokens are an upper bound is uncounted there."""
-        if not self._bounds:
-            return entries
-        return [entry._replace(tokens=UNCOUNTED) if entry.seq in self._bounds else entry for entry in entries]
 
     async def _write(self, change: Change, give: Callable[[], Awaitable[None]]) -> None:
         """Make a change in the store. The caller then makes it in memory, without an await in between.
@@ -304,7 +270,7 @@ class StoredTranscript:
         if (await self._store.extent(self.session_id)).length < length:  # deleted: only memory still holds it
             if self.transcript.gap:
                 raise problem
-            await self._store.append(fork, self._without_bounds(self.transcript.snapshot()[:]))
+            await self._store.append(fork, self.transcript.snapshot()[:])
         elif length:
             await self._store.fork(self.session_id, fork, length)
         last = await self._store.read(fork, max(0, length - 1), length)

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import concurrent.futures.thread  # noqa: F401  # pyright: ignore[reportUnusedImport] - see `_loading`
 import contextlib
+import hashlib
 import importlib.util
 import logging
 import math
 import os
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -43,7 +45,7 @@ _CUT_WITHIN = 200  # characters before a piece's end that are searched for white
 _OFF_LOOP = 60_000  # characters; a longer message is counted or rendered in a thread
 _ITEM = 8  # characters of a number, or of a key and its separators, about
 _SEALED_CHARS_PER_TOKEN = 5.5  # base64 of sealed reasoning: three bytes in four characters, about four bytes a token
-_VOCABULARY_SECONDS = 10.0  # time limit for tiktoken to download its vocabulary
+_VOCABULARY_SECONDS = 10.0  # seconds; time limit for tiktoken to load its vocabulary from its cache or the network
 
 
 class HeuristicTokenCounter:
@@ -144,7 +146,6 @@ def guarded(counter: TokenCounter, report: Report) -> TokenCounter:
 _CORES = (HeuristicTokenCounter, VocabularyTokenCounter)
 _loaded: dict[str, TokenCounter] = {}
 _loading = threading.RLock()
-_loader: threading.Thread | None = None
 
 if hasattr(os, "register_at_fork"):
     # A fork waits for a vocabulary that is being loaded: its child lacks the thread, and would wait for it for ever.
@@ -156,34 +157,35 @@ def exact_token_counter(encoding: str = "o200k_base") -> TokenCounter:
     """Return the exact counter of an OpenAI vocabulary, or the heuristic, with one warning, if it cannot be loaded.
 
     ``bpe-openai`` (the extra `amplifier-context-core[exact]`) has its vocabularies in the wheel. Without it, tiktoken
-    is used, which downloads the vocabulary at first use, within ten seconds. The first call blocks; use `load_counter`
-    on an event loop.
+    is used, which downloads the vocabulary at first use, within ten seconds. The first call of a process blocks; later
+    calls return the same counter.
     """
-    with _loading:
-        counter = _loaded.get(encoding)
-        if counter is None:
-            counter = _loaded[encoding] = _from_wheel(encoding) or _from_tiktoken(encoding) or _degrade(encoding)
-        return counter
-
-
-def loaded_token_counter(encoding: str = "o200k_base") -> TokenCounter | None:
-    """Return what `exact_token_counter` returned for a vocabulary in this process; None if it has not loaded it."""
-    return _loaded.get(encoding)
-
-
-def start_loading(encoding: str) -> None:
-    """Load a vocabulary in a daemon thread, unless one is being loaded by such a thread."""
-    global _loader
-    if _loader is None or not _loader.is_alive():
-        loader = threading.Thread(target=exact_token_counter, args=(encoding,), name="vocabulary", daemon=True)
-        with contextlib.suppress(RuntimeError):  # no thread can be started: the next exact count loads it
-            loader.start()
-            _loader = loader
+    return _load(encoding, _VOCABULARY_SECONDS)
 
 
 async def load_counter(encoding: str = "o200k_base") -> TokenCounter:
-    """Return `exact_token_counter` without blocking the event loop; at once if this process has loaded it."""
-    return _loaded.get(encoding) or await in_thread(exact_token_counter, encoding)
+    """Return the counter of this process for a vocabulary. The first call loads it in a thread.
+
+    It does not wait for a download: tiktoken downloads for later processes, and this one counts with the heuristic.
+    """
+    return _loaded.get(encoding) or await in_thread(_load, encoding, 0)
+
+
+def start_loading(encoding: str) -> None:
+    """Load a vocabulary in a daemon thread, if it lies in an installed wheel or in the cache of tiktoken."""
+    if encoding not in _loaded and (importlib.util.find_spec("bpe_openai") or _is_cached(encoding)):
+        with contextlib.suppress(RuntimeError):  # no thread can be started: the first count loads it
+            threading.Thread(target=_load, args=(encoding, 0), name="vocabulary", daemon=True).start()
+
+
+def _load(encoding: str, seconds: float) -> TokenCounter:
+    """Return the counter of a vocabulary, loaded once in a process; a download is waited for this many seconds."""
+    with _loading:
+        counter = _loaded.get(encoding)
+        if counter is None:
+            counter = _from_wheel(encoding) or _from_tiktoken(encoding, seconds) or _degrade(encoding)
+            _loaded[encoding] = counter
+        return counter
 
 
 def _from_wheel(encoding: str) -> TokenCounter | None:
@@ -218,7 +220,7 @@ def _tokenizer(encoding: str) -> PyTokenizer:
     return module.tokenizer_for_encoding(encoding)
 
 
-def _from_tiktoken(encoding: str) -> TokenCounter | None:
+def _from_tiktoken(encoding: str, seconds: float) -> TokenCounter | None:
     found: list[Callable[[str], int]] = []
 
     def load() -> None:
@@ -231,8 +233,17 @@ def _from_tiktoken(encoding: str) -> TokenCounter | None:
     # A daemon thread, because a download on a network that drops packets cannot be cancelled.
     thread = threading.Thread(target=load, name="tiktoken-vocabulary", daemon=True)
     thread.start()
-    thread.join(_VOCABULARY_SECONDS)
+    thread.join(_VOCABULARY_SECONDS if _is_cached(encoding) else seconds)
     return VocabularyTokenCounter(found[0], encoding) if found else None
+
+
+def _is_cached(encoding: str) -> bool:
+    """True if the vocabulary is where `tiktoken.load.read_file_cached` keeps what it downloaded."""
+    folder = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
+    if folder is None:
+        folder = os.path.join(tempfile.gettempdir(), "data-gym-cache")
+    url = f"https://openaipublic.blob.core.windows.net/encodings/{encoding}.tiktoken"
+    return folder != "" and os.path.exists(os.path.join(folder, hashlib.sha1(url.encode()).hexdigest()))
 
 
 def _degrade(encoding: str) -> TokenCounter:

@@ -36,7 +36,6 @@ from ..messages.parsing import (
     json_text,
     text_of,
 )
-from ..messages.token_bounds import has_bounds
 from ..messages.tokens import TokenCounter, count_message_tokens
 from ..messages.usage import Response
 from ..transcript.entry import Entry
@@ -124,7 +123,6 @@ class Renderer:
         interrupted: turns that were interrupted; the placeholder results of their calls state it.
         summaries: short forms registered for tool results.
         compacted_at: highest seq when the view's checkpoint was made; see `without_response_id`.
-        is_provisional: True if an upper bound of a count decided what is shown.
     """
 
     counter: TokenCounter
@@ -135,7 +133,6 @@ class Renderer:
     compacted_at: int = 0
     tables: bool = False
     offload_limit: int = 0
-    is_provisional: bool = field(default=False, init=False)
     # By id: seq and index; and the reverse.
     _owners: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]], init=False)
     _ids: dict[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str], init=False)
@@ -267,7 +264,6 @@ class Renderer:
             fixes.append(f"{entry.mark}: an output in JSON is shown as a table")
             if table.tokens <= self.output_limit:
                 return table
-            self.is_provisional = self.is_provisional or has_bounds(self.counter)
             message, changed = table.message, True
         known = table.tokens if table else None
         apart = self._offloaded(message, entry, call, short_forms, result.content, known)

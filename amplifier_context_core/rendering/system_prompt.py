@@ -27,10 +27,6 @@ class SystemPrompt:
         self.factory: PromptFactory | None = None
         self._made: RenderedMessage | None = None
 
-    def recount(self) -> None:
-        """Count the text of the factory again at the next request."""
-        self._made = None
-
     async def messages(self, history: Snapshot, counter: TokenCounter) -> list[RenderedMessage]:
         """Return the first messages of a view. Messages of hooks stay in any case.
 

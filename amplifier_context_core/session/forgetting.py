@@ -46,7 +46,7 @@ class SessionForgetting(SessionRequests):
                 return True
             return is_list(entry.message) and lists_any(text_of(entry.message.get("content")), lines)
 
-        counter = await self.counted()
+        counter = await self.token_counter()
         async with self._saving.hold():  # else a state from before is saved after the erasure, with the text
             is_derived = bool(items) or self.items.lists_text(forms) or await self._state_holds(forms)
             is_selected = True  # also after an error: the store may have replaced messages although its answer was lost
@@ -79,6 +79,6 @@ class SessionForgetting(SessionRequests):
         if not forms or self.compactor.is_compacting:
             return bool(forms)
         state = collect_state(
-            self.history, self.compactor, self.meter, self.warnings, await self.counted(), self._extra_state()
+            self.history, self.compactor, self.meter, self.warnings, await self.token_counter(), self._extra_state()
         )
         return await in_thread(holds_text, state, forms)

@@ -49,7 +49,7 @@ class HostCheckpoint:
     async def before_request(
         self,
         preserve: object,
-        counted: Callable[[], Awaitable[TokenCounter]],
+        counter: Callable[[], Awaitable[TokenCounter]],
         messages: Callable[[], Awaitable[list[dict[str, Any]]]],
     ) -> None:
         """Await the host with the whole history: before the first request, and the first after each compaction.
@@ -59,7 +59,7 @@ class HostCheckpoint:
 
         Args:
             preserve: the host's `context.preserve_evidence`; None if it offers none.
-            counted: returns the token counter, with all counts exact.
+            counter: returns the token counter.
             messages: returns the whole history in copies.
         """
         compactions = self._compactor.compactions
@@ -67,7 +67,7 @@ class HostCheckpoint:
             return
         self._awaiting = True  # the host may ask for a view itself
         try:
-            self._counter = await counted()
+            self._counter = await counter()
             await cast("Awaitable[object]", preserve(await messages()))
             self._awaited_at = compactions
         except Exception as problem:  # noqa: BLE001 - code of other parties

@@ -18,8 +18,7 @@ from ..items import ContextPool, ContextQueue
 from ..locks import CrossLoopLock
 from ..messages.parsing import SYSTEM_ROLES, Message, copy_message
 from ..messages.timestamps import utc_now, with_timestamp
-from ..messages.token_bounds import BoundingTokenCounter
-from ..messages.tokens import TokenCounter, guarded, load_counter
+from ..messages.tokens import TokenCounter, guarded, load_counter, start_loading
 from ..plugins import Observers, Plugins, installed_plugins
 from ..rendering.system_prompt import SystemPrompt
 from ..stores import MemoryStore, Store
@@ -30,7 +29,6 @@ from ..view.compactor import Compactor
 from ..view.meter import Key, Meter
 from ..view.prefix import RequestPrefix, tools_of
 from ..view.resume import collect_state, restore_state, resume, save_state
-from ..view.session_state import counter_name
 from ..view.session_warnings import SessionWarnings
 from ..view.usage_reports import UsageReports
 from ..view.view_request import ViewRequest
@@ -95,9 +93,6 @@ class SessionLifecycle:
         observers = Observers(plugins, self.warnings.fault)
         named = counter or named_counter(self.config, plugins)
         self._counter = named and guarded(named, self.warnings.fault)
-        # None when all counts are exact.
-        self._bounds: BoundingTokenCounter | None = None if named else BoundingTokenCounter(self.config.token_counter)
-        self._refused_uncounted = False  # a provider refused the first view as too long, before its counts were exact
         self._observers = observers
         self.history = History(
             session_id,
@@ -133,9 +128,8 @@ class SessionLifecycle:
         self._recall_taken = 0  # tokens granted to recalls since the last request
 
     async def load(self) -> None:
-        """Bring the whole history of a resumed session into memory, with exact counts."""
+        """Bring the whole history of a resumed session into memory."""
         await self.ready()
-        await self.counted()
         await self.history.load()
 
     async def _messages(self) -> list[dict[str, Any]]:
@@ -185,55 +179,10 @@ class SessionLifecycle:
             self._counter = await load_counter(self.config.token_counter)
         return self._counter
 
-    async def counted(self) -> TokenCounter:
-        """Make all counts exact: load the vocabulary, and count what was added and shown before it was loaded.
-
-        Returns:
-            The token counter.
-        """
-        counter = await self.last_sent_counted()
-        if self._bounds is not None:  # several tasks may do this at once: counting again changes nothing
-            await self.history.count_bounds()
-            await self.compactor.recount(counter)
-            self._prompt.recount()
-            self._bounds = None
-        return counter
-
-    async def last_sent_counted(self) -> TokenCounter:
-        """Load the vocabulary, and make the count of the view handed out last exact.
-
-        It waits for no lock, so an append that needs no more than this waits for no other event loop.
-
-        Returns:
-            The token counter.
-        """
-        counter = await self.token_counter()
-        if self._bounds is not None:
-            sent = await self.compactor.recount_sent(counter)
-            if sent is not None:
-                self._usage_reports.recounted(sent)
-            if self._refused_uncounted:
-                self._refused_uncounted = False
-                self._note_refusal()
-        return counter
-
-    def _note_refusal(self) -> None:
-        """Learn that a provider refused a request as too long."""
-        refused = self._usage_reports.request or self.compactor.last_sent
-        if refused is not None:
-            window = self.meter.refused(refused.counted, refused.key)
-            log.info("session %s: a request was refused as too long; window now %d tokens", self.session_id, window)
-
-    def _bounding_counter(self) -> BoundingTokenCounter | None:
-        """Return a counter of upper bounds before the first view, while the vocabulary is not loaded; else None."""
-        bounds = self._bounds
-        return bounds if bounds and not bounds.is_loaded and self.compactor.last_sent is None else None
-
-    async def _counter_of(self, name: str) -> TokenCounter:
-        """Return the counter for checkpoints that the counter of this name counted."""
-        if self._bounds is not None and counter_name(self._bounds) == name:
-            return self._bounds
-        return await self.token_counter()
+    def start_loading_counter(self) -> None:
+        """Load the vocabulary in a thread, if this needs no download, so that the first count does not wait for it."""
+        if self._counter is None:
+            start_loading(self.config.token_counter)
 
     async def _resume(self) -> None:
         async with self.compactor.lock.hold():  # a request on its way would fill the cache with views of before
@@ -253,7 +202,7 @@ class SessionLifecycle:
     async def _continue(self) -> bool:
         """Continue from what the store has; return True if it has no history."""
         self.compactor.drop_state()  # another program may have erased what it quotes
-        resumed = await resume(self.store, self.history, self.compactor.cache, self._counter_of)
+        resumed = await resume(self.store, self.history, self.compactor.cache, self.token_counter)
         for problem in resumed.problems:
             self.warnings.note("repair", problem)
         if resumed.state:
@@ -283,7 +232,7 @@ class SessionLifecycle:
         """
         if changes_only and not self._is_save_due():
             return
-        counter = self._bounds or await self.token_counter()
+        counter = await self.token_counter()
         async with self._saving.hold():  # or an older state could be written over a newer one
             if not self._resumed:
                 return

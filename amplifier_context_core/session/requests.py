@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from ..arguments import checked_count, checked_texts
 from ..compaction.digest import chapter_spans
@@ -18,7 +18,7 @@ from ..compaction.strategies import Strategy
 from ..errors import NotLoaded, StoreError
 from ..events import inside_handler
 from ..futures import in_thread
-from ..messages.parsing import SYSTEM_ROLES, text_of
+from ..messages.parsing import text_of
 from ..messages.usage import Response, Usage
 from ..rendering.system_prompt import rendered_instruction
 from ..transcript.entry import Entry, seqs_of
@@ -40,8 +40,6 @@ from .lifecycle import SessionLifecycle
 
 T = TypeVar("T")
 
-_COUNTED_LATER = frozenset({"user", *SYSTEM_ROLES})  # no output of a tool, which is clipped by its tokens
-
 
 class SessionRequests(SessionLifecycle):
     """A session that takes views for requests."""
@@ -53,23 +51,16 @@ class SessionRequests(SessionLifecycle):
         await self._list_items(self.items.changed_list(budget.tokens))
         required = required | calls_of_operations(self.history.snapshot(), self.host.active_operations())
         key: Key = (name_of(provider), model_of(provider) or "")
-        bound = None if required else self._bounding_counter()
-        counter = bound or await self.counted()
+        counter = await self.token_counter()
         request = replace(await self._view_request(budget.tokens, key, counter, required), late=self._late)
-        sent = await self.compactor.request_within_bounds(request) if bound else None
-        if sent is None:
-            if bound:
-                request = request.counted_by(await self.counted())
-            sent = await self._then_save(self._view(request))
-        elif bound:
-            bound.start_loading()  # what comes next is counted exactly
+        sent = await self._then_save(self._view(request))
         self._handed_out(sent, provider)
         await self.compactor.announce_prefix()
         return sent
 
     async def _begin_request(self) -> None:
         await self.ready()
-        await self.host_checkpoint.before_request(self.host.preserve_evidence(), self.counted, self._messages)
+        await self.host_checkpoint.before_request(self.host.preserve_evidence(), self.token_counter, self._messages)
         self._requests_since_refusal += 1
 
     async def _measured_request(
@@ -80,7 +71,7 @@ class SessionRequests(SessionLifecycle):
         required = await self._retained(retain_contents)
         required |= calls_of_operations(self.history.snapshot(), self.host.active_operations())
         key: Key = (name_of(provider), model_of(provider) or "")
-        counter = await self.counted()
+        counter = await self.token_counter()
         budget = self._budget(None, provider).tokens
         self.items.activate()
         listed = self.items.changed_list(budget)
@@ -132,13 +123,6 @@ class SessionRequests(SessionLifecycle):
         self.history.on_request()
         self._recall_taken = 0  # the view counts what recalls brought before this request
 
-    def _may_be_counted_later(self, message: object) -> bool:
-        """True if an upper bound of a message's tokens is enough until the first view is sent."""
-        if not isinstance(message, dict) or self._observers.watch("amplifier_context_appended"):
-            return False
-        given = cast("dict[str, object]", message)
-        return given.get("role") in _COUNTED_LATER and isinstance(given.get("content"), str)
-
     def _last_asked(self) -> tuple[int, Key]:
         """Return budget and provider of the last request; those of a request that names neither before the first."""
         return self.compactor.sent.asked or (self._budget().tokens, ("", ""))
@@ -146,7 +130,7 @@ class SessionRequests(SessionLifecycle):
     async def _last_sent(self) -> SentView:
         """Return the view handed out last. Before the first, take one, but do not compact for it."""
         if self.compactor.last_sent is None:
-            counter = await self.counted()
+            counter = await self.token_counter()
             await self._view(await self._view_request(*self._last_asked(), counter), compact=False)
         if self.compactor.last_sent is None:
             raise ValueError("no view was handed out yet")
@@ -187,7 +171,7 @@ class SessionRequests(SessionLifecycle):
         merge = self.config.merge_consecutive
         found = handed_views(self.compactor, merge=merge)
         if not found:
-            request = await self._view_request(*self._last_asked(), await self.counted())
+            request = await self._view_request(*self._last_asked(), await self.token_counter())
             found = await views_of_before(self.compactor, request, merge=merge)
         erased = {entry.seq for entry in await self.history.everything() if entry.is_redacted}
         dropped = self.compactor.dropped_chapters

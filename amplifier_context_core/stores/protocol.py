@@ -32,8 +32,7 @@ log = logging.getLogger(__name__)
 
 Durability = Literal["fsync", "flush", "none"]
 
-# `Entry.tokens` of a message that another program wrote, or that came before the vocabulary was loaded; the session
-# counts and rewrites it.
+# `Entry.tokens` of a message that another program wrote; the session counts and rewrites it.
 UNCOUNTED = -1
 
 

@@ -328,17 +328,6 @@ class Transcript:
         if after:
             self._turn = max(after[keep - 1].turn if keep else 0, *(entry.turn for entry in after[keep:]), 0)
 
-    def recount(self, entries: Iterable[Entry]) -> None:
-        """Put entries in the place of those with the same seqs and messages, which had other token counts.
-
-        That is no change of the history: the revision stays.
-        """
-        counted = {entry.seq: entry for entry in entries}
-        if counted:
-            loaded, length, revision, gap = self._state
-            self._state = ([counted.get(entry.seq, entry) for entry in loaded[:length]], length, revision, gap)
-            self._is_shared = False
-
     def reload(self, entries: Sequence[Entry]) -> None:
         """Make these entries the history, after it was compared with the store.
 

@@ -218,33 +218,12 @@ class ViewCache:
         await new.bind(request)
         return self.judged(replace(selection, view=new))
 
-    async def select_within_bounds(self, request: ViewRequest) -> Selection | None:
-        """Return the view that serves a request, whatever the exact counts are; None if only exact counts decide it."""
-        budget = request.limits.budget
-        await self._restore_uncompacted(budget, request.counter)
-        last = self._by_budget.get(budget)
-        if last is None and self._views:
-            return None  # exact counts order the views that may serve it
-        selection = await self.select(request)
-        view = selection.view
-        if view.is_provisional or (last is not None and view is not last) or await view.clipped_human(request):
-            return None
-        # With lower counts it stays below its threshold, or its back-off: tests/laws/test_trigger_laws.py.
-        is_certain = selection.reason is None and request.system_tokens + view.tokens <= request.limits.capacity
-        return selection if is_certain else None
-
     def render_again(self, seq: int) -> None:
         """Let the views that hold an entry after their checkpoint render it again; the caller holds the lock."""
         for view in self._views:
             if view.made_at < seq <= view.newest_seq:
                 self._changes += 1
-                view.recount()
-
-    def recount(self) -> None:
-        """Let every view count again what was counted by upper bounds."""
-        self._changes += 1
-        for view in self._views:
-            view.recount()
+                view.render_again()
 
     def selected(self, selection: Selection, view: View) -> Selection:
         """Select another view that is up to date with the same history, as it is."""

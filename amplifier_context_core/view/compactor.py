@@ -37,7 +37,7 @@ from .meter import Key, Meter
 from .new_checkpoint import new_checkpoint
 from .prefix_break import PrefixBreak
 from .selection import Selection
-from .sent_view import SentView, fitted, recounted, shared_prefix
+from .sent_view import SentView, fitted, shared_prefix
 from .sent_views import SentViews
 from .session_warnings import SessionWarnings
 from .short_forms import ShortForms
@@ -129,49 +129,6 @@ class Compactor:
                     return selection
             sent = await self._sent_view(selection, is_final=compact or selection.reason is None)
             return self.finish_request(sent, selection.pause, serves=selection.reason is None, is_sent=compact)
-
-    async def request_within_bounds(self, request: ViewRequest) -> SentView | None:
-        """Return the view for one request if it is below its trigger whatever the exact counts are.
-
-        Args:
-            request: its counter counts upper bounds. `recount` replaces them.
-
-        Returns:
-            None if only exact counts decide it.
-        """
-        async with self.lock.hold():
-            selection = await self.cache.select_within_bounds(request)
-            if selection is None:
-                return None
-            sent = self.finish_request(await self._sent_view(selection), selection.pause, serves=True)
-        await self.emit_warnings()
-        return sent
-
-    async def recount(self, counter: TokenCounter) -> None:
-        """Count the views, and the one handed out last, with this counter in place of upper bounds.
-
-        If there is no vocabulary, views that were counted with one are dropped.
-        """
-        async with self.lock.hold():
-            if not getattr(counter, "exact", False):
-                self.drop_views()
-                return
-            self.cache.recount()
-            sent = await self.recount_sent(counter)
-            if sent is not None:
-                limits = self.limits(sent.limits.budget, sent.key)
-                request = ViewRequest(limits, sent.prefix, tuple(sent.system), counter)
-                selection = await self.cache.select(request)
-                self.sent.recounted(replace(sent, limits=replace(limits, threshold=selection.threshold)))
-
-    async def recount_sent(self, counter: TokenCounter) -> SentView | None:
-        """Count the view handed out last with this counter in place of upper bounds; return it. Takes no lock."""
-        while (sent := self.last_sent) is not None:
-            counted = await recounted(sent, counter)
-            if self.last_sent is sent:  # no other view was handed out meanwhile
-                self.sent.recounted(counted)
-                return counted
-        return None
 
     async def emit_warnings(self) -> None:
         """Emit the warnings that came up; the caller does not hold `lock`."""

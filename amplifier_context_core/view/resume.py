@@ -45,7 +45,7 @@ class Resumed:
 
 
 async def resume(
-    store: Store, history: History, cache: ViewCache, counter: Callable[[str], Awaitable[TokenCounter]]
+    store: Store, history: History, cache: ViewCache, counter: Callable[[], Awaitable[TokenCounter]]
 ) -> Resumed:
     """Open the session in its store and continue from what is there.
 
@@ -53,7 +53,7 @@ async def resume(
         store: that holds the session.
         history: of the session; it is opened and filled.
         cache: views of the session, empty; those that were saved with a checkpoint are restored.
-        counter: returns the token counter, given the name of the one that a checkpoint was counted with.
+        counter: returns the token counter.
 
     Raises:
         SessionInUse: another writer has the session.
@@ -65,7 +65,7 @@ async def resume(
         return Resumed(is_new=True)
     state, problems = await _saved_state(store, history.session_id)
     if state and state.views:
-        found = await counter(state.counter)
+        found = await counter()
         problem = await _from_checkpoint(store, history, cache, state, found, extent.length, extent.last_seq)
         if problem is None:
             return Resumed(False, state, problems)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from ..futures import in_thread_if
 from ..messages.parsing import Message, copy_message
-from ..messages.tokens import TokenCounter, are_large
 from ..rendering.merge import merge_consecutive
 from ..rendering.provider_limits import wants_short_ids, with_short_ids
 from ..rendering.renderer import RenderedMessage
@@ -109,20 +107,6 @@ def shared_prefix(before: Sequence[RenderedMessage], after: Sequence[RenderedMes
         count += 1
         tokens += new.tokens
     return count, tokens
-
-
-async def recounted(sent: SentView, counter: TokenCounter) -> SentView:
-    """Return a view that was handed out, counted by this counter. What its checkpoint shows is not counted again."""
-    known = {id(shown) for shown in (sent.view.checkpoint.shown if sent.view.checkpoint else ())}
-
-    def count(shown: RenderedMessage) -> RenderedMessage:
-        return shown if id(shown) in known else shown.with_message(shown.message, counter)
-
-    system = tuple(count(shown) for shown in sent.system)
-    large = are_large(shown.message for shown in sent.messages)
-    messages = await in_thread_if(large, lambda: [count(shown) for shown in sent.messages])
-    tokens = sum(shown.tokens for shown in (*system, *messages))
-    return replace(sent, system=system, messages=messages, counted=tokens)
 
 
 async def fitted(view: View, request: ViewRequest, *, is_final: bool = True) -> tuple[list[RenderedMessage], int]:

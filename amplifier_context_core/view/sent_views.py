@@ -106,10 +106,6 @@ class SentViews:
             return found
         return _cause(sent, before, compactions)
 
-    def recounted(self, sent: SentView) -> None:
-        """Replace the newest view by the same one, counted again."""
-        self.last = self._by_key[sent.key] = sent
-
     async def announce(self, hooks: Hooks | None, owner: object) -> None:
         """Emit that a view was handed out that does not begin with the one before, if one was.
 

@@ -48,13 +48,6 @@ class UsageReports:
             if self._newest is not None and self._newest[0] is not self.request:
                 self._expect_newest()
 
-    def recounted(self, view: SentView) -> None:
-        """Note the exact count of the view handed out last."""
-        if self._newest is not None and self._newest[0].view is view.view:
-            if self.request is self._newest[0]:
-                self.request = view
-            self._newest = view, self._newest[1]
-
     def _expect_newest(self) -> None:
         if self._newest is not None:
             self.request, self.requested_at = self._newest

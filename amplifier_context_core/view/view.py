@@ -125,14 +125,9 @@ class View:
     def _tail_from(self, start: int) -> ViewTail:
         return ViewTail(self._renderer, start, left_open=int(self.budget * _LEFT_OPEN))
 
-    def recount(self) -> None:
+    def render_again(self) -> None:
         """Render the rounds since the checkpoint again at the next update, because what they are made of changed."""
         self._reset()
-
-    @property
-    def is_provisional(self) -> bool:
-        """True if upper bounds of counts decided what is shown, or may have."""
-        return self._renderer.is_provisional or bool(self._distant)
 
     @property
     def _opening(self) -> RenderedMessage:

@@ -5,7 +5,7 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ..compaction.protected import most_human_tokens
 from ..compaction.strategies import Strategy
@@ -53,10 +53,3 @@ class ViewRequest:
     def most_human_tokens(self) -> int:
         """Tokens up to which the newest human message is shown whole."""
         return most_human_tokens(self.limits.capacity, self.system_tokens)
-
-    def counted_by(self, counter: TokenCounter) -> ViewRequest:
-        """Return the same request with what is sent beside the view counted by another counter."""
-        system, appended = (
-            tuple(shown.with_message(shown.message, counter) for shown in some) for some in (self.system, self.appended)
-        )
-        return replace(self, system=system, appended=appended, counter=counter)

@@ -61,7 +61,7 @@ class Spent:
 
     async def look_at(self, context: Any) -> None:
         """Add what the chapters of a session's last view leave of the room that they count (docs/summary.md)."""
-        last, counter = context.compactor.last_sent, await context.counted()
+        last, counter = context.compactor.last_sent, await context.token_counter()
         for segment in last.view.segments() if last else ():
             if segment.chapter and segment.chapter.texts:
                 self.counted += segment.tokens

@@ -192,7 +192,7 @@ MAY_BE_GIVEN = {
     "StoredTranscript(self._count)": _READS,
     "Task(self._close)": _RUNS,
     "Writer(self._last_request)": _READS,
-    "Writer(self.counted)": _READS,
+    "Writer(self.token_counter)": _READS,
 }
 
 

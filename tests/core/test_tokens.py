@@ -7,10 +7,13 @@ import logging
 import subprocess
 import sys
 import threading
+import time
 import types
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tiktoken_ext import openai_public
 
 from amplifier_context_core import (
     ConfigError,
@@ -170,17 +173,51 @@ def test_a_vocabulary_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("nothing_loaded")
-async def test_loading_leaves_the_event_loop_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded_in: list[int] = []
+async def test_a_session_does_not_wait_for_a_download(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is downloaded serves later processes: all counts of one are by one counter."""
+    downloaded = threading.Event()
+    slow = types.ModuleType("tiktoken")
+    slow.get_encoding = lambda name: downloaded.wait(60)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tiktoken", slow)
+    monkeypatch.setitem(sys.modules, "bpe_openai", None)
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", "")
+    try:
+        async with asyncio.timeout(5):
+            counters = await asyncio.gather(*(load_counter() for _ in range(5)))
+    finally:
+        downloaded.set()
+    assert {*counters, await load_counter()} == {approx_token_counter}
+    (warning,) = caplog.records
+    assert "pip install" in warning.getMessage()
 
-    def load(encoding: str) -> Any:
-        loaded_in.append(threading.get_ident())
-        return approx_token_counter
 
-    monkeypatch.setattr(tokens, "_from_wheel", load)
-    assert await load_counter() is approx_token_counter
-    assert loaded_in
-    assert loaded_in[0] != threading.get_ident()
+@pytest.mark.usefixtures("nothing_loaded")
+async def test_a_session_waits_for_what_tiktoken_has_in_its_cache(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import tiktoken.load
+
+    def get_encoding(name: str) -> Any:
+        time.sleep(0.1)
+        return types.SimpleNamespace(encode_ordinary=list[str])
+
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(tiktoken.load, "read_file", lambda path: b"")
+    monkeypatch.setattr(openai_public, "load_tiktoken_bpe", _to_cache)
+    openai_public.o200k_base()
+    monkeypatch.setattr(tiktoken, "get_encoding", get_encoding)
+    monkeypatch.setitem(sys.modules, "bpe_openai", None)
+    assert (await load_counter("cl100k_base")) is approx_token_counter
+    assert (await load_counter("o200k_base"))("abc") == 3
+
+
+def _to_cache(path: str, expected_hash: str) -> dict[bytes, int]:
+    from tiktoken.load import read_file_cached
+
+    read_file_cached(path)
+    return {}
 
 
 # -- what of a message is counted -------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.messages import count_cache, tokens
-from amplifier_context_core.messages.token_bounds import BoundingTokenCounter
 from tests.authors import AUTHORS, Author, managers_of
 from tests.durable.vocabulary import Vocabulary
 from tests.places import ALL, Place, parameters, wanted
@@ -59,7 +58,6 @@ def vocabulary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Vocabulary]:
     monkeypatch.setattr(tokens, "_loaded", {})
     monkeypatch.setattr(tokens, "_from_wheel", made.load)
     monkeypatch.setattr(tokens, "_from_tiktoken", made.nowhere)
-    monkeypatch.setattr(BoundingTokenCounter, "start_loading", made.nowhere)  # each test loads when it says
     yield made
     with tokens._loading:  # a load under way ends first: it would leave its vocabulary to the tests that come
         monkeypatch.undo()

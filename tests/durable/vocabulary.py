@@ -1,17 +1,14 @@
-"""A vocabulary that a test loads when it wants, and sessions that are counted with it."""
+"""A vocabulary that counts its loads, and sessions that are counted with it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from amplifier_context_core import ContextManager
 from amplifier_context_core.messages import count_cache, tokens
 from amplifier_context_core.messages.tokens import VocabularyTokenCounter, count_message_tokens
 from amplifier_context_core.view import shared_cache
-from tests.places import Place
 
-from .sessions import Message, manager_on, turns
+from .sessions import Message
 
 EXACT = {"token_counter": "o200k_base"}
 ROOT = Path(__file__).parents[2]
@@ -33,7 +30,7 @@ class Vocabulary:
         self.loads += 1
         return VocabularyTokenCounter(pieces, encoding) if self.there_is else None
 
-    def nowhere(self, encoding: object = None) -> None:
+    def nowhere(self, encoding: str, seconds: float) -> None:
         """Find no vocabulary."""
 
     def unload(self) -> None:
@@ -45,18 +42,3 @@ class Vocabulary:
 
 def exact(message: Message) -> int:
     return count_message_tokens(message, VocabularyTokenCounter(pieces, "o200k_base"))
-
-
-async def filled(place: Place, number: int, **config: Any) -> ContextManager:
-    """Return a session of this many turns, with its vocabulary loaded and a view of the newest state sent."""
-    manager = manager_on(place.store(), place.session_id(), **EXACT, **config)
-    for message in turns(number):
-        await manager.add_message(message)
-        if message["role"] == "assistant":
-            await manager.get_messages_for_request()
-    return manager
-
-
-async def loaded(manager: ContextManager) -> ContextManager:
-    await manager.load()
-    return manager

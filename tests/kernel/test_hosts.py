@@ -222,7 +222,6 @@ async def test_a_hook_finds_the_prompt_factory_and_puts_its_own_around_it_once()
 async def test_a_side_call_that_states_its_purpose_teaches_the_meter_nothing() -> None:
     async with running() as (opened, context):
         await context.add_message({"role": "user", "content": "word " * 300})
-        await context.counted()  # or the first view is counted by upper bounds
         await view_of(context)
         counted = context.compactor.last_sent.counted
         for purpose, tokens in ((None, counted + 40), ("session-naming", counted + 3)):
@@ -240,7 +239,6 @@ async def test_a_view_that_a_page_counts_while_the_model_answers_is_not_taken_fo
     async with running() as (opened, context):
         for message in talk(20):
             await context.add_message(message)
-        await context.counted()  # or the first view is counted by upper bounds
         await view_of(context)
         sent = context.compactor.last_sent
         await opened.coordinator.hooks.emit("llm:request", {"provider": "anthropic", "model": "claude-opus-5-5"})

@@ -134,24 +134,6 @@ def test_an_attempt_at_another_capacity_says_nothing(
         assert not record.postpones(tokens, compactable, capacity)
 
 
-@given(limits(), growths() | st.none(), TOKENS, st.data())
-def test_a_view_below_its_threshold_stays_below_with_lower_counts(
-    limits: TokenLimits, growth: Growth | None, system: int, data: st.DataObject
-) -> None:
-    """So upper bounds of counts are enough to send a view."""
-    tail = growth.tail if growth else data.draw(TOKENS)
-    before = growth.checkpoint if growth else 0
-    less = data.draw(st.integers(0, system))
-    shorter = data.draw(st.integers(0, tail))
-    lower = growth and (replace(growth, tail=shorter) if shorter else None)
-    many = compaction_threshold(growth, limits, system, adaptive=True)
-    few = compaction_threshold(lower, limits, less, adaptive=True)
-    if system + before + tail <= many:
-        assert less + before + shorter <= few
-    if system + before + tail <= cold_threshold(many, system + before):
-        assert less + before + shorter <= cold_threshold(few, less + before)
-
-
 @given(limits(), growths(), TOKENS, st.floats(0.01, 1), st.floats(0.01, 1), st.floats(1, 4), st.floats(1, 4))
 def test_a_dearer_read_makes_a_compaction_come_sooner_and_a_dearer_write_later(
     limits: TokenLimits, growth: Growth, system: int, read: float, other_read: float, write: float, other_write: float

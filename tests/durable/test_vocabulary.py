@@ -1,0 +1,170 @@
+"""The vocabulary of token counts: loaded once in a process, in a thread. No session waits for its download."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+from amplifier_core.testing import MockCoordinator
+
+from amplifier_context_core import ContextManager
+from amplifier_context_core.kernel import mount_manager
+from amplifier_context_core.messages import tokens
+from amplifier_context_core.messages.tokens import approx_token_counter, count_message_tokens
+from amplifier_context_core.stores import UNCOUNTED, MemoryStore
+from tests.durable.vocabulary import EXACT, ROOT, Vocabulary, exact
+from tests.places import Place
+
+from .sessions import again, manager_on, turns, user
+
+
+async def filled(place: Place, number: int) -> ContextManager:
+    """Return a session of this many turns, with a view of the newest state sent."""
+    manager = manager_on(place.store(), place.session_id(), **EXACT)
+    for message in turns(number):
+        await manager.add_message(message)
+        if message["role"] == "assistant":
+            await manager.get_messages_for_request()
+    return manager
+
+
+# -- loading it --------------------------------------------------------------------------------------------------------
+
+
+async def test_sessions_that_count_at_once_load_it_once(vocabulary: Vocabulary) -> None:
+    sessions = [manager_on(MemoryStore(), f"s{number}", **EXACT) for number in range(20)]
+    await asyncio.gather(*(session.add_message(user("how many?")) for session in sessions))
+    assert vocabulary.loads == 1
+    for session in sessions:
+        assert [entry.tokens for entry in session.snapshot()] == [exact(user("how many?"))]
+
+
+async def test_it_is_loaded_in_another_thread_than_that_of_the_event_loop(
+    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[int] = []
+
+    def load(encoding: str) -> Any:
+        found.append(threading.get_ident())
+        return vocabulary.load(encoding)
+
+    monkeypatch.setattr(tokens, "_from_wheel", load)
+    await manager_on(MemoryStore(), **EXACT).add_message(user("how many?"))
+    (thread,) = found
+    assert thread != threading.get_ident()
+
+
+async def test_mounting_loads_one_that_is_installed_in_the_background(vocabulary: Vocabulary) -> None:
+    manager = manager_on(MemoryStore(), **EXACT)
+    await mount_manager(MockCoordinator(), manager, "context-test")
+    async with asyncio.timeout(20):
+        while not vocabulary.loads:
+            await asyncio.sleep(0.001)
+    await manager.add_message(user("how many?"))
+    assert vocabulary.loads == 1
+
+
+async def test_mounting_loads_none_that_would_have_to_be_downloaded(
+    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "bpe_openai", None)
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", "")
+    before = set(threading.enumerate())
+    await mount_manager(MockCoordinator(), manager_on(MemoryStore(), **EXACT), "context-test")
+    assert {thread.name for thread in set(threading.enumerate()) - before} == set()
+    assert (vocabulary.loads, caplog.text) == (0, "")
+
+
+async def test_a_session_counts_where_no_thread_can_be_started_at_mounting(
+    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    manager = manager_on(MemoryStore(), **EXACT)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        await mount_manager(MockCoordinator(), manager, "context-test")
+    await manager.add_message(user("how many?"))
+    assert vocabulary.loads == 1
+
+
+_FORK = """
+import asyncio, os, time
+from amplifier_context_core import ContextManager, load_config
+from amplifier_context_core.messages import tokens
+found, loads = tokens._from_wheel, []
+def slowly(encoding):
+    loads.append(encoding)
+    time.sleep(0.2)
+    return found(encoding)
+tokens._from_wheel = slowly
+ContextManager(load_config({})).start_loading_counter()
+while not loads:
+    time.sleep(0.001)
+if child := os.fork():
+    raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+async def goes_on():
+    async with asyncio.timeout(20):
+        await ContextManager(load_config({})).add_message({"role": "assistant", "content": "seventeen"})
+asyncio.run(goes_on())
+os._exit(0)
+"""
+
+
+def test_a_process_that_is_forked_while_it_is_loaded_can_count() -> None:
+    command = [sys.executable, "-c", _FORK]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# -- none is to be had -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.stores("memory")
+async def test_without_a_vocabulary_the_log_names_the_way_out_and_the_session_goes_on(
+    place: Place, vocabulary: Vocabulary, caplog: pytest.LogCaptureFixture
+) -> None:
+    resumed = await again(await filled(place, 40), place, **EXACT)
+    vocabulary.unload()
+    vocabulary.there_is = False
+    with caplog.at_level(logging.WARNING):
+        await resumed.add_message(user("and now?"))
+        shown = await resumed.get_messages_for_request()
+        await resumed.add_message({"role": "assistant", "content": "seventeen"})
+        after = await resumed.get_messages_for_request()
+    (warning,) = [one for one in caplog.messages if "vocabulary" in one]
+    assert "pip install 'amplifier-context-core[exact]'" in warning
+    assert shown[-1] == after[-2]
+    assert resumed.counter is approx_token_counter
+    assert resumed.snapshot()[-1].tokens == count_message_tokens(resumed.snapshot()[-1].message)
+    third = await again(resumed, place, **EXACT)
+    assert (await third.get_messages_for_request())[-1] == after[-1]
+    await third.store.close()
+
+
+# -- what another program stored ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.stores("memory", "sqlite")
+async def test_an_uncounted_message_of_a_checkpoint_is_counted_on_resuming(
+    place: Place, vocabulary: Vocabulary
+) -> None:
+    first = await filled(place, 40)
+    checkpoint = next(view.checkpoint for view in first.compactor.cache.views if view.checkpoint)
+    seqs = [segment.round.entries[0].seq for segment in checkpoint.segments if segment.round]
+    expected = await first.get_messages_for_request()
+    entries = await first.store.find(place.session_id(), seqs)
+    await first.store.rewrite(place.session_id(), [entry._replace(tokens=UNCOUNTED) for entry in entries])
+    resumed = await again(first, place, **EXACT)
+    assert await resumed.get_messages_for_request() == expected
+    assert resumed.snapshot().gap
+    (checkpoint,) = (view.checkpoint for view in resumed.compactor.cache.views if view.checkpoint)
+    shown = [entry for segment in checkpoint.segments if segment.round for entry in segment.round.entries]
+    assert [entry.tokens for entry in shown] == [exact(entry.message) for entry in shown]
+    await resumed.close()
