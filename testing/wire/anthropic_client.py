@@ -15,7 +15,7 @@ from ..lab.caches.wire import WireMessage, shape
 from ..replay.provider import dump
 from .anthropic_compaction import BETA, SUMMARIZE, block_in, carrier_of, usage_of
 from .errors import kernel_error
-from .provider import Settings
+from .settings import Settings
 
 Json = dict[str, Any]
 

@@ -11,7 +11,7 @@ import openai
 from ..checks.message_shapes import Message, as_mapping, blocks_of, calls_of, results_of, text_of
 from ..replay.provider import dump
 from .errors import kernel_error
-from .provider import Settings
+from .settings import Settings
 
 Json = dict[str, Any]
 

@@ -16,8 +16,9 @@ from amplifier_context_testing import conversations
 from amplifier_context_testing.checks.corpus import Conversation
 from amplifier_context_testing.wire import anthropic_rules, openai_rules
 from amplifier_context_testing.wire.problems import Model, Refused
-from amplifier_context_testing.wire.provider import CLIENTS, Settings
+from amplifier_context_testing.wire.provider import CLIENTS
 from amplifier_context_testing.wire.replies import faults_first, quota_exceeded
+from amplifier_context_testing.wire.settings import Settings
 from tests.wire.serving import HI, MODEL, READ, ask, wired
 
 pytestmark = pytest.mark.kernel
