@@ -13,13 +13,12 @@ import re
 from collections.abc import Collection, Iterable
 from hashlib import sha256
 
-from ..messages.parsing import arguments_of, calls_of, result_text, results_of
+from ..messages.parsing import calls_of, result_text, results_of
 from .entry import Entry
 
 RECALL_TOOL = "context_recall"
 
 _SOURCE = re.compile(r"^\[(m\d+|pool item [^,\]\n]+)[,\]]", re.MULTILINE)
-_FORMER_ITEM = re.compile(r"^\[pool item[,\]]", re.MULTILINE)  # as pages once began; only the call named the item
 _ESCAPED = {ord(character): f"\\u{ord(character):04x}" for character in "<[],"}  # what ends a mark, or opens a tag
 _MAX_ID = 60  # characters of an id in its mark; of a longer one the mark has a hash
 _DIGITS = 16  # of that hash
@@ -50,17 +49,15 @@ def copies_of(history: Iterable[Entry], seqs: Collection[int], lines: Collection
         lines: marks of items, and lines that list them.
     """
     wanted = {*(f"m{seq}" for seq in seqs), *lines}
-    calls: dict[str, str] = {}  # by id of a call, the mark of the item that it read, if it read one
+    calls: set[str] = set()  # ids of the calls of the recall tool
     copies: set[int] = set()
     for entry in history:  # a copy comes after its source, so one pass finds copies of copies
-        recalls = (call for call in calls_of(entry.message) if call.name == RECALL_TOOL)
-        calls.update((call.id, item_mark(str(arguments_of(call).get("mark")))) for call in recalls)
-        if calls.keys().isdisjoint(entry.answered_ids):
+        calls.update(call.id for call in calls_of(entry.message) if call.name == RECALL_TOOL)
+        if calls.isdisjoint(entry.answered_ids):
             continue
         for result in results_of(entry.message):
             text = result_text(result.content) if result.call_id in calls else ""
-            former = [calls[result.call_id]] if _FORMER_ITEM.search(text) else []
-            if not wanted.isdisjoint([*sources_in(text), *former, *text.split("\n")]):
+            if not wanted.isdisjoint([*sources_in(text), *text.split("\n")]):
                 copies.add(entry.seq)
                 wanted.add(f"m{entry.seq}")
     return copies

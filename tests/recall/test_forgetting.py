@@ -112,20 +112,3 @@ async def test_a_result_that_quotes_no_label_reaches_no_recalled_page() -> None:
     await feed(manager, [{"role": "assistant", "content": "", "tool_calls": [call]}])
     await feed(manager, [{"role": "tool", "tool_call_id": "c", "content": 'KEPT = "Kept in the pool: '}])
     assert await manager.forget(["m5"]) == ["m5"]
-
-
-@pytest.mark.parametrize(
-    "header", ["[pool item, q3: a report]", "[pool item, q3: a report, from its line 2 of 9]", "[pool item]"]
-)
-async def test_forget_reaches_pages_that_name_their_item_as_earlier_versions_did(header: str) -> None:
-    manager = await feed(new_manager(), [{"role": "user", "content": "hello"}])
-    await manager.pool.add(ContextItem("the code 4711", "a report", "q3"))
-    page = (await recalled(tool_of(manager), "read", mark="q3")).replace('[pool item "q3", a report]', header)
-    assert header in page
-    await feed(manager, recall_round(1, {"operation": "read", "mark": "q3"}, page))  # m3
-    await feed(manager, recall_round(2, {"operation": "read", "mark": "q4"}, page.replace("4711", "harmless")))
-    await feed(manager, recall_round(3, {"operation": "read", "mark": "q3"}, page.replace(header, "[m1, user]")))
-    assert await manager.forget(containing="the code 4711") == ["m3", "m7"]
-    await feed(manager, recall_round(4, {"operation": "read", "mark": "q3"}, page.replace("4711", "4712")))
-    await manager.pool.add(ContextItem("the code 4711", "a report", "q3"))
-    assert await manager.forget(containing="the code 4711") == ["m9"]
