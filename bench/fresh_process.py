@@ -53,7 +53,7 @@ def _bare(url: str, _budget: int) -> None:
     db = sqlite3.connect(path)
     (number,) = db.execute("SELECT number FROM sessions WHERE id = ?", (SESSION,)).fetchone()
     (data,) = db.execute("SELECT data FROM checkpoints WHERE session = ?", (number,)).fetchone()
-    start = json.loads(data)["start"]
+    start = json.loads(data)["tail_start"]
     rows = db.execute("SELECT message FROM entries WHERE id >= ?", ((number << _SLOT_BITS) + start,)).fetchall()
     assert [json.loads(message) for (message,) in rows]
     db.close()
@@ -75,7 +75,7 @@ def _store(url: str, _budget: int) -> None:
         extent = await store.open(SESSION)
         data = await store.load_checkpoint(SESSION)
         assert data
-        assert await store.read(SESSION, json.loads(data)["start"], extent.length)
+        assert await store.read(SESSION, json.loads(data)["tail_start"], extent.length)
 
     asyncio.run(read())
 

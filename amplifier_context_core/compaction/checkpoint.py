@@ -4,7 +4,8 @@ A `Segment` is one round as it is shown now (kept, clipped, cleared, superseded)
 `Draft` is the segments of a view while a compaction works on them; a `Checkpoint` is a draft that was accepted. It is
 also its own report: every segment names the entries it covers, its state, and the rule that set the state.
 
-Saved sessions hold these values. An alias is the key of a field on disk; it stays when a field is renamed.
+Saved sessions hold these values, with the names of their fields as keys: to rename one takes a new version of
+`view/session_state.py`.
 
 Pure: no I/O, no clock.
 """
@@ -16,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field, PlainSerializer
+from pydantic import PlainSerializer
 
 from ..messages.parsing import Message
 from ..messages.tokens import TokenCounter
@@ -44,12 +45,12 @@ class Fact:
         sentences: of a speech.
     """
 
-    subject: Annotated[str, Field(alias="head")]
+    subject: str
     outcome: str = ""
     names: tuple[str, ...] = ()
-    scores: Annotated[tuple[float, ...], Field(alias="worth")] = ()
+    scores: tuple[float, ...] = ()
     speaker: Speaker = ""
-    sentences: Annotated[tuple[Sentence, ...], Field(alias="said")] = ()
+    sentences: tuple[Sentence, ...] = ()
 
     @property
     def scored_names(self) -> list[tuple[str, float]]:
@@ -89,7 +90,7 @@ class DigestEntry(_Derived):
     turn: str
     facts: tuple[Fact, ...]
     tokens: int
-    original_tokens: Annotated[int, Field(alias="before")]
+    original_tokens: int
 
     @classmethod
     def of(cls, described: Round, facts: Sequence[Fact], counter: TokenCounter) -> DigestEntry:
@@ -154,8 +155,8 @@ class Chapter:
         made_at: highest seq in the history at the compaction that folded its rounds; 0 if that is not known.
     """
 
-    entries: Annotated[tuple[DigestEntry, ...], Field(alias="lines")]
-    original_tokens: Annotated[int, Field(alias="before")]
+    entries: tuple[DigestEntry, ...]
+    original_tokens: int
     left_out: int = 0
     author: str = "digest"
     texts: tuple[ChapterText, ...] = ()
@@ -194,12 +195,12 @@ class Segment:
     turn: str
     shown: tuple[RenderedMessage, ...]
     tokens: int
-    original_tokens: Annotated[int, Field(alias="before")]
+    original_tokens: int
     state: State = "kept"
     rule: str = ""
     round: Round | None = None
     chapter: Chapter | None = None
-    protected_because: Annotated[str, Field(alias="floor")] = ""
+    protected_because: str = ""
 
     @property
     def mark(self) -> str:
@@ -309,7 +310,7 @@ class Checkpoint:
     covered: int
     upto: int
     digest: Annotated[bytes, PlainSerializer(bytes.decode)]  # empty where it is saved
-    segments: Annotated[tuple[Segment, ...], Field(alias="pieces")]
+    segments: tuple[Segment, ...]
     tokens: int
     made_at: int
     budget: int

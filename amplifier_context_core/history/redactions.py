@@ -19,9 +19,6 @@ from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
 
 from ..futures import in_thread
 from ..messages.parsing import ParsedMessage, metadata_of, parse_message
@@ -67,8 +64,8 @@ class Redaction:
     session_id: str
     seq: int
     role: str
-    call_ids: Annotated[tuple[str, ...], Field(alias="calls")] = ()
-    answered_ids: Annotated[tuple[str, ...], Field(alias="answers")] = ()
+    call_ids: tuple[str, ...] = ()
+    answered_ids: tuple[str, ...] = ()
     timestamp: str = ""
     trace: str = ""
     shares_time: bool = False

@@ -22,9 +22,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Annotated, Any, cast
-
-from pydantic import Field
+from typing import Any, cast
 
 from ..messages.parsing import (
     CALL_BLOCKS,
@@ -83,7 +81,7 @@ class RenderedMessage:
     tokens: int
     seq: int = 0
     provider: str | None = None
-    stored_call_id: Annotated[str, Field(alias="answers")] = ""
+    stored_call_id: str = ""
     model: str | None = None
     prefix: str | None = None
 

@@ -176,7 +176,7 @@ class SessionItems:
             queue += self.queue.items
         self.pool.replace_items(pool.items)
         self.queue.items = queue
-        self._listed = ItemList(whole=saved["listed"], lines=saved.get("lines", len(saved["listed"].splitlines())))
+        self._listed = ItemList(whole=saved["listed"], lines=saved["lines"])
         self._is_open = True
 
     def concerned(

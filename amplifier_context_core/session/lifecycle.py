@@ -213,7 +213,7 @@ class SessionLifecycle:
             self.history.last_seq
         )  # as far as is known: an earlier process may have sent it
         if resumed.state:
-            self.items.restore(resumed.state.items or {"pool": [], "queue": [], "listed": ""})
+            self.items.restore(resumed.state.items or {"pool": [], "queue": [], "listed": "", "lines": 0})
         else:
             self.items.restore(None)
         return resumed.is_new

@@ -4,7 +4,7 @@ A resumed session continues from these as if it had never stopped. Of the rounds
 are written: their entries are in the store. Nothing here is needed to read a history. State that cannot be read is left
 out, and the view is made from the whole history.
 
-Field names are keys on disk. An alias is the key of a field that was renamed; it stays.
+Field names are keys on disk: to rename one takes a new version.
 
 Pure: no I/O, no clock.
 """
@@ -14,9 +14,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Any, cast
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from ..compaction.checkpoint import Checkpoint, Segment
 from ..history.redactions import Redaction
@@ -24,11 +24,12 @@ from ..rendering.rounds import Round
 from ..stores.codec import loads, message_json
 from ..transcript.entry import Entry
 from ..transcript.transcript import Snapshot
+from .first_state import from_version_1
 from .meter import Correction
 from .trigger import CompactionBackoff
 from .view import View
 
-VERSION = 1  # of what is written; another one is not read
+VERSION = 2  # of what is written; version 1 is read, another one is not
 _MAX_BEHIND = 5_000  # entries; a checkpoint that covers this many fewer than the newest one is not saved
 
 
@@ -50,7 +51,7 @@ class ViewState:
     digest: str
     checkpoint: Checkpoint
     seqs: tuple[tuple[tuple[int, ...], tuple[str, ...]], ...]
-    backoff: Annotated[CompactionBackoff | None, Field(alias="attempt")] = None
+    backoff: CompactionBackoff | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +65,10 @@ class UncompactedViewState:
         backoff: the last attempt to compact it.
     """
 
-    served_budget: Annotated[int, Field(alias="serving")]
+    served_budget: int
     budget: int
     output_limit: int
-    backoff: Annotated[CompactionBackoff | None, Field(alias="attempt")] = None
+    backoff: CompactionBackoff | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,25 +103,25 @@ class SessionState:
     """
 
     counter: str
-    compatibility_key: Annotated[str, Field(alias="kind")]
-    leading_count: Annotated[int, Field(alias="body")] = 0
-    tail_start: Annotated[int, Field(alias="start")] = 0
-    covered_count: Annotated[int, Field(alias="covered")] = 0
+    compatibility_key: str
+    leading_count: int = 0
+    tail_start: int = 0
+    covered_count: int = 0
     turns_before: int = 0
-    views: Annotated[tuple[ViewState, ...], Field(alias="lines")] = ()
-    by_budget: Annotated[tuple[tuple[int, int], ...], Field(alias="serving")] = ()
+    views: tuple[ViewState, ...] = ()
+    by_budget: tuple[tuple[int, int], ...] = ()
     corrections: tuple[tuple[str, str, Correction], ...] = ()
     pins: tuple[int, ...] = ()
-    short_forms: Annotated[tuple[tuple[int, dict[str, str]], ...], Field(alias="summaries")] = ()
-    pending_summaries: Annotated[dict[str, str], Field(alias="awaited")] = field(default_factory=dict[str, str])
+    short_forms: tuple[tuple[int, dict[str, str]], ...] = ()
+    pending_summaries: dict[str, str] = field(default_factory=dict[str, str])
     interrupted: tuple[int, ...] = ()
     focus: str | None = None
     compactions: int = 0
     tokens_saved: int = 0
-    warnings_sent: Annotated[tuple[str, ...], Field(alias="warned")] = ()
+    warnings_sent: tuple[str, ...] = ()
     erased: tuple[Redaction, ...] = ()
     version: int = VERSION
-    uncompacted_views: Annotated[tuple[UncompactedViewState, ...], Field(alias="starts")] = ()
+    uncompacted_views: tuple[UncompactedViewState, ...] = ()
     at_once: tuple[tuple[int, dict[str, str]], ...] = ()
     extra: dict[str, Any] = field(default_factory=dict[str, Any])
     items: dict[str, Any] | None = None
@@ -212,7 +213,7 @@ def counter_name(counter: object) -> str:
 def dump(state: SessionState) -> bytes:
     """Return the state as bytes."""
     # In its mode "json", pydantic refuses keys with lone surrogates, which messages and items may have.
-    return message_json(_ADAPTER.dump_python(state, by_alias=True))
+    return message_json(_ADAPTER.dump_python(state))
 
 
 def load(data: bytes) -> SessionState | None:
@@ -223,11 +224,13 @@ def load(data: bytes) -> SessionState | None:
     """
     try:
         read: object = loads(data)
-        if isinstance(read, dict) and "version" not in read:
-            return None
-        state = _ADAPTER.validate_python(read)
+        if isinstance(read, dict):
+            given = cast("dict[str, Any]", read)
+            if "version" not in given:
+                return None
+            read = from_version_1(given) if given["version"] == 1 else given
+            if given["version"] not in (1, VERSION):
+                raise ValueError(f"of version {given['version']}, not {VERSION}")
+        return _ADAPTER.validate_python(read)
     except ValidationError as problem:
         raise ValueError(f"no session state: {problem.error_count()} errors") from None
-    if state.version != VERSION:
-        raise ValueError(f"of version {state.version}, not {VERSION}")
-    return state

@@ -12,9 +12,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
 
 from ..config import Config
 from .cold_cache import default_ttl, rewrites_all
@@ -183,8 +180,6 @@ def compaction_target(threshold: int, limits: TokenLimits) -> int:
 class CompactionBackoff:
     """An attempt to compact a view, kept so that the attempt is not repeated before something changed.
 
-    Saved sessions hold these values. An alias is the key of a field on disk; it stays when a field is renamed.
-
     Attributes:
         capacity: the view's largest size then (tokens).
         retry_at_tokens: the size that makes another attempt worth it.
@@ -192,10 +187,10 @@ class CompactionBackoff:
         infeasible: True if the protected rounds alone exceed the capacity: more attempts would not help.
     """
 
-    capacity: Annotated[int, Field(alias="room")]
-    retry_at_tokens: Annotated[int, Field(alias="until")]
-    compactable_count: Annotated[int, Field(alias="coverable")]
-    infeasible: Annotated[bool, Field(alias="stuck")]
+    capacity: int
+    retry_at_tokens: int
+    compactable_count: int
+    infeasible: bool
 
     def applies_to(self, capacity: int) -> bool:
         """True if this applies to a request of this capacity. The meter changes capacities a little all the time."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import json
 from collections.abc import Iterable
 
 import pytest
 
 from amplifier_context_core.compaction.checkpoint import Chapter, Checkpoint, DigestEntry, Draft, Fact, segment_of
-from amplifier_context_core.compaction.speech import Sentence
 from amplifier_context_core.compaction.strategies import FoldRounds, Goal
 from amplifier_context_core.messages.hashing import chain_hash, content_hash
 from amplifier_context_core.rendering.renderer import RenderedMessage
@@ -140,29 +138,6 @@ async def test_strategies_work_on_a_draft_without_touching_it_or_its_messages() 
     assert isinstance(done, Draft)
     chapter = next(segment for segment in done.segments if segment.chapter)
     assert (chapter.round, chapter.state, chapter.is_human) == (None, "folded", False)
-
-
-def test_saved_segments_keep_the_keys_of_sessions_on_disk():
-    round_ = rounds(*MESSAGES)[0]
-    fact = Fact("m1 user", names=("a",), scores=(1.0,), speaker="person", sentences=(Sentence("hi ", 0.8),))
-    chapter = Chapter((DigestEntry(1, 1, "u1", (fact,), 3, 9),), 9)
-    shown = (RenderedMessage({"role": "user", "content": "hi"}, 3, 1),)
-    folded = dataclasses.replace(segment_of(round_, shown), round=None, chapter=chapter, protected_because="task")
-    made = Checkpoint(1, 1, b"", (folded,), 3, 1, 100)
-    line = view_state(100, 64, made, None)
-    [written] = json.loads(dump(SessionState("counter", "kind", views=(line,))))["lines"]
-    [piece] = written["checkpoint"]["pieces"]
-    assert (piece["before"], piece["floor"]) == (folded.original_tokens, "task")
-    assert piece["chapter"]["before"] == 9
-    assert piece["chapter"]["lines"][0]["before"] == 9
-    assert piece["chapter"]["lines"][0]["facts"][0] == {
-        "head": "m1 user",
-        "outcome": "",
-        "names": ["a"],
-        "worth": [1.0],
-        "speaker": "person",
-        "said": [["hi ", 0.8]],
-    }
 
 
 def test_reading_the_names_of_an_entry_changes_neither_it_nor_what_is_saved() -> None:

@@ -1,10 +1,12 @@
-"""The form of the saved state: its keys on disk stay when a field is renamed."""
+"""The form of the saved state: its keys on disk, and those of version 1."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
+
+import pytest
 
 from amplifier_context_core.compaction.checkpoint import Chapter, ChapterText, Checkpoint, DigestEntry, Fact, Segment
 from amplifier_context_core.compaction.speech import Sentence
@@ -14,7 +16,6 @@ from amplifier_context_core.view.meter import Correction
 from amplifier_context_core.view.session_state import SessionState, UncompactedViewState, ViewState, dump, load
 from amplifier_context_core.view.trigger import CompactionBackoff
 
-# Values by position: a field may get another name, its key may not.
 FACT = Fact("m2 user", "ok", ("a.py",), (0.5,), "person", (Sentence("Never push.", 1.0),))
 ENTRY = DigestEntry(2, 3, "u1", (FACT,), 7, 40)
 CHAPTER = Chapter((ENTRY,), 40, 1, "summary", (ChapterText(2, 5, "Goal: x"),), made_at=6)
@@ -44,7 +45,7 @@ STATE = SessionState(
     9,
     ("repair",),
     (REDACTION,),
-    1,
+    2,
     (UncompactedViewState(500, 600, 300, BACKOFF),),
     ((6, {"c1": "at once"}),),
     {"a module": {"its own": [1]}},
@@ -52,7 +53,7 @@ STATE = SessionState(
     "injected",
 )
 
-KEPT_FACT: dict[str, Any] = {
+FIRST_FACT: dict[str, Any] = {
     "head": "m2 user",
     "outcome": "ok",
     "names": ["a.py"],
@@ -60,8 +61,8 @@ KEPT_FACT: dict[str, Any] = {
     "speaker": "person",
     "said": [["Never push.", 1.0]],
 }
-KEPT_CHAPTER: dict[str, Any] = {
-    "lines": [{"first": 2, "last": 3, "turn": "u1", "facts": [KEPT_FACT], "tokens": 7, "before": 40}],
+FIRST_CHAPTER: dict[str, Any] = {
+    "lines": [{"first": 2, "last": 3, "turn": "u1", "facts": [FIRST_FACT], "tokens": 7, "before": 40}],
     "before": 40,
     "left_out": 1,
     "author": "summary",
@@ -69,7 +70,7 @@ KEPT_CHAPTER: dict[str, Any] = {
     "beside": None,
     "made_at": 6,
 }
-KEPT_SEGMENT: dict[str, Any] = {
+FIRST_SEGMENT: dict[str, Any] = {
     "first": 2,
     "last": 5,
     "turn": "u1",
@@ -89,21 +90,21 @@ KEPT_SEGMENT: dict[str, Any] = {
     "state": "folded",
     "rule": "fold",
     "round": None,
-    "chapter": KEPT_CHAPTER,
+    "chapter": FIRST_CHAPTER,
     "floor": "pinned",
 }
-KEPT_CHECKPOINT: dict[str, Any] = {
+FIRST_CHECKPOINT: dict[str, Any] = {
     "covered": 4,
     "upto": 5,
     "digest": "",
-    "pieces": [KEPT_SEGMENT],
+    "pieces": [FIRST_SEGMENT],
     "tokens": 3,
     "made_at": 6,
     "budget": 900,
     "from_content": True,
 }
-KEPT_BACKOFF: dict[str, Any] = {"room": 800, "until": 700, "coverable": 4, "stuck": True}
-KEPT_REDACTION: dict[str, Any] = {
+FIRST_BACKOFF: dict[str, Any] = {"room": 800, "until": 700, "coverable": 4, "stuck": True}
+FIRST_REDACTION: dict[str, Any] = {
     "session_id": "s",
     "seq": 7,
     "role": "user",
@@ -113,7 +114,7 @@ KEPT_REDACTION: dict[str, Any] = {
     "trace": "$scrypt$",
     "shares_time": True,
 }
-KEPT: dict[str, Any] = {
+FIRST: dict[str, Any] = {
     "counter": "a counter",
     "kind": "a kind",
     "body": 1,
@@ -125,9 +126,9 @@ KEPT: dict[str, Any] = {
             "budget": 1_000,
             "output_limit": 400,
             "digest": "00ff",
-            "checkpoint": KEPT_CHECKPOINT,
+            "checkpoint": FIRST_CHECKPOINT,
             "seqs": [[[2, 3], ["c9"]]],
-            "attempt": KEPT_BACKOFF,
+            "attempt": FIRST_BACKOFF,
         }
     ],
     "serving": [[1_000, 0]],
@@ -142,9 +143,9 @@ KEPT: dict[str, Any] = {
     "compactions": 8,
     "tokens_saved": 9,
     "warned": ["repair"],
-    "erased": [KEPT_REDACTION],
+    "erased": [FIRST_REDACTION],
     "version": 1,
-    "starts": [{"serving": 500, "budget": 600, "output_limit": 300, "attempt": KEPT_BACKOFF}],
+    "starts": [{"serving": 500, "budget": 600, "output_limit": 300, "attempt": FIRST_BACKOFF}],
     "at_once": [[6, {"c1": "at once"}]],
     "items": {"pool": [], "queue": [], "listed": ""},
     "extra": {"a module": {"its own": [1]}},
@@ -152,21 +153,57 @@ KEPT: dict[str, Any] = {
 }
 
 
-def test_the_saved_state_has_these_keys_and_no_others() -> None:
-    assert json.loads(dump(STATE)) == KEPT
+KEYS = {
+    SessionState: "counter compatibility_key leading_count tail_start covered_count turns_before views by_budget "
+    "corrections pins short_forms pending_summaries interrupted focus compactions tokens_saved warnings_sent erased "
+    "version uncompacted_views at_once extra items injected",
+    ViewState: "budget output_limit digest checkpoint seqs backoff",
+    UncompactedViewState: "served_budget budget output_limit backoff",
+    CompactionBackoff: "capacity retry_at_tokens compactable_count infeasible",
+    Checkpoint: "covered upto digest segments tokens made_at budget from_content",
+    Segment: "first last turn shown tokens original_tokens state rule round chapter protected_because",
+    RenderedMessage: "message tokens seq provider stored_call_id model prefix",
+    Chapter: "entries original_tokens left_out author texts beside made_at",
+    DigestEntry: "first last turn facts tokens original_tokens",
+    Fact: "subject outcome names scores speaker sentences",
+    Correction: "offset ratio reports window last",
+    Redaction: "session_id seq role call_ids answered_ids timestamp trace shares_time",
+}
 
 
-def test_what_was_written_with_these_keys_is_read() -> None:
-    read = load(json.dumps(KEPT).encode())
+@pytest.mark.parametrize("kind", KEYS, ids=lambda kind: kind.__name__)
+def test_the_saved_state_has_these_keys(kind: type[Any]) -> None:
+    """To change one takes a new version."""
+    assert " ".join(one.name for one in fields(kind)) == KEYS[kind]
+
+
+def test_what_was_saved_is_read() -> None:
+    read = load(dump(STATE))
     assert read is not None
-    assert json.loads(dump(read)) == KEPT
+    assert dump(read) == dump(STATE)
     assert read.views[0].checkpoint.segments == (SEGMENT,)
-    assert read.views[0].backoff == BACKOFF
     assert (read.erased, read.corrections, read.uncompacted_views) == (
         STATE.erased,
         STATE.corrections,
         STATE.uncompacted_views,
     )
+
+
+def test_what_version_1_saved_is_read() -> None:
+    read = load(json.dumps(FIRST).encode())
+    assert read is not None
+    assert dump(read) == dump(STATE)
+
+
+def test_a_state_of_version_1_whose_parts_are_something_else_is_refused() -> None:
+    for key in FIRST.keys() - {"version", "extra", "items", "focus", "injected"}:
+        with pytest.raises(ValueError, match="no session state"):
+            load(json.dumps({**FIRST, key: {"a": [3]}}).encode())
+
+
+def test_a_state_of_another_version_is_refused_by_its_number() -> None:
+    with pytest.raises(ValueError, match="of version 3, not 2"):
+        load(b'{"version": 3}')
 
 
 def test_keys_with_lone_surrogates_are_saved_as_they_are() -> None:
@@ -178,38 +215,3 @@ def test_keys_with_lone_surrogates_are_saved_as_they_are() -> None:
     assert read is not None
     assert read.views[0].checkpoint.segments[0].shown[0].message == shown.message
     assert read.extra == state.extra
-
-
-def test_a_message_that_was_saved_before_thinking_was_bound_is_read() -> None:
-    shown = {key: value for key, value in KEPT_SEGMENT["shown"][0].items() if key not in ("model", "prefix")}
-    pieces = [{**KEPT_SEGMENT, "shown": [shown]}]
-    view = {**KEPT["lines"][0], "checkpoint": {**KEPT_CHECKPOINT, "pieces": pieces}}
-    read = load(json.dumps({**KEPT, "lines": [view]}).encode())
-    assert read is not None
-    message = read.views[0].checkpoint.segments[0].shown[0]
-    assert (message.provider, message.model, message.prefix) == ("anthropic", None, None)
-
-
-def test_a_chapter_that_was_saved_without_its_time_is_read() -> None:
-    chapter = {key: value for key, value in KEPT_CHAPTER.items() if key != "made_at"}
-    pieces = [{**KEPT_SEGMENT, "chapter": chapter}]
-    view = {**KEPT["lines"][0], "checkpoint": {**KEPT_CHECKPOINT, "pieces": pieces}}
-    read = load(json.dumps({**KEPT, "lines": [view]}).encode())
-    assert read is not None
-    found = read.views[0].checkpoint.segments[0].chapter
-    assert found is not None
-    assert found.made_at == 0
-
-
-def test_a_checkpoint_of_before_fields_were_added_is_read() -> None:
-    newer = ("starts", "at_once", "items", "erased", "awaited", "focus", "injected")
-    read = load(json.dumps({key: value for key, value in KEPT.items() if key not in newer}).encode())
-    assert read is not None
-    assert (read.uncompacted_views, read.at_once, read.erased, read.pending_summaries, read.focus, read.injected) == (
-        (),
-        (),
-        (),
-        {},
-        None,
-        None,
-    )

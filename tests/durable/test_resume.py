@@ -135,7 +135,7 @@ async def test_an_unreadable_checkpoint_is_reported_and_the_view_rebuilt(place: 
         await compacted(manager)
         history = await manager.get_messages()
     store = place.store()
-    await store.save_checkpoint(place.session_id(), 10, b'{"version": 1, "lines": 3}')
+    await store.save_checkpoint(place.session_id(), 10, b'{"version": 2, "views": 3}')
     await store.close()
     async with opened(place) as manager:
         await ask(manager)
@@ -336,7 +336,12 @@ async def test_checkpoint_data_that_makes_no_sense_is_left_out_and_reported(plac
     data = await store.load_checkpoint(manager.session_id)
     assert data
     found = json.loads(data)
-    for change in ({"serving": [[6_000, 99]]}, {"covered": 99_999}, {"turns_before": -5}, {"body": 50}):
+    for change in (
+        {"by_budget": [[6_000, 99]]},
+        {"covered_count": 99_999},
+        {"turns_before": -5},
+        {"leading_count": 50},
+    ):
         await store.save_checkpoint(manager.session_id, 1, json.dumps({**found, **change}).encode())
         await store.close()
         shared_cache.clear()
@@ -344,8 +349,8 @@ async def test_checkpoint_data_that_makes_no_sense_is_left_out_and_reported(plac
         assert (await ask(manager))[-1] == view[-1]
         await manager.store.close()
         store = place.store()
-    seqs = found["lines"][0]["seqs"]
-    found["lines"][0]["seqs"] = seqs[:-1]
+    seqs = found["views"][0]["seqs"]
+    found["views"][0]["seqs"] = seqs[:-1]
     await store.save_checkpoint(manager.session_id, 1, json.dumps(found).encode())
     await store.close()
     shared_cache.clear()

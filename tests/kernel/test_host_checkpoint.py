@@ -77,7 +77,7 @@ def with_first_shown(key: str, value: object) -> Callable[[Host], None]:
     def change(host: Host) -> None:
         record = json.loads(host.record.read_text())
         state = json.loads(record["state"])
-        state["lines"][0]["checkpoint"]["pieces"][0]["shown"][0]["message"][key] = value
+        state["views"][0]["checkpoint"]["segments"][0]["shown"][0]["message"][key] = value
         record["state"] = json.dumps(state)
         record["sha256"] = hashlib.sha256(record["state"].encode()).hexdigest()
         host.record.write_text(json.dumps(record))
