@@ -26,6 +26,7 @@ from ..messages.parsing import Message, copy_checked, metadata_of, text_of
 from ..rendering.quoting import quoted, single_line, without_surrogates
 from ..transcript.recalled import item_mark
 from ..transcript.redaction import forms_of
+from ..view.session_state import SavedItems
 
 log = logging.getLogger(__name__)
 
@@ -143,17 +144,13 @@ class SessionItems:
         """Note the last list of the history; None if it is not known."""
         self._listed = listed or ItemList()
 
-    def saved(self) -> dict[str, Any] | None:
+    def saved(self) -> SavedItems | None:
         """Return what a resumed session needs; None while there never was an item."""
         self._saved = self._all
         if not (self.pool or self.queue or self._listed.whole):
             return None
-        return {
-            "pool": [_saved(item) for item in self.pool],
-            "queue": [_saved(item) for item in self.queue],
-            "listed": self._listed.whole,
-            "lines": self._listed.lines,
-        }
+        pool, queue = ([_saved(item) for item in items] for items in (self.pool, self.queue))
+        return SavedItems(pool, queue, self._listed.whole, self._listed.lines)
 
     @property
     def is_saved(self) -> bool:
@@ -161,7 +158,7 @@ class SessionItems:
         now = self._all
         return len(now) == len(self._saved) and all(map(operator.is_, now, self._saved))
 
-    def restore(self, saved: dict[str, Any] | None) -> None:
+    def restore(self, saved: SavedItems | None) -> None:
         """Add the saved items to the pool and the queue that are there. No hook runs.
 
         Their limits and hooks are those of this process. Items that were put in before the session was opened stay.
@@ -169,14 +166,14 @@ class SessionItems:
         if saved is None:
             self._is_open = True
             return
-        pool = ContextPool.from_dict({"items": saved["pool"]})
-        queue = list(map(ContextItem.from_dict, saved["queue"]))
+        pool = ContextPool.from_dict({"items": saved.pool})
+        queue = list(map(ContextItem.from_dict, saved.queue))
         if not self._is_open:
             pool.replace_items([*pool.items, *(item for item in self.pool if item.id not in {one.id for one in pool})])
             queue += self.queue.items
         self.pool.replace_items(pool.items)
         self.queue.items = queue
-        self._listed = ItemList(whole=saved["listed"], lines=saved["lines"])
+        self._listed = ItemList(whole=saved.listed, lines=saved.lines)
         self._is_open = True
 
     def concerned(

@@ -29,6 +29,7 @@ from ..view.compactor import Compactor
 from ..view.meter import Key, Meter
 from ..view.prefix import RequestPrefix, tools_of
 from ..view.resume import collect_state, restore_state, resume, save_state
+from ..view.session_state import SavedItems
 from ..view.session_warnings import SessionWarnings
 from ..view.usage_reports import UsageReports
 from ..view.view_request import ViewRequest
@@ -212,10 +213,7 @@ class SessionLifecycle:
         self.compactor.short_forms.shown(
             self.history.last_seq
         )  # as far as is known: an earlier process may have sent it
-        if resumed.state:
-            self.items.restore(resumed.state.items or {"pool": [], "queue": [], "listed": "", "lines": 0})
-        else:
-            self.items.restore(None)
+        self.items.restore((resumed.state.items or SavedItems()) if resumed.state else None)
         return resumed.is_new
 
     async def _save_edited(self) -> None:

@@ -72,6 +72,23 @@ class UncompactedViewState:
 
 
 @dataclass(frozen=True, slots=True)
+class SavedItems:
+    """Pool and queue of a session, as they are saved.
+
+    Attributes:
+        pool: the items of the pool, as JSON.
+        queue: those of the queue.
+        listed: the last list of them in the history.
+        lines: number of lines that it shows.
+    """
+
+    pool: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    queue: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    listed: str = ""
+    lines: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SessionState:
     """Everything beside the history.
 
@@ -124,7 +141,7 @@ class SessionState:
     uncompacted_views: tuple[UncompactedViewState, ...] = ()
     at_once: tuple[tuple[int, dict[str, str]], ...] = ()
     extra: dict[str, Any] = field(default_factory=dict[str, Any])
-    items: dict[str, Any] | None = None
+    items: SavedItems | None = None
     injected: str | None = None
 
     @property

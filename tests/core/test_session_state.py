@@ -13,7 +13,14 @@ from amplifier_context_core.compaction.speech import Sentence
 from amplifier_context_core.history.redactions import Redaction
 from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_core.view.meter import Correction
-from amplifier_context_core.view.session_state import SessionState, UncompactedViewState, ViewState, dump, load
+from amplifier_context_core.view.session_state import (
+    SavedItems,
+    SessionState,
+    UncompactedViewState,
+    ViewState,
+    dump,
+    load,
+)
 from amplifier_context_core.view.trigger import CompactionBackoff
 
 FACT = Fact("m2 user", "ok", ("a.py",), (0.5,), "person", (Sentence("Never push.", 1.0),))
@@ -49,7 +56,7 @@ STATE = SessionState(
     (UncompactedViewState(500, 600, 300, BACKOFF),),
     ((6, {"c1": "at once"}),),
     {"a module": {"its own": [1]}},
-    {"pool": [], "queue": [], "listed": ""},
+    SavedItems([{"id": "a"}], [{"id": "b"}], "- a", 1),
     "injected",
 )
 
@@ -147,7 +154,7 @@ FIRST: dict[str, Any] = {
     "version": 1,
     "starts": [{"serving": 500, "budget": 600, "output_limit": 300, "attempt": FIRST_BACKOFF}],
     "at_once": [[6, {"c1": "at once"}]],
-    "items": {"pool": [], "queue": [], "listed": ""},
+    "items": {"pool": [{"id": "a"}], "queue": [{"id": "b"}], "listed": "- a", "lines": 1},
     "extra": {"a module": {"its own": [1]}},
     "injected": "injected",
 }
@@ -165,6 +172,7 @@ KEYS = {
     RenderedMessage: "message tokens seq provider stored_call_id model prefix",
     Chapter: "entries original_tokens left_out author texts beside made_at",
     DigestEntry: "first last turn facts tokens original_tokens",
+    SavedItems: "pool queue listed lines",
     Fact: "subject outcome names scores speaker sentences",
     Correction: "offset ratio reports window last",
     Redaction: "session_id seq role call_ids answered_ids timestamp trace shares_time",
@@ -196,7 +204,7 @@ def test_what_version_1_saved_is_read() -> None:
 
 
 def test_a_state_of_version_1_whose_parts_are_something_else_is_refused() -> None:
-    for key in FIRST.keys() - {"version", "extra", "items", "focus", "injected"}:
+    for key in FIRST.keys() - {"version", "extra", "items"}:
         with pytest.raises(ValueError, match="no session state"):
             load(json.dumps({**FIRST, key: {"a": [3]}}).encode())
 
