@@ -1,4 +1,4 @@
-"""Rewrite a damaged database of sessions: ``python -m amplifier_context_core.repair FILE``.
+"""Repair a damaged database of sessions: ``python -m amplifier_context_core.repair FILE``.
 
 What is readable is copied into a new file, which takes the place of the damaged one; that one is kept beside it. Needs
 no extra. No other program may use the file meanwhile.
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from .errors import StoreError
 from .stores.protocol import Repair
+from .stores.sqlite.schema import replacement
 from .stores.sqlite.store import SqliteStore
 
 
@@ -25,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("file", type=Path, help="the database; the damaged one is kept beside it")
     file: Path = parser.parse_args(arguments).file
-    if not file.is_file():
+    if not file.is_file() and not replacement(file).is_file():
         parser.error(f"{file}: no such file")
     try:
         repairs = asyncio.run(_repaired(file))
@@ -39,13 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def _repaired(file: Path) -> list[Repair]:
-    """Repair what the sessions of a database share, then each session; return what was done."""
+    """Repair a database if anything in it is damaged; return what was lost and what was copied."""
     repairs: list[Repair] = []
     store = SqliteStore(file)
     try:
         await store.repair(None, repairs.append)
-        for session in await store.sessions():
-            await store.repair(session.session_id, repairs.append)
     finally:
         await store.close()
     return repairs

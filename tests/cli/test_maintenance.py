@@ -240,11 +240,11 @@ def test_repair_repairs_the_index_that_verify_names(run: Run, tmp_path: Path, in
     path.write_bytes(data)
     for name in ((), ("two",)):
         found = run("verify", *name, "--store", url, code=1).output
-        assert re.search(f"{index}|is damaged; nothing was changed", found)
+        assert index in found
         assert "amplifier-context repair" in found
         assert path.read_bytes() == data
     output = run("repair", "two", "--store", url).output
-    assert "the database was damaged and has been rewritten" in output
+    assert "copied 2 sessions, 53" in output
     assert "two: 8 messages, sound" in output
     assert "two: sound" in run("verify", "two", "--store", url).output
     assert len(messages(run, "two", url, "--archived")) == 4

@@ -1,4 +1,4 @@
-"""Run a store's tasks on its database: connections, grouped transactions, leases, and repair.
+"""Run a store's tasks on its database: connections, grouped transactions, and leases.
 
 The first thread executes all short tasks in order. A long task (a whole history, a search, a check) starts there too,
 so that it sees what came before it and nothing after. A second thread finishes it on a connection of its own.
@@ -11,7 +11,7 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -21,10 +21,11 @@ from typing import Any
 from ...errors import StoreError
 from ..protocol import Durability, OnRepair, Repair
 from .errors import (
+    REPAIR,
     DriverError,
     closes_connection,
     damage_error,
-    is_damage,
+    damaged_messages,
     is_index_damage,
     is_moved,
     is_unwritable,
@@ -33,9 +34,17 @@ from .errors import (
 )
 from .file_identity import DatabaseFiles
 from .leases import TTL, Leases
-from .recovery import finish_recovery, is_truncated, pop_repairs, quarantine_log, recover
-from .row_recovery import REWRITTEN, WHOLE_DATABASE
-from .schema import disconnect, is_regular_file, make_file, open_database, open_to_read, sidecar
+from .repair import repair_database
+from .schema import (
+    check_not_replaced,
+    disconnect,
+    is_truncated,
+    keep_log,
+    make_file,
+    open_database,
+    open_to_read,
+    sidecar,
+)
 from .search import drop_index
 from .secure_erase import erase, is_erase_pending
 from .snapshots import Snapshots
@@ -66,6 +75,7 @@ class SqliteEngine:
         self._snapshots = Snapshots(path, busy)
         self._is_synchronous = True
         self._listeners: dict[str, OnRepair | None] = {}
+        self._damaged: dict[str, set[int]] = {}
         self._pending_repairs: dict[str, list[Repair]] = {}
         self._delayed: list[tuple[float, Task]] = []
         self._next_renewal = 0.0
@@ -80,10 +90,10 @@ class SqliteEngine:
     def _make_files(self) -> DatabaseFiles:
         return DatabaseFiles(self.path, sidecar(self.path, "-wal"))
 
-    async def run(self, kind: TaskKind, work: Work, session_id: str = "", *, rewrites: bool = False) -> Any:
+    async def run(self, kind: TaskKind, work: Work, session_id: str = "") -> Any:
         """Run a function as a task, in order. If the caller is cancelled, the task is executed all the same."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.submit(Task(work, kind, session_id, future, rewrites, original=(work, kind)))
+        self.submit(Task(work, kind, session_id, future, original=(work, kind)))
         return await future
 
     def submit(self, task: Task) -> None:
@@ -109,9 +119,31 @@ class SqliteEngine:
         if listener is not None or session_id not in self._listeners:
             self._listeners[session_id] = listener
 
-    def remove_listener(self, session_id: str) -> None:
-        """Remove the listener for repairs of a session."""
+    def forget_session(self, session_id: str) -> None:
+        """Forget the listener for repairs of a session, and its damage."""
         self._listeners.pop(session_id, None)
+        self._damaged.pop(session_id, None)
+
+    def note_damage(self, task: Task, session_id: str, keys: Sequence[int]) -> None:
+        """Report damaged messages that were left out. The session is not changed until it is opened again."""
+        known = self._damaged.setdefault(session_id, set())
+        new = len(known.union(keys)) - len(known)
+        known.update(keys)
+        if new:
+            what = f"{new:,} damaged message{' was' if new == 1 else 's were'} left out. {REPAIR}"
+            self.report(task, Repair(session_id, what, new))
+
+    def check_undamaged(self, session_id: str) -> None:
+        """Raise `StoreError` if a session has damaged messages."""
+        if count := len(self._damaged.get(session_id, ())):
+            raise damaged_messages(session_id, count, self.path)
+
+    def repair(self, task: Task, listener: OnRepair | None) -> None:
+        """Copy what is readable of the database into a new one, and report what was lost."""
+        self._disconnect()
+        task.repairs += [(listener, repair) for repair in repair_database(self.path)]
+        self._damaged.clear()
+        self.leases.held.clear()  # the new file has none; no other process could use the database
 
     def report(self, task: Task, repair: Repair) -> None:
         """Report a repair together with the result of a task."""
@@ -143,9 +175,8 @@ class SqliteEngine:
                     task.result, task.error = task.fallback(task), None
                 else:  # the only place: no error of the driver passes this line
                     task.error = self._translate_error(task.error)
-            if self._pending_repairs and task.session_id in self._pending_repairs:
-                for repair in self._pending_repairs.pop(task.session_id):
-                    self.report(task, repair)
+            for repair in self._pending_repairs.pop(task.session_id, ()):
+                self.report(task, repair)
             continuation = task.result
             if task.error is not None or not isinstance(continuation, Continuation):
                 done.append(task)
@@ -198,7 +229,7 @@ class SqliteEngine:
             if began and len(tasks) > 1:
                 for task in tasks:
                     self._write([task])
-            elif not is_retry and self._recover(problem, tasks[0]):
+            elif not is_retry and self._is_worth_retrying(problem, tasks[0]):
                 self._write(tasks, is_retry=True)
             else:
                 for task in tasks:
@@ -249,7 +280,7 @@ class SqliteEngine:
         except _FAULTS as problem:
             self._roll_back(problem)
             task.reset()
-            if task.kind != "no_connection" and not is_retry and self._recover(problem, task):
+            if task.kind != "no_connection" and not is_retry and self._is_worth_retrying(problem, task):
                 self._run_alone(task, is_retry=True)
             else:
                 task.fail(problem)
@@ -280,7 +311,6 @@ class SqliteEngine:
         """Yield the connection; for a task that must not create a database, possibly a read-only one of its own."""
         read_only: sqlite3.Connection | None = None
         if not creates and self._db is None:
-            finish_recovery(self.path)
             try:
                 if self.path.exists():
                     self._database()
@@ -306,7 +336,7 @@ class SqliteEngine:
         """True if the file was removed or replaced. The connection is closed then, and all leases are orphaned."""
         if self._db is None:
             if self.leases.held:
-                finish_recovery(self.path)
+                check_not_replaced(self.path)
                 if not self.path.exists():
                     self.leases.orphan_all(f"removed {self.path}")
             return False
@@ -314,27 +344,21 @@ class SqliteEngine:
         if not change:
             return False
         log.warning("another program %s while it was in use", change)
-        if self._files.is_database_there():
-            self._quarantine_log(self._files.is_log_there)
+        if self._files.is_database_there() and self._files.is_log_there():
+            log.warning("the log of the former database %s is kept as %s", self.path, keep_log(self.path))
         self._disconnect()
         self.leases.orphan_all(change)
         return True
 
-    def _quarantine_log(self, is_orphan: Callable[[], bool]) -> None:
-        quarantined_at = quarantine_log(self.path, is_orphan)
-        if quarantined_at is not None:
-            log.warning("the orphaned log of the database %s is kept as %s", self.path, quarantined_at)
-
     def _database(self) -> sqlite3.Connection:
         while self._db is None:
             self._disconnect()  # a failed attempt has left its file identities
-            finish_recovery(self.path)
-            self._quarantine_log(lambda: is_regular_file(sidecar(self.path, "-wal")) and not self.path.exists())
+            check_not_replaced(self.path)
             make_file(self.path)
             self._files.note_database()
             self._db, self._is_synchronous = open_database(self.path, self._durability, self._busy), True
             self._files.note_log()
-            if self._files.change():  # another process moved the file to quarantine meanwhile
+            if self._files.change():  # another process replaced the file meanwhile
                 self._disconnect()
             elif is_truncated(self._db, self.path):
                 self._disconnect()
@@ -353,51 +377,16 @@ class SqliteEngine:
                 disconnect(db, self.path)
         self._files.close()
 
-    def _recover(self, problem: DriverError, task: Task) -> bool:
-        """Return True if a task that failed is worth another attempt.
+    def _is_worth_retrying(self, problem: DriverError, task: Task) -> bool:
+        """True if a task that failed is worth another attempt. A damaged search index is dropped first.
 
-        The search index is dropped if it is damaged: the next search fills it again. A damaged database is rewritten
-        only by a task that is to do that.
-
-        Raises:
-            StoreError: It cannot be rewritten, now or at all; the text says why.
+        The next search fills it again.
         """
-        if is_moved(problem):
-            return True
         if is_index_damage(problem) and self._drop_search_index():
             repair = Repair(task.session_id, "the search index was damaged; the next search fills it again")
             self._pending_repairs.setdefault(task.session_id, []).append(repair)
             return True
-        if not task.rewrites or not (is_damage(problem) or is_index_damage(problem)):
-            return False
-        self._rewrite(task.session_id)
-        return True
-
-    def _rewrite(self, session_id: str) -> None:
-        """Write what is readable of the damaged database into a new one, which replaces it."""
-        self._disconnect()
-        try:
-            quarantined_at = recover(self.path, self._files.identity)
-        except _FAULTS as another:
-            raise StoreError(f"{self._translate_error(another)}; it is damaged") from another
-        log.warning(
-            "the database %s was damaged and has been rewritten; the damaged one is kept as %s",
-            self.path,
-            quarantined_at,
-        )
-        db = self._database()
-        db.execute("BEGIN IMMEDIATE")
-        self.leases.reacquire_all(db)
-        for name in {*self._listeners, session_id} - (
-            {WHOLE_DATABASE} - self._listeners.keys()
-        ):  # or `repair` would not report it
-            repairs = pop_repairs(db, name)
-            if name == session_id and not repairs and quarantined_at is not None:
-                repairs = [Repair(name, f"{REWRITTEN}; nothing of this session was lost", 0, str(quarantined_at))]
-            if repairs:
-                self._pending_repairs.setdefault(name, []).extend(repairs)
-        db.execute("COMMIT")
-        self.leases.finish_transaction(True)
+        return is_moved(problem)
 
     def _drop_search_index(self) -> bool:
         """Drop the search index. Return False if it is too damaged even for that."""
@@ -430,6 +419,7 @@ class SqliteEngine:
             self.leases.retire()
             self._next_renewal = 0.0
             self._listeners.clear()
+            self._damaged.clear()
             self._erase_is_resumed = False
             self._worker.stop()
             self._background.stop()
@@ -484,7 +474,7 @@ class SqliteEngine:
                 if is_index_damage(problem) and not task.retried and task.original is not None:
                     task.retried = True
                     task.result = Continuation(
-                        lambda task, problem=problem: self._recover_and_restart(task, problem), "no_connection"
+                        lambda task, problem=problem: self._restart(task, problem), "no_connection"
                     )
                 else:
                     task.fail(problem)
@@ -492,8 +482,8 @@ class SqliteEngine:
                 task.fail(problem)
         self._finish(tasks)
 
-    def _recover_and_restart(self, task: Task, problem: DriverError) -> Continuation:
+    def _restart(self, task: Task, problem: DriverError) -> Continuation:
         """Drop in the first thread the search index that a task found damaged in the second, and restart the task."""
-        self._recover(problem, task)
+        self._is_worth_retrying(problem, task)
         assert task.original is not None  # noqa: S101 - the caller checks it
         return Continuation(*task.original)

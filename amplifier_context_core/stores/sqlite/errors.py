@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...errors import StoreError
 
-_REPAIR = (
+REPAIR = (
     "End the programs that use it, then `python -m amplifier_context_core.repair FILE` writes what is readable into a "
     "new one and keeps this one beside it"
 )
@@ -21,10 +21,10 @@ _ADVICE = {
     sqlite3.SQLITE_READONLY: "cannot be written: it, its folder or its file system is read-only; make it writable",
     sqlite3.SQLITE_PERM: "cannot be written: permission is missing; give it back",
     sqlite3.SQLITE_CANTOPEN: "cannot be opened; check that its folder is there and may be written by this user",
-    sqlite3.SQLITE_CORRUPT: f"is damaged. {_REPAIR}",
-    sqlite3.SQLITE_ERROR: f"does not have the tables that it was made with. {_REPAIR}",
+    sqlite3.SQLITE_CORRUPT: f"is damaged. {REPAIR}",
+    sqlite3.SQLITE_ERROR: f"does not have the tables that it was made with. {REPAIR}",
     sqlite3.SQLITE_CONSTRAINT: "refused a row, and nothing was changed: this is a fault of this package; report it",
-    sqlite3.SQLITE_NOTADB: f"is no database, or damaged from its first byte; name another path. {_REPAIR}",
+    sqlite3.SQLITE_NOTADB: f"is no database, or damaged from its first byte; name another path. {REPAIR}",
     sqlite3.SQLITE_NOMEM: "cannot be used: memory is short; free some and try again",
     sqlite3.SQLITE_TOOBIG: "cannot take a message this large",
     sqlite3.SQLITE_RANGE: "cannot take a number this large",
@@ -86,11 +86,10 @@ def code_of(error: BaseException) -> int:
     return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
 
 
-def is_damage(error: BaseException) -> bool:
-    """True if the error says that the file itself is damaged."""
-    # SQLITE_ERROR: a table or a column is missing; our statements fail for no other reason.
-    codes = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
-    return code_of(error) in codes and not is_index_damage(error)
+def damaged_messages(session_id: str, count: int, path: Path) -> StoreError:
+    """Return the error for a change of a session with damaged messages: indexes would not be those of its reader."""
+    which = "a message" if count == 1 else f"{count:,} messages"
+    return StoreError(f"session {session_id!r}: {which} in {path} cannot be read, so nothing was written. {REPAIR}")
 
 
 def is_index_damage(error: BaseException) -> bool:

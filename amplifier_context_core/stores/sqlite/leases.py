@@ -151,11 +151,6 @@ class Leases:
         )
         self._staged[session_id] = None
 
-    def reacquire_all(self, db: sqlite3.Connection) -> None:
-        """Acquire all held leases again: recovery rewrote the database, and no other process used it."""
-        for session_id in self.held:
-            self._acquire(db, session_id)
-
     def staged_changes(self) -> dict[str, int | None]:
         """Return what the current transaction has changed so far, for `restore_staged`."""
         return dict(self._staged)

@@ -21,7 +21,7 @@ from ..validation import check_index, no_session, session_exists
 from ..word_index import has_fts5
 from .driver import required_row
 from .errors import damage_error
-from .leases import holder_names, lease_holder
+from .leases import holder_names
 from .rows import (
     ENTRY_COLUMNS,
     ENTRY_VALUES,
@@ -38,7 +38,6 @@ from .rows import (
 from .schema import NOT_AT_SEQ
 
 _MAX_VALUES = 400  # values in one statement; older SQLite takes 999 parameters
-_MAX_MISSING_AT_END = 1_000  # entries that may be missing at the end; a read finds them
 _last_update = 0
 
 # Constants only: names of columns.
@@ -58,9 +57,6 @@ tokens, CASE WHEN origin IS NULL THEN CAST(?3 AS TEXT) ELSE origin END, extra, m
 WHERE id >= ?4 AND id < ?5 ORDER BY id"
 )
 _UPDATE_SESSION = f"UPDATE sessions SET {' = ?, '.join(SESSION_COLUMNS.split(', '))} = ? WHERE number = ?"  # noqa: S608
-_QUARANTINE = (
-    f"INSERT INTO damaged(session, found, came, at, {ENTRY_COLUMNS}) SELECT session, ?, ?, ?, {ENTRY_COLUMNS} FROM "  # noqa: S608
-)
 
 
 @dataclass(slots=True)
@@ -74,42 +70,28 @@ class ReadResult:
 def find_session(db: sqlite3.Connection, session_id: str) -> SessionRow | None:
     """Return the row of a session; None without one.
 
-    The index of session ids is not trusted alone, neither if it finds a row nor if it finds none. Every session that
-    was written to had a lease, and leases are in another table.
+    The index of session ids is not trusted if it finds none: the session would begin again.
 
     Raises:
         sqlite3.Error: The database is damaged, or cannot be read.
     """
-    row = db.execute(f"SELECT {SESSION_COLUMNS} FROM sessions WHERE id = ?", (session_id,)).fetchone()  # noqa: S608 - constant
+    select = f"SELECT {SESSION_COLUMNS} FROM sessions {{}} WHERE id = ?"  # noqa: S608 - constants
+    row = db.execute(select.format(""), (session_id,)).fetchone()
     if row is not None:
         session = decode_session_row(row)
-        if session.session_id != session_id:
-            raise damage_error("the index of session ids leads to another session")
-        return session
-    if lease_holder(db, session_id) is not None:
-        row = db.execute("SELECT 1 FROM sessions NOT INDEXED WHERE id = ?", (session_id,)).fetchone()
-        if row is not None:
-            raise damage_error("the index of session ids misses one")
-    return None
-
-
-def check_missing_session(db: sqlite3.Connection, session_id: str) -> None:
-    """Raise the driver's error for a damaged file if a session without a row may have had one.
-
-    That is possible if it had a lease and the row of any session is damaged: it may be its own.
-    """
-    if lease_holder(db, session_id) is not None:
-        for _ in session_rows(db):
-            pass
+        if session.session_id == session_id:
+            return session
+    elif db.execute(select.format("NOT INDEXED"), (session_id,)).fetchone() is None:
+        return None
+    raise damage_error("the index of session ids is damaged")
 
 
 def check_end(db: sqlite3.Connection, session: SessionRow) -> None:
     """Raise the driver's error for a damaged file if a history does not end where its session row says."""
     start, stop_key = first_key(session.number), first_key(session.number + 1)
-    newest = db.execute("SELECT id FROM entries WHERE id >= ? AND id < ? ORDER BY id DESC LIMIT 1", (start, stop_key))
-    (key,) = newest.fetchone() or (start - 1,)
-    missing = range(key - start + 1, session.stop_slot)
-    if key - start >= session.stop_slot or len(missing) > len(session.gaps) + _MAX_MISSING_AT_END:
+    newest = db.execute("SELECT max(id) FROM entries WHERE id >= ? AND id < ?", (start, stop_key)).fetchone()[0]
+    slot = start - 1 if newest is None else newest
+    if slot - start >= session.stop_slot or (session.length and slot < session.key_of(session.length - 1)):
         raise damage_error(f"session {session.number} ends elsewhere than it should")
 
 
@@ -140,18 +122,11 @@ def read(db: sqlite3.Connection, session_id: str, session: SessionRow, wanted: r
 
 
 def find(db: sqlite3.Connection, session_id: str, session: SessionRow, seqs: Sequence[int]) -> ReadResult:
-    """Return the entries with these seqs, in the order of the history.
-
-    Raises:
-        sqlite3.Error: The index of seqs is damaged, or the database cannot be read.
-    """
+    """Return the entries with these seqs, in the order of the history."""
     found = ReadResult()
     wanted = sorted({seq for seq in seqs if 0 <= seq <= session.last_seq})
     for row in sorted(rows_by_seq(db, session, wanted), key=lambda row: row[0]):
         _add_row(found, row, session_id, row[0])
-    missed = set(wanted).difference(entry.seq for entry in found.entries)
-    if missed and not found.damaged:
-        found.damaged = _missing_keys(db, session, missed)
     return found
 
 
@@ -164,25 +139,6 @@ def rows_by_seq(db: sqlite3.Connection, session: SessionRow, seqs: Sequence[int]
         rows += db.execute(_SELECT_BY_SEQ, (session.number, *part))
         rows += db.execute(_SELECT_BY_KEY, [first_key(session.number) + seq - 1 for seq in part])
     return rows
-
-
-def _missing_keys(db: sqlite3.Connection, session: SessionRow, seqs: set[int]) -> list[int]:
-    """Return the keys of a history that have no row, without using an index.
-
-    Raises:
-        sqlite3.Error: One of the seqs is in the history, so the index of seqs is damaged; or it cannot be read.
-    """
-    start = first_key(session.number)
-    missing = {start + position for position in range(session.stop_slot)}.difference(
-        start + hole for hole in session.gaps
-    )
-    for key, seq in db.execute(
-        "SELECT id, seq FROM entries WHERE id >= ? AND id < ?", (start, start + session.stop_slot)
-    ):
-        missing.discard(key)
-        if seq in seqs:
-            raise damage_error("the index of the seqs misses some")
-    return sorted(missing)
 
 
 def archived(db: sqlite3.Connection, session_id: str, session: SessionRow) -> ReadResult:
@@ -235,7 +191,7 @@ def replace(db: sqlite3.Connection, session_id: str, keep: int, entries: Sequenc
 def rewrite(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -> bool:
     """Replace entries by new ones with the same seqs, in history and archive. Return True if anything must be erased.
 
-    That is so if a message changes, or may be among the quarantined rows.
+    That is so if a message changes, or may be among rows that a former version moved to the table `damaged`.
     """
     session = find_session(db, session_id)
     if session is None:
@@ -282,9 +238,12 @@ def load_checkpoint(db: sqlite3.Connection, session: SessionRow) -> tuple[bytes 
     row = db.execute("SELECT data, crc FROM checkpoints WHERE session = ?", (session.number,)).fetchone()
     if row is None:
         return None, False
-    data, crc = row
-    is_intact = isinstance(data, bytes) and zlib.crc32(data) == crc
-    return (data, False) if is_intact else (None, True)
+    return (row[0], False) if is_intact(*row) else (None, True)
+
+
+def is_intact(data: object, crc: object) -> bool:
+    """True if the bytes of a checkpoint are as they were written."""
+    return isinstance(data, bytes) and zlib.crc32(data) == crc
 
 
 def fork(db: sqlite3.Connection, session_id: str, new_id: str, length: int | None) -> None:
@@ -343,44 +302,6 @@ def sessions(db: sqlite3.Connection) -> list[SessionInfo]:
             SessionInfo(session.session_id, session.length, when, session.size, writing.get(session.session_id, ""))
         )
     return found
-
-
-def quarantine(db: sqlite3.Connection, session_id: str, keys: Sequence[int], came_from: str) -> int:
-    """Move damaged rows of a history (`entries`) or of the archive to the table of damaged rows.
-
-    A checkpoint that covers one of them is deleted: it covers a number of entries, and there are fewer now.
-
-    Returns:
-        The number of damaged rows.
-    """
-    session = find_session(db, session_id)
-    if session is None:
-        return 0
-    table = "entries" if came_from == "entries" else "archive"
-    start, gaps, count = first_key(session.number), set(session.gaps), 0
-    for key in keys:
-        row = db.execute(f"SELECT id, {ENTRY_COLUMNS} FROM {table} WHERE id = ?", (key,)).fetchone()  # noqa: S608 - see above
-        if (
-            row is not None
-            and decode_entry_row(row[1:], session_id, key if came_from == "entries" else start) is not None
-        ):
-            continue  # repaired meanwhile
-        if row is not None:
-            db.execute(f"{_QUARANTINE} {table} WHERE id = ?", (time.time(), came_from, key - start, key))
-            db.execute(f"DELETE FROM {table} WHERE id = ?", (key,))  # noqa: S608 - see above
-        if came_from == "entries" and 0 <= key - start < session.stop_slot and key - start not in gaps:
-            covered = session.index_of(key - start)
-            db.execute("DELETE FROM checkpoints WHERE session = ? AND covered > ?", (session.number, covered))
-            if session.indexed_slots > key - start and has_fts5(db):
-                db.execute("DELETE FROM search WHERE rowid = ?", (key,))
-            gaps.add(key - start)
-            count += 1
-        elif came_from == "archive" and row is not None:
-            session.archived_count -= 1
-            count += 1
-    session.gaps = sorted(gaps)
-    _touch(db, session)
-    return count
 
 
 def remove_from_index(db: sqlite3.Connection, session: SessionRow, slot: int) -> None:

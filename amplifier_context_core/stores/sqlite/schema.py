@@ -2,8 +2,7 @@
 
 Entries are in the file in the order of their histories. Their key is the session's number and their slot in it, so that
 a range of a history is a range of the file, however many sessions share it. Slots are indexes, except that a damaged
-entry that was removed leaves a gap. All tables are created at once and in this order, even if they stay empty. So they
-always begin at the same pages, and a destroyed first page can be replaced (`recovery`).
+entry that a former version removed leaves a gap.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
 from ...errors import StoreError
@@ -24,7 +22,7 @@ from ..protocol import Durability
 from ..word_index import COLUMNS
 from .columns import number_in, row_checksum, text_in
 from .driver import CheckedConnection
-from .errors import code_of, damage_error, is_unwritable
+from .errors import REPAIR, code_of, damage_error, is_unwritable
 
 APPLICATION_ID = 0x41436374  # "ACct"; marks a database as ours
 SLOT_BITS = 36  # bits of an entry's key; the bits above are the session's number
@@ -102,6 +100,7 @@ def open_database(path: Path, durability: Durability, busy: float) -> sqlite3.Co
         StoreError: The file is not a database of ours, or of a newer version.
         sqlite3.Error, OSError: Any other failure.
     """
+    check_not_replaced(path)
     _check_file_types(path)
     db = connect(path, busy)
     try:
@@ -132,6 +131,7 @@ def open_to_read(path: Path, busy: float) -> sqlite3.Connection:
         StoreError: The file is not a database of ours, or of a newer version.
         sqlite3.Error, OSError: The file cannot be read.
     """
+    check_not_replaced(path)
     if not path.exists():
         return _empty_database(path)
     _check_file_types(path)
@@ -272,9 +272,34 @@ def sidecar(path: Path, ending: str) -> Path:
     return path.with_name(path.name + ending)
 
 
-def is_regular_file(path: Path) -> bool:
-    """True if the path is a regular file and no link."""
-    return path.is_file() and not path.is_symlink()
+def keep_log(path: Path) -> Path:
+    """Move away the log of a database that is gone: SQLite would merge it into another one at its path."""
+    kept = sidecar(path, f".damaged-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-wal")
+    with suppress(FileNotFoundError):
+        os.replace(sidecar(path, "-wal"), kept)
+    sidecar(path, "-shm").unlink(missing_ok=True)
+    sync_folder(path.parent)
+    return kept
+
+
+def replacement(path: Path) -> Path:
+    """Return the path of the new file of a repair, complete, until it takes the place of the damaged one."""
+    return sidecar(path, ".repaired")
+
+
+def check_not_replaced(path: Path) -> None:
+    """Raise `StoreError` if a repair was interrupted: the file at the path may be without its log, or missing."""
+    if replacement(path).exists():
+        raise StoreError(f"a repair of the database {path} was interrupted. {REPAIR}")
+
+
+def is_truncated(db: sqlite3.Connection, path: Path) -> bool:
+    """True if the file is shorter than its header says: pages that are missing would be given again."""
+    wal = sidecar(path, "-wal")
+    if wal.exists() and wal.stat().st_size:
+        return False  # the rest may be in the log
+    pages, size = (int(db.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "page_size"))
+    return path.stat().st_size < pages * size
 
 
 def _check_file_types(path: Path) -> None:
@@ -309,30 +334,11 @@ def _check_schema(db: sqlite3.Connection, path: Path) -> int:
                 f"{path} was written by a newer version (schema {version}, this one knows {VERSION}); update "
                 "amplifier-context-core, or restore a backup"
             )
-        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if not tables >= {name for name, (kind, *_) in schema_objects(version).items() if kind == b"table"}:
-            raise damage_error("a table is missing")
     except sqlite3.OperationalError as problem:
         if code_of(problem) == sqlite3.SQLITE_ERROR:  # these statements fail for no other reason
             raise damage_error("the schema cannot be read") from problem
         raise
     return version
-
-
-@cache
-def schema_objects(version: int = VERSION) -> dict[bytes, tuple[bytes, bytes, bytes | None]]:
-    """Return type, table and definition of each object in the schema of a version, by name."""
-    db = sqlite3.connect(":memory:", isolation_level=None)
-    try:
-        _apply_migrations(db, 0, version)
-        return _objects_in(db)
-    finally:
-        db.close()
-
-
-def _objects_in(db: sqlite3.Connection) -> dict[bytes, tuple[bytes, bytes, bytes | None]]:
-    db.text_factory = bytes
-    return {name: tuple(row) for name, *row in db.execute("SELECT name, type, tbl_name, sql FROM sqlite_master")}
 
 
 def _enable_wal(db: sqlite3.Connection, busy: float) -> None:

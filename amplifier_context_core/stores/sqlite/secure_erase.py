@@ -8,6 +8,7 @@ that opens the database finishes it.
 
 from __future__ import annotations
 
+import glob
 import logging
 import sqlite3
 import time
@@ -16,7 +17,6 @@ from pathlib import Path
 
 from ...errors import NotErased
 from .columns import number_in
-from .recovery import erase_quarantined
 from .worker import Continuation, Task
 
 log = logging.getLogger(__name__)
@@ -75,8 +75,9 @@ def _truncate_log(path: Path, number: int, deadline: float, task: Task) -> Conti
         if time.monotonic() > deadline:
             raise _not_erased(path, "other connections keep reading from its log")
         return Continuation(partial(_truncate_log, path, number, deadline), "no_transaction", delay=_RETRY_DELAY)
-    for erased in erase_quarantined(path):
-        log.warning("erased %s: it may have held messages to be forgotten", erased)
+    for damaged in sorted(path.parent.glob(f"{glob.escape(path.name)}.damaged-*")):
+        damaged.unlink(missing_ok=True)
+        log.warning("erased %s: it may have held messages to be forgotten", damaged)
     return Continuation(partial(_clear_request, number), "write")
 
 

@@ -19,15 +19,12 @@ from ..sqlite import queries, search
 from ..validation import check_session_id, no_session, session_exists, url_path
 from ..word_index import has_fts5
 from .engine import SqliteEngine
-from .errors import damage_error
 from .queries import ReadResult
-from .recovery import pop_repairs
-from .row_recovery import WHOLE_DATABASE
 from .rows import SessionRow
 from .schema import is_read_only
 from .secure_erase import erase, is_erase_pending, request_erase
 from .vectors import read_vectors, save_vectors
-from .verify import check_database, check_pages, find_problems, verify
+from .verify import check_before_erasing, verify
 from .worker import Continuation, Task
 
 _MAX_FOREGROUND_ENTRIES = 1_000  # entries; the second thread reads longer ranges
@@ -80,14 +77,10 @@ class SqliteStore:
 
         def work(task: Task) -> Extent:
             session = queries.find_session(task.db, session_id)
-            if session is None:
-                queries.check_missing_session(task.db, session_id)
-            else:
+            if session is not None:
                 queries.check_end(task.db, session)
             self._engine.leases.ensure(task.db, session_id, reacquire=True)
             self._engine.set_listener(session_id, on_repair)
-            for repair in pop_repairs(task.db, session_id):
-                self._engine.report(task, repair)
             return _extent(session)
 
         return await self._engine.run("acquire", work, session_id)
@@ -97,7 +90,7 @@ class SqliteStore:
 
         def work(task: Task) -> None:
             self._engine.leases.release(task.db, session_id)
-            self._engine.remove_listener(session_id)
+            self._engine.forget_session(session_id)
 
         await self._engine.run("release", work, session_id)
 
@@ -121,7 +114,7 @@ class SqliteStore:
                 return []
             wanted = index_range(session.length, start, stop)
             reading = partial(queries.read, session_id=session_id, session=session, wanted=wanted)
-            return self._read_rows(task, session_id, reading, "entries", long=len(wanted) > _MAX_FOREGROUND_ENTRIES)
+            return self._read_rows(task, session_id, reading, long=len(wanted) > _MAX_FOREGROUND_ENTRIES)
 
         return await self._engine.run("read", work, session_id)
 
@@ -134,7 +127,7 @@ class SqliteStore:
             if session is None:
                 return []
             reading = partial(queries.find, session_id=session_id, session=session, seqs=asked)
-            return self._read_rows(task, session_id, reading, "entries", long=len(asked) > _MAX_FOREGROUND_ENTRIES)
+            return self._read_rows(task, session_id, reading, long=len(asked) > _MAX_FOREGROUND_ENTRIES)
 
         return await self._engine.run("read", work, session_id)
 
@@ -146,32 +139,20 @@ class SqliteStore:
             if session is None:
                 return []
             reading = partial(queries.archived, session_id=session_id, session=session)
-            return self._read_rows(task, session_id, reading, "archive", long=True)
+            return self._read_rows(task, session_id, reading, long=True)
 
         return await self._engine.run("read", work, session_id)
 
     async def load_checkpoint(self, session_id: str) -> bytes | None:
         check_session_id(session_id)
 
-        def work(task: Task) -> bytes | Continuation | None:
+        def work(task: Task) -> bytes | None:
             session = queries.find_session(task.db, session_id)
             data, damaged = queries.load_checkpoint(task.db, session) if session else (None, False)
-            return Continuation(drop, "write", fallback=report) if damaged else data
-
-        def drop(task: Task) -> None:
-            session = queries.find_session(task.db, session_id)
-            if (
-                session
-                and queries.load_checkpoint(task.db, session)[1]
-                and self._engine.leases.is_free(task.db, session_id)
-            ):
-                task.db.execute("DELETE FROM checkpoints WHERE session = ?", (session.number,))
-            report(task)
-
-        def report(task: Task) -> None:
-            self._engine.report(
-                task, Repair(session_id, "the checkpoint was damaged; a new one is made from the history")
-            )
+            if damaged:
+                what = "the checkpoint is damaged; a new one is made from the history"
+                self._engine.report(task, Repair(session_id, what))
+            return data
 
         return await self._engine.run("read", work, session_id)
 
@@ -202,7 +183,7 @@ class SqliteStore:
                 return None
             self._engine.leases.ensure(task.db, session_id)
             if queries.rewrite(task.db, session_id, batch):
-                check_database(task.db)  # or what a damaged page holds by mistake would stay in the file
+                check_before_erasing(task.db, session_id)
                 search.drop_index(task.db)  # it holds erased words, perhaps in unexpected locations
                 request_erase(task.db)
             return Continuation(partial(erase, self.path), "write") if is_erase_pending(task.db) else None
@@ -230,7 +211,7 @@ class SqliteStore:
             self._engine.leases.check_free(task.db, session_id)
             self._engine.leases.release(task.db, session_id)
             queries.delete(task.db, session_id)
-            self._engine.remove_listener(session_id)
+            self._engine.forget_session(session_id)
 
         await self._engine.run("write", work, session_id)
 
@@ -290,28 +271,15 @@ class SqliteStore:
         )
 
     async def repair(self, session_id: str | None, on_repair: OnRepair | None = None) -> None:
-        """See `Repairable`. The whole database is rewritten, whichever session is damaged."""
-        if session_id is None:
-            await self._engine.run("write", partial(self._repair_all, on_repair), rewrites=True)
-            return
-        check_session_id(session_id)
+        """See `Repairable`. The whole database is written again, whichever session is damaged; no other may use it."""
+        if session_id is not None:
+            check_session_id(session_id)
 
         def work(task: Task) -> None:
-            self._engine.leases.ensure(task.db, session_id, reacquire=True)
-            self._engine.set_listener(session_id, on_repair)
-            found = find_problems(task.db, self.path, session_id)
-            if found:
-                raise damage_error(found[0])
-            search.check_index(task.db)
+            if verify(self.path, session_id, self._busy):
+                self._engine.repair(task, on_repair)
 
-        await self._engine.run("acquire", work, session_id, rewrites=True)
-
-    def _repair_all(self, on_repair: OnRepair | None, task: Task) -> None:
-        self._engine.set_listener(WHOLE_DATABASE, on_repair)
-        check_database(task.db)
-        search.check_index(task.db)
-        for repair in pop_repairs(task.db, WHOLE_DATABASE):
-            self._engine.report(task, repair)
+        await self._engine.run("no_connection", work)
 
     # -- helpers -------------------------------------------------------------------------------------------------------
 
@@ -320,6 +288,7 @@ class SqliteStore:
 
         def work(task: Task) -> None:
             self._engine.leases.ensure(task.db, session_id)
+            self._engine.check_undamaged(session_id)
             change(task.db)
 
         await self._engine.run("write", work, session_id)
@@ -329,14 +298,13 @@ class SqliteStore:
         task: Task,
         session_id: str,
         reading: Callable[[sqlite3.Connection], ReadResult],
-        table: str,
         *,
         long: bool,
     ) -> list[Entry] | Continuation:
         """Read in the first thread, or, if it takes long, in the second one from a snapshot."""
         if not long:
-            return self._quarantine_damaged(session_id, reading(task.db), table)
-        return self._in_background(lambda db: self._quarantine_damaged(session_id, reading(db), table))
+            return self._intact(task, session_id, reading(task.db))
+        return self._in_background(lambda db: self._intact(task, session_id, reading(db)))
 
     def _in_background(self, work: Callable[[sqlite3.Connection], object]) -> Continuation:
         snapshot = self._engine.snapshot()
@@ -347,31 +315,11 @@ class SqliteStore:
 
         return Continuation(run, "no_connection", in_background=True)
 
-    def _quarantine_damaged(self, session_id: str, found: ReadResult, table: str) -> list[Entry] | Continuation:
-        """Return what was read. Quarantine damaged rows first, unless another store writes to the session."""
-        if not found.damaged:
-            return found.entries
-
-        def quarantine(task: Task) -> list[Entry] | Continuation:
-            if not self._engine.leases.is_free(task.db, session_id):
-                return left_out(task)
-            check_pages(task.db)  # or intact rows may only have been unreachable
-            lost = queries.quarantine(task.db, session_id, found.damaged, table)
-            if lost < len(found.damaged) and task.original and not task.retried:
-                task.retried = True
-                return Continuation(*task.original)  # the database was rewritten or repaired: it reads differently
-            if lost:
-                what = f"{lost:,} damaged messages were quarantined"
-                self._engine.report(task, Repair(session_id, what, lost, f"{self.path}, table `damaged`"))
-            return found.entries
-
-        def left_out(task: Task) -> list[Entry]:
-            lost = len(found.damaged)
-            what = f"{lost:,} damaged messages were left out; the session's next writer quarantines them"
-            self._engine.report(task, Repair(session_id, what, lost))
-            return found.entries
-
-        return Continuation(quarantine, "write", fallback=left_out)
+    def _intact(self, task: Task, session_id: str, found: ReadResult) -> list[Entry]:
+        """Return what was read. Report what is damaged."""
+        if found.damaged:
+            self._engine.note_damage(task, session_id, found.damaged)
+        return found.entries
 
 
 def _extent(session: SessionRow | None) -> Extent:

@@ -3,94 +3,101 @@
 from __future__ import annotations
 
 import sqlite3
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 
 from ...errors import StoreError
 from ..protocol import index_range
 from ..sqlite import queries
+from ..sqlite.queries import is_intact
+from ..word_index import has_fts5
 from .errors import damage_error, store_error
-from .rows import first_key
-from .schema import SLOT_BITS, disconnect, open_to_read
-from .table_rows import ROW_READERS, decode_checkpoint_row
+from .rows import SessionRow, first_key
+from .schema import SLOT_BITS, disconnect, has_search_table, open_to_read
 
+# What is true of the rows of other tables: in a damaged file they may be the messages of a session.
+_OTHER_TABLES = {
+    "facts": "typeof(name) = 'text' AND typeof(value) = 'integer'",
+    "sqlite_sequence": "name = 'sessions' AND typeof(seq) = 'integer'",
+}
 _MAX_REPORTED = 20  # lines of SQLite's integrity check
 
 
-def verify(path: Path, session_id: str, busy: float) -> list[str]:
-    """Return the problems of a session and of the database that holds it, one a line.
+def verify(path: Path, session_id: str | None, busy: float) -> list[str]:
+    """Return the problems of the database, and of a session or of all of them, one a line.
 
     Args:
         path: The database.
-        session_id: The session.
+        session_id: The session; None for all.
         busy: Seconds to wait while another process has locked the file.
     """
-    if not path.exists():
-        return []
     try:
         db = open_to_read(path, busy)
-        try:
-            db.execute("BEGIN")
-            return find_problems(db, path, session_id)
-        finally:
-            disconnect(db, path)
     except sqlite3.Error as problem:
         return [str(store_error(problem, path))]
     except StoreError as problem:
         return [str(problem)]
-
-
-def find_problems(db: sqlite3.Connection, path: Path, session_id: str) -> list[str]:
-    """Return the problems at one moment of the database; the connection is in a transaction."""
     problems: list[str] = []
-    for check in (_check_database, partial(_check_session, session_id=session_id)):
+
+    def attempt(check: Callable[[], list[str]]) -> None:
         try:
-            check(db, problems)
+            problems.extend(check())
         except sqlite3.Error as problem:
             problems.append(str(store_error(problem, path)))
+
+    try:
+        db.execute("BEGIN")
+        attempt(lambda: _database_problems(db))
+        if session_id is not None:
+            attempt(lambda: session_problems(db, session_id))
+        else:
+            names: list[str] = []
+            attempt(lambda: names.extend(row.session_id for row in queries.session_rows(db)) or [])
+            for name in names:
+                attempt(lambda name=name: session_problems(db, name))
+    except sqlite3.Error as problem:
+        problems.append(str(store_error(problem, path)))
+    finally:
+        disconnect(db, path)
     return problems
 
 
-def check_database(db: sqlite3.Connection) -> None:
-    """Raise the driver's error for a damaged file if anything but messages is damaged."""
-    problems: list[str] = []
-    _check_database(db, problems)
+def check_before_erasing(db: sqlite3.Connection, session_id: str) -> None:
+    """Raise the driver's error for a damaged file if damaged pages or rows may hold what is to be erased."""
+    problems = [*_database_problems(db), *session_problems(db, session_id)]
     if problems:
         raise damage_error(problems[0])
-    for row in db.execute("SELECT * FROM checkpoints"):
-        decode_checkpoint_row(row)
 
 
-def check_pages(db: sqlite3.Connection) -> None:
-    """Raise the driver's error for a damaged file if its pages are inconsistent."""
-    ((answer,),) = db.execute("PRAGMA quick_check(1)").fetchall()[:1]
-    if answer != b"ok":
-        raise damage_error(f"pages are inconsistent: {bytes(answer).decode('utf-8', 'replace')}")
-
-
-def _check_database(db: sqlite3.Connection, problems: list[str]) -> None:
-    """Check the pages and every row except those of messages; the first damaged row raises."""
-    lines = [
-        bytes(line).decode("utf-8", "replace") for (line,) in db.execute(f"PRAGMA integrity_check({_MAX_REPORTED})")
-    ]
-    problems += [f"database: {line}" for line in lines if line != "ok"]
-    queries.sessions(db)
-    for table, read in ROW_READERS.items():
-        for row in db.execute(f"SELECT * FROM {table}"):  # noqa: S608 - one of a few names
-            read(row)
+def _database_problems(db: sqlite3.Connection) -> list[str]:
+    lines = db.execute(f"PRAGMA integrity_check({_MAX_REPORTED})").fetchall()
+    problems = [f"database: {bytes(line).decode('utf-8', 'replace')}" for (line,) in lines if line != b"ok"]
+    for _ in queries.session_rows(db):  # the first damaged row raises
+        pass
     for table, session in (("entries", f"id >> {SLOT_BITS}"), ("archive", "session"), ("checkpoints", "session")):
         of_none = f"SELECT count(*) FROM {table} WHERE {session} NOT IN (SELECT number FROM sessions)"  # noqa: S608
         (count,) = db.execute(of_none).fetchone()
         problems += [f"database: {count} rows of {table} belong to no session"] if count else []
+    for table, is_right in _OTHER_TABLES.items():
+        (count,) = db.execute(f"SELECT count(*) FROM {table} WHERE ({is_right}) IS NOT TRUE").fetchone()  # noqa: S608
+        problems += [f"database: {count} rows of {table} belong elsewhere"] if count else []
+    if any(not is_intact(*row) for row in db.execute("SELECT data, crc FROM checkpoints")):
+        problems.append("database: a checkpoint is damaged")
+    if has_search_table(db) and has_fts5(db):  # an index that can be searched can be dropped, if it is damaged
+        db.execute("SELECT rowid FROM search WHERE search MATCH 'a' LIMIT 1").fetchone()
+    return problems
 
 
-def _check_session(db: sqlite3.Connection, problems: list[str], session_id: str) -> None:
+def session_problems(db: sqlite3.Connection, session_id: str) -> list[str]:
+    """Return the problems of a session."""
     session = queries.find_session(db, session_id)
-    if session is None:
-        return
-    history = queries.read(db, session_id, session, index_range(session.length, 0, None))
+    return [] if session is None else _problems_of(db, session)
+
+
+def _problems_of(db: sqlite3.Connection, session: SessionRow) -> list[str]:
+    history = queries.read(db, session.session_id, session, index_range(session.length, 0, None))
     start = first_key(session.number)
-    problems += [
+    problems = [
         f"the message at index {session.index_of(key - start)} is damaged or missing" for key in history.damaged
     ]
     seqs = [entry.seq for entry in history.entries]
@@ -102,7 +109,6 @@ def _check_session(db: sqlite3.Connection, problems: list[str], session_id: str)
     ).fetchone()
     if others:
         problems.append(f"{others} messages are after the end of the history")
-    _, damaged = queries.load_checkpoint(db, session)
-    problems += ["the checkpoint is damaged"] if damaged else []
-    old = queries.archived(db, session_id, session)
+    old = queries.archived(db, session.session_id, session)
     problems += [f"{len(old.damaged)} archived messages are damaged"] if old.damaged else []
+    return problems

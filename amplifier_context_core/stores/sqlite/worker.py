@@ -41,7 +41,6 @@ class Task:
             SQLite. `acquire` and `release` are unsynced writes that change the lease of a session, even after the file
             was replaced.
         session_id: The session, for the listener for repairs.
-        rewrites: If the database is damaged, it is rewritten (`repair`). Any other task fails then.
         original: The function and kind that it began with, for a restart.
         future: Receives the result; None if no caller waits.
         result, error: How it ended.
@@ -55,7 +54,6 @@ class Task:
     kind: TaskKind
     session_id: str = ""
     future: asyncio.Future[Any] | None = None
-    rewrites: bool = False
     result: Any = None
     error: BaseException | None = None
     repairs: list[tuple[OnRepair | None, Repair]] = field(default_factory=list[tuple[OnRepair | None, Repair]])

@@ -377,16 +377,6 @@ async def test_a_file_that_was_replaced_is_not_mixed_with_the_log_of_the_former_
     assert kept.stat().st_size
 
 
-async def test_a_log_whose_database_is_gone_is_kept_when_another_is_made(path: Path) -> None:
-    await other_database(path)
-    path.unlink()
-    schema.sidecar(path, "-wal").write_bytes(b"what came last")
-    await other_database(path)
-    (kept,) = (file for file in path.parent.iterdir() if file.name.endswith("-wal"))
-    assert kept.read_bytes() == b"what came last"
-    assert ".damaged-" in kept.name
-
-
 async def test_closing_after_the_file_went_makes_none(path: Path) -> None:
     store = SqliteStore(path)
     await store.append("s", entries(1, 2))

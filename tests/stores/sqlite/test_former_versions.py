@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 from amplifier_context_core.stores.sqlite import schema
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries, entry
-from tests.stores.sqlite.damaged_schema import (
-    T_ARCHIVE,
-    T_HISTORY,
-    build,
-    none_left,
-    not_text,
-)
+from tests.stores.sqlite.damaged_schema import T_ARCHIVE, T_HISTORY, build
 
 
 def downgrade(path: Path) -> None:
@@ -75,14 +66,3 @@ async def test_a_database_of_version_1_that_may_only_be_read_is_read(path: Path)
     assert db.execute("SELECT count(*) FROM sessions WHERE crc <> 0").fetchone() == (3,)
     schema.disconnect(db, path)
     assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize("damage", [not_text, none_left])
-async def test_a_damaged_database_of_version_1_loses_nothing(path: Path, damage: Callable[[Path], None]) -> None:
-    await build(path)
-    downgrade(path)
-    damage(path)
-    store = SqliteStore(path)
-    await store.repair("s")
-    await assert_whole(store)
-    await store.close()

@@ -120,7 +120,7 @@ async def test_a_repair_on_a_full_disk_changes_nothing(disk: Path) -> None:
     with pytest.raises(StoreError, match="disk is full; free some space"):
         await store.repair(None)
     (disk / "filling").unlink()
-    assert not list(disk.glob("*.damaged-*"))
+    assert not [file for file in disk.iterdir() if ".damaged" in file.name or ".repair" in file.name]
     await store.repair(None)
     assert_same(await store.read("s"), entries(1, 9))
     await store.close()

@@ -15,7 +15,6 @@ import pytest
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores.sqlite import secure_erase
 from amplifier_context_core.stores.sqlite.store import SqliteStore
-from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_testing.contract.samples import entries, entry
 
 
@@ -92,21 +91,18 @@ async def test_rewriting_only_tokens_erases_nothing_and_keeps_the_checkpoint(pat
     assert [one.tokens for one in await store.read("s")] == [99, 99, 99]
 
 
-async def test_damaged_bytes_that_were_kept_are_erased_as_well(path: Path, store: SqliteStore) -> None:
+async def test_damaged_files_that_a_repair_kept_are_erased_as_well(path: Path, store: SqliteStore) -> None:
     await store.append("s", [entry(1, "hunter2secret"), entry(2, "two"), entry(3, "hunter2secret again")])
     await store.close()
-    db = sqlite3.connect(path)
-    db.execute("UPDATE entries SET crc = crc + 1 WHERE seq = 3")
-    db.commit()
-    db.close()
-    kept = path.with_name("sessions.db.damaged-20260101T000000-1")
-    kept.write_bytes(b"hunter2secret")
-    assert [one.seq for one in await store.read("s")] == [1, 2]  # the third is quarantined
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE entries SET crc = crc + 1 WHERE seq = 3")
+    await store.repair(None)
+    assert [one.seq for one in await store.read("s")] == [1, 2]
     assert holding(path, "hunter2secret again")
     await store.rewrite("s", [entry(1, "gone")])
     await store.close()
     assert holding(path, "hunter2secret") == []
-    assert not kept.exists()
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 async def test_erasing_waits_for_readers(path: Path, store: SqliteStore) -> None:
@@ -163,22 +159,3 @@ async def test_an_erasure_killed_half_way_is_finished_by_the_next_process(path: 
         await asyncio.sleep(0.01)
     await store.close()
     assert holding(path, "hunter2secret") == []
-
-
-@pytest.mark.parametrize("archived", [False, True])
-@pytest.mark.parametrize("given", [[], [entry(2, "gone")]], ids=["nothing", "the message itself"])
-async def test_a_quarantined_row_is_erased_though_no_seq_is_known(
-    path: Path, store: SqliteStore, archived: bool, given: list[Entry]
-) -> None:
-    await store.append("s", [entry(1), entry(2, "the password is hunter2secret")])
-    if archived:
-        await store.replace("s", 1, [])
-    await store.close()
-    with closing(sqlite3.connect(path)) as db, db:
-        db.execute(f"UPDATE {'archive' if archived else 'entries'} SET crc = crc + 1 WHERE seq = 2")
-    await store.open("s")
-    assert [one.seq for one in [*await store.read("s"), *await store.archived("s")]] == [1]
-    assert await holding_elsewhere(path, "hunter2secret") == ["hunter2secret"], "it is in quarantine"
-    await store.rewrite("s", given)
-    assert await holding_elsewhere(path, "hunter2secret") == []
-    assert [one.seq for one in await store.read("s")] == [1]

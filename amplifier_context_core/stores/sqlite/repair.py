@@ -1,0 +1,306 @@
+"""Copy what is readable of a damaged database into a new file: offline, and never in place.
+
+The checksum of a row covers its key, so it says whether a row is what was written there. Rows are read by ranges of
+keys, and a range that cannot be read is halved. A scan of the table from either end then finds the rows of pages that
+no search by key reaches. The new file takes the place of the damaged one, which is kept beside it. While a process that
+does this was interrupted, every call refuses the database (`check_replaced`) until the command is run again.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import ConfigError, StoreError
+from ..protocol import Repair
+from ..validation import check_session_id, recovered_id
+from .columns import number_in, text_in
+from .driver import required_row
+from .queries import is_intact
+from .rows import (
+    ENTRY_COLUMNS,
+    ENTRY_VALUES,
+    MAX_SESSION_NUMBER,
+    SESSION_COLUMNS,
+    RawRow,
+    SessionRow,
+    decode_entry_row,
+    decode_session_row,
+    first_key,
+)
+from .schema import (
+    APPLICATION_ID,
+    MAX_SLOTS,
+    SLOT_BITS,
+    VERSION,
+    connect,
+    connection_count,
+    disconnect,
+    make_file,
+    open_database,
+    replacement,
+    sidecar,
+    sync_folder,
+)
+
+_FAILURES = 20_000  # ranges of one search that may fail: a second or two
+_MAX_SEQ_JUMP = 1_000_000  # a seq in a damaged row is ignored if it exceeds those of the entries by this much
+_LOCK_OFFSET, _LOCK_LENGTH = 0x40000000, 512  # SQLite's locks in a file
+
+
+def repair_database(path: Path) -> list[Repair]:
+    """Write what is readable of a database into a new file, which takes its place.
+
+    Returns:
+        For each session that lost something, what; then the sum. The session id of the sum is empty.
+
+    Raises:
+        StoreError: Others use the database, or it is none of ours. Nothing was changed.
+        sqlite3.Error, OSError: It cannot be read, or the new file cannot be written. Nothing was changed.
+    """
+    _check_exclusive(path)
+    repairs: list[Repair] = []
+    if not replacement(path).exists():
+        new_path = sidecar(path, ".repairing")
+        _remove(new_path)
+        try:
+            repairs = _copy_into(new_path, path)
+            os.replace(new_path, replacement(path))
+        finally:
+            _remove(new_path)
+        sync_folder(path.parent)
+    kept = str(_replace(path))
+    return [Repair(one.session_id, one.description, one.lost, kept) for one in repairs]
+
+
+def _replace(path: Path) -> Path:
+    """Move the damaged files away and the new one into place. Each step can be made again after a crash."""
+    new_path = replacement(path)
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(new_path.stat().st_mtime))
+    kept = sidecar(path, f".damaged-{stamp}")
+    for ending in ("", "-wal"):
+        former = sidecar(path, ending)
+        if not sidecar(kept, ending).exists() and former.exists() and former.stat().st_size:
+            os.replace(former, sidecar(kept, ending))
+    _remove(path)
+    sync_folder(path.parent)
+    os.replace(new_path, path)
+    sync_folder(path.parent)
+    return kept
+
+
+def _remove(path: Path) -> None:
+    for ending in ("", "-wal", "-shm"):
+        sidecar(path, ending).unlink(missing_ok=True)
+
+
+def _check_exclusive(path: Path) -> None:
+    problem = f"the database {path} is in use, and cannot be repaired meanwhile; end the programs that use it"
+    if connection_count(path):
+        raise StoreError(problem)
+    if sys.platform == "win32" or not path.exists():
+        return
+    import fcntl
+
+    with path.open("r+b") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, _LOCK_LENGTH, _LOCK_OFFSET)
+        except OSError:
+            raise StoreError(problem) from None
+
+
+def _copy_into(new_path: Path, path: Path) -> list[Repair]:
+    make_file(new_path)
+    new = open_database(new_path, "none", 1.0)
+    try:
+        old = connect(path, 1.0, "mode=ro")
+        try:
+            _check_is_ours(old, path)
+            new.execute("BEGIN")
+            repairs = _Copy(old, new).run()
+            new.execute("COMMIT")
+        finally:
+            disconnect(old, path)
+    finally:
+        disconnect(new, new_path)
+    with new_path.open("r+b") as file:
+        os.fsync(file.fileno())
+    return repairs
+
+
+def _check_is_ours(old: sqlite3.Connection, path: Path) -> None:
+    found: object = None
+    with suppress(sqlite3.DatabaseError):
+        old.execute("PRAGMA writable_schema = ON")  # a definition that cannot be read hides no other table
+        query = (
+            "SELECT application_id, user_version, name FROM pragma_application_id, pragma_user_version, sqlite_master"
+        )
+        found = old.execute(f"{query} WHERE name = 'entries'").fetchone()
+    if found != (APPLICATION_ID, VERSION, b"entries"):
+        raise StoreError(f"the first page of {path} is damaged, or not ours, so it was not changed; restore a backup")
+
+
+@dataclass(slots=True)
+class _Found:
+    """What is known of a session before its messages are read: its row, or of a damaged one what may be right."""
+
+    row: SessionRow | None = None
+    name: str = ""
+    last_seq: int = 0
+
+
+class _Copy:
+    """Copies the readable rows of one database into another."""
+
+    def __init__(self, old: sqlite3.Connection, new: sqlite3.Connection) -> None:
+        self._old, self._new = old, new
+        self._sessions: dict[int, _Found] = {}
+
+    def run(self) -> list[Repair]:
+        """Copy everything readable, and return what was lost."""
+        select = f"SELECT {SESSION_COLUMNS} FROM sessions NOT INDEXED WHERE number"  # noqa: S608 - constants
+        for row in (*self._by_ranges(select, 1, MAX_SESSION_NUMBER), *self._by_scan(select)):
+            if row[0] not in self._sessions and 1 <= row[0] <= MAX_SESSION_NUMBER:
+                self._sessions[row[0]] = _decode_session(row)
+        select = f"SELECT id, session, {ENTRY_COLUMNS} FROM entries NOT INDEXED WHERE id"  # noqa: S608 - constants
+        for number, found in [*self._sessions.items()]:
+            stop = found.row.stop_slot if found.row else MAX_SLOTS
+            self._copy("entries", self._by_ranges(select, first_key(number), first_key(number) + stop - 1))
+        self._copy("entries", self._by_scan(select))
+        select = select.replace("entries", "archive")
+        self._copy("archive", self._by_ranges(select, 1, MAX_SLOTS))
+        self._copy("archive", self._by_scan(select))
+        taken = {found.row.session_id for found in self._sessions.values() if found.row}
+        lost = [loss for number in sorted(self._sessions) if (loss := self._finish(number, taken))]
+        (count,) = required_row(self._new.execute("SELECT total(stop + archived) FROM sessions"))
+        what = f"copied {len(self._sessions):,} sessions, {int(count):,} messages with archives, into a new file"
+        return [*lost, Repair("", what, sum(repair.lost for repair in lost))]
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+
+    def _by_ranges(self, select: str, first: int, last: int) -> Iterator[RawRow]:
+        """Yield the rows of a range of keys. One that cannot be read is halved, so rows may come twice."""
+        ranges, failures = [(first, last)], 0
+        while ranges and failures < _FAILURES:
+            low, high = ranges.pop()
+            try:
+                yield from self._old.execute(f"{select} BETWEEN ? AND ?", (low, high))
+            except sqlite3.Error:
+                failures += 1
+                if low < high:
+                    middle = (low + high) // 2
+                    ranges += [(middle + 1, high), (low, middle)]
+
+    def _by_scan(self, select: str) -> Iterator[RawRow]:
+        """Yield the rows that a scan of the table meets, from either end up to what cannot be read."""
+        for order in ("ASC", "DESC"):
+            with suppress(sqlite3.Error):
+                yield from self._old.execute(f"{select} > 0 ORDER BY {select.rpartition(' ')[2]} {order}")
+
+    def _copy(self, table: str, rows: Iterator[RawRow]) -> None:
+        """Write the rows whose checksum is right, if they are not written yet."""
+        known = f"SELECT 1 FROM {table} WHERE id = ?"  # noqa: S608 - a constant
+        insert = f"INSERT INTO {table}(id, session, {ENTRY_COLUMNS}) VALUES (?, ?, {ENTRY_VALUES})"  # noqa: S608
+        for key, session, *columns in rows:
+            number = key >> SLOT_BITS if table == "entries" else session
+            if not isinstance(number, int) or not 1 <= number <= MAX_SESSION_NUMBER:
+                continue
+            covered = key if table == "entries" else first_key(number)
+            if self._new.execute(known, (key,)).fetchone() or decode_entry_row(tuple(columns), "", covered) is None:
+                continue
+            seq, turn, tokens, origin, *rest = columns
+            self._new.execute(insert, (key, number, seq, turn, tokens, origin and origin.decode(), *rest))
+            self._sessions.setdefault(number, _Found())
+
+    # -- sessions ------------------------------------------------------------------------------------------------------
+
+    def _finish(self, number: int, taken: set[str]) -> Repair | None:
+        """Write the row of a session and its checkpoint. Return what the session lost."""
+        found = self._sessions[number]
+        slots, last_seq, size = self._renumber(number)
+        (archived, last) = required_row(
+            self._new.execute("SELECT count(*), max(seq) FROM archive WHERE session = ?", (number,))
+        )
+        last_seq = max(last_seq, last or 0)
+        row = found.row or SessionRow(number, _free_id(found.name, number, taken))
+        taken.add(row.session_id)
+        lost = max(0, row.length - len(slots)) + max(0, row.archived_count - archived) if found.row else 0
+        if found.last_seq < last_seq + _MAX_SEQ_JUMP:
+            last_seq = max(last_seq, found.last_seq)
+        written = SessionRow(
+            number,
+            row.session_id,
+            stop_slot=len(slots),
+            last_seq=max(last_seq, row.last_seq),
+            size=size,
+            updated=row.updated,
+            archived_count=archived,
+        )
+        marks = ", ".join("?" * len(written.values))
+        self._new.execute(f"INSERT INTO sessions({SESSION_COLUMNS}) VALUES ({marks})", written.values)  # noqa: S608
+        gone = not self._copy_checkpoint(number, slots)
+        if not lost and not gone and found.row:
+            return None
+        what = f"session {row.session_id!r}: {len(slots) + archived:,} messages copied, archive included"
+        what += "" if found.row else "; its id and length could not be read"
+        what += "; its checkpoint is gone" if gone else ""
+        return Repair(row.session_id, what, lost)
+
+    def _renumber(self, number: int) -> tuple[list[int], int, int]:
+        """Close the gaps of a history. Return the former slots of its entries, their highest seq, and their size."""
+        start = first_key(number)
+        select = "SELECT id, seq, length(CAST(message AS BLOB)) FROM entries WHERE id >= ? AND id < ? ORDER BY id"
+        slots: dict[int, int] = {}  # by seq
+        total = 0
+        for key, seq, size in self._new.execute(select, (start, first_key(number + 1))).fetchall():
+            if seq in slots:  # of a page in a former state
+                self._new.execute("DELETE FROM entries WHERE id = ?", (key,))
+                continue
+            to = start + len(slots)
+            if to != key:
+                self._new.execute("UPDATE entries SET id = ?, crc = crc + ? WHERE id = ?", (to, to - key, key))
+            slots[seq] = key - start
+            total += size
+        return [*slots.values()], max(slots, default=0), total
+
+    def _copy_checkpoint(self, number: int, slots: list[int]) -> bool:
+        """Copy a checkpoint if all messages are there that it covers. False if there was another one."""
+        select = "SELECT session, covered, crc, data FROM checkpoints WHERE session = ?"
+        try:
+            row = self._old.execute(select, (number,)).fetchone()
+        except sqlite3.Error:
+            return False
+        if row is None:
+            return True
+        _, covered, crc, data = row
+        if not is_intact(data, crc) or not isinstance(covered, int):
+            return False
+        if slots[:covered] != [*range(covered)]:
+            return False
+        self._new.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?)", row)
+        return True
+
+
+def _decode_session(row: RawRow) -> _Found:
+    with suppress(sqlite3.Error):
+        return _Found(decode_session_row(row))
+    found = _Found()
+    with suppress(sqlite3.Error):
+        found.name = text_in(row[1])
+    with suppress(sqlite3.Error):
+        found.last_seq = number_in(row[4])
+    return found
+
+
+def _free_id(name: str, number: int, taken: set[str]) -> str:
+    """Return an id for a session whose row is lost or damaged: its probable one, if no other session has it."""
+    with suppress(ConfigError):
+        if check_session_id(name) not in taken:
+            return name
+    return recovered_id(number, taken)
