@@ -15,14 +15,14 @@ from amplifier_context_core import StoreError, open_store
 from amplifier_context_core.stores.jsonl.journal import RedoJournal
 from amplifier_context_core.stores.postgres.driver import PostgresDriver
 from amplifier_context_core.stores.redis.driver import RedisDriver
-from amplifier_context_core.stores.sqlite.leases import Leases
+from amplifier_context_core.stores.sqlite.engine import SqliteEngine
 from tests.durable.sessions import manager_on, user
 from tests.managers import feed
 from tests.places import KEPT, SERVERS, Place
 
 LAST_STEP: dict[str, tuple[type, str, Exception]] = {
     "jsonl": (RedoJournal, "clear_rejected", OSError(errno.EIO, os.strerror(errno.EIO))),
-    "sqlite": (Leases, "release", sqlite3.OperationalError("disk I/O error")),
+    "sqlite": (SqliteEngine, "_disconnect", sqlite3.OperationalError("disk I/O error")),
     "postgresql": (PostgresDriver, "release", StoreError("refused; try again")),
     "redis": (RedisDriver, "release", StoreError("refused; try again")),
 }

@@ -19,11 +19,11 @@ from typing import TypeVar
 from ...errors import ConfigError, StoreError
 from ...transcript.entry import Entry
 from ..protocol import Durability, Extent, OnRepair, Repair, SessionInfo, report_repair
+from ..session_lock import lock_holder
 from ..validation import check_index, check_session_id, no_session, session_exists
 from .appender import Appender
 from .file_ops import exists, store_error, yield_gil
 from .index import IndexDamaged
-from .lock import lock_holder
 from .paths import Part, SessionFiles, SessionPaths
 from .read_only_session import FileStates, ReadOnlySession, open_read_only
 from .session import OpenSession
@@ -300,7 +300,7 @@ class JsonlEngine:
         times.extend(os.lstat(path).st_mtime_ns for path in paths if exists(path))
         updated = datetime.fromtimestamp(max(times) / 1e9, UTC).isoformat(timespec="milliseconds")
         size = os.lstat(files.main).st_size
-        return max(times), SessionInfo(session_id, length, updated, size, lock_holder(files))
+        return max(times), SessionInfo(session_id, length, updated, size, lock_holder(files.path("lock")))
 
     def close(self) -> None:
         """Release all sessions, then raise the first error. It leaves what a dead process would: no lock."""

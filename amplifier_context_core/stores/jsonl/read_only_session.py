@@ -11,12 +11,12 @@ from typing import TypeVar
 from ...errors import StoreError
 from ...transcript.entry import Entry
 from ..protocol import Extent, index_range
+from ..session_lock import lock_holder
 from .archive import Archive
 from .checkpoint import CheckpointDamaged, SavedCheckpoint, load_checkpoint
 from .file_ops import FileOps, exists, open_for_reading, size_of
 from .index import Index, IndexDamaged, IndexRecord
 from .indexed_history import IndexedHistory, open_if_consistent
-from .lock import lock_holder
 from .paths import SessionFiles
 from .scan import ScanReport, scan
 
@@ -154,7 +154,7 @@ def open_read_only(files: SessionFiles, known: MutableMapping[str, FileStates]) 
             states = session.file_states
             if session.is_consistent:
                 known.pop(files.main, None)
-            elif known.get(files.main) != states and lock_holder(files):
+            elif known.get(files.main) != states and lock_holder(files.path("lock")):
                 if pause is not None:
                     opened.close()
                     time.sleep(pause)

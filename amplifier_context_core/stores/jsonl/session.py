@@ -19,16 +19,16 @@ from typing import TypeVar
 from ...errors import NotErased, StoreError
 from ...transcript.entry import Entry
 from ..protocol import Durability, Extent, Repair, index_range
+from ..session_lock import SessionLock
 from ..validation import check_index
 from .appender import Appender
 from .archive import Archive, ArchiveContents, edit_record
 from .checkpoint import CheckpointDamaged, SavedCheckpoint, checkpoint_at, encode_checkpoint, load_checkpoint
 from .edits import EditPlanner
-from .file_ops import FileOps, exists, open_for_reading, read_at, remove, size_of
+from .file_ops import FileOps, check_regular_file, exists, open_for_reading, read_at, remove, size_of
 from .index import IndexDamaged, IndexRecord
 from .indexed_history import IndexedHistory
 from .journal import Operation, RedoJournal, Transaction
-from .lock import SessionLock
 from .paths import ERASED_PARTS, SessionFiles
 from .read_only_session import covers_history
 from .repair import RepairPlan, bad_bytes, describe_damage, quarantine, remove_leftovers, repairs_made
@@ -439,7 +439,8 @@ def _acquire_lock(files: SessionFiles, file_ops: FileOps, *, to_delete: bool) ->
     for _ in range(_MAX_ATTEMPTS):
         file_ops.make_folder(files.folder)
         with suppress(FileNotFoundError):  # the former holder of an empty session removes its folder
-            return SessionLock(files, to_delete=to_delete)
+            check_regular_file(files.path("lock"))
+            return SessionLock(files.path("lock"), files.session_id, to_delete=to_delete)
     raise StoreError(
         f"session {files.session_id!r}: {files.folder} is removed repeatedly; find the program that does it"
     )

@@ -6,7 +6,7 @@
                       context-messages.checkpoint        the checkpoint (checkpoint)
                       context-messages.pending           the redo journal of the current edit (journal)
                       context-messages.damaged           the quarantine: bytes that were no messages (repair)
-                      context-messages.lock, .owner      the writer (lock)
+                      context-messages.lock              the writer (stores/session_lock.py)
 
 All but the main file may be missing. One thread (worker) executes all calls in order (engine), so that a caller waits
 on its own event loop. aiofiles is no alternative: it hands every single read and write to some thread of a pool, and

@@ -1,4 +1,4 @@
-"""Run a store's tasks on its database: connections, grouped transactions, and leases.
+"""Run a store's tasks on its database: connections, grouped transactions, and session locks.
 
 The first thread executes all short tasks in order. A long task (a whole history, a search, a check) starts there too,
 so that it sees what came before it and nothing after. A second thread finishes it on a connection of its own.
@@ -12,7 +12,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from traceback import clear_frames
@@ -27,13 +27,10 @@ from .errors import (
     damage_error,
     damaged_messages,
     is_index_damage,
-    is_moved,
     is_unwritable,
-    moved_error,
     store_error,
 )
-from .file_identity import DatabaseFiles
-from .leases import TTL, Leases
+from .locks import SessionLocks
 from .repair import repair_database
 from .schema import (
     check_not_replaced,
@@ -52,9 +49,10 @@ from .worker import WRITING, Continuation, SqliteWorker, Task, TaskKind, Work, d
 
 log = logging.getLogger(__name__)
 
+Identity = tuple[int, int]  # device and inode of a file
 _FAULTS = (sqlite3.Error, OSError)
 # Connections of the parent process; closing them after a fork would disturb the parent.
-_abandoned: list[sqlite3.Connection | Snapshots] = []
+_abandoned: list[sqlite3.Connection | None] = []
 
 
 class SqliteEngine:
@@ -62,33 +60,27 @@ class SqliteEngine:
 
     Attributes:
         path: The database file.
-        leases: The leases of this store object.
+        locks: The sessions that this store object has locked.
     """
 
     def __init__(self, path: Path, durability: Durability, busy: float) -> None:
         self.path = path
-        self.leases = Leases()
+        self.locks = SessionLocks(path)
         self._durability: Durability = durability
         self._busy = busy
         self._db: sqlite3.Connection | None = None
-        self._files = self._make_files()
+        self._identity: Identity | None = None  # of the file that was opened last
+        self._log_identity: Identity | None = None
         self._snapshots = Snapshots(path, busy)
         self._is_synchronous = True
         self._listeners: dict[str, OnRepair | None] = {}
         self._damaged: dict[str, set[int]] = {}
         self._pending_repairs: dict[str, list[Repair]] = {}
         self._delayed: list[tuple[float, Task]] = []
-        self._next_renewal = 0.0
         self._erase_is_resumed = False
-        self._make_workers()
-
-    def _make_workers(self) -> None:
         self._pid = os.getpid()
         self._worker = SqliteWorker("sqlite store", self._handle, self._tick)
         self._background = SqliteWorker("sqlite store, long", self._handle_background, lambda: None)
-
-    def _make_files(self) -> DatabaseFiles:
-        return DatabaseFiles(self.path, sidecar(self.path, "-wal"))
 
     async def run(self, kind: TaskKind, work: Work, session_id: str = "") -> Any:
         """Run a function as a task, in order. If the caller is cancelled, the task is executed all the same."""
@@ -99,11 +91,14 @@ class SqliteEngine:
     def submit(self, task: Task) -> None:
         """Queue a task."""
         if self._pid != os.getpid():
-            self._reset_after_fork()
+            if not self._worker.is_idle:
+                _abandoned.append(self._db)
+                raise StoreError("this store was used before the process forked; make a new one in the child")
+            self._pid = os.getpid()
         self._worker.submit(task)
 
     async def close(self) -> None:
-        """Release all leases and close the connection, after all earlier tasks; a later call opens it again."""
+        """Release all sessions and close the connection, after all earlier tasks; a later call opens it again."""
         if not self._worker.is_idle:
             await self.run("no_connection", self._close)
 
@@ -114,15 +109,24 @@ class SqliteEngine:
 
     # -- for tasks -----------------------------------------------------------------------------------------------------
 
-    def set_listener(self, session_id: str, listener: OnRepair | None) -> None:
-        """Set the listener for repairs of a session."""
+    def lock(self, task: Task, session_id: str, *, again: bool = False, to_delete: bool = False) -> bool:
+        """Lock a session for a task; if the task fails, release it again. See `SessionLocks.acquire`."""
+        self._lose_replaced()
+        is_new = self.locks.acquire(session_id, again=again, to_delete=to_delete)
+        task.releases_on_error = session_id if is_new else task.releases_on_error
+        return is_new
+
+    def begin_session(self, session_id: str, listener: OnRepair | None) -> None:
+        """Set the listener for repairs of a session that was opened, and forget its damage."""
         if listener is not None or session_id not in self._listeners:
             self._listeners[session_id] = listener
+        self._damaged.pop(session_id, None)
 
-    def forget_session(self, session_id: str) -> None:
-        """Forget the listener for repairs of a session, and its damage."""
+    def end_session(self, session_id: str) -> None:
+        """Release a session."""
         self._listeners.pop(session_id, None)
         self._damaged.pop(session_id, None)
+        self.locks.release(session_id)
 
     def note_damage(self, task: Task, session_id: str, keys: Sequence[int]) -> None:
         """Report damaged messages that were left out. The session is not changed until it is opened again."""
@@ -143,7 +147,7 @@ class SqliteEngine:
         self._disconnect()
         task.repairs += [(listener, repair) for repair in repair_database(self.path)]
         self._damaged.clear()
-        self.leases.held.clear()  # the new file has none; no other process could use the database
+        self._identity = None
 
     def report(self, task: Task, repair: Repair) -> None:
         """Report a repair together with the result of a task."""
@@ -170,6 +174,8 @@ class SqliteEngine:
         done: list[Task] = []
         for task in tasks:
             task.connection = None
+            if ended := task.releases_on_error if task.error is not None else task.releases_on_success:
+                self.end_session(ended)
             if isinstance(task.error, _FAULTS):
                 if task.fallback is not None and is_unwritable(task.error):
                     task.result, task.error = task.fallback(task), None
@@ -199,29 +205,14 @@ class SqliteEngine:
         """Execute tasks in one transaction. A failing task does not affect the others."""
         began = False
         try:
-            if self._db is None:  # with a connection, the check before the commit is enough, and each check costs time
-                self._check_file_identity()
-            if self.leases.lost:
-                tasks = [
-                    task for task in tasks if task.kind in ("acquire", "release") or not self._fail_if_orphaned(task)
-                ]
-            if not tasks:
-                return
-            kinds = {task.kind for task in tasks}
-            opened = nullcontext(self._db) if self._db else self._connection(creates=kinds != {"release"})
-            with opened as db:
-                self._set_synchronous(db, "write" in kinds)
-                db.execute("BEGIN IMMEDIATE")
-                began = True
-                for task in tasks:
-                    self._run_in_group(db, task, alone=len(tasks) == 1)
-                if self._check_file_identity():  # this transaction may have waited for other processes
-                    raise moved_error("the file is not at its path any more")
-                if db.in_transaction:
-                    db.execute("COMMIT")
-                if self._check_file_identity():  # acknowledged data must be in the file at the path
-                    raise moved_error("the file is not at its path any more")
-            self.leases.finish_transaction(True)
+            db = self._database()
+            self._set_synchronous(db, any(task.kind == "write" for task in tasks))
+            db.execute("BEGIN IMMEDIATE")
+            began = True
+            for task in tasks:
+                self._run_in_group(db, task, alone=len(tasks) == 1)
+            if db.in_transaction:
+                db.execute("COMMIT")
         except _FAULTS as problem:
             self._roll_back(problem)
             for task in tasks:
@@ -240,13 +231,12 @@ class SqliteEngine:
                 task.fail(StoreError(str(problem)) if type(problem) is StoreError else problem)
 
     def _set_synchronous(self, db: sqlite3.Connection, wanted: bool) -> None:
-        """Make the next commits wait for the disk, or not: a lease need not survive a power failure."""
+        """Make the next commits wait for the disk, or not: a search index need not survive a power failure."""
         if wanted != self._is_synchronous and self._durability == "fsync":
             db.execute(f"PRAGMA synchronous = {'FULL' if wanted else 'NORMAL'}")
             self._is_synchronous = wanted
 
     def _run_in_group(self, db: sqlite3.Connection, task: Task, *, alone: bool) -> None:
-        staged = self.leases.staged_changes()
         task.connection = db
         if not alone:
             db.execute("SAVEPOINT part")
@@ -256,7 +246,6 @@ class SqliteEngine:
             raise  # a fault of the file or the disk: the state of the transaction is unknown
         except Exception as problem:  # noqa: BLE001 - becomes the result of the task
             task.fail(problem)
-            self.leases.restore_staged(staged)
             db.execute("ROLLBACK" if alone else "ROLLBACK TO part")
         if not alone:
             db.execute("RELEASE part")
@@ -266,9 +255,6 @@ class SqliteEngine:
         try:
             if task.kind == "no_connection":
                 task.result = task.work(task)
-                return
-            self._check_file_identity()
-            if self._fail_if_orphaned(task):
                 return
             with self._connection(creates=task.kind != "read") as db:
                 task.connection = db
@@ -290,7 +276,6 @@ class SqliteEngine:
 
     def _roll_back(self, problem: BaseException) -> None:
         """Roll back what is not committed. Close the connection after errors that make it unusable."""
-        self.leases.finish_transaction(False)
         clear_frames(problem.__traceback__)  # a cursor in a frame would keep the file of a closed connection open
         db = self._db
         if db is None:
@@ -298,7 +283,7 @@ class SqliteEngine:
         with suppress(sqlite3.Error):
             if db.in_transaction:
                 db.execute("ROLLBACK")
-        if closes_connection(problem) or db.in_transaction:
+        if closes_connection(problem) or db.in_transaction or (isinstance(problem, _FAULTS) and self._is_replaced()):
             self._disconnect()
 
     def _translate_error(self, problem: DriverError) -> StoreError:
@@ -325,57 +310,47 @@ class SqliteEngine:
             if read_only is not None:
                 disconnect(read_only, self.path)
 
-    def _fail_if_orphaned(self, task: Task) -> bool:
-        """Fail a task if the database of its session's lease is gone. Return True if it failed."""
-        if not self.leases.is_orphaned(task.session_id):
-            return False
-        task.fail(self.leases.lost[task.session_id].with_traceback(None))
-        return True
+    def _is_replaced(self) -> bool:
+        """True if the file at the path is not the one that was opened last."""
+        return self._identity is not None and _identity_of(self.path) != self._identity
 
-    def _check_file_identity(self) -> bool:
-        """True if the file was removed or replaced. The connection is closed then, and all leases are orphaned."""
-        if self._db is None:
-            if self.leases.held:
-                check_not_replaced(self.path)
-                if not self.path.exists():
-                    self.leases.orphan_all(f"removed {self.path}")
-            return False
-        change = self._files.change()
-        if not change:
-            return False
-        log.warning("another program %s while it was in use", change)
-        if self._files.is_database_there() and self._files.is_log_there():
-            log.warning("the log of the former database %s is kept as %s", self.path, keep_log(self.path))
-        self._disconnect()
-        self.leases.orphan_all(change)
-        return True
+    def _lose_replaced(self) -> None:
+        """Give up the sessions of a file that is gone: the one at its path may hold something else."""
+        if self._db is None and self.locks.held and self._is_replaced():
+            self.locks.lose_all(f"removed or replaced {self.path}")
+            self._identity = None
+
+    def _is_log_left(self) -> bool:
+        return self._log_identity is not None and _identity_of(sidecar(self.path, "-wal")) == self._log_identity
 
     def _database(self) -> sqlite3.Connection:
-        while self._db is None:
-            self._disconnect()  # a failed attempt has left its file identities
+        if self._db is None:
+            self._lose_replaced()
             check_not_replaced(self.path)
             make_file(self.path)
-            self._files.note_database()
-            self._db, self._is_synchronous = open_database(self.path, self._durability, self._busy), True
-            self._files.note_log()
-            if self._files.change():  # another process replaced the file meanwhile
-                self._disconnect()
-            elif is_truncated(self._db, self.path):
+            db = open_database(self.path, self._durability, self._busy)
+            self._db, self._is_synchronous = db, True
+            self._identity, self._log_identity = _identity_of(self.path), _identity_of(sidecar(self.path, "-wal"))
+            if is_truncated(db, self.path):
                 self._disconnect()
                 raise damage_error("the file is shorter than it should be")
-            elif not self._erase_is_resumed:
+            if not self._erase_is_resumed:
                 self._erase_is_resumed = True
-                if is_erase_pending(self._db):
+                if is_erase_pending(db):
                     self._worker.submit(Task(partial(erase, self.path), "write"))
         return self._db
 
     def _disconnect(self) -> None:
         self._snapshots.close()  # first: the last connection to a database removes its log, if it may write
         db, self._db = self._db, None
-        if db is not None:
-            with suppress(sqlite3.Error):
-                disconnect(db, self.path)
-        self._files.close()
+        if db is None:
+            return
+        with suppress(*_FAULTS):
+            disconnect(db, self.path)
+        with suppress(*_FAULTS):
+            if self._is_replaced() and self.path.exists() and self._is_log_left():
+                kept = keep_log(self.path)  # SQLite would merge the log of the former file into the other one
+                log.warning("another program replaced %s while it was in use; its log is kept as %s", self.path, kept)
 
     def _is_worth_retrying(self, problem: DriverError, task: Task) -> bool:
         """True if a task that failed is worth another attempt. A damaged search index is dropped first.
@@ -386,7 +361,7 @@ class SqliteEngine:
             repair = Repair(task.session_id, "the search index was damaged; the next search fills it again")
             self._pending_repairs.setdefault(task.session_id, []).append(repair)
             return True
-        return is_moved(problem)
+        return False
 
     def _drop_search_index(self) -> bool:
         """Drop the search index. Return False if it is too damaged even for that."""
@@ -404,64 +379,26 @@ class SqliteEngine:
 
     def _close(self, task: Task) -> None:
         try:
-            self._check_file_identity()
-            if self.leases.held:
-                db = self._database()
-                db.execute("BEGIN IMMEDIATE")
-                for session_id in self.leases.held:
-                    self.leases.release(db, session_id)
-                db.execute("COMMIT")
-                self.leases.finish_transaction(True)
-            self.leases.lost.clear()
-        finally:
             self._disconnect()
-            self.leases.finish_transaction(False)
-            self.leases.retire()
-            self._next_renewal = 0.0
+        finally:
+            self.locks.release_all()
             self._listeners.clear()
             self._damaged.clear()
+            self._identity = None
             self._erase_is_resumed = False
             self._worker.stop()
             self._background.stop()
 
     def _tick(self) -> float | None:
-        """Submit delayed tasks that are due, and renew the leases. Return the seconds until the next tick."""
-        if not self._delayed and not self.leases.held:
+        """Submit delayed tasks that are due. Return the seconds until the next tick."""
+        if not self._delayed:
             return None
         now = time.monotonic()
-        waits: list[float] = []
-        if self._delayed:
-            for when, task in self._delayed:
-                if when <= now:
-                    self._worker.submit(task)
-            self._delayed = [(when, task) for when, task in self._delayed if when > now]
-            waits += [when - now for when, _ in self._delayed]
-        if self.leases.held and self._db is not None:
-            if self._next_renewal <= now:
-                if self._next_renewal:
-                    self._renew(self._db)
-                self._next_renewal = now + TTL / 3
-            waits.append(self._next_renewal - now)
-        return max(0.001, min(waits)) if waits else None
-
-    def _renew(self, db: sqlite3.Connection) -> None:
-        try:
-            self._set_synchronous(db, wanted=False)
-            db.execute("BEGIN IMMEDIATE")
-            self.leases.renew(db)
-            db.execute("COMMIT")
-        except sqlite3.Error as problem:
-            log.debug("leases were not renewed: %s", type(problem).__name__)
-            self._roll_back(problem)
-
-    def _reset_after_fork(self) -> None:
-        """Start over in a forked process: threads, connection and leases belong to the parent."""
-        if self._db is not None:
-            _abandoned.extend((self._db, self._snapshots))
-        self._db, self._files, self._delayed = None, self._make_files(), []
-        self._snapshots = Snapshots(self.path, self._busy)
-        self.leases = Leases()
-        self._make_workers()
+        for when, task in self._delayed:
+            if when <= now:
+                self._worker.submit(task)
+        self._delayed = [(when, task) for when, task in self._delayed if when > now]
+        return max(0.001, min((when - now for when, _ in self._delayed), default=0.001))
 
     # -- in the second thread ------------------------------------------------------------------------------------------
 
@@ -487,3 +424,12 @@ class SqliteEngine:
         self._is_worth_retrying(problem, task)
         assert task.original is not None  # noqa: S101 - the caller checks it
         return Continuation(*task.original)
+
+
+def _identity_of(path: Path) -> Identity | None:
+    """Return the identity of a file; None if it does not exist."""
+    try:
+        status = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_dev, status.st_ino

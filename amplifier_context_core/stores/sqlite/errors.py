@@ -115,16 +115,6 @@ def damage_error(text: str) -> sqlite3.Error:
     return driver_error(sqlite3.DatabaseError, text, "SQLITE_CORRUPT")
 
 
-def moved_error(text: str) -> sqlite3.Error:
-    """Return the driver's error for a file that left its path. With a write-ahead log, SQLite does not check that."""
-    return driver_error(sqlite3.OperationalError, text, "SQLITE_READONLY_DBMOVED")
-
-
-def is_moved(error: BaseException) -> bool:
-    """True if the error says that the file is no longer at its path."""
-    return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY_DBMOVED
-
-
 def is_unwritable(error: BaseException) -> bool:
     """True if the error says that nothing can be written; reading may still be possible."""
     if isinstance(error, OSError):

@@ -1,7 +1,7 @@
 """Histories in a database: what each call of a store does to its rows.
 
-All are functions of a connection. Those that write run inside a transaction of their caller, which has checked the
-lease of the session. After an error the caller rolls the transaction back.
+All are functions of a connection. Those that write run inside a transaction of their caller, which has locked the
+session. After an error the caller rolls the transaction back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from ..validation import check_index, no_session, session_exists
 from ..word_index import has_fts5
 from .driver import required_row
 from .errors import damage_error
-from .leases import holder_names
 from .rows import (
     ENTRY_COLUMNS,
     ENTRY_VALUES,
@@ -272,8 +271,6 @@ def fork(db: sqlite3.Connection, session_id: str, new_id: str, length: int | Non
 def delete(db: sqlite3.Connection, session_id: str) -> None:
     """Erase a session."""
     session = find_session(db, session_id)
-    db.execute("DELETE FROM leases WHERE session = ?", (session_id,))
-    db.execute("DELETE FROM repairs WHERE session = ?", (session_id,))
     if session is None:
         return
     if session.indexed_slots:
@@ -293,14 +290,11 @@ def session_rows(db: sqlite3.Connection) -> Iterator[SessionRow]:
 
 
 def sessions(db: sqlite3.Connection) -> list[SessionInfo]:
-    """Return all sessions, the last changed first."""
-    writing = holder_names(db)
+    """Return all sessions, the last changed first, without their holders."""
     found: list[SessionInfo] = []
     for session in session_rows(db):
         when = datetime.fromtimestamp(session.updated / 1e6, UTC).isoformat(timespec="milliseconds")
-        found.append(
-            SessionInfo(session.session_id, session.length, when, session.size, writing.get(session.session_id, ""))
-        )
+        found.append(SessionInfo(session.session_id, session.length, when, session.size))
     return found
 
 

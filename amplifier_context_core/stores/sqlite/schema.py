@@ -243,12 +243,7 @@ def make_file(path: Path) -> None:
 
     Creating it here, and not in the driver, ensures that it is never another user's, a link, or readable to others.
     """
-    missing = [folder for folder in path.parents if not folder.exists()]
-    for folder in reversed(missing):
-        with suppress(FileExistsError):
-            folder.mkdir(0o700)
-            folder.chmod(0o700)
-            sync_folder(folder.parent)
+    make_folder(path.parent)
     with suppress(FileExistsError):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
         try:
@@ -256,6 +251,15 @@ def make_file(path: Path) -> None:
         finally:
             os.close(descriptor)
         sync_folder(path.parent)
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder and its parents, for their owner only, if they do not exist."""
+    for folder in reversed([one for one in (path, *path.parents) if not one.exists()]):
+        with suppress(FileExistsError):
+            folder.mkdir(0o700)
+            folder.chmod(0o700)
+            sync_folder(folder.parent)
 
 
 def sync_folder(folder: Path) -> None:

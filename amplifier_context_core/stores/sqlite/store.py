@@ -10,9 +10,11 @@ import os
 import sqlite3
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace as but
 from functools import partial
 from pathlib import Path
 
+from ...errors import StoreError
 from ...transcript.entry import Entry
 from ..protocol import Durability, Extent, KeptVector, OnRepair, Repair, SessionInfo, index_range
 from ..sqlite import queries, search
@@ -57,7 +59,7 @@ class SqliteStore:
         self._archive = archive
         self._engine = SqliteEngine(self.path, durability, busy)
         self._busy = busy
-        # A store without references ends its thread and releases its leases.
+        # A store without references ends its thread and releases its sessions.
         weakref.finalize(self, self._engine.abandon).atexit = False
 
     @classmethod
@@ -70,7 +72,7 @@ class SqliteStore:
         path = url_path(url, "the path of a database file", "sqlite:~/sessions.db or sqlite:/var/lib/sessions.db")
         return cls(path, durability=durability, archive=archive)
 
-    # -- leases --------------------------------------------------------------------------------------------------------
+    # -- locks ---------------------------------------------------------------------------------------------------------
 
     async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:
         check_session_id(session_id)
@@ -79,20 +81,21 @@ class SqliteStore:
             session = queries.find_session(task.db, session_id)
             if session is not None:
                 queries.check_end(task.db, session)
-            self._engine.leases.ensure(task.db, session_id, reacquire=True)
-            self._engine.set_listener(session_id, on_repair)
+            self._engine.begin_session(session_id, on_repair)
             return _extent(session)
 
-        return await self._engine.run("acquire", work, session_id)
+        # Locked first: what is read then cannot be changed by another writer.
+        is_new = await self._engine.run("no_connection", lambda task: self._engine.lock(task, session_id, again=True))
+        try:
+            return await self._engine.run("read", work, session_id)
+        except StoreError:
+            if is_new:
+                await self.release(session_id)
+            raise
 
     async def release(self, session_id: str) -> None:
         check_session_id(session_id)
-
-        def work(task: Task) -> None:
-            self._engine.leases.release(task.db, session_id)
-            self._engine.forget_session(session_id)
-
-        await self._engine.run("release", work, session_id)
+        await self._engine.run("no_connection", lambda task: self._engine.end_session(session_id))
 
     async def close(self) -> None:
         await self._engine.close()
@@ -157,7 +160,12 @@ class SqliteStore:
         return await self._engine.run("read", work, session_id)
 
     async def sessions(self) -> list[SessionInfo]:
-        return await self._engine.run("read", lambda task: queries.sessions(task.db))
+        def work(task: Task) -> list[SessionInfo]:
+            found = queries.sessions(task.db)
+            holders = self._engine.locks.holders(info.session_id for info in found)
+            return [but(info, holder=holders.get(info.session_id, "")) for info in found]
+
+        return await self._engine.run("read", work)
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -181,7 +189,7 @@ class SqliteStore:
         def work(task: Task) -> Continuation | None:
             if queries.find_session(task.db, session_id) is None:
                 return None
-            self._engine.leases.ensure(task.db, session_id)
+            self._engine.lock(task, session_id)
             if queries.rewrite(task.db, session_id, batch):
                 check_before_erasing(task.db, session_id)
                 search.drop_index(task.db)  # it holds erased words, perhaps in unexpected locations
@@ -199,7 +207,7 @@ class SqliteStore:
                 raise no_session(session_id)
             if queries.find_session(task.db, new_id) is not None:
                 raise session_exists(new_id)
-            self._engine.leases.ensure(task.db, new_id)
+            self._engine.lock(task, new_id)
             queries.fork(task.db, session_id, new_id, length)
 
         await self._engine.run("write", work, session_id)
@@ -208,10 +216,9 @@ class SqliteStore:
         check_session_id(session_id)
 
         def work(task: Task) -> None:
-            self._engine.leases.check_free(task.db, session_id)
-            self._engine.leases.release(task.db, session_id)
+            self._engine.lock(task, session_id, to_delete=True)
             queries.delete(task.db, session_id)
-            self._engine.forget_session(session_id)
+            task.releases_on_success = session_id
 
         await self._engine.run("write", work, session_id)
 
@@ -252,7 +259,7 @@ class SqliteStore:
         return await self._engine.run("read", work, session_id)
 
     async def save_vectors(self, session_id: str, model: str, vectors: Sequence[KeptVector]) -> None:
-        """See `KeepsVectors`. Needs no lease."""
+        """See `KeepsVectors`. Locks nothing."""
         check_session_id(session_id)
         batch = tuple(vectors)
         await self._engine.run(
@@ -287,7 +294,7 @@ class SqliteStore:
         check_session_id(session_id)
 
         def work(task: Task) -> None:
-            self._engine.leases.ensure(task.db, session_id)
+            self._engine.lock(task, session_id)
             self._engine.check_undamaged(session_id)
             change(task.db)
 

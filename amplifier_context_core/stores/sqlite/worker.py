@@ -25,8 +25,8 @@ MAX_GROUP = 256
 _TICK_RETRY_DELAY = 1.0  # seconds until a failed tick is tried again
 _MAX_LINGER = 0.001  # seconds; the longest wait for the callers of the previous group
 
-TaskKind = Literal["read", "write", "write_unsynced", "acquire", "release", "no_transaction", "no_connection"]
-WRITING: frozenset[TaskKind] = frozenset({"write", "write_unsynced", "acquire", "release"})
+TaskKind = Literal["read", "write", "write_unsynced", "no_transaction", "no_connection"]
+WRITING: frozenset[TaskKind] = frozenset({"write", "write_unsynced"})
 Work = Callable[["Task"], Any]
 
 
@@ -38,8 +38,7 @@ class Task:
         work: The function to run. It returns the result, or a `Continuation`.
         kind: `read` sees one snapshot of the database. `write` is part of a transaction. `write_unsynced` is part of a
             transaction that is committed without fsync. `no_transaction` is outside any. `no_connection` does not use
-            SQLite. `acquire` and `release` are unsynced writes that change the lease of a session, even after the file
-            was replaced.
+            SQLite.
         session_id: The session, for the listener for repairs.
         original: The function and kind that it began with, for a restart.
         future: Receives the result; None if no caller waits.
@@ -48,6 +47,7 @@ class Task:
         retried: It was restarted after damage before.
         fallback: Returns the result if nothing can be written: on a full disk or a read-only file system.
         connection: See `db`.
+        releases_on_success, releases_on_error: Sessions to release at its end.
     """
 
     work: Work
@@ -61,6 +61,8 @@ class Task:
     original: tuple[Work, TaskKind] | None = None
     fallback: Work | None = None
     connection: sqlite3.Connection | None = None
+    releases_on_success: str = ""
+    releases_on_error: str = ""
 
     @property
     def db(self) -> sqlite3.Connection:

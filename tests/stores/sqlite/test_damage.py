@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -403,7 +404,7 @@ async def test_a_repair_that_was_killed_is_made_again_and_nothing_is_lost_by_tha
     """Whatever the step: until then, no session is read without its newest messages, or begins again."""
     for steps in range(100):
         for file in path.parent.iterdir():
-            file.unlink()
+            shutil.rmtree(file) if file.is_dir() else file.unlink()
         await filled(path, 30)
         overwritten_page(path, "checkpoints", 0)
         assert run(WRITER, path) == 0

@@ -17,7 +17,7 @@ import pytest
 
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Extent
-from amplifier_context_core.stores.sqlite import engine, errors, file_identity
+from amplifier_context_core.stores.sqlite import engine, errors
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_core.stores.sqlite.worker import Task
 from amplifier_context_testing.contract.fixtures import assert_same
@@ -176,7 +176,7 @@ async def test_a_database_that_cannot_be_created_is_reported_and_created_later(
     with monkeypatch.context() as patch:
         patch.setattr("amplifier_context_core.stores.sqlite.engine.make_file", refuse)
         assert await store.read("s") == []
-        for call in (store.append("s", entries(1, 1)), store.open("s"), store.save_checkpoint("s", 0, b"")):
+        for call in (store.append("s", entries(1, 1)), store.save_checkpoint("s", 0, b"")):
             with pytest.raises(StoreError, match=rf"sessions.db cannot.*\({errno.errorcode[code]}\)"):
                 await call
     await store.append("s", entries(1, 1))
@@ -280,63 +280,3 @@ async def test_openings_that_fail_leave_no_file_open(path: Path, monkeypatch: py
 async def test_a_search_where_there_is_no_database_makes_none(path: Path, store: SqliteStore) -> None:
     assert await store.search("s", "anything", 3) == []
     assert not path.exists()
-
-
-async def test_a_log_that_was_replaced_is_noticed_by_every_writer(path: Path) -> None:
-    one, other = SqliteStore(path), SqliteStore(path)
-    await one.append("one", entries(1, 2))
-    await other.append("other", entries(1, 2))
-    log = Path(f"{path}-wal")
-    log.rename(f"{path}-away")
-    log.touch()
-    for store, session_id in ((one, "one"), (other, "other")):
-        with pytest.raises(StoreError, match=f"another program re(plac|mov)ed {log}, and nothing was written there"):
-            await store.append(session_id, entries(3, 3))
-    await one.close()
-    await other.close()
-
-
-async def test_a_file_that_cannot_be_examined_does_not_count_as_removed(
-    path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await store.append("s", entries(1, 2))
-
-    def stale(_: object) -> None:
-        raise OSError(errno.ESTALE, "Stale file handle")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(file_identity.os, "readlink", lambda _: "elsewhere")
-        patched.setattr(file_identity, "identity_of", stale)
-        with pytest.raises(StoreError, match="ESTALE"):
-            await store.append("s", entries(3, 3))
-    await store.append("s", entries(3, 3))
-    assert [one.seq for one in await store.read("s")] == [1, 2, 3]
-    await store.close()
-
-
-def _no_links(_: object) -> str:
-    raise FileNotFoundError(errno.ENOENT, "no /proc here")
-
-
-@pytest.mark.parametrize("links", [True, False], ids=["with /proc", "without /proc by now"])
-async def test_nothing_is_acknowledged_behind_a_link_that_leads_elsewhere_by_now(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
-) -> None:
-    for name in ("one", "other"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "now").symlink_to(tmp_path / "one")
-    store = SqliteStore(tmp_path / "now" / "sessions.db")
-    await store.append("s", entries(1, 3))
-    if not links:
-        monkeypatch.setattr(file_identity.os, "readlink", _no_links)
-    await store.append("s", entries(4, 4))
-    (tmp_path / "then").symlink_to(tmp_path / "other")
-    (tmp_path / "then").replace(tmp_path / "now")
-    with pytest.raises(StoreError, match="another program removed"):
-        await store.append("s", entries(5, 5))
-    await store.close()
-    (tmp_path / "then").symlink_to(tmp_path / "one")
-    (tmp_path / "then").replace(tmp_path / "now")
-    again = SqliteStore(tmp_path / "now" / "sessions.db")
-    assert [one.seq for one in await again.read("s")] == [1, 2, 3, 4]
-    await again.close()

@@ -76,7 +76,7 @@ async def test_a_disk_that_takes_no_byte_is_read_and_says_so_when_written_to(
     assert await store.archived("s") == []
     assert await store.load_checkpoint("s") is None
     assert await store.verify("s") == []
-    for call in (store.open("s"), store.append("s", entries(1_201, 1_201)), store.rewrite("s", entries(1, 1))):
+    for call in (store.append("s", entries(1_201, 1_201)), store.rewrite("s", entries(1, 1))):
         with pytest.raises(StoreError, match=says):
             await call
     shown = subprocess.run(

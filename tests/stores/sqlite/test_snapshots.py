@@ -49,16 +49,6 @@ async def test_a_closed_store_leaves_no_connection_and_no_log(store: SqliteStore
     assert not sidecar(path, "-wal").exists()
 
 
-async def test_a_search_reads_the_file_that_replaced_the_former_one(store: SqliteStore, path: Path) -> None:
-    await store.close()  # gives up the session, which it could not continue in another file
-    assert await store.search("s", "words", 5) == [1]
-    another = SqliteStore(path.with_name("another.db"), durability="none")
-    await append_texts(another, "nothing", "words of another file")
-    await another.close()
-    another.path.replace(path)
-    assert await store.search("s", "words", 5) == [2]
-
-
 async def test_a_connection_in_use_is_closed_at_its_end_if_the_database_was_closed_meanwhile(
     store: SqliteStore, path: Path
 ) -> None:

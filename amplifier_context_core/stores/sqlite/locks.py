@@ -1,0 +1,102 @@
+"""The session locks of one store object: a file for each session, in the folder ``FILE.locks``."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from ...errors import StoreError
+from ..session_lock import SessionLock, lock_holder
+from .schema import make_folder, sidecar
+
+_MAX_ATTEMPTS = 20
+
+
+class SessionLocks:
+    """Locks sessions of a database.
+
+    Args:
+        path: The database.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._folder = sidecar(path, ".locks")
+        self._held: dict[str, SessionLock] = {}
+        self._lost: dict[str, StoreError] = {}  # sessions whose database is gone, until they are opened or released
+
+    @property
+    def held(self) -> bool:
+        """True if any session is locked."""
+        return bool(self._held)
+
+    def acquire(self, session_id: str, *, again: bool = False, to_delete: bool = False) -> bool:
+        """Lock a session. Return False if it was locked already.
+
+        Args:
+            session_id: The session.
+            again: Lock it even if its database is gone.
+            to_delete: See `SessionLock`.
+
+        Raises:
+            SessionInUse: Another writer has locked it.
+            StoreError: Its database is gone, or the file system has no locks.
+            OSError: The lock file cannot be created.
+        """
+        if again:
+            self._lost.pop(session_id, None)
+        self.check_not_lost(session_id)
+        if session_id in self._held:
+            return False
+        for _ in range(_MAX_ATTEMPTS):
+            make_folder(self._folder)
+            with suppress(FileNotFoundError):  # another store that closed has removed the folder
+                self._held[session_id] = SessionLock(self._path_of(session_id), session_id, to_delete=to_delete)
+                return True
+        raise StoreError(f"{self._folder} is removed repeatedly; find the program that does it")
+
+    def release(self, session_id: str) -> None:
+        """Release a session; a no-op if it is not locked."""
+        self._lost.pop(session_id, None)
+        lock = self._held.pop(session_id, None)
+        if lock is not None:
+            lock.release(remove_file=True)
+
+    def release_all(self) -> None:
+        """Release all sessions. An error keeps none of them locked."""
+        self._lost.clear()
+        while self._held:
+            with suppress(OSError):
+                self.release(next(iter(self._held)))
+        with suppress(OSError):  # others have sessions open, or there is no folder
+            self._folder.rmdir()
+
+    def lose_all(self, what: str) -> None:
+        """Release all sessions, because the database is gone. They are refused until they are opened or released."""
+        names = [*self._held]
+        self.release_all()
+        for session_id in names:
+            self._lost[session_id] = StoreError(
+                f"session {session_id!r}: another program {what}; restore it if it is needed, then release the session "
+                "and open it again to continue with its present content"
+            )
+
+    def check_not_lost(self, session_id: str) -> None:
+        """Raise `StoreError` if the database of a session is gone."""
+        if session_id in self._lost:
+            raise self._lost[session_id].with_traceback(None)
+
+    def holders(self, session_ids: Iterable[str]) -> dict[str, str]:
+        """Return the writer of each of these sessions that has one."""
+        try:
+            locked = {entry.name for entry in os.scandir(self._folder)}
+        except OSError:
+            return {}
+        names = [name for name in session_ids if os.path.basename(self._path_of(name)) in locked]
+        return {name: holder for name in names if (holder := lock_holder(self._path_of(name)))}
+
+    def _path_of(self, session_id: str) -> str:
+        # Not the id: a file system may ignore case, or reserve names.
+        return str(self._folder / f"{hashlib.sha256(session_id.encode()).hexdigest()[:32]}.lock")

@@ -1,0 +1,131 @@
+"""The writer of a session in a SQLite database: a lock of the operating system, which ends with its holder."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import filelock
+import pytest
+
+from amplifier_context_core.errors import SessionInUse, StoreError
+from amplifier_context_core.stores import Extent
+from amplifier_context_core.stores.sqlite.store import SqliteStore
+from amplifier_context_testing.contract.samples import entries, entry
+from tests.stores.other_process import running
+
+CHILD = """
+import asyncio, sys
+from amplifier_context_core.stores import open_store
+from amplifier_context_testing.contract.samples import entries
+async def main():
+    store = open_store(sys.argv[1])
+    await store.append("s", entries(1, 2))
+    print("ready", flush=True)
+    sys.stdin.read()
+    await store.close()
+asyncio.run(main())
+"""
+
+
+async def test_another_process_is_named_until_it_closes(path: Path) -> None:
+    store = SqliteStore(path)
+    with running(CHILD, f"sqlite:{path}") as process:
+        with pytest.raises(SessionInUse, match=f"pid {process.pid} on {os.uname().nodename}, since 20") as caught:
+            await store.open("s")
+        (info,) = await store.sessions()
+        assert info.holder == caught.value.holder
+        await store.append("other", entries(1, 1, session_id="other"))
+    assert await store.open("s") == Extent(2, 2)
+    await store.close()
+
+
+async def test_a_killed_holder_is_noticed_at_once_and_its_work_is_there(path: Path) -> None:
+    with running(CHILD, f"sqlite:{path}") as process:
+        process.kill()
+    assert path.with_name(path.name + "-wal").stat().st_size  # a hot log: the database was not closed
+    store = SqliteStore(path)
+    (info,) = await store.sessions()
+    assert info.holder == ""
+    assert await store.open("s") == Extent(2, 2)
+    await store.append("s", entries(3, 3))
+    assert [one.seq for one in await store.read("s")] == [1, 2, 3]
+    await store.close()
+
+
+@pytest.mark.parametrize("change", ["append", "open", "fork"])
+async def test_a_change_that_fails_leaves_its_session_free(path: Path, change: str) -> None:
+    store, other = SqliteStore(path), SqliteStore(path)
+    await other.append("t", entries(1, 1, session_id="t"))
+    bad = entry(1)
+    bad.message["content"] = b"no JSON"
+    if change == "append":
+        with pytest.raises(TypeError):
+            await store.append("s", [bad])
+    elif change == "fork":
+        with pytest.raises(StoreError):
+            await store.fork("t", "s", 9)
+    else:
+        (tmp := path.with_name("sessions.db.repaired")).touch()
+        with pytest.raises(StoreError, match="interrupted"):
+            await store.open("s")
+        tmp.unlink()
+    await other.open("s")
+    await other.close()
+    await store.close()
+
+
+async def test_closed_and_deleted_sessions_leave_no_lock_behind(path: Path) -> None:
+    store = SqliteStore(path)
+    for name in "abc":
+        await store.append(name, entries(1, 1, session_id=name))
+    await store.delete("a")
+    await store.release("b")
+    folder = path.with_name("sessions.db.locks")
+    assert len(list(folder.iterdir())) == 1
+    await store.close()
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK])
+async def test_a_file_system_without_locks_is_an_error_that_says_so(
+    path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(filelock.FileLock, "_acquire", refuse)
+        with pytest.raises(StoreError, match=f"session 's' cannot be locked: the file system of {path}.* has no locks"):
+            await store.append("s", entries(1, 1))
+    await store.append("s", entries(1, 1))
+
+
+async def test_a_store_that_was_used_before_a_fork_says_so_in_the_child(path: Path) -> None:
+    program = """
+import asyncio, os, sys
+from amplifier_context_core.errors import StoreError
+from amplifier_context_core.stores.sqlite.store import SqliteStore
+from amplifier_context_testing.contract.samples import entries
+store = SqliteStore(sys.argv[1])
+asyncio.run(store.append("s", entries(1, 3)))
+child = os.fork()
+if not child:
+    try:
+        asyncio.run(store.append("s", entries(4, 4)))
+    except StoreError as problem:
+        os._exit(7 if "forked" in str(problem) else 1)
+    os._exit(2)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+asyncio.run(store.append("s", entries(4, 4)))
+asyncio.run(store.close())
+"""
+    command = [sys.executable, "-c", program, str(path)]
+    assert await asyncio.to_thread(lambda: subprocess.run(command, timeout=60, check=False).returncode) == 0
+    store = SqliteStore(path)
+    assert await store.extent("s") == Extent(4, 4)
+    await store.close()
