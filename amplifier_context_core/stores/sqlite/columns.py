@@ -5,10 +5,7 @@ A value that its column cannot hold raises the driver's error for a damaged file
 
 from __future__ import annotations
 
-import json
 import zlib
-from itertools import pairwise
-from typing import cast
 
 from .errors import damage_error
 
@@ -30,32 +27,6 @@ def number_in(value: object, lowest: int = 0, highest: int = _MAX_INTEGER) -> in
     if isinstance(value, int) and lowest <= value <= highest:
         return value
     raise damage_error("a column does not hold the number it should")
-
-
-def time_in(value: object) -> float:
-    """Return the seconds since 1970 of a column."""
-    if isinstance(value, float) and 0 <= value < 1e11:
-        return value
-    raise damage_error("a column does not hold the time it should")
-
-
-def slots_in(value: object, stop: int) -> list[int]:
-    """Return the ascending slots before `stop` that a column lists as JSON; an empty column lists none."""
-    text = text_in(value)
-    if not text:
-        return []
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    if isinstance(found, list):
-        listed = cast("list[object]", found)
-        if all(isinstance(one, int) for one in listed):
-            slots = cast("list[int]", found)
-            bounds = [-1, *slots, stop]
-            if all(one < other for one, other in pairwise(bounds)):
-                return slots
-    raise damage_error("a column does not hold the slots it should")
 
 
 def row_checksum(row: tuple[int | str, ...]) -> int:

@@ -20,6 +20,7 @@ from typing import Any
 
 from ...errors import StoreError
 from ..protocol import Durability, OnRepair, Repair
+from .carry_over import carry_over
 from .errors import (
     REPAIR,
     DriverError,
@@ -31,6 +32,7 @@ from .errors import (
     store_error,
 )
 from .locks import SessionLocks
+from .queries import drop_index
 from .repair import repair_database
 from .schema import (
     check_not_replaced,
@@ -42,7 +44,6 @@ from .schema import (
     open_to_read,
     sidecar,
 )
-from .search import drop_index
 from .secure_erase import erase, is_erase_pending
 from .snapshots import Snapshots
 from .worker import WRITING, Continuation, SqliteWorker, Task, TaskKind, Work, deliver
@@ -328,7 +329,7 @@ class SqliteEngine:
             self._lose_replaced()
             check_not_replaced(self.path)
             make_file(self.path)
-            db = open_database(self.path, self._durability, self._busy)
+            db = open_database(self.path, self._durability, self._busy, carry_over)
             self._db, self._is_synchronous = db, True
             self._identity, self._log_identity = _identity_of(self.path), _identity_of(sidecar(self.path, "-wal"))
             if is_truncated(db, self.path):

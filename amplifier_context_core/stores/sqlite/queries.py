@@ -34,7 +34,7 @@ from .rows import (
     encode_entry_row,
     first_key,
 )
-from .schema import NOT_AT_SEQ
+from .schema import NOT_AT_SEQ, has_search_table
 
 _MAX_VALUES = 400  # values in one statement; older SQLite takes 999 parameters
 _last_update = 0
@@ -89,15 +89,14 @@ def check_end(db: sqlite3.Connection, session: SessionRow) -> None:
     """Raise the driver's error for a damaged file if a history does not end where its session row says."""
     start, stop_key = first_key(session.number), first_key(session.number + 1)
     newest = db.execute("SELECT max(id) FROM entries WHERE id >= ? AND id < ?", (start, stop_key)).fetchone()[0]
-    slot = start - 1 if newest is None else newest
-    if slot - start >= session.stop_slot or (session.length and slot < session.key_of(session.length - 1)):
+    if (start - 1 if newest is None else newest) != start + session.length - 1:
         raise damage_error(f"session {session.number} ends elsewhere than it should")
 
 
 def append(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -> None:
     """Append entries to a history, or begin one with them."""
     session = find_session(db, session_id) or _create(db, session_id)
-    _add(db, session, session_id, entries, session.stop_slot)
+    _add(db, session, session_id, entries, session.length)
     _touch(db, session)
 
 
@@ -107,16 +106,12 @@ def read(db: sqlite3.Connection, session_id: str, session: SessionRow, wanted: r
     if not wanted:
         return found
     first_key_wanted, stop_key = session.key_of(wanted.start), session.key_of(wanted.stop - 1) + 1
-    start, gaps = first_key(session.number), set(session.gaps)
     next_key = first_key_wanted
     for row in iterate_rows(db, first_key_wanted, stop_key):
-        while next_key < row[0]:
-            if next_key - start not in gaps:
-                found.damaged.append(next_key)
-            next_key += 1
-        next_key += 1
+        found.damaged.extend(range(next_key, row[0]))
+        next_key = row[0] + 1
         _add_row(found, row, session_id, row[0])
-    found.damaged.extend(key for key in range(next_key, stop_key) if key - start not in gaps)
+    found.damaged.extend(range(next_key, stop_key))
     return found
 
 
@@ -155,7 +150,7 @@ def archived(db: sqlite3.Connection, session_id: str, session: SessionRow) -> Re
 
 def _check_archive(session: SessionRow, count: int) -> None:
     """Raise the driver's error for a damaged file if a session's archive does not hold this many entries."""
-    if count != session.archived_count:
+    if count != session.archived:
         raise damage_error(f"the archive of session {session.number} does not hold what it should")
 
 
@@ -169,21 +164,20 @@ def replace(db: sqlite3.Connection, session_id: str, keep: int, entries: Sequenc
         return
     if keep == session.length and not entries:
         return
-    stop = session.slot_of(keep)
-    start_key, stop_key = first_key(session.number) + stop, first_key(session.number) + session.stop_slot
+    start_key, stop_key = session.key_of(keep), session.key_of(session.length)
     if stop_key > start_key:
         _mark_retained(db, [entry.seq for entry in entries])
         if archive:
-            session.archived_count += db.execute(
+            session.archived += db.execute(
                 _ARCHIVE, (session.number, first_key(session.number), start_key, stop_key)
             ).rowcount
         session.size = max(0, session.size - _size(db, start_key, stop_key))
         db.execute("DELETE FROM entries WHERE id >= ? AND id < ?", (start_key, stop_key))
-        if session.indexed_slots > stop:
-            remove_from_index(db, session, stop)
-    session.gaps = [hole for hole in session.gaps if hole < stop]
+        if session.indexed > keep:
+            remove_from_index(db, session, keep)
+        session.edits += 1
     db.execute("DELETE FROM checkpoints WHERE session = ? AND covered > ?", (session.number, keep))
-    _add(db, session, session_id, entries, stop)
+    _add(db, session, session_id, entries, keep)
     _touch(db, session)
 
 
@@ -208,17 +202,17 @@ def rewrite(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -
                 session.size += len(row[5]) - len(message) if table == "entries" else 0
                 erased = erased or not _is_same_message(message, row, entry)
     if not seqs or seqs.difference(*keys_by_table.values()):
-        erased = erased or _has_damaged(db, session)
+        erased = erased or _has_damaged(db)
     if erased:
         db.execute("DELETE FROM checkpoints WHERE session = ?", (session.number,))
-        # All of them: not even the seq of a damaged row can be trusted.
-        db.execute("DELETE FROM damaged WHERE session = ?", (session.number,))
+        db.execute("DROP TABLE IF EXISTS damaged")  # of a former version: not even the seqs in it can be trusted
+    session.edits += 1
     _touch(db, session)
     return erased
 
 
-def _has_damaged(db: sqlite3.Connection, session: SessionRow) -> bool:
-    return db.execute("SELECT 1 FROM damaged WHERE session = ? LIMIT 1", (session.number,)).fetchone() is not None
+def _has_damaged(db: sqlite3.Connection) -> bool:
+    return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'damaged'").fetchone() is not None
 
 
 def save_checkpoint(db: sqlite3.Connection, session_id: str, covered: int, data: bytes) -> None:
@@ -255,12 +249,11 @@ def fork(db: sqlite3.Connection, session_id: str, new_id: str, length: int | Non
     count = session.length if length is None else length
     check_index(session_id, count, session.length)
     child = _create(db, new_id)
-    child.stop_slot = session.slot_of(count)
-    child.gaps = [hole for hole in session.gaps if hole < child.stop_slot]
+    child.length = count
     child.last_seq = session.last_seq
     start, to = first_key(session.number), first_key(child.number)
-    db.execute(_FORK, (to - start, child.number, session_id, start, start + child.stop_slot))
-    child.size = session.size if count == session.length else _size(db, to, to + child.stop_slot)
+    db.execute(_FORK, (to - start, child.number, session_id, start, start + child.length))
+    child.size = session.size if count == session.length else _size(db, to, to + child.length)
     db.execute(
         "INSERT INTO checkpoints SELECT ?, covered, crc, data FROM checkpoints WHERE session = ? AND covered <= ?",
         (child.number, session.number, count),
@@ -273,13 +266,13 @@ def delete(db: sqlite3.Connection, session_id: str) -> None:
     session = find_session(db, session_id)
     if session is None:
         return
-    if session.indexed_slots:
+    if session.indexed:
         remove_from_index(db, session, 0)
     start, stop_key = first_key(session.number), first_key(session.number + 1)
     db.execute("DELETE FROM entries WHERE id >= ? AND id < ?", (start, stop_key))
     _check_archive(session, db.execute("DELETE FROM archive WHERE session = ?", (session.number,)).rowcount)
-    for table in ("checkpoints", "damaged"):
-        db.execute(f"DELETE FROM {table} WHERE session = ?", (session.number,))  # noqa: S608 - constants
+    db.execute("DROP TABLE IF EXISTS damaged")
+    db.execute("DELETE FROM checkpoints WHERE session = ?", (session.number,))
     db.execute("DELETE FROM sessions WHERE number = ?", (session.number,))
 
 
@@ -298,13 +291,29 @@ def sessions(db: sqlite3.Connection) -> list[SessionInfo]:
     return found
 
 
-def remove_from_index(db: sqlite3.Connection, session: SessionRow, slot: int) -> None:
-    """Remove all entries from a slot on from the search index."""
+def remove_from_index(db: sqlite3.Connection, session: SessionRow, index: int) -> None:
+    """Remove all entries from an index on from the search index."""
     start = first_key(session.number)
     if has_fts5(db):  # without FTS5 there is no search; a build with FTS5 fills the index again over stale entries
-        db.execute("DELETE FROM search WHERE rowid >= ? AND rowid < ?", (start + slot, start + session.indexed_slots))
-    session.indexed_slots = slot
+        db.execute("DELETE FROM search WHERE rowid >= ? AND rowid < ?", (start + index, start + session.indexed))
+    session.indexed = index
     save_session_row(db, session)
+
+
+def drop_index(db: sqlite3.Connection) -> None:
+    """Drop the index; the next search fills it again.
+
+    Raises:
+        StoreError: This build of SQLite cannot remove the index.
+    """
+    if not has_search_table(db):
+        return
+    if not has_fts5(db):
+        raise StoreError("this build of SQLite has no FTS5: it cannot erase from the search index; use one that has")
+    db.execute("DROP TABLE search")
+    for session in [session for session in session_rows(db) if session.indexed]:
+        session.indexed = 0
+        save_session_row(db, session)
 
 
 def iterate_rows(db: sqlite3.Connection, first: int, stop_key: int, limit: int = -1) -> Iterator[RawRow]:
@@ -327,22 +336,24 @@ def iterate_rows(db: sqlite3.Connection, first: int, stop_key: int, limit: int =
 
 
 def _create(db: sqlite3.Connection, session_id: str) -> SessionRow:
-    number = db.execute("INSERT INTO sessions(id) VALUES (?)", (session_id,)).lastrowid or 0
-    if number > MAX_SESSION_NUMBER:
+    (last,) = db.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'sessions'").fetchone()
+    if (last or 0) >= MAX_SESSION_NUMBER:
         raise StoreError("the database has no session numbers left; use a new database file")
-    return SessionRow(number, session_id)
+    session = SessionRow((last or 0) + 1, session_id)
+    session.insert(db)
+    return session
 
 
 def _add(db: sqlite3.Connection, session: SessionRow, session_id: str, entries: Sequence[Entry], stop: int) -> None:
-    """Write entries from a slot on."""
-    key = first_key(session.number) + stop
+    """Write entries from an index on."""
+    key = session.key_of(stop)
     for entry in entries:
         row = encode_entry_row(entry, session_id, key)
         db.execute(_INSERT, (key, session.number, *row))
         key += 1
         session.last_seq = max(session.last_seq, entry.seq)
         session.size += len(row[5])
-    session.stop_slot = stop + len(entries)
+    session.length = stop + len(entries)
 
 
 def _size(db: sqlite3.Connection, first: int, stop_key: int) -> int:
@@ -353,7 +364,7 @@ def _size(db: sqlite3.Connection, first: int, stop_key: int) -> int:
 def _keys(db: sqlite3.Connection, session: SessionRow, seqs: set[int]) -> dict[int, list[int]]:
     """Return the keys of the history's entries with these seqs. No index is used: it may miss one."""
     start = first_key(session.number)
-    rows = db.execute("SELECT id, seq FROM entries WHERE id >= ? AND id < ?", (start, start + session.stop_slot))
+    rows = db.execute("SELECT id, seq FROM entries WHERE id >= ? AND id < ?", (start, start + session.length))
     return _by_seq(rows, seqs)
 
 

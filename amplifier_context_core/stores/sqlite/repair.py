@@ -20,6 +20,7 @@ from pathlib import Path
 from ...errors import ConfigError, StoreError
 from ..protocol import Repair
 from ..validation import check_session_id, recovered_id
+from .carry_over import FORMER_COLUMNS, carry_over, decode_former_row
 from .columns import number_in, text_in
 from .driver import required_row
 from .queries import is_intact
@@ -36,6 +37,7 @@ from .rows import (
 )
 from .schema import (
     APPLICATION_ID,
+    FORMER_VERSION,
     MAX_SLOTS,
     SLOT_BITS,
     VERSION,
@@ -117,13 +119,13 @@ def _check_exclusive(path: Path) -> None:
 
 def _copy_into(new_path: Path, path: Path) -> list[Repair]:
     make_file(new_path)
-    new = open_database(new_path, "none", 1.0)
+    new = open_database(new_path, "none", 1.0, carry_over)
     try:
         old = connect(path, 1.0, "mode=ro")
         try:
-            _check_is_ours(old, path)
+            version = _version_of(old, path)
             new.execute("BEGIN")
-            repairs = _Copy(old, new).run()
+            repairs = _Copy(old, new, version).run()
             new.execute("COMMIT")
         finally:
             disconnect(old, path)
@@ -134,16 +136,17 @@ def _copy_into(new_path: Path, path: Path) -> list[Repair]:
     return repairs
 
 
-def _check_is_ours(old: sqlite3.Connection, path: Path) -> None:
-    found: object = None
+def _version_of(old: sqlite3.Connection, path: Path) -> int:
+    found: tuple[int, int, bytes] = (0, 0, b"")
     with suppress(sqlite3.DatabaseError):
         old.execute("PRAGMA writable_schema = ON")  # a definition that cannot be read hides no other table
         query = (
             "SELECT application_id, user_version, name FROM pragma_application_id, pragma_user_version, sqlite_master"
         )
         found = old.execute(f"{query} WHERE name = 'entries'").fetchone()
-    if found != (APPLICATION_ID, VERSION, b"entries"):
+    if found not in ((APPLICATION_ID, version, b"entries") for version in (FORMER_VERSION, VERSION)):
         raise StoreError(f"the first page of {path} is damaged, or not ours, so it was not changed; restore a backup")
+    return found[1]
 
 
 @dataclass(slots=True)
@@ -151,6 +154,7 @@ class _Found:
     """What is known of a session before its messages are read: its row, or of a damaged one what may be right."""
 
     row: SessionRow | None = None
+    stop: int = 0  # the slot after the newest entry
     name: str = ""
     last_seq: int = 0
 
@@ -158,19 +162,20 @@ class _Found:
 class _Copy:
     """Copies the readable rows of one database into another."""
 
-    def __init__(self, old: sqlite3.Connection, new: sqlite3.Connection) -> None:
-        self._old, self._new = old, new
+    def __init__(self, old: sqlite3.Connection, new: sqlite3.Connection, version: int) -> None:
+        self._old, self._new, self._version = old, new, version
         self._sessions: dict[int, _Found] = {}
 
     def run(self) -> list[Repair]:
         """Copy everything readable, and return what was lost."""
-        select = f"SELECT {SESSION_COLUMNS} FROM sessions NOT INDEXED WHERE number"  # noqa: S608 - constants
+        columns = SESSION_COLUMNS if self._version == VERSION else FORMER_COLUMNS
+        select = f"SELECT {columns} FROM sessions NOT INDEXED WHERE number"  # noqa: S608 - constants
         for row in (*self._by_ranges(select, 1, MAX_SESSION_NUMBER), *self._by_scan(select)):
             if row[0] not in self._sessions and 1 <= row[0] <= MAX_SESSION_NUMBER:
-                self._sessions[row[0]] = _decode_session(row)
+                self._sessions[row[0]] = self._decode_session(row)
         select = f"SELECT id, session, {ENTRY_COLUMNS} FROM entries NOT INDEXED WHERE id"  # noqa: S608 - constants
         for number, found in [*self._sessions.items()]:
-            stop = found.row.stop_slot if found.row else MAX_SLOTS
+            stop = found.stop if found.row else MAX_SLOTS
             self._copy("entries", self._by_ranges(select, first_key(number), first_key(number) + stop - 1))
         self._copy("entries", self._by_scan(select))
         select = select.replace("entries", "archive")
@@ -178,7 +183,7 @@ class _Copy:
         self._copy("archive", self._by_scan(select))
         taken = {found.row.session_id for found in self._sessions.values() if found.row}
         lost = [loss for number in sorted(self._sessions) if (loss := self._finish(number, taken))]
-        (count,) = required_row(self._new.execute("SELECT total(stop + archived) FROM sessions"))
+        (count,) = required_row(self._new.execute("SELECT total(length + archived) FROM sessions"))
         what = f"copied {len(self._sessions):,} sessions, {int(count):,} messages with archives, into a new file"
         return [*lost, Repair("", what, sum(repair.lost for repair in lost))]
 
@@ -230,20 +235,20 @@ class _Copy:
         last_seq = max(last_seq, last or 0)
         row = found.row or SessionRow(number, _free_id(found.name, number, taken))
         taken.add(row.session_id)
-        lost = max(0, row.length - len(slots)) + max(0, row.archived_count - archived) if found.row else 0
+        lost = max(0, row.length - len(slots)) + max(0, row.archived - archived) if found.row else 0
         if found.last_seq < last_seq + _MAX_SEQ_JUMP:
             last_seq = max(last_seq, found.last_seq)
         written = SessionRow(
             number,
             row.session_id,
-            stop_slot=len(slots),
+            length=len(slots),
             last_seq=max(last_seq, row.last_seq),
             size=size,
             updated=row.updated,
-            archived_count=archived,
+            archived=archived,
+            edits=row.edits + 1,
         )
-        marks = ", ".join("?" * len(written.values))
-        self._new.execute(f"INSERT INTO sessions({SESSION_COLUMNS}) VALUES ({marks})", written.values)  # noqa: S608
+        written.insert(self._new)
         gone = not self._copy_checkpoint(number, slots)
         if not lost and not gone and found.row:
             return None
@@ -251,6 +256,17 @@ class _Copy:
         what += "" if found.row else "; its id and length could not be read"
         what += "; its checkpoint is gone" if gone else ""
         return Repair(row.session_id, what, lost)
+
+    def _decode_session(self, row: RawRow) -> _Found:
+        with suppress(sqlite3.Error):
+            session, gaps = (decode_session_row(row), []) if self._version == VERSION else decode_former_row(row)
+            return _Found(session, session.length + len(gaps))
+        found = _Found()
+        with suppress(sqlite3.Error):
+            found.name = text_in(row[1])
+        with suppress(sqlite3.Error):
+            found.last_seq = number_in(row[3 if self._version == VERSION else 4])
+        return found
 
     def _renumber(self, number: int) -> tuple[list[int], int, int]:
         """Close the gaps of a history. Return the former slots of its entries, their highest seq, and their size."""
@@ -285,17 +301,6 @@ class _Copy:
             return False
         self._new.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?)", row)
         return True
-
-
-def _decode_session(row: RawRow) -> _Found:
-    with suppress(sqlite3.Error):
-        return _Found(decode_session_row(row))
-    found = _Found()
-    with suppress(sqlite3.Error):
-        found.name = text_in(row[1])
-    with suppress(sqlite3.Error):
-        found.last_seq = number_in(row[4])
-    return found
 
 
 def _free_id(name: str, number: int, taken: set[str]) -> str:

@@ -1,25 +1,23 @@
-"""Entries and sessions as rows with checksums, and the mapping between indexes and slots."""
+"""Entries and sessions as rows with checksums."""
 
 from __future__ import annotations
 
-import json
+import sqlite3
 import zlib
-from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass
 from typing import Any, cast
 
 from ...errors import StoreError
 from ...transcript.entry import Entry
 from ..codec import decode_entry, encode_extra, loads, message_json
-from .columns import number_in, row_checksum, slots_in, text_in
+from .columns import number_in, row_checksum, text_in
 from .errors import damage_error
-from .schema import MAX_SLOTS, SLOT_BITS
+from .schema import SLOT_BITS
 
 ENTRY_COLUMNS = "seq, turn, tokens, origin, extra, message, crc"
 ENTRY_VALUES = "?, ?, ?, ?, CAST(? AS TEXT), CAST(? AS TEXT), ?"  # texts are bound as bytes
 
 MAX_SESSION_NUMBER = (1 << (63 - SLOT_BITS)) - 1  # of a session
-MAX_TIME = 253_402_300_799_000_000  # microseconds since 1970, the end of the year 9999; dates end there
 
 EntryRow = tuple[int, int, int, str | None, bytes, bytes, int]
 RawRow = tuple[Any, ...]  # those columns in a file that may be damaged
@@ -84,7 +82,8 @@ def first_key(number: int) -> int:
     return number << SLOT_BITS
 
 
-SESSION_COLUMNS = "number, id, stop, holes, last_seq, size, updated, indexed, archived, crc"
+SESSION_COLUMNS = "number, id, length, last_seq, size, updated, indexed, archived, edits, crc"
+_INSERT = f"INSERT INTO sessions({SESSION_COLUMNS}) VALUES ({', '.join('?' * 10)})"  # noqa: S608 - a constant
 
 
 @dataclass(slots=True)
@@ -94,55 +93,38 @@ class SessionRow:
     Attributes:
         number: Its number in this database.
         session_id: Its id.
-        stop_slot: The slot after the newest entry.
-        gaps: Slots before it without an entry.
+        length: Number of entries; their indexes are their slots.
         last_seq: Highest seq ever assigned.
         size: Bytes of the messages.
         updated: Microseconds since 1970 of the last change.
-        indexed_slots: The slot up to which the search index is filled.
-        archived_count: Entries in the archive.
+        indexed: The index up to which the search index is filled.
+        archived: Entries in the archive.
+        edits: Rises with every change that is not an append.
     """
 
     number: int
     session_id: str
-    stop_slot: int = 0
-    gaps: list[int] = field(default_factory=list[int])
+    length: int = 0
     last_seq: int = 0
     size: int = 0
     updated: int = 0
-    indexed_slots: int = 0
-    archived_count: int = 0
-
-    @property
-    def length(self) -> int:
-        """Number of entries."""
-        return self.stop_slot - len(self.gaps)
-
-    def slot_of(self, index: int) -> int:
-        """Return the slot of the entry at an index; for the index after the last, the next free slot."""
-        if index >= self.length:
-            return self.stop_slot
-        for gap in self.gaps:
-            if gap > index:
-                break
-            index += 1
-        return index
-
-    def index_of(self, slot: int) -> int:
-        """Return the index of the entry in a slot."""
-        return slot - bisect_left(self.gaps, slot)
+    indexed: int = 0
+    archived: int = 0
+    edits: int = 0
 
     def key_of(self, index: int) -> int:
         """Return the key of the entry at an index."""
-        return first_key(self.number) + self.slot_of(index)
+        return first_key(self.number) + index
 
     @property
     def values(self) -> tuple[int | str, ...]:
         """The row, with its checksum."""
-        gaps = json.dumps(self.gaps, separators=(",", ":")) if self.gaps else ""
-        known = (self.last_seq, self.size, self.updated, self.indexed_slots, self.archived_count)
-        row = (self.number, self.session_id, self.stop_slot, gaps, *known)
+        row = astuple(self)
         return (*row, row_checksum(row))
+
+    def insert(self, db: sqlite3.Connection) -> None:
+        """Insert the row into a database."""
+        db.execute(_INSERT, self.values)
 
 
 def decode_session_row(row: RawRow) -> SessionRow:
@@ -151,28 +133,8 @@ def decode_session_row(row: RawRow) -> SessionRow:
     Raises:
         sqlite3.Error: The row is damaged.
     """
-    session = decode_unchecked(row[:-1])
-    if session.values[-1] != row[-1]:
+    number, name, *numbers, crc = row
+    session = SessionRow(number_in(number, 1, MAX_SESSION_NUMBER), text_in(name), *numbers)
+    if session.values[-1] != crc:
         raise damage_error(f"the row of session {session.number} is not as it was written")
     return session
-
-
-def decode_unchecked(row: RawRow) -> SessionRow:
-    """Return the session of a row without its checksum. Only the possible range of each value is checked.
-
-    Raises:
-        sqlite3.Error: A value is impossible.
-    """
-    number, name, stop, gaps, last_seq, size, updated, indexed, archived = row
-    stop = number_in(stop, 0, MAX_SLOTS)
-    return SessionRow(
-        number_in(number, 1, MAX_SESSION_NUMBER),
-        text_in(name),
-        stop,
-        slots_in(gaps, stop),
-        number_in(last_seq),
-        number_in(size),
-        number_in(updated, 0, MAX_TIME),
-        number_in(indexed, 0, stop),
-        number_in(archived),
-    )

@@ -1,8 +1,7 @@
-"""The schema of a database of sessions: how one is created, recognised as ours, and migrated.
+"""The schema of a database of sessions: how one is created, recognised as ours, and brought up to date.
 
 Entries are in the file in the order of their histories. Their key is the session's number and their slot in it, so that
-a range of a history is a range of the file, however many sessions share it. Slots are indexes, except that a damaged
-entry that a former version removed leaves a gap.
+a range of a history is a range of the file, however many sessions share it. An entry's slot is its index.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from pathlib import Path
 from ...errors import StoreError
 from ..protocol import Durability
 from ..word_index import COLUMNS
-from .columns import number_in, row_checksum, text_in
 from .driver import CheckedConnection
 from .errors import REPAIR, code_of, damage_error, is_unwritable
 
@@ -33,12 +31,16 @@ NOT_AT_SEQ = f"seq <> (id & {MAX_SLOTS}) + 1"  # the entry is not in the slot th
 _SYNCHRONOUS: dict[Durability, str] = {"fsync": "FULL", "flush": "NORMAL", "none": "OFF"}
 _COLUMNS = """seq INTEGER NOT NULL, turn INTEGER NOT NULL, tokens INTEGER NOT NULL, origin TEXT, extra TEXT NOT NULL,
 message TEXT NOT NULL, crc INTEGER NOT NULL"""
+# The columns are those of `rows.SessionRow`, and the checksum of the row.
+CREATE_SESSIONS = """CREATE TABLE sessions(number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,
+length INTEGER NOT NULL, last_seq INTEGER NOT NULL, size INTEGER NOT NULL, updated INTEGER NOT NULL,
+indexed INTEGER NOT NULL, archived INTEGER NOT NULL, edits INTEGER NOT NULL, crc INTEGER NOT NULL)"""
+# For people with a database browser; no code here reads it.
+CREATE_VIEW = """CREATE VIEW messages AS SELECT s.id AS session, e.seq, e.turn, e.tokens, e.message FROM entries e
+JOIN sessions s ON s.number = e.session ORDER BY e.id"""
 _CREATE_TABLES = (
     "CREATE TABLE facts(name TEXT PRIMARY KEY, value) WITHOUT ROWID",
-    # `stop` is the slot after the newest entry, `indexed` the one up to which the search index is filled.
-    """CREATE TABLE sessions(number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,
-stop INTEGER NOT NULL DEFAULT 0, holes TEXT NOT NULL DEFAULT '', last_seq INTEGER NOT NULL DEFAULT 0,
-size INTEGER NOT NULL DEFAULT 0, updated INTEGER NOT NULL DEFAULT 0, indexed INTEGER NOT NULL DEFAULT 0)""",
+    CREATE_SESSIONS,
     f"CREATE TABLE entries(id INTEGER PRIMARY KEY, session INTEGER NOT NULL, {_COLUMNS})",
     # An unedited history holds seq 1 in slot 0, seq 2 in slot 1: only the other entries need an index.
     f"CREATE INDEX entries_by_seq ON entries(session, seq) WHERE {NOT_AT_SEQ}",
@@ -46,55 +48,19 @@ size INTEGER NOT NULL DEFAULT 0, updated INTEGER NOT NULL DEFAULT 0, indexed INT
     "CREATE INDEX archive_by_session ON archive(session)",
     """CREATE TABLE checkpoints(session INTEGER PRIMARY KEY, covered INTEGER NOT NULL, crc INTEGER NOT NULL,
 data BLOB NOT NULL)""",
-    # A row stays when its session is released and names the last holder. `released` is the time of the release.
-    """CREATE TABLE leases(session TEXT PRIMARY KEY, token TEXT NOT NULL, fence INTEGER NOT NULL, pid INTEGER NOT NULL,
-host TEXT NOT NULL, machine TEXT NOT NULL, started TEXT NOT NULL, expires REAL NOT NULL, released REAL)
-WITHOUT ROWID""",
-    # Damaged rows as they were found, and repairs that no listener has received yet.
-    """CREATE TABLE damaged(id INTEGER PRIMARY KEY, session INTEGER NOT NULL, found REAL NOT NULL, came TEXT NOT NULL,
-at INTEGER, seq, turn, tokens, origin, extra, message, crc)""",
-    """CREATE TABLE repairs(id INTEGER PRIMARY KEY, session TEXT NOT NULL, what TEXT NOT NULL, lost INTEGER NOT NULL,
-kept TEXT NOT NULL)""",
-    # For people with a database browser; no code here reads it.
-    """CREATE VIEW messages AS SELECT s.id AS session, e.seq, e.turn, e.tokens, e.message FROM entries e
-JOIN sessions s ON s.number = e.session ORDER BY e.id""",
+    CREATE_VIEW,
 )
-
-
-def _fill_session_checksums(db: sqlite3.Connection) -> None:
-    known = "SELECT number, id, stop, holes, last_seq, size, updated, indexed, archived FROM sessions"
-    for number, name, stop, holes, *rest in db.execute(known).fetchall():
-        numbers = (number_in(one) for one in rest)
-        row = (number_in(number), text_in(name), number_in(stop), text_in(holes), *numbers)
-        db.execute("UPDATE sessions SET crc = ? WHERE number = ?", (row_checksum(row), number))
-
-
-_ADD_CHECKSUMS = (
-    # `archived` counts the session's entries in the archive, `crc` is the checksum of the row (`rows.SessionRow`).
-    "ALTER TABLE sessions ADD COLUMN archived INTEGER NOT NULL DEFAULT 0",
-    "ALTER TABLE sessions ADD COLUMN crc INTEGER NOT NULL DEFAULT 0",
-    # An entry's checksum covered its slot; now it covers the key and so the session (`rows.encode_entry_row`).
-    f"UPDATE entries SET crc = crc + (id >> {SLOT_BITS} << {SLOT_BITS})",  # noqa: S608 - a constant
-    f"UPDATE archive SET crc = crc + (session << {SLOT_BITS})",  # noqa: S608 - a constant
-    "UPDATE sessions SET archived = (SELECT count(*) FROM archive WHERE session = number)",
-    _fill_session_checksums,
-)
-_MIGRATIONS: tuple[tuple[str | Callable[[sqlite3.Connection], None], ...], ...] = (_CREATE_TABLES, _ADD_CHECKSUMS)
-VERSION = len(_MIGRATIONS)
+CarryOver = Callable[[sqlite3.Connection], None]  # brings a database of the former format to the present one
+VERSION = 3  # of the format
+FORMER_VERSION = 2
 PAGE_SIZE = 4096  # bytes of a page in the files created here; SQLite's default
 _open_connections: Counter[Path] = Counter()
 _connections_lock = threading.Lock()
 SEARCH_TABLE = f"CREATE VIRTUAL TABLE search USING fts5({COLUMNS})"
-# Of files that were written before words were indexed by their stem, and before parts of identifiers were indexed. The
-# next search makes the table again.
-_FORMER_SEARCH_TABLES = (
-    "CREATE VIRTUAL TABLE search USING fts5(text, tokenize = 'unicode61 remove_diacritics 2')",
-    "CREATE VIRTUAL TABLE search USING fts5(text, tokenize = 'porter unicode61 remove_diacritics 2')",
-)
 
 
-def open_database(path: Path, durability: Durability, busy: float) -> sqlite3.Connection:
-    """Return a connection to the database at a path. Create the database if it is missing, migrate it if it is old.
+def open_database(path: Path, durability: Durability, busy: float, carry_over: CarryOver) -> sqlite3.Connection:
+    """Return a connection to the database at a path. Create the database if it is missing; bring it up to date.
 
     Raises:
         StoreError: The file is not a database of ours, or of a newer version.
@@ -113,7 +79,7 @@ def open_database(path: Path, durability: Durability, busy: float) -> sqlite3.Co
         db.execute("PRAGMA temp_store = MEMORY")
         db.execute("PRAGMA journal_size_limit = 16777216")
         if version < VERSION:
-            _migrate(db, path)
+            _bring_up_to_date(db, path, carry_over)
     except BaseException:
         disconnect(db, path)
         raise
@@ -121,63 +87,39 @@ def open_database(path: Path, durability: Durability, busy: float) -> sqlite3.Co
 
 
 def open_to_read(path: Path, busy: float) -> sqlite3.Connection:
-    """Return a connection that changes no message, and needs no space, folder or file that it could write to.
+    """Return a connection that changes nothing, and needs no space, folder or file that it could write to.
 
-    If there is no file, the database is empty. If shared memory cannot be created beside the log, there are two ways.
-    Without a log, the file is read as immutable. With one, the file is locked while it is copied into memory. If that
-    fails it is not read, because the log holds the newest messages.
+    If there is no file, the database is empty. If shared memory cannot be created beside the log and there is no log,
+    the file is read as immutable. With a log it is not: the log holds the newest messages.
 
     Raises:
-        StoreError: The file is not a database of ours, or of a newer version.
+        StoreError: The file is not a database of ours, or of another version.
         sqlite3.Error, OSError: The file cannot be read.
     """
     check_not_replaced(path)
     if not path.exists():
-        return _empty_database(path)
+        db = connect(path, 0.0, "mode=memory")
+        _create_tables(db)
+        return db
     _check_file_types(path)
     try:
         return _opened_to_read(path, busy, "mode=ro")
     except sqlite3.OperationalError as problem:
-        if not is_unwritable(problem):
+        wal = sidecar(path, "-wal")
+        if not is_unwritable(problem) or (wal.exists() and wal.stat().st_size):
             raise
-        if not sidecar(path, "-wal").exists():
-            return _opened_to_read(path, busy, "immutable=1")
-        with suppress(sqlite3.Error):
-            return _opened_to_read(path, busy, "mode=rw", exclusive=True)
-        raise
+    return _opened_to_read(path, busy, "immutable=1")
 
 
-def _opened_to_read(path: Path, busy: float, how: str, *, exclusive: bool = False) -> sqlite3.Connection:
+def _opened_to_read(path: Path, busy: float, how: str) -> sqlite3.Connection:
     db = connect(path, busy, how)
     try:
-        if exclusive:
-            db.execute("PRAGMA locking_mode = EXCLUSIVE")  # then SQLite uses its own memory instead of shared memory
-        if 0 < _check_schema(db, path) < VERSION or exclusive:
-            return _migrated_copy(db, path)
+        if _check_schema(db, path) == FORMER_VERSION:
+            raise StoreError(f"{path} has the format of a former version; open it once where it can be written to")
         db.execute("PRAGMA query_only = ON")
     except BaseException:
         disconnect(db, path)
         raise
-    return db
-
-
-def _migrated_copy(old: sqlite3.Connection, path: Path) -> sqlite3.Connection:
-    """Return a migrated copy in memory, and close the connection that it replaces."""
-    db = connect(path, 0.0, "mode=memory")
-    try:
-        old.backup(db)
-        _migrate(db, path)
-    except BaseException:
-        disconnect(db, path)
-        raise
-    disconnect(old, path)
-    return db
-
-
-def _empty_database(path: Path) -> sqlite3.Connection:
-    """Return a database without sessions, in memory, counted as a connection to a path."""
-    db = connect(path, 0.0, "mode=memory")
-    _migrate(db, path)
     return db
 
 
@@ -230,12 +172,6 @@ def connection_count(path: Path) -> int:
 def has_search_table(db: sqlite3.Connection) -> bool:
     """True if the database has a search table."""
     return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'search'").fetchone() is not None
-
-
-def former_search_table(db: sqlite3.Connection) -> str | None:
-    """Return the statement that made the database's search table, if it is that of a former version."""
-    select = "SELECT 1 FROM sqlite_master WHERE name = 'search' AND sql = ?"
-    return next((one for one in _FORMER_SEARCH_TABLES if db.execute(select, (one,)).fetchone()), None)
 
 
 def make_file(path: Path) -> None:
@@ -319,10 +255,10 @@ def _check_file_types(path: Path) -> None:
 
 
 def _check_schema(db: sqlite3.Connection, path: Path) -> int:
-    """Return the version of a database that is ours and has an intact schema; 0 for an empty file.
+    """Return the version of a database that is ours; 0 for an empty file.
 
     Raises:
-        StoreError: It belongs to another application, or is newer than this code.
+        StoreError: It belongs to another application, or this code does not know its version.
         sqlite3.Error: It is damaged, or cannot be read.
     """
     # One statement, so that all values are of one moment.
@@ -337,6 +273,11 @@ def _check_schema(db: sqlite3.Connection, path: Path) -> int:
             raise StoreError(
                 f"{path} was written by a newer version (schema {version}, this one knows {VERSION}); update "
                 "amplifier-context-core, or restore a backup"
+            )
+        if version < FORMER_VERSION:
+            raise StoreError(
+                f"{path} has format {version}, which this version does not read; open it once with commit 37ba2a6 of "
+                "amplifier-context-core, which brings it to one that this version takes over"
             )
     except sqlite3.OperationalError as problem:
         if code_of(problem) == sqlite3.SQLITE_ERROR:  # these statements fail for no other reason
@@ -358,10 +299,15 @@ def _enable_wal(db: sqlite3.Connection, busy: float) -> None:
         time.sleep(0.005)
 
 
-def _migrate(db: sqlite3.Connection, path: Path) -> None:
+def _bring_up_to_date(db: sqlite3.Connection, path: Path, carry_over: CarryOver) -> None:
     db.execute("BEGIN IMMEDIATE")
     try:
-        make_schema(db, _check_schema(db, path))  # checked again: another process may have migrated it
+        version = _check_schema(db, path)  # checked again: another process may have done it
+        if version == FORMER_VERSION:
+            carry_over(db)
+        elif version == 0:
+            _create_tables(db)
+        db.execute(f"PRAGMA user_version = {VERSION}")
         db.execute("COMMIT")
     except BaseException:
         if db.in_transaction:
@@ -369,14 +315,7 @@ def _migrate(db: sqlite3.Connection, path: Path) -> None:
         raise
 
 
-def make_schema(db: sqlite3.Connection, version: int = 0) -> None:
-    """Migrate the schema of a database; 0 is the version of an empty one."""
-    _apply_migrations(db, version, VERSION)
+def _create_tables(db: sqlite3.Connection) -> None:
+    for statement in _CREATE_TABLES:
+        db.execute(statement)
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    db.execute(f"PRAGMA user_version = {VERSION}")
-
-
-def _apply_migrations(db: sqlite3.Connection, version: int, target: int) -> None:
-    for migration in _MIGRATIONS[version:target]:
-        for step in migration:
-            db.execute(step) if isinstance(step, str) else step(db)

@@ -6,14 +6,13 @@ import sqlite3
 import time
 from collections.abc import Iterator
 
-from ...errors import StoreError
 from ...transcript.ranking import Query, Text, rank
 from ...transcript.search import ScanIndex, ranked_text, searchable_text
 from ..word_index import candidates, has_fts5, indexed
 from ..yielding import yielding
 from .queries import find_session, iterate_rows, save_session_row, session_rows
 from .rows import ENTRY_COLUMNS, decode_entry_row, first_key
-from .schema import SEARCH_TABLE, former_search_table, has_search_table
+from .schema import SEARCH_TABLE, has_search_table
 
 _BATCH_SECONDS = 0.02  # of one batch, before other tasks run
 # Each batch is a segment of the index. Segments are joined at 16 and at 64, FTS5's defaults are 4 and 16: filling takes
@@ -32,15 +31,13 @@ _SELECT_ROWS = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE id IN ({','.join(
 def is_filled(db: sqlite3.Connection, session_id: str) -> bool:
     """True if the index has all entries of a session, or there is no such session."""
     session = find_session(db, session_id)
-    return session is None or (session.indexed_slots >= session.stop_slot and not former_search_table(db))
+    return session is None or session.indexed >= session.length
 
 
 def index_next_batch(db: sqlite3.Connection, session_id: str) -> bool:
     """Add the next batch of a session's entries to the index, inside a transaction. Return True if there are more."""
-    if former_search_table(db):
-        drop_index(db)
     session = find_session(db, session_id)
-    if session is None or session.indexed_slots >= session.stop_slot:
+    if session is None or session.indexed >= session.length:
         return False
     if not has_search_table(db):
         db.execute(SEARCH_TABLE)
@@ -48,8 +45,8 @@ def index_next_batch(db: sqlite3.Connection, session_id: str) -> bool:
             db.execute("INSERT INTO search(search, rank) VALUES (?, ?)", setting)
     until = time.perf_counter() + _BATCH_SECONDS
     start = first_key(session.number)
-    slot = session.stop_slot
-    keys = range(start + session.indexed_slots, start + session.stop_slot)
+    slot = session.length
+    keys = range(start + session.indexed, start + session.length)
     add = _REPLACE if _has_rows(db, keys) else _INSERT
     for number, row in enumerate(iterate_rows(db, keys.start, keys.stop)):
         if number and time.perf_counter() > until:
@@ -58,9 +55,9 @@ def index_next_batch(db: sqlite3.Connection, session_id: str) -> bool:
         entry = decode_entry_row(row[1:], session_id, row[0])
         if entry is not None:
             db.execute(add, (row[0], *indexed(searchable_text(entry))))
-    session.indexed_slots = slot
+    session.indexed = slot
     save_session_row(db, session)
-    return slot < session.stop_slot
+    return slot < session.length
 
 
 class IndexFill:
@@ -88,7 +85,7 @@ class IndexFill:
 
 
 def _indexed_rows(db: sqlite3.Connection) -> int:
-    return sum(session.indexed_slots for session in session_rows(db))
+    return sum(session.indexed for session in session_rows(db))
 
 
 def _join_segments(db: sqlite3.Connection, pages: int) -> bool:
@@ -109,28 +106,12 @@ def check_index(db: sqlite3.Connection) -> None:
         db.execute("INSERT INTO search(search) VALUES ('integrity-check')")
 
 
-def drop_index(db: sqlite3.Connection) -> None:
-    """Drop the index; the next search fills it again.
-
-    Raises:
-        StoreError: This build of SQLite cannot remove the index.
-    """
-    if not has_search_table(db):
-        return
-    if not has_fts5(db):
-        raise StoreError("this build of SQLite has no FTS5: it cannot erase from the search index; use one that has")
-    db.execute("DROP TABLE search")
-    for session in [session for session in session_rows(db) if session.indexed_slots]:
-        session.indexed_slots = 0
-        save_session_row(db, session)
-
-
 def matching_seqs(db: sqlite3.Connection, session_id: str, query: str, limit: int) -> list[int]:
     """Return the seqs of the matching entries, best first."""
     session, parsed = find_session(db, session_id), Query(query)
     if session is None or not parsed or limit < 1 or not has_search_table(db):
         return []
-    start, total = first_key(session.number), session.indexed_slots
+    start, total = first_key(session.number), session.indexed
     found = candidates(db, parsed, range(start, start + total), total, limit)
     seqs: dict[int, int] = {}
 
@@ -153,6 +134,6 @@ def scan(db: sqlite3.Connection, session_id: str, query: str, limit: int) -> lis
     if session is None:
         return []
     start = first_key(session.number)
-    rows = iterate_rows(db, start, start + session.stop_slot)
+    rows = iterate_rows(db, start, start + session.length)
     entries = (decode_entry_row(row[1:], session_id, row[0]) for row in rows)
     return [entry.seq for entry in ScanIndex().search(filter(None, entries), query, limit)]

@@ -192,7 +192,7 @@ class SqliteStore:
             self._engine.lock(task, session_id)
             if queries.rewrite(task.db, session_id, batch):
                 check_before_erasing(task.db, session_id)
-                search.drop_index(task.db)  # it holds erased words, perhaps in unexpected locations
+                queries.drop_index(task.db)  # it holds erased words, perhaps in unexpected locations
                 request_erase(task.db)
             return Continuation(partial(erase, self.path), "write") if is_erase_pending(task.db) else None
 
@@ -269,9 +269,14 @@ class SqliteStore:
     async def verify(self, session_id: str) -> list[str]:
         """See `Checkable`. Also reports what SQLite's integrity check finds in any session."""
         check_session_id(session_id)
+        refused: list[str] = []
+        try:
+            await self.extent(session_id)  # a database of a former format is carried over
+        except StoreError as problem:
+            refused = [str(problem)]
 
         def work(task: Task) -> list[str]:
-            return verify(self.path, session_id, self._busy)
+            return [*refused, *(one for one in verify(self.path, session_id, self._busy) if one not in refused)]
 
         return await self._engine.run(
             "no_connection", lambda task: Continuation(work, "no_connection", in_background=True), session_id

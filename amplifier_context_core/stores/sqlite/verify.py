@@ -97,15 +97,13 @@ def session_problems(db: sqlite3.Connection, session_id: str) -> list[str]:
 def _problems_of(db: sqlite3.Connection, session: SessionRow) -> list[str]:
     history = queries.read(db, session.session_id, session, index_range(session.length, 0, None))
     start = first_key(session.number)
-    problems = [
-        f"the message at index {session.index_of(key - start)} is damaged or missing" for key in history.damaged
-    ]
+    problems = [f"the message at index {key - start} is damaged or missing" for key in history.damaged]
     seqs = [entry.seq for entry in history.entries]
     if len(set(seqs)) != len(seqs):
         problems.append("two messages of the history have the same seq")
     (others,) = db.execute(
         "SELECT count(*) FROM entries WHERE id >= ? AND id < ?",
-        (start + session.stop_slot, first_key(session.number + 1)),
+        (start + session.length, first_key(session.number + 1)),
     ).fetchone()
     if others:
         problems.append(f"{others} messages are after the end of the history")

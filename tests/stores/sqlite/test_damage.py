@@ -119,10 +119,10 @@ async def test_damage_of_a_page_is_an_error_of_the_sessions_that_it_holds_alone(
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-@pytest.mark.parametrize("stop", [0, 3, 299, 10**9, 2**40, -5])
-async def test_a_history_that_ends_elsewhere_than_its_session_says_is_not_opened(path: Path, stop: int) -> None:
+@pytest.mark.parametrize("length", [0, 3, 299, 10**9, 2**40, -5])
+async def test_a_history_that_ends_elsewhere_than_its_session_says_is_not_opened(path: Path, length: int) -> None:
     await filled(path)
-    change(path, f"UPDATE sessions SET stop = {stop} WHERE id = 's'")
+    change(path, f"UPDATE sessions SET length = {length} WHERE id = 's'")
     store = SqliteStore(path)
     for call in (store.open("s"), store.append("s", entries(301, 302))):
         with pytest.raises(StoreError, match=COMMAND):
@@ -306,12 +306,19 @@ def no_text(path: Path) -> None:
     [
         swapped_pages,
         no_text,
-        lambda path: overwritten_page(path, "leases", 0),
+        lambda path: overwritten_page(path, "facts", 0),
         lambda path: emptied(path, "sqlite_autoindex_sessions_1"),
         lambda path: emptied(path, "archive_by_session"),
         *(
             lambda path, what=what: change(path, f"UPDATE sessions SET {what} WHERE id = 's'")
-            for what in ("stop = 3", "stop = 1000000000", "last_seq = 7", "archived = -1", "crc = 'x'", "indexed = 3")
+            for what in (
+                "length = 3",
+                "length = 1000000000",
+                "last_seq = 7",
+                "archived = -1",
+                "crc = 'x'",
+                "indexed = 3",
+            )
         ),
     ],
 )

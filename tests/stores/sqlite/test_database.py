@@ -166,25 +166,6 @@ async def test_an_empty_file_becomes_a_database(path: Path) -> None:
     assert schema.APPLICATION_ID.to_bytes(4, "big") in path.read_bytes()[:100]
 
 
-async def test_a_migration_that_fails_leaves_the_database_as_it_was(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = SqliteStore(path)
-    await store.append("s", entries(1, 2))
-    await store.close()
-    new = ("CREATE TABLE more(a)", "CREATE TABLE entries(a)")  # the second one exists already
-    monkeypatch.setattr(schema, "_MIGRATIONS", (*schema._MIGRATIONS, new))  # pyright: ignore[reportPrivateUsage]
-    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
-    with pytest.raises(StoreError):
-        await store.read("s")
-    monkeypatch.undo()
-    assert len(await store.read("s")) == 2
-    await store.close()
-    db = raw(path)
-    assert db.execute("SELECT name FROM sqlite_master WHERE name = 'more'").fetchall() == []
-    db.close()
-
-
 @pytest.mark.parametrize(("durability", "synchronous"), [("fsync", 2), ("flush", 1), ("none", 0)])
 async def test_durability_sets_the_synchronous_mode(path: Path, durability: str, synchronous: int) -> None:
     store = SqliteStore(path, durability=durability)  # type: ignore[arg-type]

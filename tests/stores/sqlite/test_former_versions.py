@@ -1,68 +1,111 @@
-"""Databases of former versions are brought up to date, or read as they are."""
+"""Databases of format 2, which commit 37ba2a6 wrote, are carried over once; older ones are refused."""
 
 from __future__ import annotations
 
+import asyncio
+import lzma
 import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
-from amplifier_context_core.stores.sqlite import schema
+import pytest
+
+from amplifier_context_core import repair
+from amplifier_context_core.errors import StoreError
+from amplifier_context_core.stores import Extent
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries, entry
-from tests.stores.sqlite.damaged_schema import T_ARCHIVE, T_HISTORY, build
+from tests.stores.sqlite.damage import change, overwritten_page
+
+RECORDED = Path(__file__).with_name("format_2.db.xz")
+"""Four sessions: one plain, one edited, a fork, and one whose messages 3 and 6 were damaged and taken out."""
 
 
-def downgrade(path: Path) -> None:
-    """Write a database like version 1: sessions without checksums, entries whose checksum covers only their slot."""
-    old = sqlite3.connect(path)
-    rows = {
-        table: old.execute(f"SELECT * FROM {table}").fetchall()
-        for table in ("facts", "sessions", "entries", "archive", "checkpoints", "leases")
-    }
-    old.close()
-    path.unlink()
-    new = sqlite3.connect(path, isolation_level=None)
-    for statement in schema._CREATE_TABLES:  # pyright: ignore[reportPrivateUsage]
-        new.execute(statement)
-    new.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
-    new.execute("PRAGMA user_version = 1")
-    for table, found in rows.items():
-        for row in found:
-            values = list(row[:8] if table == "sessions" else row)
-            if table == "entries":
-                values[-1] -= values[0] >> schema.SLOT_BITS << schema.SLOT_BITS
-            elif table == "archive":
-                values[-1] -= values[1] << schema.SLOT_BITS
-            new.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})", values)
-    new.execute("PRAGMA journal_mode = WAL")
-    new.close()
+@pytest.fixture
+def path(path: Path) -> Path:
+    path.write_bytes(lzma.decompress(RECORDED.read_bytes()))
+    return path
 
 
 async def assert_whole(store: SqliteStore) -> None:
-    assert_same(await store.read("s"), entries(1, 20))
-    assert [one.seq for one in await store.read("t")] == T_HISTORY
-    assert [one.seq for one in await store.archived("t")] == T_ARCHIVE
+    assert_same(await store.read("s"), entries(1, 12))
     assert await store.load_checkpoint("s") == b"five"
-    assert await store.verify("t") == []
+    assert_same(await store.read("t"), [*entries(1, 6, session_id="t"), entry(10, session_id="t")])
+    assert_same(await store.archived("t"), entries(7, 9, session_id="t"))
+    assert await store.load_checkpoint("t") == b"seven"
+    assert_same(await store.read("child"), entries(1, 4))
+    assert await store.extent("child") == Extent(4, 12)
+    left = [one for one in entries(1, 8, session_id="holes") if one.seq not in (3, 6)]
+    assert_same(await store.read("holes"), left)
+    assert_same(await store.find("holes", [8, 4]), [left[2], left[5]])
+    assert [info.session_id for info in await store.sessions()] == ["holes", "child", "t", "s"]
 
 
-async def test_a_database_of_version_1_is_brought_up_to_date(path: Path) -> None:
-    await build(path)
-    downgrade(path)
+async def test_a_database_of_format_2_is_carried_over_and_goes_on(path: Path) -> None:
     store = SqliteStore(path)
-    assert await store.verify("s") == []
-    await store.append("s", [entry(21)])
-    await store.replace("s", 20, [])
+    await store.open("holes")
+    await assert_whole(store)
+    assert sorted(await store.search("holes", "module", 9)) == [1, 2, 5]
+    await store.append("new", entries(1, 1, session_id="new"))
+    for name in ("s", "t", "child", "holes"):
+        assert await store.verify(name) == []
+    await store.append("holes", [entry(9, session_id="holes")])
+    await store.close()
+    assert [one.seq for one in await store.read("holes")] == [1, 2, 4, 5, 7, 8, 9]
+    await store.close()
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT number FROM sessions WHERE id = 'new'").fetchone() == (6,)  # 4 was deleted
+
+
+async def test_what_a_former_version_took_out_is_erased_with_the_first_message_that_is(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.rewrite("s", [entry(1, "(erased)")])
+    await store.close()
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT name FROM sqlite_master WHERE name = 'damaged'").fetchall() == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: overwritten_page(path, "leases", 0),
+        lambda path: change(path, "UPDATE sessions SET holes = '[1]' WHERE id = 'holes'"),
+        lambda path: change(path, "UPDATE sessions SET last_seq = 0 WHERE id = 's'"),
+    ],
+)
+async def test_a_damaged_one_is_not_carried_over_and_repaired(path: Path, damage: Callable[[Path], None]) -> None:
+    damage(path)
+    store = SqliteStore(path)
+    with pytest.raises(StoreError, match=r"amplifier_context_core\.repair"):
+        await store.read("s")
+    await store.close()
+    assert await asyncio.to_thread(repair.main, [str(path)]) == 0
+    assert_same(await store.read("s"), entries(1, 12))
+    assert [one.seq for one in await store.read("holes")] == [1, 2, 4, 5, 7, 8]
+    assert_same(await store.archived("t"), entries(7, 9, session_id="t"))
+    await store.close()
+
+
+async def test_an_older_one_is_refused_with_the_version_that_reads_it(path: Path) -> None:
+    change(path, "PRAGMA user_version = 1")
+    before = path.read_bytes()
+    store = SqliteStore(path)
+    for call in (store.read("s"), store.append("s", entries(13, 13)), store.open("s")):
+        with pytest.raises(StoreError, match=r"has format 1, .* open it once with commit 37ba2a6"):
+            await call
+    assert "37ba2a6" in str(await store.verify("s"))
+    await store.close()
+    assert path.read_bytes() == before
+
+
+async def test_a_carrying_over_that_fails_leaves_the_database_as_it_was(path: Path) -> None:
+    change(path, "CREATE TRIGGER refuse BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'no'); END")
+    store = SqliteStore(path)
+    with pytest.raises(StoreError):
+        await store.read("s")
+    await store.close()
+    change(path, "DROP TRIGGER refuse")
     await assert_whole(store)
     await store.close()
-    assert [file.name for file in path.parent.iterdir()] == ["sessions.db"]
-
-
-async def test_a_database_of_version_1_that_may_only_be_read_is_read(path: Path) -> None:
-    await build(path)
-    downgrade(path)
-    before = path.read_bytes()
-    db = schema.open_to_read(path, 1.0)
-    assert db.execute("SELECT count(*) FROM sessions WHERE crc <> 0").fetchone() == (3,)
-    schema.disconnect(db, path)
-    assert path.read_bytes() == before

@@ -227,18 +227,3 @@ def test_the_first_search_creates_the_table(path: Path) -> None:
     assert not search.index_next_batch(db, "s")
     assert not schema.has_search_table(db)
     schema.disconnect(db, path)
-
-
-@pytest.mark.parametrize("tokenizer", ["unicode61 remove_diacritics 2", "porter unicode61 remove_diacritics 2"])
-async def test_an_index_of_a_former_version_is_made_again(path: Path, store: SqliteStore, tokenizer: str) -> None:
-    await append_texts(store, "the tests failed in getUserName", "other")
-    assert await store.search("s", "tests", 5) == [1]
-    await store.close()
-    db = sqlite3.connect(path)
-    db.execute("DROP TABLE search")
-    db.execute(f"CREATE VIRTUAL TABLE search USING fts5(text, tokenize = '{tokenizer}')")
-    db.commit()
-    db.close()
-    assert await store.search("s", "testing", 5) == [1]
-    assert await store.search("s", "username", 5) == [1]
-    assert await store.verify("s") == []
