@@ -77,7 +77,7 @@ async def test_a_thread_that_cannot_be_started_is_an_error_and_the_next_call_sta
     server = LoopThread("test")
     calls: list[Callable[[], asyncio.Future[object]]] = [
         lambda: asyncio.ensure_future(files.run(lambda: "done")),
-        lambda: asyncio.ensure_future(database.run("no_connection", lambda task: "done")),
+        lambda: asyncio.ensure_future(database.run(lambda: "done")),
         lambda: asyncio.ensure_future(server.run(asyncio.sleep(0, "done"))),
     ]
     for call in calls:
@@ -105,12 +105,7 @@ async def test_the_sqlite_worker_answers_every_job(problem: BaseException) -> No
             task.result = "done"
         sqlite_worker.deliver(tasks)
 
-    def tick() -> float | None:
-        if len(handled) == 1:
-            raise problem
-        return None
-
-    worker = sqlite_worker.SqliteWorker("test", handle, tick)
+    worker = sqlite_worker.SqliteWorker("test", handle)
     tasks = [sqlite_worker.Task(raising(problem), "read", future=loop.create_future()) for _ in range(2)]
     for task in tasks:
         worker.submit(task)
@@ -125,11 +120,10 @@ async def test_the_sqlite_worker_answers_every_job(problem: BaseException) -> No
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: type(problem).__name__)
 async def test_a_sqlite_job_that_raises_anything_is_answered(problem: BaseException, tmp_path: Path) -> None:
     engine = SqliteEngine(tmp_path / "sessions.db", "fsync", 1.0)
-    kinds: tuple[sqlite_worker.TaskKind, ...] = ("read", "write", "no_transaction", "no_connection")
-    for kind in kinds:
+    for kind, call in (("read", engine.read), ("write", engine.write), ("plain", engine.run)):
         task = sqlite_worker.Task(raising(problem), kind, future=asyncio.get_running_loop().create_future())
-        engine.submit(task)
+        engine._worker.submit(task)  # pyright: ignore[reportPrivateUsage]
         assert task.future is not None
         assert type(await ended(task.future)) is of(problem)
-        assert await asyncio.wait_for(engine.run(kind, lambda task: "goes on"), DEADLINE) == "goes on"
+        assert await asyncio.wait_for(call(lambda *_: "goes on"), DEADLINE) == "goes on"
     await engine.close()

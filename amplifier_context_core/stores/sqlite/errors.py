@@ -81,7 +81,7 @@ def _is_read_only(folder: Path) -> bool:
         return False
 
 
-def code_of(error: BaseException) -> int:
+def code_of(error: BaseException | None) -> int:
     """Return the primary result code; 0 without one."""
     return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
 
@@ -92,7 +92,7 @@ def damaged_messages(session_id: str, count: int, path: Path) -> StoreError:
     return StoreError(f"session {session_id!r}: {which} in {path} cannot be read, so nothing was written. {REPAIR}")
 
 
-def is_index_damage(error: BaseException) -> bool:
+def is_index_damage(error: BaseException | None) -> bool:
     """True if the error says that only the search index is damaged."""
     return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_CORRUPT_VTAB
 
@@ -115,7 +115,7 @@ def damage_error(text: str) -> sqlite3.Error:
     return driver_error(sqlite3.DatabaseError, text, "SQLITE_CORRUPT")
 
 
-def is_unwritable(error: BaseException) -> bool:
+def is_unwritable(error: BaseException | None) -> bool:
     """True if the error says that nothing can be written; reading may still be possible."""
     if isinstance(error, OSError):
         return error.errno in _UNWRITABLE_SYSTEM

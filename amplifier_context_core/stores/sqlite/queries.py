@@ -16,11 +16,11 @@ from datetime import UTC, datetime
 from ...errors import StoreError
 from ...transcript.entry import Entry
 from ..codec import loads
-from ..protocol import SessionInfo
+from ..protocol import SessionInfo, index_range
 from ..validation import check_index, no_session, session_exists
 from ..word_index import has_fts5
 from .driver import required_row
-from .errors import damage_error
+from .errors import damage_error, is_index_damage
 from .rows import (
     ENTRY_COLUMNS,
     ENTRY_VALUES,
@@ -36,6 +36,7 @@ from .rows import (
 )
 from .schema import NOT_AT_SEQ, has_search_table
 
+SLICE = 1_000  # entries of a long read between other tasks: some milliseconds
 _MAX_VALUES = 400  # values in one statement; older SQLite takes 999 parameters
 _last_update = 0
 
@@ -44,7 +45,7 @@ _INSERT = f"INSERT INTO entries(id, session, {ENTRY_COLUMNS}) VALUES (?, ?, {ENT
 _ARCHIVE = f"INSERT INTO archive(session, {ENTRY_COLUMNS}) SELECT ?1, {ENTRY_COLUMNS} - id + ?2 FROM entries \
 WHERE id >= ?3 AND id < ?4 AND seq NOT IN (SELECT seq FROM temp.staying) ORDER BY id"  # noqa: S608
 _SELECT_RANGE = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"  # noqa: S608
-_SELECT_ARCHIVED = f"SELECT id, {ENTRY_COLUMNS} FROM archive WHERE session = ? ORDER BY id"  # noqa: S608
+_SELECT_ARCHIVED = f"SELECT id, {ENTRY_COLUMNS} FROM archive WHERE session = ? AND id BETWEEN ? AND ? ORDER BY id"  # noqa: S608
 _MARKS = ",".join("?" * _MAX_VALUES)
 _SELECT_BY_SEQ = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE session = ? AND seq IN ({_MARKS}) AND {NOT_AT_SEQ}"  # noqa: S608
 _SELECT_BY_KEY = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE id IN ({_MARKS}) AND NOT ({NOT_AT_SEQ})"  # noqa: S608
@@ -60,10 +61,19 @@ _UPDATE_SESSION = f"UPDATE sessions SET {' = ?, '.join(SESSION_COLUMNS.split(', 
 
 @dataclass(slots=True)
 class ReadResult:
-    """The intact entries that were read, and the keys of damaged or missing ones."""
+    """A slice of what was asked for.
+
+    Attributes:
+        entries: The intact entries.
+        damaged: Keys of damaged or missing ones.
+        left: Keys to read next.
+        version: Number and edits of the session, which must be the same for the next slice.
+    """
 
     entries: list[Entry] = field(default_factory=list[Entry])
     damaged: list[int] = field(default_factory=list[int])
+    left: Sequence[int] = ()
+    version: tuple[int, int] = (0, 0)
 
 
 def find_session(db: sqlite3.Connection, session_id: str) -> SessionRow | None:
@@ -100,27 +110,60 @@ def append(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) ->
     _touch(db, session)
 
 
-def read(db: sqlite3.Connection, session_id: str, session: SessionRow, wanted: range) -> ReadResult:
-    """Return the entries of a range of indexes."""
-    found = ReadResult()
-    if not wanted:
-        return found
-    first_key_wanted, stop_key = session.key_of(wanted.start), session.key_of(wanted.stop - 1) + 1
-    next_key = first_key_wanted
-    for row in iterate_rows(db, first_key_wanted, stop_key):
-        found.damaged.extend(range(next_key, row[0]))
-        next_key = row[0] + 1
-        _add_row(found, row, session_id, row[0])
-    found.damaged.extend(range(next_key, stop_key))
+def read(
+    db: sqlite3.Connection,
+    *,
+    session_id: str,
+    start: int = 0,
+    stop: int | None = None,
+    last: ReadResult | None = None,
+    size: int | None = None,
+) -> ReadResult | None:
+    """Return the entries of a range of indexes, a slice of them.
+
+    Args:
+        db: The database.
+        session_id: The session.
+        start, stop: The indexes, as for a list.
+        last: The slice before; None for the first one.
+        size: Number of entries in the slice; None for all.
+
+    Returns:
+        None if the session was edited since the slice before.
+    """
+    session = find_session(db, session_id)
+    if session is None:
+        return ReadResult() if last is None else None
+    wanted: Sequence[int] = ()
+    if last is None:
+        indexes = index_range(session.length, start, stop)
+        wanted = range(session.key_of(indexes.start), session.key_of(indexes.stop)) if indexes else ()
+    elif last.version == (session.number, session.edits):
+        wanted = last.left
+    else:
+        return None
+    part = wanted[:size]
+    found = ReadResult(left=wanted[len(part) :], version=(session.number, session.edits))
+    if part:
+        _read_keys(db, session_id, part[0], part[-1] + 1, found)
     return found
 
 
-def find(db: sqlite3.Connection, session_id: str, session: SessionRow, seqs: Sequence[int]) -> ReadResult:
-    """Return the entries with these seqs, in the order of the history."""
-    found = ReadResult()
-    wanted = sorted({seq for seq in seqs if 0 <= seq <= session.last_seq})
-    for row in sorted(rows_by_seq(db, session, wanted), key=lambda row: row[0]):
+def _read_keys(db: sqlite3.Connection, session_id: str, first: int, stop: int, found: ReadResult) -> None:
+    for row in iterate_rows(db, first, stop):
+        found.damaged.extend(range(first, row[0]))
+        first = row[0] + 1
         _add_row(found, row, session_id, row[0])
+    found.damaged.extend(range(first, stop))
+
+
+def find(db: sqlite3.Connection, session_id: str, seqs: Sequence[int]) -> ReadResult:
+    """Return the entries with these seqs, in the order of the history."""
+    found, session = ReadResult(), find_session(db, session_id)
+    if session is not None:
+        wanted = sorted({seq for seq in seqs if 0 <= seq <= session.last_seq})
+        for row in sorted(rows_by_seq(db, session, wanted), key=lambda row: row[0]):
+            _add_row(found, row, session_id, row[0])
     return found
 
 
@@ -135,16 +178,30 @@ def rows_by_seq(db: sqlite3.Connection, session: SessionRow, seqs: Sequence[int]
     return rows
 
 
-def archived(db: sqlite3.Connection, session_id: str, session: SessionRow) -> ReadResult:
-    """Return the archived entries, oldest replacement first.
+def archived(
+    db: sqlite3.Connection, *, session_id: str, last: ReadResult | None = None, size: int | None = None
+) -> ReadResult | None:
+    """Return the archived entries, oldest replacement first, a slice of them. See `read`.
 
     Raises:
         sqlite3.Error: There are more or fewer than the session row says, or the database cannot be read.
     """
-    found = ReadResult()
-    for row in db.execute(_SELECT_ARCHIVED, (session.number,)):
-        _add_row(found, row, session_id, first_key(session.number))
-    _check_archive(session, len(found.entries) + len(found.damaged))
+    session = find_session(db, session_id)
+    if session is None:
+        return ReadResult() if last is None else None
+    if last is None:
+        select = "SELECT id FROM archive WHERE session = ? ORDER BY id"
+        wanted: Sequence[int] = [key for (key,) in db.execute(select, (session.number,))]
+        _check_archive(session, len(wanted))
+    elif last.version == (session.number, session.edits):
+        wanted = last.left
+    else:
+        return None
+    part = wanted[:size]
+    found = ReadResult(left=wanted[len(part) :], version=(session.number, session.edits))
+    if part:
+        for row in db.execute(_SELECT_ARCHIVED, (session.number, part[0], part[-1])):
+            _add_row(found, row, session_id, first_key(session.number))
     return found
 
 
@@ -226,8 +283,11 @@ def save_checkpoint(db: sqlite3.Connection, session_id: str, covered: int, data:
     _touch(db, session)
 
 
-def load_checkpoint(db: sqlite3.Connection, session: SessionRow) -> tuple[bytes | None, bool]:
+def load_checkpoint(db: sqlite3.Connection, session_id: str) -> tuple[bytes | None, bool]:
     """Return the last checkpoint, and whether it is damaged."""
+    session = find_session(db, session_id)
+    if session is None:
+        return None, False
     row = db.execute("SELECT data, crc FROM checkpoints WHERE session = ?", (session.number,)).fetchone()
     if row is None:
         return None, False
@@ -295,7 +355,13 @@ def remove_from_index(db: sqlite3.Connection, session: SessionRow, index: int) -
     """Remove all entries from an index on from the search index."""
     start = first_key(session.number)
     if has_fts5(db):  # without FTS5 there is no search; a build with FTS5 fills the index again over stale entries
-        db.execute("DELETE FROM search WHERE rowid >= ? AND rowid < ?", (start + index, start + session.indexed))
+        try:
+            db.execute("DELETE FROM search WHERE rowid >= ? AND rowid < ?", (start + index, start + session.indexed))
+        except sqlite3.DatabaseError as problem:
+            if not is_index_damage(problem):
+                raise
+            drop_index(db)
+            index = 0
     session.indexed = index
     save_session_row(db, session)
 

@@ -123,12 +123,6 @@ def _opened_to_read(path: Path, busy: float, how: str) -> sqlite3.Connection:
     return db
 
 
-def is_read_only(db: sqlite3.Connection) -> bool:
-    """True for a connection of `open_to_read`: it may not write, or has no file."""
-    file = db.execute("PRAGMA database_list").fetchone()[2]
-    return not file or bool(db.execute("PRAGMA query_only").fetchone()[0])
-
-
 def connect(path: Path, busy: float, how: str = "") -> sqlite3.Connection:
     """Return a plain connection that any thread may use, one at a time. Texts are returned as bytes, damaged or not.
 

@@ -28,16 +28,10 @@ _MAX_KEYS = 50  # of one statement
 _SELECT_ROWS = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE id IN ({','.join('?' * _MAX_KEYS)}) ORDER BY id"  # noqa: S608
 
 
-def is_filled(db: sqlite3.Connection, session_id: str) -> bool:
-    """True if the index has all entries of a session, or there is no such session."""
-    session = find_session(db, session_id)
-    return session is None or session.indexed >= session.length
-
-
 def index_next_batch(db: sqlite3.Connection, session_id: str) -> bool:
     """Add the next batch of a session's entries to the index, inside a transaction. Return True if there are more."""
     session = find_session(db, session_id)
-    if session is None or session.indexed >= session.length:
+    if session is None or session.indexed >= session.length or not has_fts5(db):
         return False
     if not has_search_table(db):
         db.execute(SEARCH_TABLE)
@@ -100,17 +94,13 @@ def _has_rows(db: sqlite3.Connection, keys: range) -> bool:
     return db.execute(select, (keys.start, keys.stop - 1)).fetchone() is not None
 
 
-def check_index(db: sqlite3.Connection) -> None:
-    """Raise the driver's error for a damaged search index if the index does not match its texts."""
-    if has_search_table(db) and has_fts5(db):
-        db.execute("INSERT INTO search(search) VALUES ('integrity-check')")
-
-
-def matching_seqs(db: sqlite3.Connection, session_id: str, query: str, limit: int) -> list[int]:
-    """Return the seqs of the matching entries, best first."""
+def matching_seqs(db: sqlite3.Connection, session_id: str, query: str, limit: int) -> list[int] | None:
+    """Return the seqs of the matching entries, best first; None if the index does not hold all entries."""
     session, parsed = find_session(db, session_id), Query(query)
-    if session is None or not parsed or limit < 1 or not has_search_table(db):
+    if session is None or not parsed or limit < 1 or not session.length:
         return []
+    if session.indexed < session.length or not has_fts5(db) or not has_search_table(db):
+        return None
     start, total = first_key(session.number), session.indexed
     found = candidates(db, parsed, range(start, start + total), total, limit)
     seqs: dict[int, int] = {}
@@ -126,6 +116,12 @@ def matching_seqs(db: sqlite3.Connection, session_id: str, query: str, limit: in
 
     ranked = rank(parsed, yielding(texts()), found.frequency, found.nearby, total)
     return [seqs[key] for key in ranked[:limit]]
+
+
+def matching_or_scanned(db: sqlite3.Connection, session_id: str, query: str, limit: int) -> list[int]:
+    """Return the seqs of the matching entries, best first, with the index if it holds all entries."""
+    found = matching_seqs(db, session_id, query, limit)
+    return scan(db, session_id, query, limit) if found is None else found
 
 
 def scan(db: sqlite3.Connection, session_id: str, query: str, limit: int) -> list[int]:

@@ -12,17 +12,17 @@ import glob
 import logging
 import sqlite3
 import time
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from ...errors import NotErased
 from .columns import number_in
-from .worker import Continuation, Task
 
 log = logging.getLogger(__name__)
 
 _READER_TIMEOUT = 20.0  # seconds to wait for readers of the log
-_RETRY_DELAY = 0.02
+RETRY_DELAY = 0.02
 
 
 def request_erase(db: sqlite3.Connection) -> None:
@@ -35,18 +35,34 @@ def is_erase_pending(db: sqlite3.Connection) -> bool:
     return _pending_number(db) is not None
 
 
-def erase(path: Path, task: Task) -> Continuation | None:
-    """Run all pending erasures; the first part of a task."""
-    if _pending_number(task.db) is None:
-        return None
-    return Continuation(partial(_vacuum, path), "no_transaction")
+def erase_now(database: Callable[[], sqlite3.Connection], path: Path) -> None:
+    """Run all pending erasures, if there are no readers of the log."""
+    with suppress(NotErased):
+        next(erasing(database, path), None)
 
 
-def _vacuum(path: Path, task: Task) -> Continuation | None:
-    db = task.db
-    number = _pending_number(db)
+def erasing(database: Callable[[], sqlite3.Connection], path: Path) -> Iterator[None]:
+    """Run all pending erasures, outside any transaction. Yield while the log has readers: others may write meanwhile.
+
+    Raises:
+        NotErased: The file cannot be rewritten, or there are readers for too long.
+    """
+    number = _pending_number(database())
     if number is None:
-        return None  # another task did it meanwhile
+        return
+    _vacuum(database(), path)
+    until = time.monotonic() + _READER_TIMEOUT
+    while not _truncate_log(database()):
+        if time.monotonic() > until:
+            raise _not_erased(path, "other connections keep reading from its log")
+        yield
+    for damaged in sorted(path.parent.glob(f"{glob.escape(path.name)}.damaged-*")):
+        damaged.unlink(missing_ok=True)
+        log.warning("erased %s: it may have held messages to be forgotten", damaged)
+    database().execute("DELETE FROM facts WHERE name = 'erasing' AND value = ?", (number,))
+
+
+def _vacuum(db: sqlite3.Connection, path: Path) -> None:
     try:
         # A database may be larger than memory. The temporary file holds only what remains.
         db.execute("PRAGMA temp_store = FILE")
@@ -56,11 +72,10 @@ def _vacuum(path: Path, task: Task) -> Continuation | None:
         raise _not_erased(path, f"the database could not be rewritten ({name})") from problem
     finally:
         db.execute("PRAGMA temp_store = MEMORY")
-    return Continuation(partial(_truncate_log, path, number, time.monotonic() + _READER_TIMEOUT), "no_transaction")
 
 
-def _truncate_log(path: Path, number: int, deadline: float, task: Task) -> Continuation | None:
-    db = task.db
+def _truncate_log(db: sqlite3.Connection) -> bool:
+    """Empty the log. False if a reader uses it."""
     (before,) = db.execute("PRAGMA busy_timeout").fetchone()
     try:
         db.execute("PRAGMA busy_timeout = 0")  # wait for readers without blocking other writers
@@ -71,18 +86,7 @@ def _truncate_log(path: Path, number: int, deadline: float, task: Task) -> Conti
         busy = 1
     finally:
         db.execute(f"PRAGMA busy_timeout = {int(before)}")
-    if busy:
-        if time.monotonic() > deadline:
-            raise _not_erased(path, "other connections keep reading from its log")
-        return Continuation(partial(_truncate_log, path, number, deadline), "no_transaction", delay=_RETRY_DELAY)
-    for damaged in sorted(path.parent.glob(f"{glob.escape(path.name)}.damaged-*")):
-        damaged.unlink(missing_ok=True)
-        log.warning("erased %s: it may have held messages to be forgotten", damaged)
-    return Continuation(partial(_clear_request, number), "write")
-
-
-def _clear_request(number: int, task: Task) -> None:
-    task.db.execute("DELETE FROM facts WHERE name = 'erasing' AND value = ?", (number,))
+    return not busy
 
 
 def _pending_number(db: sqlite3.Connection) -> int | None:

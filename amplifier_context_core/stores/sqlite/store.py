@@ -1,37 +1,39 @@
 """Sessions in one SQLite database: ``sqlite:PATH``.
 
 Any number of sessions share a file. A thread of the store executes all calls; concurrent writes share one transaction
-and one fsync. `schema` describes the file, `queries` what calls do to it, `engine` how they run.
+and one fsync. A long read is made in slices, so that others run in between. `schema` describes the file, `queries` what
+calls do to it, `engine` how they run.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace as but
 from functools import partial
 from pathlib import Path
 
 from ...errors import StoreError
 from ...transcript.entry import Entry
-from ..protocol import Durability, Extent, KeptVector, OnRepair, Repair, SessionInfo, index_range
+from ..protocol import Durability, Extent, KeptVector, OnRepair, Repair, SessionInfo, report_repair
 from ..sqlite import queries, search
 from ..validation import check_session_id, no_session, session_exists, url_path
-from ..word_index import has_fts5
 from .engine import SqliteEngine
+from .errors import REPAIR, damaged_messages, is_index_damage, is_unwritable
 from .queries import ReadResult
 from .rows import SessionRow
-from .schema import is_read_only
-from .secure_erase import erase, is_erase_pending, request_erase
+from .secure_erase import RETRY_DELAY, erasing, is_erase_pending, request_erase
 from .vectors import read_vectors, save_vectors
 from .verify import check_before_erasing, verify
-from .worker import Continuation, Task
 
-_MAX_FOREGROUND_ENTRIES = 1_000  # entries; the second thread reads longer ranges
+_MAX_RESTARTS = 3  # of a long read that another writer disturbs; then it is made in one piece
 
 Change = Callable[[sqlite3.Connection], object]
+Slice = Callable[..., ReadResult | None]  # see `queries.read`
 
 
 class SqliteStore:
@@ -59,6 +61,8 @@ class SqliteStore:
         self._archive = archive
         self._engine = SqliteEngine(self.path, durability, busy)
         self._busy = busy
+        self._listeners: dict[str, OnRepair] = {}  # by session
+        self._damaged: dict[str, set[int]] = {}  # keys of damaged messages by session, as far as they were read
         # A store without references ends its thread and releases its sessions.
         weakref.finalize(self, self._engine.abandon).atexit = False
 
@@ -77,95 +81,71 @@ class SqliteStore:
     async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:
         check_session_id(session_id)
 
-        def work(task: Task) -> Extent:
-            session = queries.find_session(task.db, session_id)
+        def work(db: sqlite3.Connection) -> Extent:
+            session = queries.find_session(db, session_id)
             if session is not None:
-                queries.check_end(task.db, session)
-            self._engine.begin_session(session_id, on_repair)
+                queries.check_end(db, session)
             return _extent(session)
 
         # Locked first: what is read then cannot be changed by another writer.
-        is_new = await self._engine.run("no_connection", lambda task: self._engine.lock(task, session_id, again=True))
+        is_new = await self._engine.run(lambda: self._engine.lock(session_id, again=True))
         try:
-            return await self._engine.run("read", work, session_id)
+            extent = await self._engine.read(work)
         except StoreError:
             if is_new:
                 await self.release(session_id)
             raise
+        if on_repair is not None:
+            self._listeners[session_id] = on_repair
+        self._damaged.pop(session_id, None)
+        return extent
 
     async def release(self, session_id: str) -> None:
         check_session_id(session_id)
-        await self._engine.run("no_connection", lambda task: self._engine.end_session(session_id))
+        await self._engine.run(lambda: self._engine.locks.release(session_id))
+        self._forget(session_id)
 
     async def close(self) -> None:
-        await self._engine.close()
+        try:
+            await self._engine.close()
+        finally:
+            self._listeners.clear()
+            self._damaged.clear()
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
     async def extent(self, session_id: str) -> Extent:
         check_session_id(session_id)
-        return await self._engine.run(
-            "read", lambda task: _extent(queries.find_session(task.db, session_id)), session_id
-        )
+        return await self._engine.read(lambda db: _extent(queries.find_session(db, session_id)))
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Entry]:
         check_session_id(session_id)
-
-        def work(task: Task) -> list[Entry] | Continuation:
-            session = queries.find_session(task.db, session_id)
-            if session is None:
-                return []
-            wanted = index_range(session.length, start, stop)
-            reading = partial(queries.read, session_id=session_id, session=session, wanted=wanted)
-            return self._read_rows(task, session_id, reading, long=len(wanted) > _MAX_FOREGROUND_ENTRIES)
-
-        return await self._engine.run("read", work, session_id)
+        return await self._in_slices(session_id, partial(queries.read, session_id=session_id, start=start, stop=stop))
 
     async def find(self, session_id: str, seqs: Sequence[int]) -> list[Entry]:
         check_session_id(session_id)
         asked = tuple(seqs)
-
-        def work(task: Task) -> list[Entry] | Continuation:
-            session = queries.find_session(task.db, session_id)
-            if session is None:
-                return []
-            reading = partial(queries.find, session_id=session_id, session=session, seqs=asked)
-            return self._read_rows(task, session_id, reading, long=len(asked) > _MAX_FOREGROUND_ENTRIES)
-
-        return await self._engine.run("read", work, session_id)
+        found = await self._engine.read(lambda db: queries.find(db, session_id, asked))
+        return self._intact(session_id, found.entries, found.damaged)
 
     async def archived(self, session_id: str) -> list[Entry]:
         check_session_id(session_id)
-
-        def work(task: Task) -> list[Entry] | Continuation:
-            session = queries.find_session(task.db, session_id)
-            if session is None:
-                return []
-            reading = partial(queries.archived, session_id=session_id, session=session)
-            return self._read_rows(task, session_id, reading, long=True)
-
-        return await self._engine.run("read", work, session_id)
+        return await self._in_slices(session_id, partial(queries.archived, session_id=session_id))
 
     async def load_checkpoint(self, session_id: str) -> bytes | None:
         check_session_id(session_id)
-
-        def work(task: Task) -> bytes | None:
-            session = queries.find_session(task.db, session_id)
-            data, damaged = queries.load_checkpoint(task.db, session) if session else (None, False)
-            if damaged:
-                what = "the checkpoint is damaged; a new one is made from the history"
-                self._engine.report(task, Repair(session_id, what))
-            return data
-
-        return await self._engine.run("read", work, session_id)
+        data, damaged = await self._engine.read(lambda db: queries.load_checkpoint(db, session_id))
+        if damaged:
+            self._report(Repair(session_id, "the checkpoint is damaged; a new one is made from the history"))
+        return data
 
     async def sessions(self) -> list[SessionInfo]:
-        def work(task: Task) -> list[SessionInfo]:
-            found = queries.sessions(task.db)
+        def work(db: sqlite3.Connection) -> list[SessionInfo]:
+            found = queries.sessions(db)
             holders = self._engine.locks.holders(info.session_id for info in found)
             return [but(info, holder=holders.get(info.session_id, "")) for info in found]
 
-        return await self._engine.run("read", work)
+        return await self._engine.read(work)
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -186,85 +166,76 @@ class SqliteStore:
         check_session_id(session_id)
         batch = tuple(entries)
 
-        def work(task: Task) -> Continuation | None:
-            if queries.find_session(task.db, session_id) is None:
-                return None
-            self._engine.lock(task, session_id)
-            if queries.rewrite(task.db, session_id, batch):
-                check_before_erasing(task.db, session_id)
-                queries.drop_index(task.db)  # it holds erased words, perhaps in unexpected locations
-                request_erase(task.db)
-            return Continuation(partial(erase, self.path), "write") if is_erase_pending(task.db) else None
+        def work(db: sqlite3.Connection) -> bool:
+            if queries.rewrite(db, session_id, batch):
+                check_before_erasing(db, session_id)
+                queries.drop_index(db)  # it holds erased words, perhaps in unexpected locations
+                request_erase(db)
+            return is_erase_pending(db)
 
-        await self._engine.run("write", work, session_id)
+        if not await self._engine.write(work, session_id):
+            return
+        steps = erasing(self._engine.database, self.path)
+        while await self._engine.run(lambda: next(steps, "done")) != "done":  # noqa: ASYNC110 - readers of a file
+            await asyncio.sleep(RETRY_DELAY)
 
     async def fork(self, session_id: str, new_id: str, length: int | None = None) -> None:
         check_session_id(session_id)
         check_session_id(new_id)
 
-        def work(task: Task) -> None:
-            if queries.find_session(task.db, session_id) is None:
+        def check(db: sqlite3.Connection) -> None:
+            if queries.find_session(db, session_id) is None:
                 raise no_session(session_id)
-            if queries.find_session(task.db, new_id) is not None:
+            if queries.find_session(db, new_id) is not None:
                 raise session_exists(new_id)
-            self._engine.lock(task, new_id)
-            queries.fork(task.db, session_id, new_id, length)
 
-        await self._engine.run("write", work, session_id)
+        await self._engine.read(check)
+        await self._engine.write(lambda db: queries.fork(db, session_id, new_id, length), new_id)
 
     async def delete(self, session_id: str) -> None:
         check_session_id(session_id)
-
-        def work(task: Task) -> None:
-            self._engine.lock(task, session_id, to_delete=True)
-            queries.delete(task.db, session_id)
-            task.releases_on_success = session_id
-
-        await self._engine.run("write", work, session_id)
+        await self._engine.write(lambda db: queries.delete(db, session_id), session_id, deletes=True)
+        self._forget(session_id)
 
     # -- searching and checking ----------------------------------------------------------------------------------------
 
     async def search(self, session_id: str, query: str, limit: int) -> list[int]:
         """See `Searchable`. The index is filled first, one batch at a time."""
         check_session_id(session_id)
+        try:
+            return await self._search(session_id, query, limit)
+        except StoreError as problem:
+            if not is_index_damage(problem.__cause__):
+                raise
+            await self._engine.write(queries.drop_index)
+            self._report(Repair(session_id, "the search index was damaged; it is filled again"))
+            return await self._search(session_id, query, limit)
+
+    async def _search(self, session_id: str, query: str, limit: int) -> list[int]:
+        found = await self._engine.read(lambda db: search.matching_seqs(db, session_id, query, limit))
+        if found is not None:
+            return found
         fill = search.IndexFill(session_id)
-
-        def begin(task: Task) -> Continuation:
-            if not has_fts5(task.db) or is_read_only(task.db):
-                return scan(task)
-            return use_index(task) if search.is_filled(task.db, session_id) else catching_up
-
-        def catch_up(task: Task) -> Continuation:
-            return catching_up if fill.step(task.db) else Continuation(use_index, "read")
-
-        def use_index(task: Task) -> Continuation:
-            if is_read_only(task.db):  # the index may be incomplete
-                return scan(task)
-            return self._in_background(lambda db: search.matching_seqs(db, session_id, query, limit))
-
-        def scan(task: Task) -> Continuation:
-            return self._in_background(lambda db: search.scan(db, session_id, query, limit))
-
-        catching_up = Continuation(catch_up, "write_unsynced", fallback=lambda _: Continuation(scan, "read"))
-
-        return await self._engine.run("read", begin, session_id)
+        try:
+            while await self._engine.write(fill.step):
+                pass
+        except StoreError as problem:
+            if not is_unwritable(problem.__cause__):
+                raise
+        return await self._engine.read(
+            lambda db: search.matching_seqs(db, session_id, query, limit) or search.scan(db, session_id, query, limit)
+        )
 
     async def vectors(self, session_id: str, model: str) -> list[KeptVector]:
         """See `KeepsVectors`."""
         check_session_id(session_id)
-
-        def work(_: Task) -> Continuation:
-            return self._in_background(lambda db: read_vectors(db, session_id, model))
-
-        return await self._engine.run("read", work, session_id)
+        return await self._engine.read(lambda db: read_vectors(db, session_id, model))
 
     async def save_vectors(self, session_id: str, model: str, vectors: Sequence[KeptVector]) -> None:
         """See `KeepsVectors`. Locks nothing."""
         check_session_id(session_id)
         batch = tuple(vectors)
-        await self._engine.run(
-            "write_unsynced", lambda task: save_vectors(task.db, session_id, model, batch), session_id
-        )
+        await self._engine.write(lambda db: save_vectors(db, session_id, model, batch))
 
     async def verify(self, session_id: str) -> list[str]:
         """See `Checkable`. Also reports what SQLite's integrity check finds in any session."""
@@ -274,64 +245,70 @@ class SqliteStore:
             await self.extent(session_id)  # a database of a former format is carried over
         except StoreError as problem:
             refused = [str(problem)]
-
-        def work(task: Task) -> list[str]:
-            return [*refused, *(one for one in verify(self.path, session_id, self._busy) if one not in refused)]
-
-        return await self._engine.run(
-            "no_connection", lambda task: Continuation(work, "no_connection", in_background=True), session_id
-        )
+        found = await self._engine.run(lambda: verify(self.path, session_id, self._busy))
+        return [*refused, *(one for one in found if one not in refused)]
 
     async def repair(self, session_id: str | None, on_repair: OnRepair | None = None) -> None:
         """See `Repairable`. The whole database is written again, whichever session is damaged; no other may use it."""
         if session_id is not None:
             check_session_id(session_id)
+        with suppress(StoreError):
+            await self.sessions()  # a database of a former format is carried over
 
-        def work(task: Task) -> None:
-            if verify(self.path, session_id, self._busy):
-                self._engine.repair(task, on_repair)
+        def work() -> list[Repair]:
+            return self._engine.repair() if verify(self.path, session_id, self._busy) else []
 
-        await self._engine.run("no_connection", work)
+        repairs = await self._engine.run(work)
+        if repairs:
+            self._damaged.clear()
+        for repair in repairs:
+            report_repair(repair, on_repair)
 
     # -- helpers -------------------------------------------------------------------------------------------------------
 
     async def _change(self, session_id: str, change: Change) -> None:
         check_session_id(session_id)
 
-        def work(task: Task) -> None:
-            self._engine.lock(task, session_id)
-            self._engine.check_undamaged(session_id)
-            change(task.db)
+        def work(db: sqlite3.Connection) -> None:
+            if damaged := self._damaged.get(session_id):
+                raise damaged_messages(session_id, len(damaged), self.path)
+            change(db)
 
-        await self._engine.run("write", work, session_id)
+        await self._engine.write(work, session_id)
 
-    def _read_rows(
-        self,
-        task: Task,
-        session_id: str,
-        reading: Callable[[sqlite3.Connection], ReadResult],
-        *,
-        long: bool,
-    ) -> list[Entry] | Continuation:
-        """Read in the first thread, or, if it takes long, in the second one from a snapshot."""
-        if not long:
-            return self._intact(task, session_id, reading(task.db))
-        return self._in_background(lambda db: self._intact(task, session_id, reading(db)))
+    async def _in_slices(self, session_id: str, read: Slice) -> list[Entry]:
+        """Return what a read returns slice by slice. It begins again if another writer edits what it reads."""
+        for restart in range(_MAX_RESTARTS + 1):
+            size = queries.SLICE if restart < _MAX_RESTARTS else None
+            entries: list[Entry] = []
+            damaged: list[int] = []
+            last: ReadResult | None = None
+            while True:
+                last = await self._engine.read(partial(read, last=last, size=size))
+                if last is None:
+                    break
+                entries += last.entries
+                damaged += last.damaged
+                if not last.left:
+                    return self._intact(session_id, entries, damaged)
+        raise AssertionError("a read in one slice is never disturbed")
 
-    def _in_background(self, work: Callable[[sqlite3.Connection], object]) -> Continuation:
-        snapshot = self._engine.snapshot()
+    def _intact(self, session_id: str, entries: list[Entry], damaged: Sequence[int]) -> list[Entry]:
+        """Return what was read. Report what is damaged, once; the session is not changed until it is opened again."""
+        known = self._damaged.setdefault(session_id, set[int]()) if damaged else set[int]()
+        new = len(known.union(damaged)) - len(known)
+        known.update(damaged)
+        if new:
+            what = f"{new:,} damaged message{' was' if new == 1 else 's were'} left out. {REPAIR}"
+            self._report(Repair(session_id, what, new))
+        return entries
 
-        def run(task: Task) -> object:
-            with snapshot as db:
-                return work(db)
+    def _report(self, repair: Repair) -> None:
+        report_repair(repair, self._listeners.get(repair.session_id))
 
-        return Continuation(run, "no_connection", in_background=True)
-
-    def _intact(self, task: Task, session_id: str, found: ReadResult) -> list[Entry]:
-        """Return what was read. Report what is damaged."""
-        if found.damaged:
-            self._engine.note_damage(task, session_id, found.damaged)
-        return found.entries
+    def _forget(self, session_id: str) -> None:
+        self._listeners.pop(session_id, None)
+        self._damaged.pop(session_id, None)
 
 
 def _extent(session: SessionRow | None) -> Extent:

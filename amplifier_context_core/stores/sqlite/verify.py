@@ -7,9 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ...errors import StoreError
-from ..protocol import index_range
 from ..sqlite import queries
-from ..sqlite.queries import is_intact
+from ..sqlite.queries import ReadResult, is_intact
 from ..word_index import has_fts5
 from .errors import damage_error, store_error
 from .rows import SessionRow, first_key
@@ -95,8 +94,8 @@ def session_problems(db: sqlite3.Connection, session_id: str) -> list[str]:
 
 
 def _problems_of(db: sqlite3.Connection, session: SessionRow) -> list[str]:
-    history = queries.read(db, session.session_id, session, index_range(session.length, 0, None))
-    start = first_key(session.number)
+    name, start = session.session_id, first_key(session.number)
+    history = queries.read(db, session_id=name) or ReadResult()
     problems = [f"the message at index {key - start} is damaged or missing" for key in history.damaged]
     seqs = [entry.seq for entry in history.entries]
     if len(set(seqs)) != len(seqs):
@@ -107,6 +106,6 @@ def _problems_of(db: sqlite3.Connection, session: SessionRow) -> list[str]:
     ).fetchone()
     if others:
         problems.append(f"{others} messages are after the end of the history")
-    old = queries.archived(db, session.session_id, session)
+    old = queries.archived(db, session_id=name) or ReadResult()
     problems += [f"{len(old.damaged)} archived messages are damaged"] if old.damaged else []
     return problems

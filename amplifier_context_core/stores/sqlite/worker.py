@@ -7,27 +7,18 @@ grouped: those that queue up while one group is being committed form the next gr
 from __future__ import annotations
 
 import asyncio
-import logging
 import queue
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
 
 from ...futures import resolve, start_thread
-from ..protocol import OnRepair, Repair, report_repair
-
-log = logging.getLogger(__name__)
 
 MAX_GROUP = 256
-_TICK_RETRY_DELAY = 1.0  # seconds until a failed tick is tried again
 _MAX_LINGER = 0.001  # seconds; the longest wait for the callers of the previous group
-
-TaskKind = Literal["read", "write", "write_unsynced", "no_transaction", "no_connection"]
-WRITING: frozenset[TaskKind] = frozenset({"write", "write_unsynced"})
-Work = Callable[["Task"], Any]
 
 
 @dataclass(slots=True, eq=False)
@@ -35,86 +26,43 @@ class Task:
     """One call of a store, until its result is delivered.
 
     Attributes:
-        work: The function to run. It returns the result, or a `Continuation`.
-        kind: `read` sees one snapshot of the database. `write` is part of a transaction. `write_unsynced` is part of a
-            transaction that is committed without fsync. `no_transaction` is outside any. `no_connection` does not use
-            SQLite.
-        session_id: The session, for the listener for repairs.
-        original: The function and kind that it began with, for a restart.
+        work: The function to run. A reading or a writing task gives it the connection.
+        kind: `read` sees one snapshot of the database. `write` is part of a transaction. `plain` is outside any.
+        session_id: The session that a writing task locks; empty for none.
+        deletes: The writing task deletes the session, which is released afterwards.
         future: Receives the result; None if no caller waits.
         result, error: How it ended.
-        repairs: Damage found on the way, each with its listener.
-        retried: It was restarted after damage before.
-        fallback: Returns the result if nothing can be written: on a full disk or a read-only file system.
-        connection: See `db`.
-        releases_on_success, releases_on_error: Sessions to release at its end.
+        has_locked: The session was not locked before.
     """
 
-    work: Work
-    kind: TaskKind
+    work: Callable[..., Any]
+    kind: str
     session_id: str = ""
+    deletes: bool = False
     future: asyncio.Future[Any] | None = None
     result: Any = None
     error: BaseException | None = None
-    repairs: list[tuple[OnRepair | None, Repair]] = field(default_factory=list[tuple[OnRepair | None, Repair]])
-    retried: bool = False
-    original: tuple[Work, TaskKind] | None = None
-    fallback: Work | None = None
-    connection: sqlite3.Connection | None = None
-    releases_on_success: str = ""
-    releases_on_error: str = ""
-
-    @property
-    def db(self) -> sqlite3.Connection:
-        """The connection, in a transaction that fits the kind."""
-        if self.connection is None:
-            raise RuntimeError(f"a job of kind {self.kind!r} has no connection")
-        return self.connection
-
-    def reset(self) -> None:
-        """Clear the result before another attempt."""
-        self.result = self.error = None
-        self.repairs.clear()
+    has_locked: bool = False
 
     def fail(self, problem: BaseException) -> None:
         """Set an error as the result."""
         self.result, self.error = None, problem
 
 
-@dataclass(slots=True)
-class Continuation:
-    """What an unfinished task returns: its next step, which runs after other tasks.
-
-    Attributes:
-        work: The function to run.
-        kind: See `Task`.
-        in_background: Run it in the second thread.
-        delay: Seconds to wait before.
-        fallback: See `Task`.
-    """
-
-    work: Work
-    kind: TaskKind
-    in_background: bool = False
-    delay: float = 0.0
-    fallback: Work | None = None
-
-
 class SqliteWorker:
     """The thread. It starts with the first task and ends on `stop`, which also runs when its owner is freed."""
 
-    def __init__(self, name: str, handle: Callable[[Sequence[Task]], None], tick: Callable[[], float | None]) -> None:
+    def __init__(self, name: str, handle: Callable[[Sequence[Task]], None]) -> None:
         """
         Args:
             name: Name of the thread.
             handle: Executes one task, or a group of writing tasks; never raises.
-            tick: Called periodically; returns the seconds until it must be called again.
         """
-        self._name, self._handle, self._tick = name, handle, tick
+        self._name, self._handle = name, handle
         self._queue: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._next_task: Task | Literal[False] | None = False  # taken from the queue, but not part of the group
+        self._next: list[Task | None] = []  # taken from the queue, but not part of the group
         self._last_group_size, self._last_group_seconds = 1, 0.0
 
     def submit(self, task: Task) -> None:
@@ -135,20 +83,15 @@ class SqliteWorker:
         return self._thread is None
 
     def _run(self) -> None:
-        wait: float | None = None
         while True:
-            try:
-                task = self._take(wait)
-            except queue.Empty:
-                wait = self._run_tick()
-                continue
+            task = self._next.pop() if self._next else self._queue.get()
             if task is None:
                 with self._lock:
                     if self._queue.empty():
                         self._thread = None
                         return
                 continue
-            group = self._collect_group(task) if task.kind in WRITING else [task]
+            group = self._collect_group(task) if task.kind == "write" else [task]
             began = time.perf_counter()
             try:
                 self._handle(group)
@@ -158,20 +101,6 @@ class SqliteWorker:
                 deliver(group)
             self._last_group_size, self._last_group_seconds = len(group), time.perf_counter() - began
             del group, task
-            wait = self._run_tick()
-
-    def _run_tick(self) -> float | None:
-        try:
-            return self._tick()
-        except BaseException as problem:  # noqa: BLE001 - no task waits for it, and the thread must go on
-            log.warning("%s: what is due now and then failed (%s)", self._name, type(problem).__name__)
-            return _TICK_RETRY_DELAY
-
-    def _take(self, wait: float | None) -> Task | None:
-        if self._next_task is not False:
-            task, self._next_task = self._next_task, False
-            return task
-        return self._queue.get(timeout=wait)
 
     def _collect_group(self, first: Task) -> list[Task]:
         """Return a writing task and those queued after it.
@@ -187,8 +116,8 @@ class SqliteWorker:
                 task = self._queue.get(timeout=remaining) if remaining > 0 else self._queue.get_nowait()
             except queue.Empty:
                 break
-            if task is None or task.kind not in WRITING:
-                self._next_task = task
+            if task is None or task.kind != "write":
+                self._next.append(task)
                 break
             group.append(task)
         return group
@@ -198,25 +127,14 @@ def deliver(tasks: Iterable[Task]) -> None:
     """Complete the futures of tasks; wake each event loop once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Task]] = {}
     for task in tasks:
-        if task.future is None:
-            _report_repairs(task, no_listener=True)
-        else:
+        if task.future is not None:
             by_loop.setdefault(task.future.get_loop(), []).append(task)
     for loop, done in by_loop.items():
-        try:
-            loop.call_soon_threadsafe(_complete_futures, done)
-        except RuntimeError:  # the loop is closed: no caller waits on it
-            for task in done:
-                _report_repairs(task, no_listener=True)
+        with suppress(RuntimeError):  # the loop is closed: no caller waits on it
+            loop.call_soon_threadsafe(_complete, done)
 
 
-def _report_repairs(task: Task, *, no_listener: bool = False) -> None:
-    for listener, repair in task.repairs:
-        report_repair(repair, None if no_listener else listener)
-
-
-def _complete_futures(tasks: list[Task]) -> None:
+def _complete(tasks: list[Task]) -> None:
     for task in tasks:
-        _report_repairs(task)
         if task.future is not None:
             resolve(task.future, task.result, task.error)

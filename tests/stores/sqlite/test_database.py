@@ -18,7 +18,6 @@ from amplifier_context_core.stores import Checkable, Extent, Searchable, open_st
 from amplifier_context_core.stores.sqlite import schema
 from amplifier_context_core.stores.sqlite.errors import driver_error
 from amplifier_context_core.stores.sqlite.store import SqliteStore
-from amplifier_context_core.stores.sqlite.worker import Task
 from amplifier_context_testing.contract.samples import entries, entry
 
 
@@ -171,7 +170,7 @@ async def test_durability_sets_the_synchronous_mode(path: Path, durability: str,
     store = SqliteStore(path, durability=durability)  # type: ignore[arg-type]
     seen: list[object] = []
     await store.open("s")
-    await store._engine.run("write", lambda task: seen.append(task.db.execute("PRAGMA synchronous").fetchone()))  # pyright: ignore[reportPrivateUsage]
+    await store._engine.write(lambda db: seen.append(db.execute("PRAGMA synchronous").fetchone()))  # pyright: ignore[reportPrivateUsage]
     await store.close()
     assert seen == [(synchronous,)]
 
@@ -182,7 +181,8 @@ async def test_durability_sets_the_synchronous_mode(path: Path, durability: str,
 async def test_appends_that_come_together_share_commits(path: Path) -> None:
     store = SqliteStore(path)
     commits: list[str] = []
-    await store._engine.run("no_transaction", lambda task: task.db.set_trace_callback(commits.append))  # pyright: ignore[reportPrivateUsage]
+    await store.append("first", entries(1, 1))
+    await store._engine.read(lambda db: db.set_trace_callback(commits.append))  # pyright: ignore[reportPrivateUsage]
     for first in range(1, 11):
         await asyncio.gather(*(store.append(f"session {n}", entries(first, first)) for n in range(16)))
     await store.close()
@@ -218,16 +218,31 @@ async def test_an_append_that_fails_takes_none_of_its_group_along(path: Path) ->
     await other.close()
 
 
-async def test_a_long_read_sees_one_snapshot_and_blocks_no_other_call(path: Path) -> None:
+async def test_a_long_read_blocks_no_other_call_and_mixes_no_two_states(path: Path) -> None:
     store = SqliteStore(path, durability="none")
     await store.append("s", entries(1, 5_000))
     reading = asyncio.create_task(store.read("s"))
     await asyncio.sleep(0)
-    for seq in range(5_001, 5_011):
+    for seq in range(5_001, 5_004):
         await store.append("s", entries(seq, seq))
-    await store.replace("s", 10, [])
+        assert not reading.done()
     assert [one.seq for one in await reading] == list(range(1, 5_001))
-    assert [one.seq for one in await store.read("s")] == list(range(1, 11))
+    reading = asyncio.create_task(store.read("s"))
+    await asyncio.sleep(0)
+    await store.replace("s", 10, entries(6_000, 8_000))
+    assert not reading.done()
+    assert [one.seq for one in await reading] == [*range(1, 11), *range(6_000, 8_001)]
+    await store.close()
+
+
+async def test_a_long_read_of_a_session_that_is_edited_all_the_time_ends(path: Path) -> None:
+    store = SqliteStore(path, durability="none")
+    await store.append("s", entries(1, 2_500))
+    await store.replace("s", 1_200, [])
+    reading = asyncio.create_task(store.archived("s"))
+    while not reading.done():
+        await store.replace("s", (await store.extent("s")).length - 1, [])
+    assert len(await reading) >= 1_300
     await store.close()
 
 
@@ -261,11 +276,11 @@ def move(path: Path, to: Path, endings: tuple[str, ...] = FILES) -> None:
 async def fail(store: SqliteStore) -> None:
     """Let a call of a store fail as on a disk that cannot be read: its connection is closed."""
 
-    def raise_error(task: Task) -> None:
+    def raise_error(_: object) -> None:
         raise driver_error(sqlite3.OperationalError, "disk I/O error", "SQLITE_IOERR")
 
     with pytest.raises(StoreError):
-        await store._engine.run("write", raise_error)  # pyright: ignore[reportPrivateUsage]
+        await store._engine.write(raise_error)  # pyright: ignore[reportPrivateUsage]
 
 
 async def other_database(path: Path) -> None:

@@ -19,7 +19,6 @@ from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Extent
 from amplifier_context_core.stores.sqlite import engine, errors
 from amplifier_context_core.stores.sqlite.store import SqliteStore
-from amplifier_context_core.stores.sqlite.worker import Task
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries, entry
 from tests.stores.other_process import running
@@ -29,10 +28,8 @@ BIG = [entry(seq, "x" * 90_000) for seq in range(10, 16)]
 
 
 async def sql(store: SqliteStore, statement: str) -> None:
-    def run(task: Task) -> None:
-        task.db.execute(statement).fetchall()
-
-    await store._engine.run("no_transaction", run)  # pyright: ignore[reportPrivateUsage]
+    engine = store._engine  # pyright: ignore[reportPrivateUsage]
+    await engine.run(lambda: engine.database().execute(statement).fetchall())
 
 
 async def test_a_file_that_cannot_grow_fails_the_call_and_nothing_else(path: Path, store: SqliteStore) -> None:
@@ -188,13 +185,13 @@ async def test_an_io_error_is_reported_and_the_next_call_succeeds(
 ) -> None:
     await store.append("s", entries(1, 1))
 
-    def fail(task: Task) -> None:
+    def fail(_: object) -> None:
         problem = sqlite3.OperationalError("disk I/O error")
         problem.sqlite_errorcode, problem.sqlite_errorname = 1034, "SQLITE_IOERR_FSYNC"
         raise problem
 
     with pytest.raises(StoreError, match=r"check the disk.*\(SQLITE_IOERR_FSYNC\)"):
-        await store._engine.run("write", fail)  # pyright: ignore[reportPrivateUsage]
+        await store._engine.write(fail)  # pyright: ignore[reportPrivateUsage]
     await store.append("s", entries(2, 2))
     assert_same(await store.read("s"), entries(1, 2))
 
@@ -230,12 +227,13 @@ def test_every_error_of_the_driver_is_one_of_ours(path: Path) -> None:
 
 
 async def test_the_thread_outlives_whatever_a_job_raises(store: SqliteStore) -> None:
-    def fail(task: Task) -> None:
+    def fail(*_: object) -> None:
         raise RuntimeError("ours")
 
-    for kind in ("read", "write", "write_unsynced", "no_transaction", "no_connection"):
+    engine = store._engine  # pyright: ignore[reportPrivateUsage]
+    for call in (engine.read(fail), engine.write(fail), engine.run(fail)):
         with pytest.raises(RuntimeError, match="ours"):
-            await store._engine.run(kind, fail)  # pyright: ignore[reportPrivateUsage]
+            await call
     before = threading.active_count()
     await store.append("s", entries(1, 1))
     assert threading.active_count() == before

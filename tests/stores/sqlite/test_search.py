@@ -188,7 +188,7 @@ async def test_without_fts5_the_history_is_scanned(store: SqliteStore, monkeypat
         return False
 
     await append_texts(store, "needle one", "two", "needle three")
-    monkeypatch.setattr("amplifier_context_core.stores.sqlite.store.has_fts5", without)
+    monkeypatch.setattr("amplifier_context_core.stores.sqlite.search.has_fts5", without)
     assert await store.search("s", "needle", 5) == [3, 1]
     assert await store.search("s", "登", 5) == []
 
@@ -222,7 +222,7 @@ async def test_a_damaged_index_is_rebuilt(path: Path, store: SqliteStore) -> Non
 
 def test_the_first_search_creates_the_table(path: Path) -> None:
     schema.make_file(path)
-    db = schema.open_database(path, "none", 1.0)
+    db = schema.open_database(path, "none", 1.0, lambda _: None)
     assert not schema.has_search_table(db)
     assert not search.index_next_batch(db, "s")
     assert not schema.has_search_table(db)

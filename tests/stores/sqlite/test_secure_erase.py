@@ -154,7 +154,7 @@ async def test_an_erasure_killed_half_way_is_finished_by_the_next_process(path: 
     assert holding(path, "hunter2secret")
     await store.sessions()
     for _ in range(6_000):
-        if not await store._engine.run("read", lambda task: secure_erase.is_erase_pending(task.db)):  # pyright: ignore[reportPrivateUsage]
+        if not await store._engine.read(secure_erase.is_erase_pending):  # pyright: ignore[reportPrivateUsage]
             break
         await asyncio.sleep(0.01)
     await store.close()
