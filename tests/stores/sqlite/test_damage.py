@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -384,39 +386,44 @@ store = SqliteStore(sys.argv[1])
 asyncio.run(store.append("s", entries(31, 40)))
 os._exit(0)
 """
-REPAIR = """
-import os, sys
-from amplifier_context_core import repair
-left = int(sys.argv[2])
-def counted(real):
-    def step(*arguments, **more):
-        global left
-        left -= 1
-        if left < 0:
-            os._exit(9)
-        return real(*arguments, **more)
-    return step
-for name in ("replace", "unlink", "fsync"):
-    setattr(os, name, counted(getattr(os, name)))
-sys.exit(repair.main([sys.argv[1]]))
-"""
 
 
-def run(program: str, *arguments: object) -> int:
-    command = [sys.executable, "-c", program, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode
+def stopped_after(steps: int, patched: pytest.MonkeyPatch) -> None:
+    """Let the system refuse all changes of files after so many, as if the machine had stopped."""
+    left = steps
+
+    def counted(real: Callable[..., object]) -> Callable[..., object]:
+        def step(*arguments: object, **more: object) -> object:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise OSError(errno.EIO, "stopped")
+            return real(*arguments, **more)
+
+        return step
+
+    for name in ("replace", "unlink", "fsync"):
+        patched.setattr(os, name, counted(getattr(os, name)))
 
 
-async def test_a_repair_that_was_killed_is_made_again_and_nothing_is_lost_by_that(path: Path) -> None:
+async def test_a_repair_that_is_interrupted_is_made_again_and_nothing_is_lost_by_that(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever the step: until then, no session is read without its newest messages, or begins again."""
+    await filled(path, 30)
+    overwritten_page(path, "checkpoints", 0)
+    command = [sys.executable, "-c", WRITER, str(path)]
+    assert await asyncio.to_thread(lambda: subprocess.run(command, timeout=60, check=False).returncode) == 0
+    broken = [(file, file.read_bytes()) for file in (path, path.with_name(f"{path.name}-wal"))]
+    assert all(content for _, content in broken)
     for steps in range(100):
         for file in path.parent.iterdir():
             shutil.rmtree(file) if file.is_dir() else file.unlink()
-        await filled(path, 30)
-        overwritten_page(path, "checkpoints", 0)
-        assert run(WRITER, path) == 0
-        assert path.with_name(f"{path.name}-wal").stat().st_size
-        code = await asyncio.to_thread(run, REPAIR, path, steps)
+        for file, content in broken:
+            file.write_bytes(content)
+        with monkeypatch.context() as patched:
+            stopped_after(steps, patched)
+            code = await asyncio.to_thread(repair.main, [str(path)])
         store = SqliteStore(path)
         try:
             assert_same(await store.read("s"), entries(1, 40))
