@@ -64,7 +64,7 @@ def carry_over(db: sqlite3.Connection) -> None:
     )
     for table in ("former_sessions", "leases", "repairs"):
         db.execute(f"DROP TABLE {table}")
-    if not db.execute("SELECT 1 FROM damaged LIMIT 1").fetchone():  # else `rewrite` drops it
+    if not db.execute("SELECT 1 FROM damaged LIMIT 1").fetchone():  # else they go with their session
         db.execute("DROP TABLE damaged")
     db.execute("DELETE FROM facts WHERE name = 'fence'")
     drop_index(db)  # by slots; the next search fills it again

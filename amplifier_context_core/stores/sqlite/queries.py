@@ -259,17 +259,20 @@ def rewrite(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -
                 session.size += len(row[5]) - len(message) if table == "entries" else 0
                 erased = erased or not _is_same_message(message, row, entry)
     if not seqs or seqs.difference(*keys_by_table.values()):
-        erased = erased or _has_damaged(db)
+        erased = _delete_damaged(db, session) or erased
     if erased:
         db.execute("DELETE FROM checkpoints WHERE session = ?", (session.number,))
-        db.execute("DROP TABLE IF EXISTS damaged")  # of a former version: not even the seqs in it can be trusted
+        _delete_damaged(db, session)
     session.edits += 1
     _touch(db, session)
     return erased
 
 
-def _has_damaged(db: sqlite3.Connection) -> bool:
-    return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'damaged'").fetchone() is not None
+def _delete_damaged(db: sqlite3.Connection, session: SessionRow) -> bool:
+    """Delete the damaged rows that a former version moved to a table: not even their seqs can be trusted."""
+    if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'damaged'").fetchone() is None:
+        return False
+    return db.execute("DELETE FROM damaged WHERE session = ?", (session.number,)).rowcount > 0
 
 
 def save_checkpoint(db: sqlite3.Connection, session_id: str, covered: int, data: bytes) -> None:
@@ -331,7 +334,7 @@ def delete(db: sqlite3.Connection, session_id: str) -> None:
     start, stop_key = first_key(session.number), first_key(session.number + 1)
     db.execute("DELETE FROM entries WHERE id >= ? AND id < ?", (start, stop_key))
     _check_archive(session, db.execute("DELETE FROM archive WHERE session = ?", (session.number,)).rowcount)
-    db.execute("DROP TABLE IF EXISTS damaged")
+    _delete_damaged(db, session)
     db.execute("DELETE FROM checkpoints WHERE session = ?", (session.number,))
     db.execute("DELETE FROM sessions WHERE number = ?", (session.number,))
 
