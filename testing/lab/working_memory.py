@@ -1,6 +1,6 @@
 """Working memory: what the agent's next calls repeat of the history, and whether the view still holds it.
 
-A *line* has 24 characters or more with its white space folded and the line number of a Read or a search taken off. A
+A *line* has 24 characters or more with its white space folded and the line number of a Read taken off. A
 call needs the lines of its arguments that an earlier message holds. An edit is whole if the view holds all the
 lines that its old text needs. Otherwise the agent must read again what the view lacks, which has a price.
 """
@@ -22,7 +22,7 @@ from .token_scale import TokenScale
 SHORTEST = 24  # characters of a line
 CALLING = 300  # tokens: what a call that reads again costs beside its request and its result (issue 30)
 OLD = frozenset({"old_string", "old_str", "old_text", "oldText"})  # arguments that hold the old text of an edit
-_NUMBER = re.compile(r"\s*\d+\s*[→\t|:-]")  # as Read, cat -n and grep -n write it
+_NUMBER = re.compile(r"\s*\d+\s*[→\t|-]")  # as Read, cat -n and the context of grep -n write it
 
 
 def lines(text: str) -> Iterator[str]:

@@ -28,7 +28,7 @@ def kept(history: list[Message], answer: Message, view: list[Message]) -> tuple[
 
 
 def test_a_line_has_24_characters_without_its_number_and_its_white_space() -> None:
-    assert list(lines("     7→a line of 24 characters.\n8:b line of 24 characters.\n9-c line of 24 characters.")) == [
+    assert list(lines("     7→a line of 24 characters.\n8\tb line of 24 characters.\n9-c line of 24 characters.")) == [
         "a line of 24 characters.",
         "b line of 24 characters.",
         "c line of 24 characters.",
