@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from click.testing import CliRunner
 
 from amplifier_context_testing.checks.message_shapes import Message, calls_of
 from amplifier_context_testing.lab.managers import Manager
-from amplifier_context_testing.lab.thrash import EDITED, FILES, Files, Outcome, thrash
+from amplifier_context_testing.lab.thrash import EDITED, FILES, HEADS, Files, Outcome, main, thrash
 
 from .scripted import scale, scripted
 
@@ -64,3 +65,12 @@ def test_edits_go_round_all_files_and_change_lines_that_are_like_no_others() -> 
     assert len(old) == len(new) == EDITED
     assert len({*before, *new}) == len(before) + EDITED
     assert "\n".join(new) in "\n".join(files.texts[places[0][0]])
+
+
+def test_the_command_prints_a_row_for_each_manager() -> None:
+    done = CliRunner().invoke(main, ["--rounds", "20", "--context", "unlimited", "--context", "context-simple"])
+    assert done.exit_code == 0, done.output
+    heads, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in done.output.splitlines()]
+    assert heads == ["manager", *HEADS]
+    assert [row[0] for row in rows] == ["unlimited", "context-simple"]
+    assert rows[0][1:3] == ["0", "0.00"]
