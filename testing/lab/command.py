@@ -168,7 +168,14 @@ def replay(
             "no session is left to replay: look at DATA, --store, --min-messages, --max-messages and --part"
         )
     sizes = [Size(budget=budget, fraction=share, whole=whole) for share in (fractions if budget is None else (1.0,))]
-    extras = Extras(planted=planted, pauses=PAUSES if pauses else None, memory=memory, misses=misses, reach=reach)
+    extras = Extras(
+        planted=planted,
+        pauses=PAUSES if pauses else None,
+        memory=memory,
+        misses=misses,
+        reach=reach,
+        openai=not columns or "openai" in columns or json_file is not None,
+    )
     try:
         report = _measured(sessions, managers, sizes, extras, skipped, file)
     except (Unavailable, ValueError) as problem:

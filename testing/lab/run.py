@@ -47,6 +47,7 @@ class Extras:
         memory: measure memory too, on the largest session, in a replay of its own.
         misses: keep what was missed.
         reach: measure what one search of the recall tool brings of what a view lacks.
+        openai: replay modules once more with OpenAI named as the provider, for its caches.
     """
 
     planted: int = 0
@@ -54,6 +55,7 @@ class Extras:
     memory: bool = False
     misses: bool = False
     reach: bool = False
+    openai: bool = True
 
 
 @dataclass(slots=True)
@@ -187,7 +189,7 @@ async def measure(
                 with _notices(row, course.session):
                     judge = FullJudge(course, scale, row.misses)
                     found = [await _run(course, manager, judge, scale, progress, reach=extras.reach)]
-                    if manager.kind == "module" and not manager.names_openai:
+                    if extras.openai and manager.kind == "module" and not manager.names_openai:
                         found[0].bills = {**found[0].bills, **await _billed_as_openai(course, manager, scale)}
                     if (rules := with_rules.get(course.session.id)) is not None:
                         found.append(await _run(rules, manager, PlantedJudge(rules, scale), scale, progress))

@@ -67,6 +67,10 @@ async def test_openais_caches_bill_the_views_of_a_session_that_names_openai() ->
     assert figures.bills["prefix"] == figures.unlimited["prefix"]
     assert figures.bills["openai"] == Bill(written=8 + 7 + 7)  # the last message of each request
     assert figures.requests == 3
+    report = await measure(
+        [session()], [scripted(list, Naming)], Size(budget=20), scale=scale(), extras=Extras(openai=False)
+    )
+    assert report.rows[0].figures.bills["openai"] == report.rows[0].figures.unlimited["openai"]
 
 
 async def test_what_a_view_leaves_out_is_missed() -> None:
