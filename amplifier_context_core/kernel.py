@@ -87,8 +87,6 @@ async def mount_manager(coordinator: Any, manager: ContextManager, module: str, 
     """Mount a manager as the session's context.
 
     Args:
-        coordinator: the kernel's coordinator.
-        manager: of the session.
         module: module id, as contributor and handler name.
         events: that the module emits beside core's.
 

@@ -323,7 +323,6 @@ class ContextManager(SessionForgetting):
 
         Args:
             call_id: of the call. The short form is for its newest result; if there is none yet, for its next one.
-            summary: the short form.
         """
         summary = checked_text("summary", summary)
         if not checked_text("call_id", call_id):

@@ -97,9 +97,7 @@ class DigestEntry(_Derived):
         """Return what a chapter says of a round: these facts.
 
         Args:
-            described: the round.
             facts: at least one; each takes a line.
-            counter: text to tokens.
         """
         entry = cls(described.first, described.last, described.head.turn_id, (), 0, described.tokens)
         return entry.with_facts(facts, counter)

@@ -51,9 +51,7 @@ class History:
 
     Args:
         session_id: identity of the session, in its store and in its entries.
-        store: where it is kept.
         counter: returns the token counter; awaited once per message.
-        observers: plug-ins that observe this session.
         on_interrupt: policy for a cancelled turn.
         on_conflict: policy if another writer has the session: fail, or continue in a fork.
         notify: called with a kind and a sentence for people.
@@ -197,7 +195,6 @@ class History:
         """Make a list the history. An echo changes nothing; any other list is recorded as an edit.
 
         Args:
-            messages: the list.
             views: returns views that were handed out; asked for if the list is no echo. Such a view is an echo too.
 
         Returns:

@@ -53,7 +53,6 @@ class Redaction:
     Attributes:
         session_id: the session of origin; with `seq` the identity of the entry, in forks too.
         seq: its seq in that session.
-        role: of its message.
         call_ids: ids of the calls it made.
         answered_ids: ids of the calls it answered.
         timestamp: of its message, ISO 8601; empty if it had none.
@@ -156,7 +155,6 @@ class Redactions:
 
         Args:
             entries: the entries to redact; one that was redacted before stays as it is.
-            counter: text to tokens.
             trace: keep traces of entries that ids do not identify. If False, existing traces of these entries go.
         """
         traced = [

@@ -36,13 +36,8 @@ class StoredTranscript:
 
     Args:
         session_id: identity of the session in the store; another one after a conflict that became a fork.
-        store: where it is kept.
-        count: returns the tokens of a message.
         on_conflict: policy if another writer has the session: fail, or continue in a fork.
         notify: called with a kind and a sentence for people.
-
-    Attributes:
-        transcript: the entries in memory.
     """
 
     def __init__(
@@ -154,12 +149,7 @@ class StoredTranscript:
     # -- changing ---------------------------------------------------------------------------------------------------
 
     async def append(self, entries: Sequence[Entry], *, atomic: bool = True) -> None:
-        """Append drafted entries.
-
-        Args:
-            entries: in order.
-            atomic: store all of them or none.
-        """
+        """Append drafted entries; if `atomic`, all of them or none."""
         change = Change(len(self.transcript), entries)
         await self._write(change, lambda: self._store.append(self.session_id, entries, atomic=atomic))
         self.transcript.extend(entries)

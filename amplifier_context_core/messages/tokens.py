@@ -81,7 +81,6 @@ class VocabularyTokenCounter:
 
     Args:
         count: text of at most some 20,000 characters to tokens; an error of encoding for lone surrogates.
-        name: of the vocabulary.
     """
 
     exact = True
@@ -113,7 +112,6 @@ class GuardedTokenCounter:
     """A counter of a plug-in. Where it fails, or returns no count, the heuristic counts instead.
 
     Args:
-        counter: text to tokens.
         report: called with a line for each fault.
     """
 
@@ -278,7 +276,6 @@ def count_message_tokens(
 
     Args:
         message: a message of any shape in docs/kernel.md.
-        counter: text to tokens.
         per_message_overhead: tokens of framing added once.
         tokens_per_media: tokens of an image, audio or file without a size in its header.
     """

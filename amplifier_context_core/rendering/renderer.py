@@ -298,9 +298,6 @@ class Renderer:
         """Return a tool output above the limit of the view as its short form or a description; None if it is within.
 
         Args:
-            message: with the output.
-            entry: that holds it.
-            call: that it answers.
             short_forms: one that a caller registered is shown in place of the output; one of the tool describes it.
             original: the content of the output as it was stored.
             tokens: of the message, if they are known.

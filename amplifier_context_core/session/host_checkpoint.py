@@ -33,7 +33,6 @@ class HostCheckpoint:
     """What a session offers such a host.
 
     Args:
-        history: of the session.
         compactor: of the session: the checkpoints are those of its views.
     """
 
@@ -59,8 +58,6 @@ class HostCheckpoint:
 
         Args:
             preserve: the host's `context.preserve_evidence`; None if it offers none.
-            counter: returns the token counter.
-            messages: returns the whole history in copies.
         """
         compactions = self._compactor.compactions
         if self._awaiting or not callable(preserve) or self._awaited_at == compactions:

@@ -49,8 +49,6 @@ class SessionLifecycle:
     """The parts of one session: a history (what happened), views of it (what the model is sent), a meter (their cost).
 
     Args:
-        config: settings; the defaults when not given.
-        session_id: identity of the session.
         hooks: the kernel's hook registry, for events; may be None.
         store: where history is kept; in memory when not given.
         counter: text to tokens; by default what `config.token_counter` names.
@@ -283,14 +281,7 @@ class SessionLifecycle:
     async def _view_request(
         self, budget: int, key: Key, counter: TokenCounter, required: frozenset[int] = frozenset()
     ) -> ViewRequest:
-        """Return a request for a view.
-
-        Args:
-            budget: tokens that it may have.
-            key: provider and model.
-            counter: text to tokens.
-            required: seqs that must stay verbatim in the view.
-        """
+        """Return a request for a view."""
         limits = self.compactor.limits(budget, key)
         system = await self._prompt.messages(self.history.snapshot(), counter)
         prefix = RequestPrefix.of(key, tools_of(self.host.tools()), system)

@@ -44,8 +44,6 @@ def copies_of(history: Iterable[Entry], seqs: Collection[int], lines: Collection
     """Return the seqs of the recalled texts that quote any of these messages or items, copies of copies included.
 
     Args:
-        history: its entries, in order.
-        seqs: of messages.
         lines: marks of items, and lines that list them.
     """
     wanted = {*(f"m{seq}" for seq in seqs), *lines}

@@ -254,8 +254,6 @@ class Transcript:
 
         Args:
             message: a checked copy, owned by the transcript from now on.
-            info: what `parse_message` read from it.
-            tokens: its cost in a request.
             created: ISO 8601, UTC.
             completed: ISO 8601, UTC; `created` when not given.
             response: provenance of an assistant message.

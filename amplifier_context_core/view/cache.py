@@ -31,16 +31,7 @@ MAX_BUDGETS = 32  # budgets whose view is remembered
 
 
 class ViewCache:
-    """The views of a session.
-
-    Attributes:
-        factory: makes the views.
-
-    Args:
-        history: what is stored.
-        config: the session's settings.
-        factory: makes the views.
-    """
+    """The views of a session."""
 
     def __init__(self, history: History, config: Config, factory: ViewFactory) -> None:
         self._views: list[View] = []  # least recently used first
@@ -296,9 +287,7 @@ class ViewCache:
         """Restore the views that have a checkpoint.
 
         Args:
-            state: of the session that is resumed.
             entries: by seq, all that its checkpoints show.
-            counter: text to tokens.
 
         Raises:
             IndexError, KeyError, ValueError: an entry is missing, or the state makes no sense; nothing was restored.

@@ -64,8 +64,6 @@ class Compactor:
         focus_drops: times that both were dropped by a command: what quotes an earlier one is out of date.
         dropped_chapters: hashes of the texts of chapters that `start_over` dropped; no process has the same.
         lock: held by the task that works on the views.
-        cache: the views.
-        sent: the views that were handed out.
     """
 
     def __init__(
@@ -114,7 +112,6 @@ class Compactor:
         """Return the view for one request; where it must be compacted first, the selection to give to `compacted`.
 
         Args:
-            request: what is known of it.
             selection: of an earlier step of this request.
             compact: false to take the view as it is, even above its threshold.
 
@@ -181,8 +178,6 @@ class Compactor:
 
         Args:
             seq: of the result; None for the next result of the call.
-            call_id: of the call.
-            text: the short form.
         """
         if self.short_forms.register(seq, call_id, text) and seq is not None:
             async with self.lock.hold():
@@ -267,7 +262,6 @@ class Compactor:
         The caller is `alone`. It saves the session, and then announces the result.
 
         Args:
-            selection: of the view.
             is_manual: whatever its threshold.
             with_hooks: ask handlers first; they may postpone it.
 
@@ -384,8 +378,6 @@ class Compactor:
         """Return what the ladder makes of a draft.
 
         Args:
-            job: the compaction.
-            given: of its view.
             growth: tokens that the view will have grown by; what they take is left free beside the draft.
         """
         target, capacity = job.target, job.request.limits.capacity
@@ -419,8 +411,6 @@ class Compactor:
         """Note and return what is handed to a request, for the meter and for reports; the caller holds the lock.
 
         Args:
-            sent: what is handed out.
-            pause: before the request.
             serves: true if its view serves the budget from now on.
             is_sent: false for a report of a view that a request would compact first: it need not fit.
 

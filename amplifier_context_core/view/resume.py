@@ -50,10 +50,8 @@ async def resume(
     """Open the session in its store and continue from what is there.
 
     Args:
-        store: that holds the session.
         history: of the session; it is opened and filled.
         cache: views of the session, empty; those that were saved with a checkpoint are restored.
-        counter: returns the token counter.
 
     Raises:
         SessionInUse: another writer has the session.

@@ -25,8 +25,6 @@ class SentView:
 
     Attributes:
         limits: of the request; its threshold is that of this view.
-        key: provider and model.
-        system: the system prompt.
         messages: of the view, after the system prompt.
         counted: tokens of all of them.
         shared_prefix_tokens: of the messages at the start that the view before began with too.
@@ -68,7 +66,6 @@ def outgoing_messages(sent: SentView, *, merge: bool) -> list[Message]:
     limits their length. Metadata marks for the provider where a cached prefix may end.
 
     Args:
-        sent: the view.
         merge: true to merge consecutive messages of the same role.
     """
     messages = [message for message, _ in outgoing(sent.key, (*sent.system, *sent.messages), merge=merge)]
@@ -113,8 +110,6 @@ async def fitted(view: View, request: ViewRequest, *, is_final: bool = True) -> 
     """Return what a request has of a view, as far as it can be made to fit, and its tokens with the system prompt's.
 
     Args:
-        view: the view.
-        request: that has it.
         is_final: false if the view is compacted before it is sent.
     """
     await view.bind(request)  # another request may have bound it to its own prefix

@@ -52,9 +52,7 @@ class SentViews:
         A change of the view itself is not among the answers.
 
         Args:
-            prefix: what the request begins with.
             system: its system prompt, part of that.
-            pause: before the request.
             cache_ttl: seconds after which the provider forgets a prefix; 0 for never.
         """
         before = self._by_key.get(prefix.key)
@@ -67,13 +65,7 @@ class SentViews:
         return PrefixBreak.COLD if pause.outlasts(cache_ttl) else None
 
     def note(self, sent: SentView, pause: Pause, compactions: int) -> SentView:
-        """Note that a view is handed out; return it with what that means for its cached prefix.
-
-        Args:
-            sent: the view.
-            pause: before the request.
-            compactions: accepted so far.
-        """
+        """Note that a view is handed out; return it with what that means for its cached prefix."""
         before, last = self._by_key.get(sent.key), self.last
         shared, reusable_tokens = _shared(before, sent)
         shared_tokens = reusable_tokens if before is last else _shared(last, sent)[1]

@@ -168,11 +168,9 @@ def collect_views(
     A checkpoint that lags far behind the newest one is left out: a resumed session would have to read all after it.
 
     Args:
-        history: what is stored now.
         turn_count: turns in it.
         views: those with a checkpoint of this history, the least recently used first.
         by_budget: the view that served each budget last.
-        counter: text to tokens.
         compatibility_key: of the session; see `ViewFactory`.
     """
     made = [(view, view.checkpoint) for view in views if view.checkpoint]

@@ -63,10 +63,8 @@ def token_limits(config: Config, meter: Meter, budget: int, key: Key) -> TokenLi
     """Return the limits of a request with this budget, as the meter sees them now.
 
     Args:
-        config: the session's settings.
         meter: what was learned of the provider's counts.
         budget: in the provider's tokens.
-        key: provider and model.
     """
     return exact_limits(config, budget, meter.accepted(budget, key), meter.units(key), key, prices=meter.prices(key))
 
@@ -75,12 +73,8 @@ def exact_limits(config: Config, budget: int, accepted: int, units: Units, key: 
     """Return the limits of a request whose conversion to the provider's tokens is given.
 
     Args:
-        config: the session's settings.
         budget: in the provider's tokens.
         accepted: of the budget, what the provider takes, in its tokens.
-        units: the conversion.
-        key: provider and model.
-        prices: of cached tokens.
     """
     capacity, is_whole = units.capacity(accepted), rewrites_all(key)
     threshold = int(capacity * config.compact_threshold) if config.auto_compact else capacity
@@ -125,7 +119,6 @@ def compaction_threshold(growth: Growth | None, limits: TokenLimits, system_toke
 
     Args:
         growth: of the view since its checkpoint; None without a checkpoint or a tail, when there is nothing to go by.
-        limits: of the request.
         system_tokens: of the system prompt, counted.
         adaptive: false for the configured threshold, whatever the costs.
     """
@@ -159,7 +152,6 @@ def recall_room(limits: TokenLimits, share: float) -> int:
     """Return the tokens that recalls may bring between two compactions.
 
     Args:
-        limits: of the request.
         share: of the room between the target and the configured threshold (`recall_share`).
     """
     return int(max(0, limits.threshold - limits.target) * share)
@@ -170,7 +162,6 @@ def compaction_target(threshold: int, limits: TokenLimits) -> int:
 
     Args:
         threshold: the size above which the view is compacted, from `compaction_threshold`.
-        limits: of the request.
     """
     early = threshold / limits.threshold
     return max(1, int(limits.target * min(max(early, _MIN_TARGET_RATIO), 1)))
@@ -219,7 +210,6 @@ def back_off(tokens: int, compactable_count: int, limits: TokenLimits, *, infeas
     Args:
         tokens: size of the view with its system prompt, after the attempt.
         compactable_count: entries that a checkpoint could cover.
-        limits: of the request.
         infeasible: True if the protected rounds alone exceed the capacity.
     """
     return CompactionBackoff(limits.capacity, tokens + max(1, limits.min_freed), compactable_count, infeasible)

@@ -89,7 +89,6 @@ class View:
         """Bring the view up to date; return False if its checkpoint is not of this history any more.
 
         Args:
-            history: what is stored now.
             unchanged: entries after the leading instructions that are as they were at the last update.
             interrupted: turns whose open calls were stopped.
         """
@@ -242,7 +241,6 @@ class View:
         """Return what a compaction of the view works on.
 
         Args:
-            system_tokens: of the system prompt.
             capacity: the view's largest size (tokens). Open rounds count for a part of it (`_waiting_tokens`). Beyond
                 that they are clipped when the view is handed out, so that no other round suffers for a state of a
                 moment.
@@ -279,7 +277,6 @@ class View:
 
         Args:
             capacity: tokens that the messages may have.
-            request: that has the messages.
             is_final: false if the view is compacted before it is sent: then only those rounds are clipped.
         """
         head = self._request.as_sent(_messages_of((*self._head, *self._tail.closed_segments())))
