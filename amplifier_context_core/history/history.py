@@ -73,8 +73,8 @@ class History:
         add_timestamp: Callable[[Message, str], Message] = with_timestamp,
     ) -> None:
         self.interrupted: frozenset[int] = frozenset()  # turns whose unanswered calls were stopped
-        self.redactions = Redactions()
         self._stored = StoredTranscript(session_id, store, self._count, on_conflict=on_conflict, notify=notify)
+        self.redactions = Redactions(self._stored.everything)
         self._counter = counter
         self._observers = observers
         self._on_interrupt = on_interrupt
@@ -358,7 +358,7 @@ class History:
         async with self._lock.hold():
             await self._stored.reconcile()
             await self._stored.load()
-            await self._any_redacted()
+            await self.redactions.known()
             everything = await self._stored.everything()
             known = await in_thread(to_redact, everything, which, self.redactions.unfinished, lines)
             left = await self.redactions.redact(known.values(), counter, trace=trace)
@@ -368,16 +368,9 @@ class History:
             self.redactions.unfinished = frozenset(known) if problem else frozenset()
             return left, problem
 
-    async def _any_redacted(self) -> bool:
-        """True if entries of this session were redacted. Read them from the store if they are not known yet."""
-        if not self.redactions.are_known:
-            self.redactions.note(await in_thread(redactions_of, await self._stored.everything()))
-            self.redactions.are_known = True
-        return bool(self.redactions)
-
     async def _leave_redacted(self, append: PendingAppend) -> None:
         """Keep a message redacted that a host adds again, because it replays its own transcript."""
-        if await self._any_redacted():
+        if await self.redactions.known():
             item = (append.message, append.info)
             entries = () if self._transcript.gap else self._transcript.snapshot()
             (left,) = await self.redactions.without_echoes([item], entries, by_text=False)
@@ -408,7 +401,7 @@ class History:
             return None if found is None else found[1].changed
 
     async def _without_echoes(self, stored: Snapshot, new: Sequence[ParsedMessage]) -> Sequence[ParsedMessage]:
-        return await self.redactions.without_echoes(new, stored) if await self._any_redacted() else new
+        return await self.redactions.without_echoes(new, stored) if await self.redactions.known() else new
 
     async def _apply_cancellation_policy(self) -> None:
         if not self._cancellation.is_pending:

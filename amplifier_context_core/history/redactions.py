@@ -17,7 +17,7 @@ import re
 import secrets
 from base64 import b64decode, b64encode
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from ..futures import in_thread
@@ -128,19 +128,30 @@ def without_former_hashes(
 class Redactions:
     """All redactions of one session.
 
+    Args:
+        read: returns the archive and the history, see `known`; None if the caller notes all redactions.
+
     Attributes:
         are_known: all redactions of the session were noted.
         unfinished: seqs of redacted entries whose former texts the store has not erased yet.
     """
 
-    def __init__(self) -> None:
-        self.are_known = False
+    def __init__(self, read: Callable[[], Awaitable[Sequence[Entry]]] | None = None) -> None:
+        self._read = read
+        self.are_known = read is None
         self.unfinished: frozenset[int] = frozenset()
         self._by_identity: dict[tuple[str, int], Redaction] = {}
         self._hashes: dict[tuple[bytes, str], str] = {}  # trace, by digest of the text and salt with cost
 
     def __bool__(self) -> bool:
         return bool(self._by_identity)
+
+    async def known(self) -> tuple[Redaction, ...]:
+        """Return all redactions of the session; read them from the store if they are not known yet."""
+        if self._read and not self.are_known:
+            self.note(await in_thread(redactions_of, await self._read()))
+            self.are_known = True
+        return self.all()
 
     def all(self) -> tuple[Redaction, ...]:
         """Return all redactions that were noted."""
