@@ -105,7 +105,7 @@ class ContextManager(SessionForgetting):
             await self._save_edited()
 
     async def clear(self) -> None:
-        """Drop the history, its checkpoints, pins and registered short forms."""
+        """Drop the history, its checkpoints, pins and registered short forms. Nothing of it is recalled any more."""
         await self.ready()
         await self.history.clear()
         self.compactor.reset()
@@ -359,7 +359,10 @@ class ContextManager(SessionForgetting):
         return await self.history.shielded(self._forget(seqs, forms, trace))
 
     async def recall(self, mark: str) -> dict[str, Any] | None:
-        """Return the original of a message by its mark, e.g. ``m12``, also from the archive; None if there is none."""
+        """Return the original of a message by its mark, e.g. ``m12``; None if there is none.
+
+        What edits and interrupts took out is read from the archive. What `clear` took out is not recalled.
+        """
         await self.ready()
         entry = await self.history.find(seq_of(mark))
         return copy_message(entry.message) if entry else None

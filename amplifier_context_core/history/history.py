@@ -73,6 +73,7 @@ class History:
         add_timestamp: Callable[[Message, str], Message] = with_timestamp,
     ) -> None:
         self.interrupted: frozenset[int] = frozenset()  # turns whose unanswered calls were stopped
+        self.cleared_seq = 0  # the highest seq when the history was cleared last
         self._stored = StoredTranscript(session_id, store, self._count, on_conflict=on_conflict, notify=notify)
         self.redactions = Redactions(self._stored.everything)
         self._counter = counter
@@ -126,8 +127,8 @@ class History:
         return await self._stored.find_all(seqs)
 
     async def find(self, seq: int) -> Entry | None:
-        """Return an entry by its seq, from memory, the store or its archive."""
-        return await self._stored.find(seq)
+        """Return an entry by its seq, from memory, the store or its archive; none that `clear` removed."""
+        return await self._stored.find(seq, archived_after=self.cleared_seq)
 
     async def everything(self) -> list[Entry]:
         """Return the entries of the archive, then those of the history."""
@@ -350,6 +351,7 @@ class History:
     async def _clear(self) -> None:
         async with self._lock.hold():
             await self._stored.reconcile()
+            self.cleared_seq = self.last_seq  # before the change, whose outcome may stay unknown
             await self._stored.clear()
             self._reset_turns()
 

@@ -88,13 +88,18 @@ class StoredTranscript:
                 log.info("session %s: %d of %d messages loaded", self.session_id, len(entries), stop - start)
         return await self._with_tokens(entries)
 
-    async def find(self, seq: int) -> Entry | None:
-        """Return an entry by its seq: from memory, from the store, or from its archive."""
+    async def find(self, seq: int, *, archived_after: int) -> Entry | None:
+        """Return an entry by its seq: from memory, from the store, or from its archive.
+
+        Args:
+            seq: of the entry.
+            archived_after: the archive is searched for higher seqs only.
+        """
         try:
             found = self.transcript.snapshot().find(seq)
         except NotLoaded:
             found = next(iter(await self.find_all((seq,))), None)
-        if found is not None or not 0 < seq <= self.transcript.last_seq:
+        if found is not None or not archived_after < seq <= self.transcript.last_seq:
             return found
         archived, writes = self._archived, self._writes  # kept until the next change: tools read ranges one by one
         if archived is None:

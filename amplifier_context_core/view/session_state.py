@@ -117,6 +117,7 @@ class SessionState:
         at_once: the short forms that a view shows at once; see `ShortForms`.
         extra: what a module keeps beside this, by the name of the module. JSON.
         items: pool and queue of the session; None while there are none.
+        cleared_seq: the highest seq when the history was cleared last; 0 if it never was.
     """
 
     counter: str
@@ -143,6 +144,7 @@ class SessionState:
     extra: dict[str, Any] = field(default_factory=dict[str, Any])
     items: SavedItems | None = None
     injected: str | None = None
+    cleared_seq: int = 0
 
     @property
     def shown_seqs(self) -> frozenset[int]:

@@ -10,7 +10,8 @@ from amplifier_context_core.messages.usage import Response, Usage
 from tests.durable.sessions import again, compacted, loaded_entries, manager_on, opened, raw, turns, user
 from tests.managers import ask, feed
 from tests.messages import rounds
-from tests.places import Place
+from tests.places import BACKENDS, Place
+from tests.recall.calls import recalled, refused, tool_of
 
 pytestmark = pytest.mark.stores("jsonl")  # and SQLite with a model: what differs by store is the contract's
 
@@ -128,6 +129,24 @@ async def test_a_clear_stays_cleared_and_marks_are_not_given_again(place: Place)
         assert await manager.get_messages() == []
         await manager.add_message({"role": "user", "content": "afresh"})
         assert [entry.seq for entry in manager.snapshot()] == [last + 1]
+
+
+@pytest.mark.stores(*BACKENDS)
+async def test_the_model_reads_nothing_of_what_a_clear_removed(place: Place) -> None:
+    async with opened(place) as manager:
+        await feed(manager, [user("the first secret"), user("the second secret")])
+        await manager.set_messages([user("the second secret")])  # the first is archived by this edit
+        await manager.clear()
+        await feed(manager, [user("afresh"), user("edited"), user("later")])
+        await manager.set_messages([user("afresh"), user("later")])
+        assert [await manager.recall(f"m{seq}") for seq in range(1, 3)] == [None, None]
+        assert (await manager.recall("m4") or {})["content"] == "edited"
+    async with opened(place) as manager:
+        tool = tool_of(manager)
+        assert "the history has no message m2" in await refused(tool, "read", mark="m2")
+        text = await recalled(tool, "read", mark="m1-m5")
+        assert "secret" not in text
+        assert "edited" in text  # what an edit removed since is still read
 
 
 async def test_an_interrupted_turn_is_gone_after_a_resume(place: Place) -> None:
