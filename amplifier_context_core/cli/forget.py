@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .formatting import command, counted, printable, shell_quoted
-from .store_options import is_part_of, require_session, run_command, store_at, store_location, store_option
+from .store_options import is_same_store, require_session, run_command, store_at, store_location, store_option
 
 if TYPE_CHECKING:
     from ..manager import ContextManager
@@ -272,7 +272,7 @@ def _name_host_files(erasure: Erasure, sessions: Collection[str]) -> None:
         url = store_of(path)
         if url is None:
             of_hosts.append(path)
-        elif not is_part_of(path, url, erasure.url):  # of this store, messages are named by their marks
+        elif not is_same_store(url, erasure.url):  # of this store, messages are named by their marks
             session = [path.parent.name] if url.startswith("jsonl:") else []
             elsewhere[command("forget", *session, options=["--containing"], url=url)] = None
     lines = [f"Another store contains it as well; to erase it there: {there}" for there in elsewhere]

@@ -72,11 +72,15 @@ def search(sessions: Collection[str], forms: Collection[bytes]) -> Search:
 
 
 def store_of(path: Path) -> str | None:
-    """Return the URL of the store of this program that a file is part of; None if it is a host's own file."""
-    from ..stores.jsonl.paths import MAIN_NAME
+    """Return the URL of the store of this program that a file is part of; None if it is of none.
+
+    A file of another name is of none, although it may be a copy: no store erases what is in it. A copy of a database is
+    a store of its own.
+    """
+    from ..stores.jsonl.paths import FILE_NAMES
     from ..stores.sqlite.schema import APPLICATION_ID
 
-    if path.name.startswith(f"{Path(MAIN_NAME).stem}."):
+    if path.name in FILE_NAMES:
         return f"jsonl:{path.parent.parent}"
     database = path.with_name(_SIDE_FILE.sub("", path.name))
     try:

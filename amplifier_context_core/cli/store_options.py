@@ -72,21 +72,11 @@ def _default() -> str:
     return f"jsonl:{sessions_folder()}"
 
 
-def is_part_of(path: Path, of: str, url: str | None) -> bool:
-    """True if a file is part of the store at a URL.
-
-    Args:
-        path: the file.
-        of: URL of the store that its name and content are of.
-        url: URL of the store in question as the user gave it; None for the default.
-    """
+def is_same_store(found: str, url: str | None) -> bool:
+    """True if the URL of a store of files names the same one as a URL that the user gave; None is the default."""
     scheme, _, place = (in_project(url) if url is not None else _default()).partition(":")
-    own = Path(os.path.expanduser(place)).resolve()
-    if scheme not in ("jsonl", "sqlite"):
-        return False
-    is_beside = not own.is_dir() and path.resolve().parent == own.parent  # of a store that is one file
-    is_named = path.name.startswith(own.name.removesuffix(".jsonl"))
-    return (is_beside and is_named) or Path(of.partition(":")[2]).resolve() == own
+    found_scheme, _, found_place = found.partition(":")
+    return scheme == found_scheme and Path(os.path.expanduser(place)).resolve() == Path(found_place).resolve()
 
 
 def store_location(url: str | None) -> str:

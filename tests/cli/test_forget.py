@@ -413,6 +413,35 @@ def test_the_store_in_the_folders_of_a_host_is_not_taken_for_a_file_of_the_host(
         shutil.rmtree(project)
 
 
+COPIES = {
+    "jsonl": ["sessions/one/context-messages.jsonl.bak", "sessions/one/context-messages.old", "one.jsonl~"],
+    "sqlite": ["context.db.bak", "context.db-2025", "context.db-wal.bak"],
+}
+
+
+@pytest.mark.parametrize("scheme", COPIES)
+def test_a_copy_of_a_file_of_the_store_is_named(home: Path, scheme: str) -> None:
+    project = home / ".amplifier" / "projects" / "-tmp-x"
+    url = f"{scheme}:{project / ('sessions' if scheme == 'jsonl' else 'context.db')}"
+
+    async def fill() -> None:
+        manager = ContextManager(load_config({}), session_id="one", store=open_store(url))
+        await manager.add_message({"role": "user", "content": PASSWORD})
+        await manager.close()
+
+    asyncio.run(fill())
+    (project / "sessions" / "one").mkdir(parents=True, exist_ok=True)
+    files = {"jsonl": project / "sessions" / "one" / "context-messages.jsonl", "sqlite": project / "context.db"}
+    assert SECRET.encode() in files[scheme].read_bytes()
+    for copy in COPIES[scheme]:
+        shutil.copy(files[scheme], project / copy)
+    done = CliRunner().invoke(main, ["forget", "one", "m1", "--yes", "--store", url])
+    assert done.exit_code == 0, done.output
+    for copy in COPIES[scheme]:
+        assert str(project / copy) in done.output
+    assert SECRET.encode() not in files[scheme].read_bytes()
+
+
 def test_a_copy_of_the_session_in_another_store_is_named_with_its_command(home: Path, files: Place) -> None:
     project = home / ".amplifier" / "projects" / "-tmp-x"
     for url in (f"jsonl:{project / 'sessions'}", f"sqlite:{project / 'context.db'}"):

@@ -64,6 +64,10 @@ class SessionFiles:
         return self.main if part == "main" else self.main.removesuffix(".jsonl") + _SUFFIXES[part]
 
 
+# Names of all files that a session may have in a folder of its own.
+FILE_NAMES = frozenset(SessionFiles("", MAIN_NAME, own_folder=True).path(part) for part in get_args(Part))
+
+
 @dataclass(frozen=True, slots=True)
 class SessionPaths:
     """Where sessions are: folders of a root, or one file and the forks made from it."""
