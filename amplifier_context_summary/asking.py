@@ -292,7 +292,7 @@ def _taken(usage: Usage | None, size: int, written: int) -> Usage:
         written: tokens of the text of the answer, about.
     """
     if usage is None or measured(usage) < MIN_RATIO * size:
-        return Usage(size, written)
+        return Usage(size, max(written, usage.output_tokens if usage else 0))
     if usage.output_tokens < MIN_RATIO * written:
         usage = replace(usage, output_tokens=written)
     return usage if usage.cache_read_tokens <= usage.input_tokens else replace(usage, cache_read_tokens=0)

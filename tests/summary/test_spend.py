@@ -84,6 +84,18 @@ async def test_an_answer_costs_its_text_where_its_provider_reports_that_nothing_
 
 
 @pytest.mark.kernel
+@pytest.mark.parametrize("input_tokens", [0, 20_000])
+async def test_reported_output_is_paid_whatever_is_reported_of_the_input(input_tokens: int) -> None:
+    usage = SimpleNamespace(input_tokens=input_tokens, output_tokens=5_000)
+    manager = await spent(Reporting(usage), ONE_CALL)
+    unreported = await spent(provider := Reporting(None), ONE_CALL)
+    [request] = provider.requests
+    written = len(good(request, 1)) // 3
+    counted = unreported.limits.summary_cost - 5 * written
+    assert manager.limits.summary_cost == (input_tokens or counted) + 5 * 5_000
+
+
+@pytest.mark.kernel
 async def test_more_cache_reads_than_input_are_no_cache_reads() -> None:
     usage = SimpleNamespace(input_tokens=20_000, output_tokens=1_000, cache_read_tokens=90_000_000)
     manager = await spent(Reporting(usage), ONE_CALL)
