@@ -14,7 +14,6 @@ from ..protocol import Extent
 from .protocol import (
     ConnectionLost,
     Driver,
-    EntryRow,
     Lease,
     LeaseState,
     NotDurable,
@@ -63,34 +62,6 @@ async def apply_idempotently(
                 lease.pending_outcome = UnknownOutcome(revision, new_revision(), appended)
             raise
     raise StoreError(f"session {lease.session_id!r} could not be leased again on {driver.display_name}; try again")
-
-
-async def append_on_caller_loop(driver: Driver, lease: Lease, ttl: float, row: EntryRow) -> bool:
-    """Send an append of one row once, from the running loop.
-
-    The loop may end, or the caller be cancelled, before the answer comes. So the outcome is recorded as unknown from
-    the start.
-
-    Returns:
-        True if the row was appended. If not, `resolve_outcome` and `apply_idempotently` do the rest.
-    """
-    revision = new_revision()
-    sending = driver.append_on_caller_loop(lease, revision, row, ttl)
-    if sending is None:
-        return False
-    lease.pending_outcome = UnknownOutcome(revision, new_revision(), appended=1)
-    try:
-        applied = await sending
-    except (ConnectionLost, NotDurable):
-        return False  # the outcome stays unknown
-    except StoreError:
-        lease.pending_outcome = None
-        raise
-    lease.pending_outcome = None
-    if applied:
-        extent = lease.extent
-        lease.advance(revision, Extent(extent.length + 1, max(extent.last_seq, row.seq)))
-    return applied
 
 
 async def _was_applied(driver: Driver, lease: Lease, ttl: float, revision: int) -> bool:

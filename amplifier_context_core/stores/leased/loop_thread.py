@@ -4,9 +4,6 @@ Network clients (connection pools, locks, tasks) are bound to the event loop tha
 any loop, and loops are created and closed. A `LoopThread` gives such clients a loop that stays:
 `await loop_thread.run(coroutine)` runs the coroutine there and returns its result. The loop starts with the first call
 and ends with `stop`; a later call starts it again. A coroutine that runs there is not cancelled when its caller is.
-
-A call wakes two threads, which takes as long as a nearby server needs for a message. So a single message is sent from
-its caller's loop if the client allows that (`Driver.append_on_caller_loop`).
 """
 
 from __future__ import annotations

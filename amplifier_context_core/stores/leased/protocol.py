@@ -21,13 +21,12 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 from ...errors import StoreError
-from ...locks import CrossLoopLock
 from ...transcript.entry import Entry
 from ..codec import encode_extra, message_json
 from ..protocol import Extent, OnRepair, SessionInfo
@@ -101,7 +100,7 @@ class RewriteResult(Enum):
 class UnknownOutcome:
     """A change that may have been applied although no answer came.
 
-    Its caller got an error, or it is on its way from its caller's event loop.
+    Its caller got an error.
 
     Attributes:
         revision: of the change.
@@ -119,7 +118,6 @@ class Lease:
     """A session that is open in this store.
 
     Attributes:
-        lock: of the session; kept alive for as long as the session is open.
         lost_to: the writer that took the lease over; empty if the session is gone; None while it is held here.
         pending_outcome: a change whose outcome is unknown.
     """
@@ -127,7 +125,6 @@ class Lease:
     session_id: str
     token: str
     grant: LeaseGrant
-    lock: CrossLoopLock
     on_repair: OnRepair | None = None
     lost_to: str | None = None
     pending_outcome: UnknownOutcome | None = None
@@ -147,7 +144,7 @@ class Lease:
 
 
 class Driver(Protocol):
-    """A server, as its store sees it. Its methods run on its loop thread only, `append_on_caller_loop` on any loop.
+    """A server, as its store sees it. Its methods run on its loop thread only.
 
     A method that changes a session returns True if it did. It does so only if the lease's token and last revision are
     those of the session's row. Every method raises `Unreachable`, `ConnectionLost` or, if the server refused,
@@ -169,15 +166,6 @@ class Driver(Protocol):
     async def set_revision(self, lease: Lease, revision: int, ttl: float) -> bool: ...
     async def revert_append(self, lease: Lease, reverted: int, revision: int) -> bool: ...
     async def append(self, lease: Lease, revision: int, rows: Sequence[EntryRow], ttl: float) -> bool: ...
-    def append_on_caller_loop(
-        self, lease: Lease, revision: int, row: EntryRow, ttl: float
-    ) -> Coroutine[Any, Any, bool] | None:
-        """Return a coroutine that appends one row from the running loop, to be awaited at once.
-
-        Return None if the driver cannot do that, or cannot do it now.
-        """
-        ...
-
     async def replace(
         self, lease: Lease, revision: int, keep: int, rows: Sequence[EntryRow], archive: bool, ttl: float
     ) -> bool: ...

@@ -16,7 +16,6 @@ from typing import Any, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from ...errors import SessionInUse, SessionLost, StoreError
-from ...locks import CrossLoopLock, Hold
 from ..protocol import OnRepair, Repair, report_repair
 from ..validation import check_session_id
 from .idempotency import lease_lost, resolve_outcome, retry_once
@@ -52,7 +51,7 @@ class LeasedSessions:
         self._closing = False
         self._leases: dict[str, Lease] = {}
         self._requested_tokens: dict[str, str] = {}  # by session: of leases that were asked for without an answer yet
-        self._session_locks: WeakValueDictionary[str, CrossLoopLock] = WeakValueDictionary()
+        self._session_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._renewal: asyncio.Task[None] | None = None
         self._repairs: list[tuple[Repair, OnRepair | None]] = []
 
@@ -93,20 +92,19 @@ class LeasedSessions:
                 await driver.stop()
                 driver.loop_thread.stop()
 
-    def _session_lock(self, session_id: str) -> CrossLoopLock:
-        """Return the lock that calls for one session hold one after another."""
-        with self._lock:
-            lock = self._session_locks.get(session_id)
-            if lock is None:
-                lock = self._session_locks[session_id] = CrossLoopLock()
-            return lock
+    def _session_lock(self, session_id: str) -> asyncio.Lock:
+        """Return the lock that calls for one session hold one after another. For the driver's loop."""
+        lock = self._session_locks.get(session_id)
+        if lock is None:
+            lock = self._session_locks[session_id] = asyncio.Lock()
+        return lock
 
     async def _read(self, session_id: str, ask: Callable[[Driver], Awaitable[T]]) -> T:
         """Run a request that changes nothing; it is repeated once if the connection breaks."""
         check_session_id(session_id)
 
         async def work(driver: Driver) -> T:
-            async with self._session_lock(session_id).hold():
+            async with self._session_lock(session_id):
                 await self._resolve_outcome(driver, session_id)
                 return await retry_once(lambda: ask(driver))
 
@@ -116,21 +114,18 @@ class LeasedSessions:
         """Run a change under the session's lock and lease."""
 
         async def work(driver: Driver) -> None:
-            hold = await self._session_lock(session_id).acquire()
-            await self._change_locked(driver, session_id, hold, change)
+            async with self._session_lock(session_id):
+                await self._change_locked(driver, session_id, change)
 
         await self._call(work)
 
-    async def _change_locked(self, driver: Driver, session_id: str, hold: Hold, change: Change) -> None:
-        """Run a change under a lock that the caller acquired, and release it."""
-        try:
-            await self._resolve_outcome(driver, session_id)
-            lease = await self._lease(driver, session_id)
-            if lease.is_lost:
-                raise SessionLost(session_id, lease.lost_to or "")
-            await change(driver, lease)
-        finally:
-            hold.release()
+    async def _change_locked(self, driver: Driver, session_id: str, change: Change) -> None:
+        """Run a change under a lock that the caller holds."""
+        await self._resolve_outcome(driver, session_id)
+        lease = await self._lease(driver, session_id)
+        if lease.is_lost:
+            raise SessionLost(session_id, lease.lost_to or "")
+        await change(driver, lease)
 
     # -- leases ---------------------------------------------------------------------------------------------------
 
@@ -150,7 +145,7 @@ class LeasedSessions:
             del self._requested_tokens[session_id]
             if isinstance(grant, str):
                 raise SessionInUse(session_id, grant or "another writer")
-            lease = self._leases[session_id] = Lease(session_id, token, grant, self._session_lock(session_id))
+            lease = self._leases[session_id] = Lease(session_id, token, grant)
             if self._renewal is None or self._renewal.done():
                 self._renewal = asyncio.get_running_loop().create_task(self._renew(driver))
         return lease
@@ -187,7 +182,7 @@ class LeasedSessions:
         self._closing = True
         is_reachable = True
         for session_id in list(self._leases):
-            async with self._session_lock(session_id).hold():
+            async with self._session_lock(session_id):
                 try:
                     if is_reachable:
                         await self._release(driver, session_id)

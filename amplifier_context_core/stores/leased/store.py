@@ -1,7 +1,7 @@
 """A store on a server, complete but for the server's `Driver`.
 
-`LeasedStore` translates the store protocol into requests to its driver. Most requests run on the driver's background
-loop. See `protocol` for what keeps a change from being applied twice, in part, or by a writer that lost its lease.
+`LeasedStore` translates the store protocol into requests to its driver. Requests run on the driver's background loop.
+See `protocol` for what keeps a change from being applied twice, in part, or by a writer that lost its lease.
 """
 
 from __future__ import annotations
@@ -9,25 +9,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from ...errors import SessionLost, StoreError
-from ...locks import CrossLoopLock
 from ...transcript.entry import Entry
 from ..codec import decode_entry
 from ..protocol import Extent, OnRepair, Repair, SessionInfo, index_range
 from ..validation import check_index, check_session_id, no_session, session_exists
 from ..yielding import yield_gil
-from .idempotency import append_on_caller_loop, apply_idempotently, lease_lost, retry_once
+from .idempotency import apply_idempotently, lease_lost, retry_once
 from .loop_thread import RefCounted
 from .protocol import YIELD_EVERY, Driver, EntryRow, Lease, RewriteResult, encode_rows
-from .sessions import Change, LeasedSessions
+from .sessions import LeasedSessions
 
 log = logging.getLogger(__name__)
-
-_SMALL = 32_000  # bytes of a message that may be sent from its caller's loop: encoding it as JSON takes some 30 us
 
 
 class LeasedStore(LeasedSessions):
@@ -44,17 +40,13 @@ class LeasedStore(LeasedSessions):
         super().__init__(drivers, key, ttl=ttl)
         self._archive = archive
 
-    def _reset(self) -> None:
-        super()._reset()
-        self._caller_loop_lock = CrossLoopLock()  # one caller at a time appends from its own loop
-
     # -- the protocol ---------------------------------------------------------------------------------------------
 
     async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:
         check_session_id(session_id)
 
         async def work(driver: Driver) -> Extent:
-            async with self._session_lock(session_id).hold():
+            async with self._session_lock(session_id):
                 await self._resolve_outcome(driver, session_id)
                 lease = self._leases.get(session_id)
                 if lease is not None:
@@ -72,7 +64,7 @@ class LeasedStore(LeasedSessions):
         check_session_id(session_id)
 
         async def work(driver: Driver) -> None:
-            async with self._session_lock(session_id).hold():
+            async with self._session_lock(session_id):
                 await self._release(driver, session_id)
 
         await self._call(work, begin=False)
@@ -98,8 +90,7 @@ class LeasedStore(LeasedSessions):
                 appended=len(rows),
             )
 
-        if not await self._append_on_caller_loop(session_id, given, work):
-            await self._change(session_id, work)
+        await self._change(session_id, work)
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Entry]:
         return await self._entries(session_id, lambda driver: driver.read(session_id, start, stop), start, stop)
@@ -178,7 +169,7 @@ class LeasedStore(LeasedSessions):
         async def work(driver: Driver) -> None:
             async with contextlib.AsyncExitStack() as locks:
                 for name in sorted({session_id, new_id}):  # in one order, so that two forks cannot deadlock
-                    await locks.enter_async_context(self._session_lock(name).hold())
+                    await locks.enter_async_context(self._session_lock(name))
                 await self._fork(driver, session_id, new_id, length)
 
         await self._call(work)
@@ -214,49 +205,6 @@ class LeasedStore(LeasedSessions):
         appended: int = 0,
     ) -> None:
         await apply_idempotently(driver, lease, self._ttl, send, after, appended)
-
-    async def _append_on_caller_loop(self, session_id: str, entries: Sequence[Entry], work: Change) -> bool:
-        """Append a message from the caller's own loop, if no other call is in the way.
-
-        To wake the background thread, and then the caller's again, takes as long as the server does. If the message
-        cannot be sent from here, is refused, or the connection breaks, `work` does the rest under the same lock.
-
-        Returns:
-            True if it was appended. If not, nothing was tried.
-        """
-        lease = self._leases.get(session_id)
-        if lease is None or self._running_calls or self._pid != os.getpid():
-            return False
-        # A first estimate: an image has few tokens. The size of an uncounted message is not known.
-        if len(entries) > 1 or not 0 <= entries[0].tokens <= _SMALL // 4:
-            return False
-        caller = self._caller_loop_lock.try_acquire()
-        if caller is None:
-            return False  # messages that arrive together are sent together, by the background loop
-        try:
-            hold = lease.lock.try_acquire()
-            if hold is None:
-                return False
-            is_passed_on = False
-            try:
-                driver = self._driver
-                if (
-                    driver is None
-                    or lease.pending_outcome is not None
-                    or lease.is_lost
-                    or self._leases.get(session_id) is not lease
-                ):
-                    return False
-                (row,) = encode_rows(session_id, entries)
-                if len(row.message) > _SMALL or not await append_on_caller_loop(driver, lease, self._ttl, row):
-                    hold.loop, is_passed_on = None, True
-                    await self._call(lambda driver: self._change_locked(driver, session_id, hold, work))
-                return True
-            finally:
-                if not is_passed_on:
-                    hold.release()
-        finally:
-            caller.release()
 
     async def _fork(self, driver: Driver, session_id: str, new_id: str, length: int | None) -> None:
         await self._resolve_outcome(driver, session_id)
@@ -301,7 +249,7 @@ class LeasedStore(LeasedSessions):
         check_session_id(session_id)
 
         async def work(driver: Driver) -> list[Entry]:
-            async with self._session_lock(session_id).hold():
+            async with self._session_lock(session_id):
                 await self._resolve_outcome(driver, session_id)
                 rows = await retry_once(lambda: ask(driver))
                 entries, damaged = await _decode_rows(session_id, rows)

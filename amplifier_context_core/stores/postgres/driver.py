@@ -7,7 +7,7 @@ writers can interleave.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC
 from functools import cached_property
 from typing import Any, NamedTuple, cast
@@ -142,18 +142,6 @@ class PostgresDriver:
         if len(rows) > _MAX_BATCHED_ROWS or size > _MAX_BATCHED_BYTES:  # alone: it would delay the others
             return bool((await self._append_all([one]))[0])
         return await self._appends.add(one)
-
-    def append_on_caller_loop(
-        self, lease: Lease, revision: int, row: EntryRow, ttl: float
-    ) -> Coroutine[Any, Any, bool] | None:
-        statement, values = self._single(_Append(lease, revision, (row,), ttl))
-        connection = self._pool.take_for_caller()
-        return None if connection is None else self._send_on_caller_loop(connection, statement, values)
-
-    async def _send_on_caller_loop(
-        self, connection: PooledConnection, statement: bytes, values: dict[str, Any]
-    ) -> bool:
-        return await self._pool.count_on_caller_loop(connection, statement, values) == 1
 
     async def _append_all(self, batch: Sequence[_Append]) -> Sequence[bool | Exception]:
         if len(batch) == 1:

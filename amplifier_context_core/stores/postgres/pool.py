@@ -1,8 +1,8 @@
 """A pool of connections to one PostgreSQL server: it creates the schema and translates errors.
 
-The pool belongs to one background loop. Spare connections, kept outside of it, are used from any loop. When a
-connection turns out to be broken, the next caller probes the server before it uses the pool. So a server that is down
-is reported at once and in its own words, and one that is back is used at once.
+The pool belongs to one background loop. When a connection turns out to be broken, the next caller probes the server
+before it uses the pool. So a server that is down is reported at once and in its own words, and one that is back is used
+at once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import logging
 import socket
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -35,7 +34,6 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-_ANY_LOOP = sys.platform != "win32"  # the default loop of Windows cannot wait for a connection of psycopg
 _FETCH_ROWS = 50  # rows made at once: the driver blocks all other threads meanwhile
 _MAX_SPARE = 2  # connections kept outside of the pool between two calls
 _POOL_NAME = "amplifier-context"  # in messages of psycopg
@@ -124,31 +122,6 @@ class PostgresPool:
 
         return await self.run(without_timeout, limit)
 
-    def take_for_caller(self) -> PooledConnection | None:
-        """Return a spare connection for `count_on_caller_loop`, or None. The caller must use it."""
-        return self._take_spare() if _ANY_LOOP else None
-
-    async def count_on_caller_loop(self, connection: PooledConnection, statement: bytes, values: dict[str, Any]) -> int:
-        """`count` on the caller's own loop, with a connection of `take_for_caller`.
-
-        psycopg waits for a connection on whatever loop it is used, and no connection has two users at a time. If the
-        caller is cancelled, psycopg first has the server cancel the statement. On a silent server that takes 10 s at
-        most.
-        """
-        self._watch(connection, self._max_silence)
-        try:
-            return (await connection.cached_cursor.execute(statement, values)).rowcount
-        except psycopg.Error as problem:
-            raise self._translated(problem, connection) from problem
-        finally:
-            del self._deadlines[connection]
-            if not self._can_be_spare(connection):
-                self.loop_thread.start(self._return(connection))
-            else:
-                self._spares.append(connection)
-                if self._waiting:  # another caller began to wait meanwhile
-                    self.loop_thread.start(self._return_spares())
-
     async def ask(self, statement: bytes, values: dict[str, Any]) -> list[tuple[Any, ...]]:
         """Return the rows of one statement."""
 
@@ -227,20 +200,13 @@ class PostgresPool:
         return is_idle and has_room and not self._down and self._uses % 1_000 != 0
 
     def _take_spare(self) -> PooledConnection | None:
-        """Return a spare connection, or None. Other threads take them as well."""
-        try:
-            return self._spares.pop() if self._ready and not self._down else None
-        except IndexError:
-            return None
+        """Return a spare connection, or None."""
+        return self._spares.pop() if self._spares and self._ready and not self._down else None
 
     async def _return_spares(self) -> None:
         """Return all spare connections to the pool."""
-        while True:
-            try:
-                connection = self._spares.pop()
-            except IndexError:
-                return
-            await self._return(connection)
+        while self._spares:
+            await self._return(self._spares.pop())
 
     def _watch(self, connection: PooledConnection, limit: float) -> None:
         """Disconnect a connection if the server stays silent for `limit` seconds."""

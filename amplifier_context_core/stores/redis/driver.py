@@ -97,9 +97,6 @@ class RedisDriver:
         last_seq = max(lease.extent.last_seq, *(row.seq for row in rows))
         return await self._change(scripts.APPEND, lease, revision, ttl, (last_seq,), rows) == scripts.APPLIED
 
-    def append_on_caller_loop(self, lease: Lease, revision: int, row: EntryRow, ttl: float) -> None:
-        """Return None: the client's connections belong to the loop that they were made on."""
-
     async def replace(
         self, lease: Lease, revision: int, keep: int, rows: Sequence[EntryRow], archive: bool, ttl: float
     ) -> bool:

@@ -15,7 +15,6 @@ import logging
 from typing import cast
 
 from ...errors import SessionLost
-from ...locks import Hold
 from ..leased.idempotency import retry_once
 from ..leased.loop_thread import RefCounted
 from ..leased.protocol import Driver, Lease
@@ -75,7 +74,7 @@ class RedisStore(LeasedStore):
                 log.warning("%s; it is left out", problem)
             return None
 
-    async def _change_locked(self, driver: Driver, session_id: str, hold: Hold, change: Change) -> None:
+    async def _change_locked(self, driver: Driver, session_id: str, change: Change) -> None:
         async def repair_and_change(driver: Driver, lease: Lease) -> None:
             if not lease.grant.is_intact:
                 await self._repair_keys(driver, lease)
@@ -86,7 +85,7 @@ class RedisStore(LeasedStore):
                 await self._repair_keys(driver, lease)
                 await change(driver, lease)
 
-        await super()._change_locked(driver, session_id, hold, repair_and_change)
+        await super()._change_locked(driver, session_id, repair_and_change)
 
     async def _repair_keys(self, driver: Driver, lease: Lease) -> None:
         await self._repair(driver, lease, [])
