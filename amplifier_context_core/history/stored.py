@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Literal
 
-from ..errors import ContextError, NotErased, NotLoaded, SessionInUse, SessionLost
+from ..errors import ContextError, NotErased, NotLoaded, OutcomeUnknown, SessionInUse, SessionLost
 from ..futures import YIELD_EVERY
 from ..messages.parsing import Message
 from ..stores import UNCOUNTED, Extent, Repair, Store, read_in_batches
@@ -195,7 +195,7 @@ class StoredTranscript:
         Raises:
             StoreError: entries that the store lost cannot be written to it again; memory still holds them.
         """
-        if self._pending_change is None and not self._may_diverge:
+        if not self._may_diverge and (self._pending_change is None or await self._is_append_resolved()):
             return
         self._may_diverge = False
         try:
@@ -211,10 +211,30 @@ class StoredTranscript:
             which = f"{unstored:,} message{'' if unstored == 1 else 's'}"
             self._notify("repair", f"{which} that the store had lost and memory still had: written to the store again")
 
+    async def _is_append_resolved(self) -> bool:
+        """Resolve a pending append by the end of the stored history: a long one is not read for it.
+
+        Returns:
+            False if the pending change is no append, or if what is stored fits neither outcome.
+        """
+        change, length = self._pending_change, len(self.transcript)
+        if change is None or not change.entries or change.keep != length:
+            return False
+        extent = await self._store.extent(self.session_id)
+        if extent.length == length + len(change.entries):
+            added = await self._store.read(self.session_id, length, extent.length)
+            if [(one.seq, one.message) for one in added] != [(one.seq, one.message) for one in change.entries]:
+                return False
+            self.transcript.extend(change.entries)
+        elif extent.length != length or extent.last_seq >= change.entries[0].seq:
+            return False
+        self._pending_change = None
+        return True
+
     async def _write(self, change: Change, give: Callable[[], Awaitable[None]]) -> None:
         """Make a change in the store. The caller then makes it in memory, without an await in between.
 
-        If the outcome is unknown, the change stays pending: a loop may be closed in the middle of it.
+        If the outcome is unknown, the change stays pending: a loop is closed, or a server fails, in the middle of it.
         """
         self._pending_change = change
         try:
@@ -224,6 +244,8 @@ class StoredTranscript:
                 last = self.transcript.last
                 await self._fork_on_conflict(problem, len(self.transcript), last.seq if last else None)
                 await give()
+        except OutcomeUnknown:
+            raise
         except ContextError:  # refused: nothing was changed
             self._pending_change = None
             raise

@@ -102,8 +102,10 @@ class Store(Protocol):
     """Keeps the histories of sessions. Creating a store opens nothing; the first call does.
 
     Every method raises `StoreError` if it cannot do what it was asked for, and `ConfigError` for an invalid session id
-    (empty, longer than 200 bytes of UTF-8, a path, control characters). A method that locks or changes a session raises
-    `SessionInUse` if another writer has locked it, and `SessionLost` if another writer took the lock over.
+    (empty, longer than 200 bytes of UTF-8, a path, control characters). A method that failed has changed nothing. Only
+    with `OutcomeUnknown` it may have: then the next call for the session shows whether the change was made. A method
+    that locks or changes a session raises `SessionInUse` if another writer has locked it, and `SessionLost` if another
+    writer took the lock over.
     """
 
     async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:

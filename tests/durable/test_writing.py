@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import ContextManager, InvalidMessage, SessionInUse, SessionLost, StoreError
+from amplifier_context_core.errors import OutcomeUnknown
 from amplifier_context_core.items import ContextItem
 from amplifier_context_core.stores import MemoryStore, Store
 from amplifier_context_core.transcript.entry import Entry
@@ -384,3 +385,63 @@ def test_an_edit_after_a_broken_off_call_is_measured_against_what_the_store_hold
 
     asyncio.run(broken_off())
     asyncio.run(edited())
+
+
+class _UnansweredStore(FaultyStore):
+    """Like a server that breaks off before it answers.
+
+    Attributes:
+        made: whether changes are made; None while the server answers.
+        starts: indices from which on it was read.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: bool | None = None
+        self.starts: list[int] = []
+
+    async def _hindered(self, session_id: str) -> None:
+        await super()._hindered(session_id)
+        if self.made is False:
+            raise OutcomeUnknown("no answer came")
+
+    async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
+        await super().append(session_id, entries)
+        if self.made:
+            raise OutcomeUnknown("no answer came")
+
+    async def replace(self, session_id: str, keep: int, entries: Sequence[Entry]) -> None:
+        await super().replace(session_id, keep, entries)
+        if self.made:
+            raise OutcomeUnknown("no answer came")
+
+    async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Entry]:
+        self.starts.append(start)
+        return await super().read(session_id, start, stop)
+
+
+@pytest.mark.parametrize("made", [True, False])
+async def test_a_message_whose_outcome_is_unknown_is_part_of_the_history_if_the_store_has_it(made: bool) -> None:
+    store = _UnansweredStore()
+    manager = await feed(manager_on(store), [user("a")])
+    store.made = made
+    with pytest.raises(OutcomeUnknown):
+        await manager.add_message(user("b"))
+    store.made, store.starts = None, []
+    await manager.add_message(user("c"))
+    assert store.starts == [1] * made, "a long history is not read for it"
+    assert await contents(manager) == await stored(store) == ["a", *(["b"] if made else []), "c"]
+    seqs = [entry.seq for entry in await store.read("s")]
+    assert seqs == sorted(set(seqs))
+
+
+@pytest.mark.parametrize("made", [True, False])
+async def test_an_edit_whose_outcome_is_unknown_is_what_the_store_has(made: bool) -> None:
+    store = _UnansweredStore()
+    manager = await feed(manager_on(store), [user("a"), user("b"), user("c")])
+    store.made = made
+    with pytest.raises(OutcomeUnknown):
+        await manager.set_messages([user("a"), user("edited")])
+    store.made = None
+    await manager.add_message(user("d"))
+    assert await contents(manager) == await stored(store) == [*(["a", "edited"] if made else ["a", "b", "c"]), "d"]

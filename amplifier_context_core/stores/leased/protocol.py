@@ -9,8 +9,9 @@ Each change also has a random *revision*. A change is applied only if the revisi
 one that its writer knows. If a connection breaks before the answer has come, the change is sent again. It is applied
 now, or the session's row says that it was applied before.
 
-If the server stays unreachable, the outcome is unknown and recorded as an `UnknownOutcome`. The next call for the
-session resolves it before anything else. It reverts an append that was applied although its caller got an error.
+If the server stays unreachable, the outcome is unknown and the caller gets `OutcomeUnknown`. The next call for the
+session leases it again under a new token. Then the server refuses a change that is still on its way, and the extent
+that it returns with the lease shows whether the change was applied.
 
 This module holds what a store (`store.LeasedStore`) and its server (`Driver`) exchange. All stores of a process with
 the same URL share one driver, which has an event loop of its own (see `loop_thread`).
@@ -97,29 +98,12 @@ class RewriteResult(Enum):
 
 
 @dataclass(slots=True)
-class UnknownOutcome:
-    """A change that may have been applied although no answer came.
-
-    Its caller got an error.
-
-    Attributes:
-        revision: of the change.
-        resolving_revision: of the change that resolves the outcome.
-        appended: entries that it adds, if it is an append.
-    """
-
-    revision: int
-    resolving_revision: int
-    appended: int
-
-
-@dataclass(slots=True)
 class Lease:
     """A session that is open in this store.
 
     Attributes:
         lost_to: the writer that took the lease over; empty if the session is gone; None while it is held here.
-        pending_outcome: a change whose outcome is unknown.
+        unknown: revision of a change whose outcome is unknown.
     """
 
     session_id: str
@@ -127,7 +111,7 @@ class Lease:
     grant: LeaseGrant
     on_repair: OnRepair | None = None
     lost_to: str | None = None
-    pending_outcome: UnknownOutcome | None = None
+    unknown: int | None = None
 
     @property
     def is_lost(self) -> bool:
@@ -156,15 +140,13 @@ class Driver(Protocol):
 
     async def stop(self) -> None: ...
 
-    async def acquire(self, session_id: str, token: str, holder: str, ttl: float) -> LeaseGrant | str:
-        """Lease a session that is free, expired or leased under this token; otherwise return its holder."""
+    async def acquire(self, session_id: str, token: str, holder: str, ttl: float, former: str = "") -> LeaseGrant | str:
+        """Lease a session that is free, expired or leased under one of these tokens; otherwise return its holder."""
         ...
 
     async def renew(self, leases: Sequence[Lease], ttl: float) -> None: ...
     async def release(self, lease: Lease) -> None: ...
     async def state(self, session_id: str) -> LeaseState | None: ...
-    async def set_revision(self, lease: Lease, revision: int, ttl: float) -> bool: ...
-    async def revert_append(self, lease: Lease, reverted: int, revision: int) -> bool: ...
     async def append(self, lease: Lease, revision: int, rows: Sequence[EntryRow], ttl: float) -> bool: ...
     async def replace(
         self, lease: Lease, revision: int, keep: int, rows: Sequence[EntryRow], archive: bool, ttl: float

@@ -1,7 +1,8 @@
 """The sessions that a store on a server has leased: locks, leases, and calls on the driver's loop.
 
-Calls for one session run one after another. A call takes the session's lock and resolves an unknown outcome of an
-earlier change. If it changes the session, it acquires the lease unless this store holds it. See `protocol`.
+Calls for one session run one after another. A call takes the session's lock. If the outcome of an earlier change is
+unknown, it leases the session again. If it changes the session, it acquires the lease unless this store holds it. See
+`protocol`.
 """
 
 from __future__ import annotations
@@ -15,12 +16,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar, cast
 from weakref import WeakValueDictionary
 
-from ...errors import SessionInUse, SessionLost, StoreError
-from ..protocol import OnRepair, Repair, report_repair
+from ...errors import OutcomeUnknown, SessionInUse, SessionLost, StoreError
+from ..protocol import Extent, OnRepair, Repair, report_repair
 from ..validation import check_session_id
-from .idempotency import lease_lost, resolve_outcome, retry_once
 from .loop_thread import RefCounted
-from .protocol import Driver, Lease, holder_name
+from .protocol import ConnectionLost, Driver, Lease, LeaseGrant, LeaseState, NotDurable, holder_name, new_revision
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ class LeasedSessions:
 
         async def work(driver: Driver) -> T:
             async with self._session_lock(session_id):
-                await self._resolve_outcome(driver, session_id)
+                await self._settle(driver, session_id)
                 return await retry_once(lambda: ask(driver))
 
         return await self._call(work)
@@ -121,7 +121,7 @@ class LeasedSessions:
 
     async def _change_locked(self, driver: Driver, session_id: str, change: Change) -> None:
         """Run a change under a lock that the caller holds."""
-        await self._resolve_outcome(driver, session_id)
+        await self._settle(driver, session_id)
         lease = await self._lease(driver, session_id)
         if lease.is_lost:
             raise SessionLost(session_id, lease.lost_to or "")
@@ -129,23 +129,39 @@ class LeasedSessions:
 
     # -- leases ---------------------------------------------------------------------------------------------------
 
-    async def _resolve_outcome(self, driver: Driver, session_id: str) -> None:
-        """Resolve the outcome of an earlier change if it is unknown."""
+    async def _settle(self, driver: Driver, session_id: str) -> None:
+        """Lease a session again if the outcome of an earlier change is unknown."""
         lease = self._leases.get(session_id)
-        if lease is not None and lease.pending_outcome is not None and not lease.is_lost:
-            await resolve_outcome(driver, lease, self._ttl, lease.pending_outcome)
+        if lease is None or lease.unknown is None or lease.is_lost:
+            return
+        before, unknown = lease.grant, lease.unknown
+        try:
+            lease.token, lease.grant = await self._acquire(driver, session_id, lease.token)
+        except SessionInUse as problem:
+            lease.lost_to = problem.holder
+            return
+        lease.unknown = None
+        if lease.grant.revision == unknown:
+            log.warning("session %r: a change whose outcome was unknown was made", session_id)
+        elif lease.grant.revision != before.revision:
+            lease.lost_to = "another writer, which has released it since" if lease.grant.created else ""
+            await retry_once(lambda: driver.release(lease))
+
+    async def _acquire(self, driver: Driver, session_id: str, former: str = "") -> tuple[str, LeaseGrant]:
+        """Return the token of a new lease, and what the server granted with it."""
+        # A request whose answer was lost is repeated under the same token.
+        token = self._requested_tokens.setdefault(session_id, uuid.uuid4().hex)
+        grant = await retry_once(lambda: driver.acquire(session_id, token, holder_name(), self._ttl, former))
+        del self._requested_tokens[session_id]
+        if isinstance(grant, str):
+            raise SessionInUse(session_id, grant or "another writer")
+        return token, grant
 
     async def _lease(self, driver: Driver, session_id: str) -> Lease:
         """Return this store's lease of a session, acquired now if it has none."""
         lease = self._leases.get(session_id)
         if lease is None:
-            # A request whose answer was lost is repeated under the same token.
-            token = self._requested_tokens.setdefault(session_id, uuid.uuid4().hex)
-            grant = await retry_once(lambda: driver.acquire(session_id, token, holder_name(), self._ttl))
-            del self._requested_tokens[session_id]
-            if isinstance(grant, str):
-                raise SessionInUse(session_id, grant or "another writer")
-            lease = self._leases[session_id] = Lease(session_id, token, grant)
+            lease = self._leases[session_id] = Lease(session_id, *await self._acquire(driver, session_id))
             if self._renewal is None or self._renewal.done():
                 self._renewal = asyncio.get_running_loop().create_task(self._renew(driver))
         return lease
@@ -166,7 +182,7 @@ class LeasedSessions:
         if session_id not in self._leases:
             return
         try:
-            await self._resolve_outcome(driver, session_id)
+            await self._settle(driver, session_id)
             lease = self._leases[session_id]
             if not lease.is_lost:
                 await retry_once(lambda: driver.release(lease))
@@ -200,3 +216,74 @@ class LeasedSessions:
     def _report(self, lease: Lease, repair: Repair) -> None:
         """Queue a repair, to be reported on the caller's loop when its call ends."""
         self._repairs.append((repair, lease.on_repair))
+
+    # -- changes --------------------------------------------------------------------------------------------------
+
+    async def _apply(
+        self,
+        driver: Driver,
+        lease: Lease,
+        send: Callable[[int], Awaitable[object]],
+        after: Extent | None = None,
+    ) -> None:
+        """Apply a change once. Send it again if no answer came.
+
+        Args:
+            driver: of the server.
+            lease: of the session; it advances with the change.
+            send: sends the change under a revision, and returns a true value if it was applied.
+            after: the session's extent once the change is applied, if it differs.
+
+        Raises:
+            OutcomeUnknown: no answer came, and the change may have been applied.
+        """
+        revision = new_revision()
+        for attempt in (1, 2, 3):
+            try:
+                if await send(revision) or await self._was_applied(driver, lease, revision):
+                    lease.advance(revision, after)
+                    lease.unknown = None
+                    return
+            except SessionLost:
+                raise
+            except StoreError as problem:
+                if isinstance(problem, (ConnectionLost, NotDurable)):
+                    lease.unknown = revision
+                if isinstance(problem, ConnectionLost) and attempt < 3:
+                    continue
+                if lease.unknown is not None:
+                    raise OutcomeUnknown(
+                        f"session {lease.session_id!r}: {problem}; the next call finds out whether the change was made"
+                    ) from problem
+                raise
+        raise StoreError(f"session {lease.session_id!r} could not be leased again on {driver.display_name}; try again")
+
+    async def _was_applied(self, driver: Driver, lease: Lease, revision: int) -> bool:
+        """Return True if a change was refused because it had been applied before; raise if the lease is lost."""
+        state = await driver.state(lease.session_id)
+        if state is None and not lease.grant.created:
+            # Nothing was ever written, and the lease itself has expired.
+            grant = await driver.acquire(lease.session_id, lease.token, holder_name(), self._ttl)
+            if isinstance(grant, str) or grant.created:
+                raise lease_lost(lease, await driver.state(lease.session_id))
+            lease.grant = grant
+            return False
+        if state is None or state.token != lease.token:
+            raise lease_lost(lease, state)
+        if state.revision != revision:
+            raise StoreError(f"session {lease.session_id!r} was changed by a writer without a lease; open it again")
+        return True
+
+
+def lease_lost(lease: Lease, state: LeaseState | None) -> SessionLost:
+    """Mark a lease as lost, to another writer or because the session is gone, and return the error for that."""
+    lease.lost_to = "" if state is None else state.holder or "another writer, which has released it since"
+    return SessionLost(lease.session_id, lease.lost_to)
+
+
+async def retry_once(ask: Callable[[], Awaitable[T]]) -> T:
+    """Send a request, and send it once more if the connection breaks. For requests that are harmless to repeat."""
+    try:
+        return await ask()
+    except ConnectionLost:
+        return await ask()

@@ -18,10 +18,9 @@ from ..codec import decode_entry
 from ..protocol import Extent, OnRepair, Repair, SessionInfo, index_range
 from ..validation import check_index, check_session_id, no_session, session_exists
 from ..yielding import yield_gil
-from .idempotency import apply_idempotently, lease_lost, retry_once
 from .loop_thread import RefCounted
 from .protocol import YIELD_EVERY, Driver, EntryRow, Lease, RewriteResult, encode_rows
-from .sessions import LeasedSessions
+from .sessions import LeasedSessions, lease_lost, retry_once
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +46,7 @@ class LeasedStore(LeasedSessions):
 
         async def work(driver: Driver) -> Extent:
             async with self._session_lock(session_id):
-                await self._resolve_outcome(driver, session_id)
+                await self._settle(driver, session_id)
                 lease = self._leases.get(session_id)
                 if lease is not None:
                     if not lease.is_lost:
@@ -87,7 +86,6 @@ class LeasedStore(LeasedSessions):
                 lease,
                 lambda revision: driver.append(lease, revision, rows, self._ttl),
                 after,
-                appended=len(rows),
             )
 
         await self._change(session_id, work)
@@ -196,19 +194,9 @@ class LeasedStore(LeasedSessions):
 
     # -- changes --------------------------------------------------------------------------------------------------
 
-    async def _apply(
-        self,
-        driver: Driver,
-        lease: Lease,
-        send: Callable[[int], Awaitable[Any]],
-        after: Extent | None = None,
-        appended: int = 0,
-    ) -> None:
-        await apply_idempotently(driver, lease, self._ttl, send, after, appended)
-
     async def _fork(self, driver: Driver, session_id: str, new_id: str, length: int | None) -> None:
-        await self._resolve_outcome(driver, session_id)
-        await self._resolve_outcome(driver, new_id)
+        await self._settle(driver, session_id)
+        await self._settle(driver, new_id)
         parent = await retry_once(lambda: driver.extent(session_id))
         if parent is None:
             raise no_session(session_id)
@@ -250,7 +238,7 @@ class LeasedStore(LeasedSessions):
 
         async def work(driver: Driver) -> list[Entry]:
             async with self._session_lock(session_id):
-                await self._resolve_outcome(driver, session_id)
+                await self._settle(driver, session_id)
                 rows = await retry_once(lambda: ask(driver))
                 entries, damaged = await _decode_rows(session_id, rows)
                 lease = self._leases.get(session_id)

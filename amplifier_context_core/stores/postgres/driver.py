@@ -87,8 +87,8 @@ class PostgresDriver:
 
     # -- leases ---------------------------------------------------------------------------------------------------
 
-    async def acquire(self, session_id: str, token: str, holder: str, ttl: float) -> LeaseGrant | str:
-        values = {"id": session_id, "fence": token, "holder": holder, "ttl": ttl}
+    async def acquire(self, session_id: str, token: str, holder: str, ttl: float, former: str = "") -> LeaseGrant | str:
+        values = {"id": session_id, "fence": token, "holder": holder, "ttl": ttl, "former": former or token}
         rows = await self._ask(self._sql.acquire, values)
         if rows:
             key, length, last_seq, revision, created = rows[0]
@@ -110,27 +110,6 @@ class PostgresDriver:
             return None
         token, holder, revision, length, last_seq = rows[0]
         return LeaseState(token.hex if token else "", holder or "", revision, Extent(length, last_seq))
-
-    async def set_revision(self, lease: Lease, revision: int, ttl: float) -> bool:
-        return await self._count(self._sql.set_revision, _guard(lease, revision, ttl)) == 1
-
-    async def revert_append(self, lease: Lease, reverted: int, revision: int) -> bool:
-        extent = lease.extent
-        values = _guard(lease, revision, 0) | {
-            "last": reverted,
-            "length": extent.length,
-            "last_seq": extent.last_seq,
-            "created": lease.grant.created,
-        }
-
-        async def work(connection: PooledConnection) -> bool:
-            async with connection.transaction():
-                rows = await (await connection.execute(self._sql.revert_append, values)).fetchall()
-                for key, size in rows:
-                    await connection.execute(self._sql.add_size, {"key": key, "size": -size})
-                return bool(rows)
-
-        return await self._run(work)
 
     # -- changes --------------------------------------------------------------------------------------------------
 

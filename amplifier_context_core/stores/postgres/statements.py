@@ -60,7 +60,7 @@ class Statements:
             INSERT INTO {sessions} AS s (id, fence, holder, expires)
             VALUES (%(id)s, %(fence)s::uuid, %(holder)s, {lease})
             ON CONFLICT (id) DO UPDATE SET fence = excluded.fence, holder = excluded.holder, expires = {lease}
-            WHERE s.fence IS NULL OR s.fence = excluded.fence OR s.expires <= clock_timestamp()
+            WHERE s.fence IS NULL OR s.fence IN (excluded.fence, %(former)s::uuid) OR s.expires <= clock_timestamp()
             RETURNING key, length, last_seq, change, updated IS NOT NULL
         """)
         self.holder = self._render("SELECT holder FROM {sessions} WHERE id = %(id)s")
@@ -84,24 +84,6 @@ class Statements:
             WHERE key = %(key)s::bigint AND fence = %(fence)s::uuid AND updated IS NOT NULL
         """)
         self.state = self._render("SELECT fence, holder, change, length, last_seq FROM {sessions} WHERE id = %(id)s")
-        self.set_revision = self._render(
-            "UPDATE {sessions} SET change = %(change)s::bigint, expires = {lease} WHERE {guard}"
-        )
-        self.revert_append = self._render("""
-            WITH s AS (
-                UPDATE {sessions}
-                SET change = %(change)s::bigint, length = %(length)s::bigint, last_seq = %(last_seq)s::bigint,
-                    updated = CASE WHEN %(created)s::boolean THEN updated END,
-                    indexed = least(indexed, %(length)s::bigint), edits = edits + 1
-                WHERE {guard} RETURNING key
-            ), unindexed AS (
-                DELETE FROM {search} WHERE session = (SELECT key FROM s) AND place >= %(length)s::bigint
-            ), gone AS (
-                DELETE FROM {entries} WHERE session = (SELECT key FROM s) AND place >= %(length)s::bigint
-                RETURNING octet_length(message) AS size
-            )
-            SELECT key, (SELECT coalesce(sum(size), 0) FROM gone) FROM s
-        """)
 
     def _add_appends(self) -> None:
         # Appends to many sessions at once; returns the sessions whose guard matched.

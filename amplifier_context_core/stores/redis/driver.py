@@ -53,10 +53,10 @@ class RedisDriver:
 
     # -- leases ---------------------------------------------------------------------------------------------------
 
-    async def acquire(self, session_id: str, token: str, holder: str, ttl: float) -> LeaseGrant | str:
+    async def acquire(self, session_id: str, token: str, holder: str, ttl: float, former: str = "") -> LeaseGrant | str:
         keys = self._keys(session_id)
         granted, *reply = await self._run(
-            scripts.ACQUIRE, keys, token, holder, _millis(ttl), _millis(ttl + _UNUSED_TTL)
+            scripts.ACQUIRE, keys, token, holder, _millis(ttl), _millis(ttl + _UNUSED_TTL), former
         )
         if not granted:
             return reply[0].decode()
@@ -82,14 +82,6 @@ class RedisDriver:
 
     async def _state(self, session_id: str) -> StateReply:
         return StateReply.parse(await self._run(scripts.STATE, self._keys(session_id)))
-
-    async def set_revision(self, lease: Lease, revision: int, ttl: float) -> bool:
-        return bool(await self._run(scripts.SET_REVISION, lease.grant.key, *_guard(lease, revision, ttl)))
-
-    async def revert_append(self, lease: Lease, reverted: int, revision: int) -> bool:
-        extent = lease.extent
-        values = (lease.token, reverted, revision, extent.length, extent.last_seq, int(lease.grant.created))
-        return bool(await self._client.change(scripts.REVERT_APPEND, lease.grant.key, *values))
 
     # -- changes --------------------------------------------------------------------------------------------------
 

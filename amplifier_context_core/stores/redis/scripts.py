@@ -155,10 +155,11 @@ def _script(body: str) -> Script:
     return Script(source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
-# ARGV: fence, holder, ttl, how long an unused lease is kept (milliseconds)
+# ARGV: fence, holder, ttl, how long an unused lease is kept (milliseconds), former fence
 ACQUIRE = _script("""
 local found = redis.call('HMGET', meta, 'fence', 'expires', 'holder', 'updated', 'change', 'last_seq')
-if found[1] and found[1] ~= ARGV[1] and tonumber(found[2]) > millis then return {0, found[3]} end
+local ours = not found[1] or found[1] == ARGV[1] or found[1] == ARGV[5]
+if not ours and tonumber(found[2]) > millis then return {0, found[3]} end
 local there = counts()
 redis.call('HSET', meta, 'fence', ARGV[1], 'holder', ARGV[2], 'expires', string.format('%.0f', millis + ARGV[3]))
 if not found[4] then redis.call('PEXPIRE', meta, ARGV[4]) end
@@ -195,32 +196,6 @@ if not found[5] then  -- what is known without meta: seqs begin with 1, and none
 end
 return {redis.call('EXISTS', meta), found[1] or '0', last or '0', found[3] or '', found[4] or '', found[5] or '',
     found[6] or '0', live and 1 or 0, found[8] or '', counts()}
-""")
-
-# ARGV: fence, last, change, ttl
-SET_REVISION = _script("""
-if not guard_matches(ARGV[1], ARGV[2]) then return 0 end
-redis.call('HSET', meta, 'change', ARGV[3], 'expires', string.format('%.0f', millis + ARGV[4]))
-return 1
-""")
-
-# ARGV: fence, last, change, length, last_seq, created
-REVERT_APPEND = _script("""
-if not guard_matches(ARGV[1], ARGV[2]) then return 0 end
-local length, size = tonumber(ARGV[4]), 0
-each_of(entries, length, function(rows)
-    local seqs = {}
-    for i, row in ipairs(rows) do
-        seqs[i] = seq_of(row)
-        size = size + #row
-    end
-    redis.call('HDEL', places, unpack(seqs))
-end)
-if length == 0 then redis.call('DEL', entries) else redis.call('LTRIM', entries, 0, length - 1) end
-redis.call('HSET', meta, 'change', ARGV[3], 'last_seq', ARGV[5], 'length', ARGV[4])
-redis.call('HINCRBY', meta, 'size', -size)
-if ARGV[6] == '0' then redis.call('HDEL', meta, 'updated') end
-return 1
 """)
 
 # ARGV: fence, last, change, ttl, last_seq, 'staged', count or 'here', rows

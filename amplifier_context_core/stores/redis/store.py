@@ -15,10 +15,9 @@ import logging
 from typing import cast
 
 from ...errors import SessionLost
-from ..leased.idempotency import retry_once
 from ..leased.loop_thread import RefCounted
 from ..leased.protocol import Driver, Lease
-from ..leased.sessions import Change
+from ..leased.sessions import Change, retry_once
 from ..leased.store import LeasedStore
 from ..protocol import Durability, Extent, OnRepair, Repair
 from .driver import RedisDriver
@@ -81,7 +80,7 @@ class RedisStore(LeasedStore):
             try:
                 await change(driver, lease)
             except IntegrityError:  # a key was lost while the session was open
-                await self._resolve_outcome(driver, session_id)
+                await self._settle(driver, session_id)
                 await self._repair_keys(driver, lease)
                 await change(driver, lease)
 
