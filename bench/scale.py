@@ -203,7 +203,7 @@ async def _updates(connection: psycopg.AsyncConnection[Any], ask: Asking) -> Fig
 
 
 async def _renewing(connection: psycopg.AsyncConnection[Any], schema: str) -> float:
-    from amplifier_context_core.stores.postgres.statements import Statements
+    from amplifier_context_core.stores.postgres.queries import RENEW, rendered
 
     name = sql.Identifier(schema, "sessions")
     found = await connection.execute(
@@ -212,7 +212,7 @@ async def _renewing(connection: psycopg.AsyncConnection[Any], schema: str) -> fl
     rows = await found.fetchall()
     values = {"keys": [row[0] for row in rows], "fences": [row[1] for row in rows], "ttl": 30.0}
     started = perf_counter()
-    await connection.execute(Statements(schema).renew, values)
+    await connection.execute(rendered(RENEW, schema), values)
     return (perf_counter() - started) * 1000 * _RENEWED / len(rows)
 
 

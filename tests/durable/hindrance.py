@@ -27,7 +27,7 @@ class Hindrance:
         self._is_on = False
         self._hinder(RedoJournal, "apply", OSError(errno.EIO, os.strerror(errno.EIO)))
         self._hinder(secure_erase, "_vacuum", NotErased("not erased yet"))
-        self._hinder(PostgresPool, "run_without_timeout", StoreError("the vacuum was refused"))
+        self._hinder(PostgresPool, "run_alone", StoreError("the vacuum was refused"))
         refused = StoreError("the rewrite was refused")
         self._hinder(RedisClient, "exchange", refused, only=[("BGREWRITEAOF",)])  # open drivers have bound `call`
         rewrites = RedisDriver._is_rewriting_aof  # pyright: ignore[reportPrivateUsage]

@@ -69,7 +69,8 @@ class LeasedStore(LeasedSessions):
         await self._call(work, begin=False)
 
     async def extent(self, session_id: str) -> Extent:
-        return await self._read(session_id, lambda driver: driver.extent(session_id)) or Extent()
+        state = await self._read(session_id, lambda driver: driver.state(session_id))
+        return state.extent if state and state.created else Extent()
 
     async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
         check_session_id(session_id)
@@ -197,13 +198,14 @@ class LeasedStore(LeasedSessions):
     async def _fork(self, driver: Driver, session_id: str, new_id: str, length: int | None) -> None:
         await self._settle(driver, session_id)
         await self._settle(driver, new_id)
-        parent = await retry_once(lambda: driver.extent(session_id))
-        if parent is None:
+        parent = await retry_once(lambda: driver.state(session_id))
+        if parent is None or not parent.created:
             raise no_session(session_id)
-        if await retry_once(lambda: driver.extent(new_id)) is not None:
+        existing = await retry_once(lambda: driver.state(new_id))
+        if existing is not None and existing.created:
             raise session_exists(new_id)
-        count = parent.length if length is None else length
-        check_index(session_id, count, parent.length)
+        count = parent.extent.length if length is None else length
+        check_index(session_id, count, parent.extent.length)
         was_open = new_id in self._leases
         lease = await self._lease(driver, new_id)
         try:
@@ -211,7 +213,7 @@ class LeasedStore(LeasedSessions):
                 raise SessionLost(new_id, lease.lost_to or "")
             if lease.grant.created:
                 raise session_exists(new_id)
-            after = Extent(count, parent.last_seq)
+            after = Extent(count, parent.extent.last_seq)
             await self._apply(
                 driver, lease, lambda revision: driver.fork(lease, revision, session_id, count, self._ttl), after
             )

@@ -7,37 +7,29 @@ writers can interleave.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import UTC
-from functools import cached_property
 from typing import Any, NamedTuple, cast
 
-import psycopg
 from psycopg import sql
 from psycopg.errors import Diagnostic
 
 from ...errors import NotErased, StoreError
 from ..codec import decode_entry, decode_extra, message_json
 from ..leased.batching import MicroBatcher
-from ..leased.protocol import (
-    ConnectionLost,
-    EntryRow,
-    Lease,
-    LeaseGrant,
-    LeaseState,
-    RewriteResult,
-    Unreachable,
-)
+from ..leased.protocol import ConnectionLost, EntryRow, Lease, LeaseGrant, LeaseState, RewriteResult, Unreachable
 from ..protocol import Extent, SessionInfo
-from .pool import PooledConnection, PostgresPool
+from . import queries
+from .pool import Connection, PostgresPool
 from .search import PostgresSearch
-from .statements import Statements, array
 from .url import PostgresSettings
 from .vectors import PostgresVectors
 
 _MAX_ROWS, _MAX_BYTES = 500, 8_000_000  # of one statement
 _MAX_BATCHED_ROWS, _MAX_BATCHED_BYTES = 100, 256_000  # of an append that is sent together with others
+_ERASED = ("archive", "damaged", "search", "sessions", "vectors")  # tables that are vacuumed, with those of entries
 _ERASE_LIMIT = 3_600  # seconds that a vacuum may take
+_FAR = 2**62  # an index beyond every history
 
 
 class _Append(NamedTuple):
@@ -46,20 +38,14 @@ class _Append(NamedTuple):
     rows: Sequence[EntryRow]
     ttl: float
 
-    def last_seq(self) -> int:
-        return max(self.lease.extent.last_seq, *(row.seq for row in self.rows))
-
-    def values(self) -> dict[str, Any]:
-        return _guard(self.lease, self.revision, self.ttl) | {
-            "count": str(len(self.rows)),
-            "size": str(_size(self.rows)),
-            "last_seq": str(self.last_seq()),
-            "start": str(self.lease.extent.length),
-        }
-
 
 class PostgresDriver:
-    """Implements `..leased.protocol.Driver`."""
+    """Implements `..leased.protocol.Driver`.
+
+    Attributes:
+        search: the search index of this server's sessions; for the background loop.
+        vectors: the vectors of this server's sessions; for the background loop.
+    """
 
     def __init__(self, settings: PostgresSettings) -> None:
         self._pool = PostgresPool(settings)
@@ -67,107 +53,65 @@ class PostgresDriver:
         self.loop_thread = self._pool.loop_thread
         self.display_name = settings.display_name
         self.stop = self._pool.stop
+        self.search = PostgresSearch(self._pool)
+        self.vectors = PostgresVectors(self._pool)
         self._appends: MicroBatcher[_Append, bool] = MicroBatcher(self._append_all)
-        self._ask, self._count, self._run = self._pool.ask, self._pool.count, self._pool.run
-
-    @cached_property
-    def _sql(self) -> Statements:
-        # First used on the background loop: to build the statements takes milliseconds.
-        return Statements(self._schema)
-
-    @cached_property
-    def search(self) -> PostgresSearch:
-        """The search index of this server's sessions; for the background loop."""
-        return PostgresSearch(self._pool, self._sql)
-
-    @cached_property
-    def vectors(self) -> PostgresVectors:
-        """The vectors of this server's sessions; for the background loop."""
-        return PostgresVectors(self._pool, self._sql)
+        self._ask, self._count, self._execute = self._pool.ask, self._pool.count, self._pool.execute
 
     # -- leases ---------------------------------------------------------------------------------------------------
 
     async def acquire(self, session_id: str, token: str, holder: str, ttl: float, former: str = "") -> LeaseGrant | str:
         values = {"id": session_id, "fence": token, "holder": holder, "ttl": ttl, "former": former or token}
-        rows = await self._ask(self._sql.acquire, values)
-        if rows:
-            key, length, last_seq, revision, created = rows[0]
-            return LeaseGrant(key, Extent(length, last_seq), revision, created)
-        found = await self._ask(self._sql.holder, {"id": session_id})
-        return (found[0][0] or "") if found else ""
+        rows = await self._ask(queries.ACQUIRE, values)
+        if not rows:
+            state = await self.state(session_id)
+            return state.holder if state else ""
+        key, length, last_seq, revision, created = rows[0]
+        return LeaseGrant(key, Extent(length, last_seq), revision, created)
 
     async def renew(self, leases: Sequence[Lease], ttl: float) -> None:
-        keys = array([lease.grant.key for lease in leases])
-        tokens = array([lease.token for lease in leases])
-        await self._count(self._sql.renew, {"keys": keys, "fences": tokens, "ttl": ttl})
+        keys, tokens = [lease.grant.key for lease in leases], [lease.token for lease in leases]
+        await self._count(queries.RENEW, {"keys": keys, "fences": tokens, "ttl": ttl})
 
     async def release(self, lease: Lease) -> None:
-        await self._count(self._sql.release, {"key": lease.grant.key, "fence": lease.token})
+        await self._count(queries.RELEASE, {"key": lease.grant.key, "fence": lease.token})
 
     async def state(self, session_id: str) -> LeaseState | None:
-        rows = await self._ask(self._sql.state, {"id": session_id})
+        rows = await self._ask(queries.STATE, {"id": session_id})
         if not rows:
             return None
-        token, holder, revision, length, last_seq = rows[0]
-        return LeaseState(token.hex if token else "", holder or "", revision, Extent(length, last_seq))
+        token, holder, revision, length, last_seq, created = rows[0]
+        return LeaseState(token.hex if token else "", holder or "", revision, Extent(length, last_seq), created)
 
     # -- changes --------------------------------------------------------------------------------------------------
 
     async def append(self, lease: Lease, revision: int, rows: Sequence[EntryRow], ttl: float) -> bool:
-        size = _size(rows)
-        if len(rows) > _MAX_ROWS or size > _MAX_BYTES:
-            return await self._append_long(lease, revision, rows, ttl)
-        one = _Append(lease, revision, rows, ttl)
-        if len(rows) > _MAX_BATCHED_ROWS or size > _MAX_BATCHED_BYTES:  # alone: it would delay the others
-            return bool((await self._append_all([one]))[0])
-        return await self._appends.add(one)
+        one, size = _Append(lease, revision, rows, ttl), _size(rows)
+        if len(rows) <= _MAX_BATCHED_ROWS and size <= _MAX_BATCHED_BYTES:
+            return await self._appends.add(one)
+        if len(rows) <= _MAX_ROWS and size <= _MAX_BYTES:  # alone: it would delay the others
+            return bool(await self._ask(queries.APPEND, _batch_values([one])))
+
+        async def work(connection: Connection) -> bool:
+            first, *others = _chunks(rows)
+            async with connection.transaction():
+                cursor = await self._execute(connection, queries.APPEND, _batch_values([one], first))
+                if cursor.rowcount:
+                    await self._insert(connection, lease, lease.extent.length + len(first), others)
+                return bool(cursor.rowcount)
+
+        return await self._pool.run(work)
 
     async def _append_all(self, batch: Sequence[_Append]) -> Sequence[bool | Exception]:
-        if len(batch) == 1:
-            one = batch[0]
-            if len(one.rows) == 1:
-                return [await self._count(*self._single(one)) == 1]
-            return [await self._count(self._sql.append, one.values() | _columns(one.rows)) == len(one.rows)]
         try:
-            applied = {key for (key,) in await self._pool.ask_few(self._sql.append_many, _batch_values(batch))}
-        except (ConnectionLost, Unreachable):
-            raise
-        except StoreError:  # one of them cannot be stored; the others can
-            return [await self._append_alone(one) for one in batch]
-        return [one.lease.grant.key in applied for one in batch]
-
-    def _single(self, one: _Append) -> tuple[bytes, dict[str, Any]]:
-        """Return the statement and the values of an append of one row."""
-        row = one.rows[0]
-        values = _guard(one.lease, one.revision, one.ttl)
-        values["seq"], values["turn"], values["token"] = str(row.seq), str(row.turn), str(row.tokens)
-        values["size"] = str(len(row.message))
-        if not row.extra:
-            values["message"] = cast(bytes, row.message).decode()
-            return self._sql.append_one, values
-        values["message"], values["origin"], values["extra"] = _texts(row)
-        return self._sql.append_one_with_extra, values
-
-    async def _append_alone(self, one: _Append) -> bool | Exception:
-        try:
-            return bool((await self._append_all([one]))[0])
+            applied = {key for (key,) in await self._ask(queries.APPEND, _batch_values(batch))}
         except StoreError as problem:
-            return problem
-
-    async def _append_long(self, lease: Lease, revision: int, rows: Sequence[EntryRow], ttl: float) -> bool:
-        """Append more rows than one statement takes."""
-        chunks = list(_chunks(rows))
-        first = _Append(lease, revision, rows, ttl).values() | _columns(chunks[0])
-
-        async def work(connection: PooledConnection) -> bool:
-            async with connection.transaction() as transaction:
-                if (await connection.execute(self._sql.append, first)).rowcount != len(chunks[0]):
-                    raise psycopg.Rollback(transaction)
-                await self._insert(connection, lease, lease.extent.length + len(chunks[0]), chunks[1:])
-                return True
-            return False
-
-        return await self._run(work)
+            if isinstance(problem, (ConnectionLost, Unreachable)):
+                raise
+            if len(batch) == 1:
+                return [problem]
+            return [(await self._append_all([one]))[0] for one in batch]  # one of them cannot be stored
+        return [one.lease.grant.key in applied for one in batch]
 
     async def replace(
         self, lease: Lease, revision: int, keep: int, rows: Sequence[EntryRow], archive: bool, ttl: float
@@ -176,85 +120,83 @@ class PostgresDriver:
             "keep": keep,
             "length": keep + len(rows),
             "last_seq": max((lease.extent.last_seq, *(row.seq for row in rows))),
-            "staying": array([row.seq for row in rows]),
+            "staying": [row.seq for row in rows],
+            "size": _size(rows),
         }
 
-        async def work(connection: PooledConnection) -> bool:
-            async with connection.transaction() as transaction:
-                if (await connection.execute(self._sql.replace, values)).rowcount != 1:
-                    raise psycopg.Rollback(transaction)
-                if archive:
-                    await connection.execute(self._sql.archive, values)
-                removed = await (await connection.execute(self._sql.tail_size, values)).fetchone()
-                await connection.execute(self._sql.delete_tail, values)
-                await self._insert(connection, lease, keep, list(_chunks(rows)))
-                size = _size(rows) - (removed[0] if removed else 0)
-                await connection.execute(self._sql.add_size, {"key": lease.grant.key, "size": size})
-                return True
-            return False
+        async def change(connection: Connection) -> None:
+            if archive:
+                await self._execute(connection, queries.ARCHIVE, values)
+            await self._execute(connection, queries.DELETE_TAIL, values)
+            await self._insert(connection, lease, keep, _chunks(rows))
 
-        return await self._run(work)
+        return await self._guarded(queries.REPLACE, values, change)
+
+    async def _guarded(
+        self, guard: str, values: dict[str, Any], change: Callable[[Connection], Awaitable[None]]
+    ) -> bool:
+        """Make a change of several statements in one transaction. Return False if its first one, the guard, fails."""
+
+        async def work(connection: Connection) -> bool:
+            async with connection.transaction():
+                if (await self._execute(connection, guard, values)).rowcount != 1:
+                    return False
+                await change(connection)
+                return True
+
+        return await self._pool.run(work)
 
     async def _insert(
-        self, connection: PooledConnection, lease: Lease, start: int, chunks: list[Sequence[EntryRow]]
+        self, connection: Connection, lease: Lease, start: int, chunks: Iterable[Sequence[EntryRow]]
     ) -> None:
         for chunk in chunks:
-            if chunk:
-                values = {"key": lease.grant.key, "start": start} | _columns(chunk)
-                await connection.execute(self._sql.insert, values)
-                start += len(chunk)
+            values = {"key": lease.grant.key, "start": start} | _columns(chunk)
+            await self._execute(connection, queries.INSERT, values)
+            start += len(chunk)
 
     async def rewrite(self, lease: Lease, revision: int, rows: Sequence[EntryRow], ttl: float) -> RewriteResult:
-        guard = _guard(lease, revision, ttl)
+        key, others = lease.grant.key, False
 
-        async def work(connection: PooledConnection) -> RewriteResult:
-            async with connection.transaction() as transaction:
-                if (await connection.execute(self._sql.guard, guard)).rowcount != 1:
-                    raise psycopg.Rollback(transaction)
-                different = unknown = 0
-                for chunk in _chunks(rows):
-                    values = {"key": lease.grant.key} | _columns(chunk)
-                    for differing in (self._sql.differing, self._sql.differing_archived):
-                        (found,) = await (await connection.execute(differing, values)).fetchall()
-                        different += found[0]
-                        if found[1]:
-                            await connection.execute(self._sql.add_size, {"key": lease.grant.key, "size": found[1]})
-                    ((missing,),) = await (await connection.execute(self._sql.unknown, values)).fetchall()
-                    unknown += missing
-                    await connection.execute(self._sql.rewrite_entries, values)
-                    await connection.execute(self._sql.rewrite_archive, values)
-                if unknown or not rows:
-                    different += (await connection.execute(self._sql.discard_quarantine, guard)).rowcount
-                if different:
-                    await connection.execute(self._sql.discard_derived, guard)
-                return RewriteResult.OTHER_MESSAGES if different else RewriteResult.SAME_MESSAGES
+        async def change(connection: Connection) -> None:
+            nonlocal others
+            known: set[int] = set()
+            changed: list[int] = []
+            size = 0
+            for chunk in _chunks(rows):
+                for statement in (queries.REWRITE_ENTRIES, queries.REWRITE_ARCHIVE):
+                    cursor = await self._execute(connection, statement, {"key": key} | _columns(chunk))
+                    for seq, is_other, grown in await cursor.fetchall():
+                        known.add(seq)
+                        changed += [seq] * is_other
+                        size += grown
+            others = bool(changed)
+            if not rows or not known.issuperset(row.seq for row in rows):
+                others |= bool((await self._execute(connection, queries.DISCARD_QUARANTINE, {"key": key})).rowcount)
+            if others:
+                await self._execute(connection, queries.DISCARD_DERIVED, {"key": key, "seqs": changed, "size": size})
+
+        if not await self._guarded(queries.GUARD, _guard(lease, revision, ttl), change):
             return RewriteResult.REFUSED
-
-        return await self._run(work)
+        return RewriteResult.OTHER_MESSAGES if others else RewriteResult.SAME_MESSAGES
 
     async def erase(self, lease: Lease) -> None:
-        async def work(connection: PooledConnection) -> None:
-            found = await (await connection.execute(self._sql.partitions, {"key": lease.grant.key})).fetchall()
-            tables = [
-                sql.Identifier(self._schema, name) for name in ("archive", "damaged", "search", "sessions", "vectors")
-            ]
-            tables += [sql.Identifier(self._schema, row[0]) for row in found]
-            warnings: list[str] = []
+        warnings: list[str] = []
 
-            def collect(notice: Diagnostic) -> None:
-                if notice.severity_nonlocalized == "WARNING":
-                    warnings.append(notice.message_primary or "")
+        def collect(notice: Diagnostic) -> None:
+            if notice.severity_nonlocalized == "WARNING":  # a table that this role does not own is skipped
+                warnings.append(notice.message_primary or "")
 
+        async def work(connection: Connection) -> None:
+            found = await self._execute(connection, queries.PARTITIONS, {"key": lease.grant.key})
+            names = [*_ERASED, *(name for (name,) in await found.fetchall())]
+            tables = sql.SQL(", ").join(sql.Identifier(self._schema, name) for name in names)
             connection.add_notice_handler(collect)
-            try:
-                await connection.execute(sql.SQL("VACUUM {}").format(sql.SQL(", ").join(tables)))
-            finally:
-                connection.remove_notice_handler(collect)
-            if warnings:  # a table that this role does not own is skipped, which is no error
+            await connection.execute(sql.SQL("VACUUM {}").format(tables))
+            if warnings:
                 raise StoreError(warnings[0])
 
         try:
-            await self._pool.run_without_timeout(work, limit=_ERASE_LIMIT)
+            await self._pool.run_alone(work, _ERASE_LIMIT)
         except StoreError as problem:
             raise NotErased(
                 f"session {lease.session_id!r}: the messages were replaced, but their former text stays in the tables "
@@ -263,63 +205,51 @@ class PostgresDriver:
 
     async def save_checkpoint(self, lease: Lease, revision: int, covered: int, data: bytes, ttl: float) -> bool:
         values = _guard(lease, revision, ttl) | {"covered": covered, "data": data}
-        return await self._count(self._sql.save_checkpoint, values) == 1
+        return await self._count(queries.SAVE_CHECKPOINT, values) == 1
 
     async def fork(self, lease: Lease, revision: int, parent: str, length: int, ttl: float) -> bool:
-        ((found_parent, applied),) = await self._ask(
-            self._sql.fork, _guard(lease, revision, ttl) | {"parent": parent, "count": length}
-        )
+        values = _guard(lease, revision, ttl) | {"parent": parent, "count": length}
+        ((found_parent, applied),) = await self._ask(queries.FORK, values)
         if not found_parent:
             raise StoreError(f"session {parent!r} was shortened or deleted while it was forked; try again")
         return bool(applied)
 
     async def delete(self, lease: Lease) -> bool:
-        return bool(await self._ask(self._sql.delete, {"key": lease.grant.key, "fence": lease.token}))
+        return bool(await self._ask(queries.DELETE, {"key": lease.grant.key, "fence": lease.token}))
 
     async def repair(self, lease: Lease, revision: int, damaged: Sequence[int], ttl: float) -> bool:
-        guard = _guard(lease, revision, ttl) | {"seqs": array(damaged)}
+        values = _guard(lease, revision, ttl) | {"seqs": list(damaged)}
 
-        async def work(connection: PooledConnection) -> bool:
-            async with connection.transaction() as transaction:
-                if (await connection.execute(self._sql.guard, guard)).rowcount != 1:
-                    raise psycopg.Rollback(transaction)
-                for step in (self._sql.quarantine, self._sql.renumber, self._sql.renumber_back, self._sql.recount):
-                    await connection.execute(step, guard)
-                return True
-            return False
+        async def change(connection: Connection) -> None:
+            for step in (queries.QUARANTINE, queries.RENUMBER, queries.RENUMBER_BACK, queries.RECOUNT):
+                await self._execute(connection, step, values)
 
-        return await self._run(work)
+        return await self._guarded(queries.GUARD, values, change)
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    async def extent(self, session_id: str) -> Extent | None:
-        rows = await self._ask(self._sql.extent, {"id": session_id})
-        return Extent(*rows[0]) if rows else None
-
     async def read(self, session_id: str, start: int, stop: int | None) -> list[EntryRow]:
-        values = {"id": session_id, "start": _as_bigint(start)}
-        if stop is None:
-            return _rows(await self._ask(self._sql.read_from, values))
-        return _rows(await self._ask(self._sql.read, values | {"stop": _as_bigint(stop)}))
+        first, last = (max(-_FAR, min(index, _FAR)) for index in (start, _FAR if stop is None else stop))
+        return _rows(await self._ask(queries.READ, {"id": session_id, "start": first, "stop": last}))
 
     async def find(self, session_id: str, seqs: Sequence[int]) -> list[EntryRow]:
-        return _rows(await self._ask(self._sql.find, {"id": session_id, "seqs": array(seqs)}))
+        return _rows(await self._ask(queries.FIND, {"id": session_id, "seqs": list(seqs)}))
 
     async def archived(self, session_id: str) -> list[EntryRow]:
-        return _rows(await self._ask(self._sql.archived, {"id": session_id}))
+        return _rows(await self._ask(queries.ARCHIVED, {"id": session_id}))
 
     async def load_checkpoint(self, session_id: str) -> bytes | None:
-        rows = await self._ask(self._sql.load_checkpoint, {"id": session_id})
+        rows = await self._ask(queries.LOAD_CHECKPOINT, {"id": session_id})
         return rows[0][0] if rows else None
 
     async def sessions(self) -> list[SessionInfo]:
         return [
             SessionInfo(name, length, updated.astimezone(UTC).isoformat(), size, holder or "")
-            for name, length, updated, size, holder in await self._ask(self._sql.sessions, {})
+            for name, length, updated, size, holder in await self._ask(queries.SESSIONS, {})
         ]
 
     async def verify(self, session_id: str) -> list[str]:
-        rows = await self._ask(self._sql.counts, {"id": session_id})
+        rows = await self._ask(queries.COUNTS, {"id": session_id})
         if not rows:
             return []
         length, last_seq, covered, count, first, last, highest = rows[0]
@@ -341,19 +271,8 @@ class PostgresDriver:
 
 
 def _guard(lease: Lease, revision: int, ttl: float) -> dict[str, Any]:
-    # Numbers are sent as text: psycopg would choose a type by their size, and the server plan again for each type.
     grant = lease.grant
-    return {
-        "key": str(grant.key),
-        "fence": lease.token,
-        "last": str(grant.revision),
-        "change": str(revision),
-        "ttl": str(ttl),
-    }
-
-
-def _as_bigint(index: int) -> int:
-    return max(-(2**62), min(index, 2**62))
+    return {"key": grant.key, "fence": lease.token, "last": grant.revision, "change": revision, "ttl": ttl}
 
 
 def _size(rows: Sequence[EntryRow]) -> int:
@@ -361,35 +280,33 @@ def _size(rows: Sequence[EntryRow]) -> int:
 
 
 def _columns(rows: Sequence[EntryRow]) -> dict[str, Any]:
-    texts = [_texts(row) for row in rows]
+    messages, origins, extras = zip(*map(_texts, rows), strict=True)
     return {
-        "seqs": array([row.seq for row in rows]),
-        "turns": array([row.turn for row in rows]),
-        "tokens": array([row.tokens for row in rows]),
-        "messages": [text[0] for text in texts],
-        "origins": [text[1] for text in texts],
-        "extras": [text[2] for text in texts],
+        "seqs": [row.seq for row in rows],
+        "turns": [row.turn for row in rows],
+        "tokens": [row.tokens for row in rows],
+        "messages": list(messages),
+        "origins": list(origins),
+        "extras": list(extras),
     }
 
 
-def _batch_values(batch: Sequence[_Append]) -> dict[str, Any]:
-    """Return the values of one statement for appends to several sessions."""
-    slots = [
-        (one.lease.grant.key, index)
-        for one in batch
-        for index in range(one.lease.extent.length, one.lease.extent.length + len(one.rows))
-    ]
-    return _columns([row for one in batch for row in one.rows]) | {
-        "keys": array([one.lease.grant.key for one in batch]),
-        "fences": array([one.lease.token for one in batch]),
-        "lasts": array([one.lease.grant.revision for one in batch]),
-        "changes": array([one.revision for one in batch]),
-        "ttls": array([one.ttl for one in batch]),
-        "counts": array([len(one.rows) for one in batch]),
-        "last_seqs": array([one.last_seq() for one in batch]),
-        "sizes": array([_size(one.rows) for one in batch]),
-        "sessions": array([key for key, _ in slots]),
-        "places": array([index for _, index in slots]),
+def _batch_values(batch: Sequence[_Append], first: Sequence[EntryRow] | None = None) -> dict[str, Any]:
+    """Return the values of one statement for appends to several sessions; of a long append, with its first rows."""
+    sent = [first or one.rows for one in batch]
+    return _columns([row for rows in sent for row in rows]) | {
+        "keys": [one.lease.grant.key for one in batch],
+        "fences": [one.lease.token for one in batch],
+        "lasts": [one.lease.grant.revision for one in batch],
+        "changes": [one.revision for one in batch],
+        "ttls": [one.ttl for one in batch],
+        "counts": [len(one.rows) for one in batch],
+        "last_seqs": [max(one.lease.extent.last_seq, *(row.seq for row in one.rows)) for one in batch],
+        "sizes": [_size(one.rows) for one in batch],
+        "sessions": [one.lease.grant.key for one, rows in zip(batch, sent, strict=True) for _ in rows],
+        "places": [
+            one.lease.extent.length + index for one, rows in zip(batch, sent, strict=True) for index in range(len(rows))
+        ],
     }
 
 

@@ -24,8 +24,8 @@ from ...transcript.ranking import UNSPACED, Query, Term, Text, fold, grams, rank
 from ...transcript.search import ranked_text
 from ..codec import decode_entry, decode_extra
 from ..yielding import INDEXED, yield_gil, yielding
+from . import queries
 from .pool import PostgresPool
-from .statements import Statements, array
 
 _READ_ROWS, _READ_BYTES = 500, 2_000_000  # of messages that are read at once; one message may be larger
 _BATCH_CHARACTERS = 1_000_000  # of one statement that adds to the index, about; it takes half a second
@@ -110,8 +110,8 @@ class UnindexedRows:
 class PostgresSearch:
     """Fills the index and asks it. Its methods run on the driver's loop thread."""
 
-    def __init__(self, pool: PostgresPool, statements: Statements) -> None:
-        self._pool, self._sql = pool, statements
+    def __init__(self, pool: PostgresPool) -> None:
+        self._pool = pool
 
     async def index_next_batch(self, unindexed: UnindexedRows) -> bool | None:
         """Add the next pieces of a session. Return True if there may be more, None if the index cannot be filled.
@@ -124,23 +124,23 @@ class PostgresSearch:
         if not state.is_writable:
             return None
         if state.is_missing:
-            await self._pool.count(self._sql.forget_index, {"key": state.key})
+            await self._pool.count(queries.FORGET_INDEX, {"key": state.key})
             return True
         taken = await in_thread(unindexed.next_pieces, state)
         reached = min(state.indexed + _READ_ROWS, state.length)
         if not taken:
             values = {"key": state.key, "start": state.indexed, "stop": reached, "bytes": _READ_BYTES}
-            rows = await self._pool.ask(self._sql.unindexed, values)
+            rows = await self._pool.ask(queries.UNINDEXED, values)
             unindexed.begin(state, rows)
             taken = await in_thread(unindexed.next_pieces, state)
             reached = rows[-1][0] + 1 if rows else reached
         if taken:
             reached = taken[-1].place + taken[-1].is_last
         values = {"key": state.key, "start": state.indexed, "stop": reached, "edits": state.edits}
-        values |= {"places": array([one.place for one in taken]), "parts": array([one.part for one in taken])}
-        await self._pool.count(self._sql.index, values | {"texts": [one.text for one in taken]})
+        values |= {"places": [one.place for one in taken], "parts": [one.part for one in taken]}
+        await self._pool.count(queries.INDEX, values | {"texts": [one.text for one in taken]})
         if reached == state.length:
-            await self._pool.ask(self._sql.merge_index, {})
+            await self._pool.ask(queries.MERGE_INDEX, {})
         return True
 
     async def matching_seqs(self, session_id: str, query: str, limit: int) -> list[int]:
@@ -155,7 +155,7 @@ class PostgresSearch:
                 wanted = asking.send(await self._answers(state.key, wanted))
         except StopIteration as end:
             found = end.value
-        rows = await self._pool.ask(self._sql.messages_at, {"key": state.key, "places": array(found.keys)})
+        rows = await self._pool.ask(queries.MESSAGES_AT, {"key": state.key, "places": list(found.keys)})
 
         def ranked() -> list[int]:
             texts = ((place, _text(session_id, message, extra)) for place, _, message, extra in rows)
@@ -166,18 +166,18 @@ class PostgresSearch:
         return await in_thread(ranked)
 
     async def _state(self, session_id: str) -> IndexState | None:
-        found = await self._pool.ask_few(self._sql.index_state, {"id": session_id})
+        found = await self._pool.ask(queries.INDEX_STATE, {"id": session_id})
         return IndexState(*found[0]) if found else None
 
     async def _answers(self, key: int, wanted: Sequence[Wanted]) -> Sequence[Sequence[int]]:
         """Return the places of messages that have what is wanted."""
         answers: list[Sequence[int]] = [()] * len(wanted)
-        for is_newest, statement in ((False, self._sql.matching), (True, self._sql.newest_matching)):
+        for is_newest, statement in ((False, queries.MATCHING), (True, queries.NEWEST_MATCHING)):
             numbers = [number for number, one in enumerate(wanted) if one.is_newest is is_newest]
             if numbers:
                 values: dict[str, Any] = {
                     "queries": [tsquery(key, wanted[number].terms) for number in numbers],
-                    "limits": array([wanted[number].limit for number in numbers]),
+                    "limits": [wanted[number].limit for number in numbers],
                 }
                 for number, (places,) in zip(numbers, await self._pool.ask(statement, values), strict=True):
                     answers[number] = list(dict.fromkeys(places))

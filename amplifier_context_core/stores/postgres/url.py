@@ -61,6 +61,9 @@ def parse_store_url(url: str, durability: Durability) -> tuple[PostgresSettings,
         if not all(0 < int(port) < 65_536 for port in str(fields.get("port") or 5432).split(",")):
             raise ValueError  # libpq would report it only when it connects
         fields.setdefault("application_name", "amplifier-context")
+        statement_timeout = number(own, "statement_timeout", 30, 0.1, 86_400)
+        # Milliseconds until what was sent must be confirmed: a machine that vanished confirms nothing.
+        fields.setdefault("tcp_user_timeout", round(2_000 * statement_timeout))
         timeout = str(fields.pop("connect_timeout", 5))
         connect_timeout = number({"connect_timeout": timeout}, "connect_timeout", 5, 1, 600)
         conninfo = make_conninfo("", **fields)
@@ -77,7 +80,7 @@ def parse_store_url(url: str, durability: Durability) -> tuple[PostgresSettings,
         schema,
         durability == "fsync",
         connect_timeout,
-        number(own, "statement_timeout", 30, 0.1, 86_400),
+        statement_timeout,
         whole_number(own, "pool_size", 10, 1, 1_000),
     )
     return settings, number(own, "lease_ttl", 30, 0.2, 86_400)

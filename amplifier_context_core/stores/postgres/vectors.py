@@ -10,26 +10,26 @@ from collections.abc import Sequence
 
 from ...transcript.vectors import digest
 from ..protocol import KeptVector
+from . import queries
 from .pool import PostgresPool
 from .search import text_of_message
-from .statements import Statements, array
 
 
 class PostgresVectors:
     """Keeps vectors. Its methods run on the driver's loop thread."""
 
-    def __init__(self, pool: PostgresPool, statements: Statements) -> None:
-        self._pool, self._sql = pool, statements
+    def __init__(self, pool: PostgresPool) -> None:
+        self._pool = pool
 
     async def read(self, session_id: str, model: str) -> list[KeptVector]:
         """Return the vectors of a session that a model made."""
-        found = await self._pool.ask(self._sql.vectors, {"id": session_id, "model": model})
+        found = await self._pool.ask(queries.VECTORS, {"id": session_id, "model": model})
         return [KeptVector(seq, bytes(made_of), bytes(vector)) for seq, made_of, vector in found]
 
     async def save(self, session_id: str, model: str, vectors: Sequence[KeptVector]) -> None:
         """Keep vectors, but for those of another text than the history has now."""
         by_seq = {one.seq: one for one in vectors}
-        found = await self._pool.ask(self._sql.embedded_messages, {"id": session_id, "seqs": array(list(by_seq))})
+        found = await self._pool.ask(queries.EMBEDDED_MESSAGES, {"id": session_id, "seqs": list(by_seq)})
         kept = [
             by_seq[seq]
             for _, _, seq, message in found
@@ -38,13 +38,13 @@ class PostgresVectors:
         if not kept:
             return
         key, edits = found[0][:2]
-        await self._pool.count(self._sql.drop_other_vectors, {"key": key, "model": model})
+        await self._pool.count(queries.DROP_OTHER_VECTORS, {"key": key, "model": model})
         values = {
             "key": key,
             "edits": edits,
             "model": model,
-            "seqs": array([one.seq for one in kept]),
+            "seqs": [one.seq for one in kept],
             "digests": [one.digest for one in kept],
             "vectors": [one.vector for one in kept],
         }
-        await self._pool.count(self._sql.save_vectors, values)
+        await self._pool.count(queries.SAVE_VECTORS, values)

@@ -76,9 +76,13 @@ class RedisDriver:
 
     async def state(self, session_id: str) -> LeaseState | None:
         reply = await self._state(session_id)
-        if not reply.exists:
+        if not reply.exists and not reply.counts.has_no_meta:
             return None
-        return LeaseState(reply.token.decode(), reply.holder.decode(), int(reply.revision), reply.extent)
+        counts = reply.counts
+        created = bool(reply.updated) or counts.has_no_meta
+        if counts.has_no_meta or counts.entries != counts.expected:
+            log.warning("session %r: %s; opening it repairs that", session_id, "; ".join(counts.problems()))
+        return LeaseState(reply.token.decode(), reply.holder.decode(), int(reply.revision), reply.extent, created)
 
     async def _state(self, session_id: str) -> StateReply:
         return StateReply.parse(await self._run(scripts.STATE, self._keys(session_id)))

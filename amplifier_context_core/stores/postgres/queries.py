@@ -1,0 +1,346 @@
+"""The statements sent to PostgreSQL, but for migrations. `rendered` puts the name of the schema into them.
+
+Each change carries the guard: the session's row is updated only if its lease token (`fence`) and its last change are
+those that the writer knows (`{guard}`). Nothing else is touched unless that row was updated.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from psycopg import sql
+
+_PARTS = {  # of several statements
+    "guard": "key = %(key)s::bigint AND fence = %(fence)s::uuid AND change = %(last)s::bigint",
+    "lease": "clock_timestamp() + %(ttl)s::float8 * interval '1 second'",
+    "changed": """change = %(change)s::bigint, updated = clock_timestamp(),
+        expires = clock_timestamp() + %(ttl)s::float8 * interval '1 second'""",
+    "columns": "session, seq, turn, tokens, place, message, origin, extra",
+    "row": "seq, turn, tokens, message, origin, extra",
+    # New rows are sent as arrays; empty text means null.
+    "arrays": """%(seqs)s::bigint[], %(turns)s::bigint[], %(tokens)s::bigint[], %(messages)b::text[],
+        %(origins)b::text[], %(extras)b::text[]""",
+    "tail": "session = %(key)s::bigint AND place >= %(keep)s::bigint",
+    "session": "(SELECT key FROM {schema}.sessions WHERE id = %(id)s)",
+    "length": "(SELECT length FROM {schema}.sessions WHERE id = %(id)s)",
+}
+
+_NAMES = ("search", "search_words", "stems")  # of a table, an index and a text search configuration, sent as values
+
+
+@lru_cache(1_000)
+def rendered(query: str, schema: str) -> bytes:
+    """Return a statement for a schema, as bytes that psycopg sends unchanged."""
+    quoted = sql.Identifier(schema).as_string()
+    parts = {name: part.format(schema=quoted) for name, part in _PARTS.items()}
+    names = {name: sql.Literal(f"{quoted}.{name}").as_string() for name in _NAMES}
+    return query.format(schema=quoted, **parts, **names).encode()
+
+
+# -- leases -----------------------------------------------------------------------------------------------------------
+
+ACQUIRE = """
+    INSERT INTO {schema}.sessions AS s (id, fence, holder, expires)
+    VALUES (%(id)s, %(fence)s::uuid, %(holder)s, {lease})
+    ON CONFLICT (id) DO UPDATE SET fence = excluded.fence, holder = excluded.holder, expires = {lease}
+    WHERE s.fence IS NULL OR s.fence IN (excluded.fence, %(former)s::uuid) OR s.expires <= clock_timestamp()
+    RETURNING key, length, last_seq, change, updated IS NOT NULL
+"""
+# Skips locked rows: their holder is changing them, which renews the lease.
+RENEW = """
+    UPDATE {schema}.sessions AS s SET expires = {lease}
+    FROM (
+        SELECT o.key
+        FROM {schema}.sessions o
+        JOIN unnest(%(keys)s::bigint[], %(fences)s::uuid[]) AS ours (key, fence)
+            ON o.key = ours.key AND o.fence = ours.fence
+        FOR UPDATE OF o SKIP LOCKED
+    ) AS mine
+    WHERE s.key = mine.key
+"""
+RELEASE = """
+    WITH unused AS (
+        DELETE FROM {schema}.sessions WHERE key = %(key)s::bigint AND fence = %(fence)s::uuid AND updated IS NULL
+    )
+    UPDATE {schema}.sessions SET fence = NULL, holder = NULL, expires = NULL
+    WHERE key = %(key)s::bigint AND fence = %(fence)s::uuid AND updated IS NOT NULL
+"""
+STATE = """
+    SELECT fence, holder, change, length, last_seq, updated IS NOT NULL FROM {schema}.sessions WHERE id = %(id)s
+"""
+
+# -- changes ----------------------------------------------------------------------------------------------------------
+
+# To many sessions at once; returns the sessions whose guard matched.
+APPEND = """
+    WITH s AS (
+        UPDATE {schema}.sessions AS t
+        SET length = t.length + g.count, last_seq = g.last_seq, size = t.size + g.size, change = g.change,
+            updated = clock_timestamp(), expires = clock_timestamp() + g.ttl * interval '1 second'
+        FROM unnest(%(keys)s::bigint[], %(fences)s::uuid[], %(lasts)s::bigint[], %(changes)s::bigint[],
+            %(ttls)s::float8[], %(counts)s::bigint[], %(last_seqs)s::bigint[], %(sizes)s::bigint[])
+            AS g (key, fence, last, change, ttl, count, last_seq, size)
+        WHERE t.key = g.key AND t.fence = g.fence AND t.change = g.last
+        RETURNING t.key
+    ), i AS (
+        INSERT INTO {schema}.entries ({columns})
+        SELECT r.key, seq, turn, tokens, r.place, message, nullif(origin, ''), nullif(extra, '')
+        FROM unnest(%(sessions)s::bigint[], %(places)s::bigint[], {arrays}) AS r (key, place, {row})
+        WHERE r.key IN (SELECT key FROM s)
+    )
+    SELECT key FROM s
+"""
+INSERT = """
+    INSERT INTO {schema}.entries ({columns})
+    SELECT %(key)s::bigint, seq, turn, tokens, %(start)s::bigint + number - 1, message,
+        nullif(origin, ''), nullif(extra, '')
+    FROM unnest({arrays}) WITH ORDINALITY AS r ({row}, number)
+"""
+GUARD = "UPDATE {schema}.sessions SET {changed} WHERE {guard}"
+REPLACE = """
+    UPDATE {schema}.sessions
+    SET length = %(length)s::bigint, last_seq = %(last_seq)s::bigint,
+        covered = CASE WHEN covered <= %(keep)s::bigint THEN covered END,
+        checkpoint = CASE WHEN covered <= %(keep)s::bigint THEN checkpoint END,
+        size = size + %(size)s::bigint
+            - (SELECT coalesce(sum(octet_length(message)), 0) FROM {schema}.entries WHERE {tail}),
+        indexed = least(indexed, %(keep)s::bigint), edits = edits + 1, {changed}
+    WHERE {guard}
+"""
+ARCHIVE = """
+    INSERT INTO {schema}.archive (session, {row})
+    SELECT session, {row} FROM {schema}.entries
+    WHERE {tail} AND NOT seq = ANY (%(staying)s::bigint[]) ORDER BY place
+"""
+DELETE_TAIL = """
+    WITH unindexed AS (
+        DELETE FROM {schema}.search WHERE {tail}
+    ), without AS (
+        DELETE FROM {schema}.vectors v USING (SELECT seq FROM {schema}.entries WHERE {tail}) AS gone
+        WHERE v.session = %(key)s::bigint AND v.seq = gone.seq
+    )
+    DELETE FROM {schema}.entries WHERE {tail}
+"""
+SAVE_CHECKPOINT = """
+    UPDATE {schema}.sessions SET covered = %(covered)s::bigint, checkpoint = %(data)b, {changed} WHERE {guard}
+"""
+FORK = """
+    WITH p AS (
+        SELECT * FROM {schema}.sessions
+        WHERE id = %(parent)s AND updated IS NOT NULL AND length >= %(count)s::bigint
+    ), s AS (
+        UPDATE {schema}.sessions AS c
+        SET length = %(count)s::bigint, last_seq = p.last_seq,
+            size = (
+                SELECT coalesce(sum(octet_length(e.message)), 0) FROM {schema}.entries e
+                WHERE e.session = (SELECT key FROM p) AND e.place < %(count)s::bigint
+            ),
+            covered = CASE WHEN p.covered <= %(count)s::bigint THEN p.covered END,
+            checkpoint = CASE WHEN p.covered <= %(count)s::bigint THEN p.checkpoint END,
+            {changed}
+        FROM p
+        WHERE c.key = %(key)s::bigint AND c.fence = %(fence)s::uuid AND c.change = %(last)s::bigint
+            AND c.updated IS NULL
+        RETURNING c.key
+    ), copied AS (
+        INSERT INTO {schema}.entries ({columns})
+        SELECT s.key, e.seq, e.turn, e.tokens, e.place, e.message, coalesce(e.origin, %(parent)s), e.extra
+        FROM s, {schema}.entries e
+        WHERE e.session = (SELECT key FROM p) AND e.place < %(count)s::bigint
+    )
+    SELECT (SELECT count(*) FROM p), (SELECT count(*) FROM s)
+"""
+DELETE = """
+    WITH s AS (
+        DELETE FROM {schema}.sessions WHERE key = %(key)s::bigint AND fence = %(fence)s::uuid RETURNING key
+    ), e AS (
+        DELETE FROM {schema}.entries WHERE session = (SELECT key FROM s)
+    ), a AS (
+        DELETE FROM {schema}.archive WHERE session = (SELECT key FROM s)
+    ), d AS (
+        DELETE FROM {schema}.damaged WHERE session = (SELECT key FROM s)
+    ), i AS (
+        DELETE FROM {schema}.search WHERE session = (SELECT key FROM s)
+    ), v AS (
+        DELETE FROM {schema}.vectors WHERE session = (SELECT key FROM s)
+    )
+    SELECT key FROM s
+"""
+
+# -- rewriting --------------------------------------------------------------------------------------------------------
+
+# Returns for each row its seq, whether its message is another now, and by how many bytes it has grown.
+REWRITE_ENTRIES = """
+    UPDATE {schema}.entries AS e
+    SET turn = r.turn, tokens = r.tokens, message = r.message, origin = nullif(r.origin, ''),
+        extra = nullif(r.extra, '')
+    FROM {schema}.entries old, unnest({arrays}) AS r ({row})
+    WHERE old.session = %(key)s::bigint AND old.seq = r.seq AND e.session = old.session AND e.place = old.place
+    RETURNING e.seq, e.message <> old.message, octet_length(e.message) - octet_length(old.message)
+"""
+REWRITE_ARCHIVE = """
+    UPDATE {schema}.archive AS e
+    SET turn = r.turn, tokens = r.tokens, message = r.message, origin = nullif(r.origin, ''),
+        extra = nullif(r.extra, '')
+    FROM {schema}.archive old, unnest({arrays}) AS r ({row})
+    WHERE old.session = %(key)s::bigint AND old.seq = r.seq AND e.session = old.session AND e.number = old.number
+    RETURNING e.seq, e.message <> old.message, 0
+"""
+DISCARD_QUARANTINE = "DELETE FROM {schema}.damaged WHERE session = %(key)s::bigint"
+DISCARD_DERIVED = """
+    WITH gone AS (
+        DELETE FROM {schema}.damaged WHERE session = %(key)s::bigint
+    ), unindexed AS (
+        DELETE FROM {schema}.search WHERE session = %(key)s::bigint
+    ), without AS (
+        DELETE FROM {schema}.vectors WHERE session = %(key)s::bigint AND seq = ANY (%(seqs)s::bigint[])
+    )
+    UPDATE {schema}.sessions
+    SET covered = NULL, checkpoint = NULL, size = size + %(size)s::bigint, indexed = 0, edits = edits + 1
+    WHERE key = %(key)s::bigint
+"""
+PARTITIONS = """
+    SELECT DISTINCT c.relname
+    FROM {schema}.entries e JOIN pg_class c ON c.oid = e.tableoid
+    WHERE e.session = %(key)s::bigint
+"""
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+READ = """
+    SELECT {row} FROM {schema}.entries
+    WHERE session = {session}
+        AND place >= CASE WHEN %(start)s::bigint < 0
+            THEN greatest({length} + %(start)s::bigint, 0) ELSE %(start)s::bigint END
+        AND place < CASE WHEN %(stop)s::bigint < 0
+            THEN greatest({length} + %(stop)s::bigint, 0) ELSE %(stop)s::bigint END
+    ORDER BY place
+"""
+FIND = """
+    SELECT {row} FROM {schema}.entries WHERE session = {session} AND seq = ANY (%(seqs)s::bigint[]) ORDER BY place
+"""
+ARCHIVED = "SELECT {row} FROM {schema}.archive WHERE session = {session} ORDER BY number"
+LOAD_CHECKPOINT = "SELECT checkpoint FROM {schema}.sessions WHERE id = %(id)s AND covered <= length"
+SESSIONS = """
+    SELECT id, length, updated, size, CASE WHEN expires > clock_timestamp() THEN holder END
+    FROM {schema}.sessions WHERE updated IS NOT NULL
+    ORDER BY updated DESC, key DESC
+"""
+
+# -- damage -----------------------------------------------------------------------------------------------------------
+
+COUNTS = """
+    SELECT s.length, s.last_seq, s.covered, count(e.place), coalesce(min(e.place), 0),
+        coalesce(max(e.place), -1), coalesce(max(e.seq), 0)
+    FROM {schema}.sessions s LEFT JOIN {schema}.entries e ON e.session = s.key
+    WHERE s.id = %(id)s GROUP BY s.key
+"""
+QUARANTINE = """
+    WITH gone AS (
+        DELETE FROM {schema}.entries WHERE session = %(key)s::bigint AND seq = ANY (%(seqs)s::bigint[])
+        RETURNING session, seq, message, extra
+    )
+    INSERT INTO {schema}.damaged (session, seq, message, extra) SELECT * FROM gone
+"""
+# In two steps, by way of negative indices: one step would move rows to indices that are still taken.
+RENUMBER = """
+    UPDATE {schema}.entries e SET place = -1 - n.new
+    FROM (
+        SELECT place, row_number() OVER (ORDER BY place) - 1 AS new
+        FROM {schema}.entries WHERE session = %(key)s::bigint
+    ) n
+    WHERE e.session = %(key)s::bigint AND e.place = n.place
+"""
+RENUMBER_BACK = "UPDATE {schema}.entries SET place = -1 - place WHERE session = %(key)s::bigint"
+RECOUNT = """
+    WITH unindexed AS (
+        DELETE FROM {schema}.search WHERE session = %(key)s::bigint
+    ), without AS (
+        DELETE FROM {schema}.vectors v WHERE session = %(key)s::bigint
+            AND NOT EXISTS (SELECT FROM {schema}.entries e WHERE e.session = v.session AND e.seq = v.seq)
+    )
+    UPDATE {schema}.sessions
+    SET length = (SELECT count(*) FROM {schema}.entries WHERE session = %(key)s::bigint),
+        covered = NULL, checkpoint = NULL, indexed = 0, edits = edits + 1
+    WHERE key = %(key)s::bigint
+"""
+
+# -- the search index -------------------------------------------------------------------------------------------------
+
+INDEX_STATE = """
+    SELECT key, length, indexed,
+        (SELECT coalesce(max(part) + 1, 0) FROM {schema}.search WHERE session = key AND place = indexed), edits,
+        indexed > 0 AND NOT EXISTS (SELECT FROM {schema}.search WHERE session = key),
+        current_setting('transaction_read_only') = 'off' AND has_table_privilege({search}, 'INSERT')
+    FROM {schema}.sessions WHERE id = %(id)s AND updated IS NOT NULL
+"""
+UNINDEXED = """
+    SELECT place, message
+    FROM (
+        SELECT place, message, sum(octet_length(message)) OVER (ORDER BY place) - octet_length(message) AS before
+        FROM {schema}.entries
+        WHERE session = %(key)s::bigint AND place >= %(start)s::bigint AND place < %(stop)s::bigint
+    ) AS found
+    WHERE before < %(bytes)s::bigint
+    ORDER BY place
+"""
+# Adds nothing if another process has added these messages, or the history was edited since they were read; of the
+# pieces of one message, none twice.
+INDEX = """
+    WITH s AS (
+        UPDATE {schema}.sessions SET indexed = %(stop)s::bigint
+        WHERE key = %(key)s::bigint AND indexed = %(start)s::bigint AND edits = %(edits)s::bigint
+        RETURNING key
+    )
+    INSERT INTO {schema}.search (session, place, part, words)
+    SELECT s.key, r.place, r.part, to_tsvector({stems}::regconfig, r.text)
+    FROM s, unnest(%(places)s::bigint[], %(parts)s::bigint[], %(texts)b::text[]) AS r (place, part, text)
+    ON CONFLICT DO NOTHING
+"""
+# Only the owner of the index may merge its pending list.
+MERGE_INDEX = """
+    SELECT gin_clean_pending_list(oid) FROM pg_class
+    WHERE oid = {search_words}::regclass AND pg_has_role(relowner, 'USAGE')
+"""
+FORGET_INDEX = """
+    WITH gone AS (DELETE FROM {schema}.search WHERE session = %(key)s::bigint)
+    UPDATE {schema}.sessions SET indexed = 0, edits = edits + 1 WHERE key = %(key)s::bigint
+"""
+_MATCHING = """
+    WITH asked AS MATERIALIZED (
+        SELECT to_tsquery({stems}::regconfig, text) AS query, most, number
+        FROM unnest(%(queries)b::text[], %(limits)s::bigint[]) WITH ORDINALITY AS r (text, most, number)
+    )
+    SELECT ARRAY(SELECT place FROM {schema}.search WHERE words @@ query ORDER LIMIT most) FROM asked ORDER BY number
+"""
+MATCHING = _MATCHING.replace("query ORDER", "query")
+NEWEST_MATCHING = _MATCHING.replace("query ORDER", "query ORDER BY place DESC")
+MESSAGES_AT = """
+    SELECT place, seq, message, extra FROM {schema}.entries
+    WHERE session = %(key)s::bigint AND place = ANY (%(places)s::bigint[]) ORDER BY place
+"""
+
+# -- vectors ----------------------------------------------------------------------------------------------------------
+
+VECTORS = "SELECT seq, digest, vector FROM {schema}.vectors WHERE session = {session} AND model = %(model)s"
+EMBEDDED_MESSAGES = """
+    SELECT s.key, s.edits, e.seq, e.message
+    FROM {schema}.sessions s JOIN {schema}.entries e ON e.session = s.key
+    WHERE s.id = %(id)s AND e.seq = ANY (%(seqs)s::bigint[])
+"""
+DROP_OTHER_VECTORS = """
+    DELETE FROM {schema}.vectors WHERE session = %(key)s::bigint
+    AND (SELECT model FROM {schema}.vectors WHERE session = %(key)s::bigint LIMIT 1) <> %(model)s
+"""
+# Keeps nothing if the history was edited since its messages were compared with the vectors.
+SAVE_VECTORS = """
+    WITH s AS (
+        SELECT key FROM {schema}.sessions
+        WHERE key = %(key)s::bigint AND edits = %(edits)s::bigint FOR NO KEY UPDATE
+    )
+    INSERT INTO {schema}.vectors AS v (session, seq, model, digest, vector)
+    SELECT s.key, r.seq, %(model)s, r.digest, r.vector
+    FROM s, unnest(%(seqs)s::bigint[], %(digests)s::bytea[], %(vectors)s::bytea[]) AS r (seq, digest, vector)
+    ON CONFLICT (session, seq)
+    DO UPDATE SET model = excluded.model, digest = excluded.digest, vector = excluded.vector
+"""
