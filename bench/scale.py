@@ -259,26 +259,21 @@ async def _redis(prefix: str) -> Figures:
 async def _usage(client: Any, prefix: str, texts: list[Message]) -> Figures:
     figures: Figures = {}
     for session_id, length in (("short-00000000", SHORT), *((f"long-{length}", length) for length in LONG)):
-        sizes = {
-            name: await client.execute_command("MEMORY", "USAGE", f"{{{prefix}:{session_id}}}:{name}", "SAMPLES", 0)
-            or 0
-            for name in ("meta", "entries", "places")
-        }
+        key = f"{{{prefix}:{session_id}}}:session"
+        size = await client.execute_command("MEMORY", "USAGE", key, "SAMPLES", 0) or 0
         text = sum(len(message_json(text)) for text in texts[:length])
-        figures[f"bytes of a message, of {length:,}"] = sum(sizes.values()) / length
-        figures["  above its JSON" + f", of {length:,}"] = (sum(sizes.values()) - text) / length
-        figures["  of it its place" + f", of {length:,}"] = sizes["places"] / length
-        figures["  bytes of meta" + f", of {length:,}"] = sizes["meta"]
+        figures[f"bytes of a message, of {length:,}"] = size / length
+        figures["  above its JSON" + f", of {length:,}"] = (size - text) / length
     return figures
 
 
 async def _renewing_redis(client: Any, prefix: str) -> float:
-    from amplifier_context_core.stores.redis.scripts import KEYS, RENEW
+    from amplifier_context_core.stores.redis.scripts import RENEW
 
     names = [f"short-{number:08d}" for number in range(_RENEWED)]
     started = perf_counter()
     for name in names:
-        keys = [f"{{{prefix}:{name}}}:{part}" for part in KEYS]
+        keys = [f"{{{prefix}:{name}}}:{part}" for part in ("session", "staged", "meta")]
         await client.eval(RENEW.source, len(keys), *keys, "nobody", 30_000, 60_000)
     return (perf_counter() - started) * 1000
 

@@ -29,7 +29,7 @@ class Hindrance:
         self._hinder(secure_erase, "_vacuum", NotErased("not erased yet"))
         self._hinder(PostgresPool, "run_alone", StoreError("the vacuum was refused"))
         refused = StoreError("the rewrite was refused")
-        self._hinder(RedisClient, "exchange", refused, only=[("BGREWRITEAOF",)])  # open drivers have bound `call`
+        self._hinder(RedisClient, "_send", refused, only=[("BGREWRITEAOF",)])  # open drivers have bound `call`
         rewrites = RedisDriver._is_rewriting_aof  # pyright: ignore[reportPrivateUsage]
 
         async def rewriting(driver: RedisDriver) -> bool:

@@ -67,14 +67,12 @@ class LeaseGrant(NamedTuple):
         extent: how much of the session there is.
         revision: of its last change.
         created: whether anything was ever written to it.
-        is_intact: False if the driver saw that a part of the session is lost; then it is repaired before any change.
     """
 
     key: Any
     extent: Extent
     revision: int
     created: bool
-    is_intact: bool = True
 
 
 class LeaseState(NamedTuple):

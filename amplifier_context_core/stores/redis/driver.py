@@ -10,19 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-import zlib
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
-from ...errors import NotErased, StoreError
+from ...errors import NotErased, SessionInUse, StoreError
 from ..codec import decode_entry, loads, message_json
 from ..leased.protocol import EntryRow, Lease, LeaseGrant, LeaseState, RewriteResult
 from ..protocol import Extent, SessionInfo
-from ..redis import scripts
-from .client import RedisClient
-from .cluster import ClusterClient
-from .integrity import IntegrityError, KeyCounts, StateReply
+from . import scripts
+from .client import RedisClient, ScriptCall
+from .former import CARRY_OVER, IN_USE, NAMES, TOO_OLD
 from .scripts import Script
 from .url import RedisSettings
 
@@ -35,108 +33,140 @@ _WINDOW = 200  # rows of one read, seqs of one search, sessions of one listing
 _MAX_ROWS, _MAX_BYTES = 5_000, 16_000_000  # of one script; more rows are staged first
 
 
+class StateReply(NamedTuple):
+    """The reply of the script that returns the state of a session's lease and history."""
+
+    exists: int
+    revision: bytes
+    length: bytes
+    last_seq: bytes
+    token: bytes
+    holder: bytes
+    updated: bytes
+    size: bytes
+    is_leased: int
+    shape: bytes
+
+    @property
+    def extent(self) -> Extent:
+        """How much of the session there is."""
+        return Extent(int(self.length), int(self.last_seq))
+
+
 class RedisDriver:
     """Implements `..leased.protocol.Driver`."""
 
     def __init__(self, settings: RedisSettings) -> None:
-        self._client = (ClusterClient if settings.cluster else RedisClient)(settings)
+        self._client = RedisClient(settings)
         self._prefix = _quoted(settings.prefix)
         self._directory = f"{self._prefix}:sessions"
         self.loop_thread = self._client.loop_thread
         self.display_name = settings.display_name
         self.stop = self._client.stop
-        self._run, self._call = self._client.run, self._client.call
+        self._call = self._client.call
 
     def _keys(self, session_id: str) -> list[str]:
+        """Return the keys of every script: the session, staged rows, and the `meta` of its former layout."""
         tag = f"{{{self._prefix}:{_quoted(session_id)}}}"
-        return [f"{tag}:{name}" for name in scripts.KEYS]
+        return [f"{tag}:session", f"{tag}:staged", f"{tag}:meta"]
+
+    async def _run(self, script: Script, session_id: str, *arguments: Any) -> Any:
+        """Return the reply of a script; carry the session over first if it is in the former layout."""
+        reply = await self._client.run(script, self._keys(session_id), *arguments)
+        if reply == scripts.FORMER:
+            await self._carry_over(session_id)
+            reply = await self._client.run(script, self._keys(session_id), *arguments)
+        return reply
+
+    async def _carry_over(self, session_id: str) -> None:
+        session, staged, meta = self._keys(session_id)
+        tag = meta.removesuffix("meta")
+        keys = [session, staged, *(tag + name for name in NAMES)]
+        result, text = await self._client.change(CARRY_OVER, keys)
+        if result == IN_USE:
+            raise SessionInUse(session_id, f"{text.decode()}, with an earlier version")
+        if result == TOO_OLD:
+            raise StoreError(
+                f"session {session_id!r} has a layout from before commit 37ba2a6: add a message to it with the "
+                "amplifier-context-core of that commit, then open it here"
+            )
+        gone = int(text) - (await self._state(session_id)).extent.length
+        if gone > 0:
+            log.warning("session %r: %d of %d messages are gone from the server", session_id, gone, int(text))
 
     # -- leases ---------------------------------------------------------------------------------------------------
 
     async def acquire(self, session_id: str, token: str, holder: str, ttl: float, former: str = "") -> LeaseGrant | str:
-        keys = self._keys(session_id)
         granted, *reply = await self._run(
-            scripts.ACQUIRE, keys, token, holder, _millis(ttl), _millis(ttl + _UNUSED_TTL), former
+            scripts.ACQUIRE, session_id, token, holder, _millis(ttl), _millis(ttl + _UNUSED_TTL), former
         )
         if not granted:
             return reply[0].decode()
-        last_seq, revision, count_fields = reply
-        counts = KeyCounts._make(count_fields)
-        created = counts.updated is not None
-        if created or counts.has_no_meta:
+        created, revision, length, last_seq = map(int, reply)
+        if created:
             await self._add_to_directory(session_id)
-        return LeaseGrant(keys, Extent(counts.entries, int(last_seq)), int(revision), created, not counts.problems())
+        return LeaseGrant(session_id, Extent(length, last_seq), revision, bool(created))
 
     async def renew(self, leases: Sequence[Lease], ttl: float) -> None:
-        for lease in leases:
-            await self._run(scripts.RENEW, lease.grant.key, lease.token, _millis(ttl), _millis(ttl + _UNUSED_TTL))
+        for first in range(0, len(leases), _WINDOW):
+            window = leases[first : first + _WINDOW]
+            times = _millis(ttl), _millis(ttl + _UNUSED_TTL)
+            await self._client.run_all(
+                [ScriptCall(scripts.RENEW, self._keys(one.session_id), (one.token, *times)) for one in window]
+            )
 
     async def release(self, lease: Lease) -> None:
-        await self._run(scripts.RELEASE, lease.grant.key, lease.token)
+        await self._run(scripts.RELEASE, lease.session_id, lease.token)
 
     async def state(self, session_id: str) -> LeaseState | None:
         reply = await self._state(session_id)
-        if not reply.exists and not reply.counts.has_no_meta:
+        if not reply.exists:
             return None
-        counts = reply.counts
-        created = bool(reply.updated) or counts.has_no_meta
-        if counts.has_no_meta or counts.entries != counts.expected:
-            log.warning("session %r: %s; opening it repairs that", session_id, "; ".join(counts.problems()))
-        return LeaseState(reply.token.decode(), reply.holder.decode(), int(reply.revision), reply.extent, created)
+        return LeaseState(
+            reply.token.decode(), reply.holder.decode(), int(reply.revision), reply.extent, bool(reply.updated)
+        )
 
     async def _state(self, session_id: str) -> StateReply:
-        return StateReply.parse(await self._run(scripts.STATE, self._keys(session_id)))
+        return StateReply._make(await self._run(scripts.STATE, session_id))
 
     # -- changes --------------------------------------------------------------------------------------------------
 
     async def append(self, lease: Lease, revision: int, rows: Sequence[EntryRow], ttl: float) -> bool:
         last_seq = max(lease.extent.last_seq, *(row.seq for row in rows))
-        return await self._change(scripts.APPEND, lease, revision, ttl, (last_seq,), rows) == scripts.APPLIED
+        return await self._change(scripts.APPEND, lease, revision, ttl, (last_seq, "", ""), _packed(rows)) > 0
 
     async def replace(
         self, lease: Lease, revision: int, keep: int, rows: Sequence[EntryRow], archive: bool, ttl: float
     ) -> bool:
         last_seq = max((lease.extent.last_seq, *(row.seq for row in rows)))
         values = (last_seq, keep, int(archive))
-        return await self._change(scripts.REPLACE, lease, revision, ttl, values, rows) == scripts.APPLIED
+        return await self._change(scripts.REPLACE, lease, revision, ttl, values, _packed(rows)) > 0
 
     async def rewrite(self, lease: Lease, revision: int, rows: Sequence[EntryRow], ttl: float) -> RewriteResult:
-        result = await self._change(scripts.REWRITE, lease, revision, ttl, (), rows)
-        return {
-            scripts.REFUSED: RewriteResult.REFUSED,
-            scripts.APPLIED: RewriteResult.SAME_MESSAGES,
-            scripts.APPLIED_OTHER: RewriteResult.OTHER_MESSAGES,
-        }[result]
+        return RewriteResult(await self._change(scripts.REWRITE, lease, revision, ttl, (), _packed(rows)))
 
     async def _change(
-        self, script: Script, lease: Lease, revision: int, ttl: float, values: Sequence[Any], rows: Sequence[EntryRow]
+        self, script: Script, lease: Lease, revision: int, ttl: float, values: Sequence[Any], packed: Sequence[bytes]
     ) -> int:
         await self._before_first_change(lease)
-        packed = [_packed(row) for row in rows]
-        keys = lease.grant.key
+        keys = self._keys(lease.session_id)
+        passed: tuple[Any, ...] = ("here", *packed)
         if len(packed) > _MAX_ROWS or sum(map(len, packed)) > _MAX_BYTES:
             await self._stage(keys, packed)
-            passed: tuple[Any, ...] = ("staged", len(packed))
-        else:
-            passed = ("here", *packed)
+            passed = ("staged", len(packed))
         result = await self._client.change(script, keys, *_guard(lease, revision, ttl), *values, *passed)
         if result == scripts.DUPLICATE_SEQ:
             raise StoreError(f"session {lease.session_id!r} holds one of these seqs already; nothing was changed")
         if result == scripts.INCOMPLETE:
             raise self._lost_staged_rows()
-        if result == scripts.DAMAGED:
-            raise IntegrityError(
-                f"{self.display_name} lost a part of session {lease.session_id!r}; nothing was changed, try again"
-            )
         return result
 
     async def _stage(self, keys: Sequence[str], packed: Sequence[bytes]) -> None:
-        await self._call("DEL", keys[-1])
         staged = 0
         for chunk in _chunks(packed):
-            staged += len(chunk)
-            if await self._run(scripts.STAGE, keys, "here", *chunk) != staged:
+            if await self._client.run(scripts.STAGE, keys, staged, *chunk) != staged + len(chunk):
                 raise self._lost_staged_rows()
+            staged += len(chunk)
 
     def _lost_staged_rows(self) -> StoreError:
         return StoreError(f"{self.display_name} lost rows that were uploaded for a change; try again")
@@ -164,45 +194,38 @@ class RedisDriver:
     async def _is_rewriting_aof(self) -> bool:
         """True if the server is rewriting its append-only file. False if it refuses to answer."""
         try:
-            return b"aof_rewrite_in_progress:1" in await self._call("INFO", "persistence")
+            return bool((await self._call("INFO", "persistence")).get("aof_rewrite_in_progress"))
         except StoreError:
             return False
 
     async def save_checkpoint(self, lease: Lease, revision: int, covered: int, data: bytes, ttl: float) -> bool:
         await self._before_first_change(lease)
-        values = (*_guard(lease, revision, ttl), covered, zlib.crc32(data), data)
-        return bool(await self._client.change(scripts.SAVE_CHECKPOINT, lease.grant.key, *values))
+        values = (*_guard(lease, revision, ttl), covered, data)
+        return bool(await self._client.change(scripts.SAVE_CHECKPOINT, self._keys(lease.session_id), *values))
 
     async def fork(self, lease: Lease, revision: int, parent: str, length: int, ttl: float) -> bool:
-        await self._before_first_change(lease)
-        keys = lease.grant.key
-        await self._call("DEL", keys[-1])
         before = await self._state(parent)
         rows = await self._raw(parent, 0, length)
-        data, covered, is_intact = await self._checkpoint(parent)
-        extent = await self.extent(parent)
+        covered, data = await self._run(scripts.LOAD_CHECKPOINT, parent)
         # Several reads return one history only if the parent's writer did not replace it between them.
         after = await self._state(parent)
-        if extent is None or len(rows) != length or before.shape != after.shape:
+        if not after.updated or len(rows) != length or before.shape != after.shape:
             raise StoreError(f"session {parent!r} was changed or deleted while it was forked; try again")
-        await self._stage(keys, [_with_origin(row, parent) for row in rows])
-        copied: tuple[Any, ...] = ("", "", b"")
-        if data is not None and is_intact and covered <= length:
-            copied = (covered, zlib.crc32(data), data)
-        values = (extent.last_seq, length, *copied)
-        return bool(await self._client.change(scripts.CREATE, keys, *_guard(lease, revision, ttl), *values))
+        copied = ("", "") if covered is None or int(covered) > length else (int(covered), data)
+        packed = [_with_origin(row, parent) for row in rows if row is not None]
+        values = (int(after.last_seq), *copied)
+        return await self._change(scripts.APPEND, lease, revision, ttl, values, packed) > 0
 
     async def delete(self, lease: Lease) -> bool:
-        deleted = await self._client.change(scripts.DELETE, lease.grant.key, lease.token)
+        deleted = await self._client.change(scripts.DELETE, self._keys(lease.session_id), lease.token)
         await self._call("ZREM", self._directory, lease.session_id)
         return bool(deleted)
 
     async def repair(self, lease: Lease, revision: int, damaged: Sequence[int], ttl: float) -> bool:
-        await self._before_first_change(lease)
-        raw = [row for row in await self._raw(lease.session_id, 0, None) if _is_damaged(lease.session_id, row)]
-        _, _, is_intact = await self._checkpoint(lease.session_id)
-        values = (*_guard(lease, revision, ttl), int(not is_intact), "here", *raw)
-        return bool(await self._client.change(scripts.REPAIR, lease.grant.key, *values))
+        rows = await self._raw(lease.session_id, 0, None)
+        bad = [index for index, row in enumerate(rows) if row is None or _is_damaged(lease.session_id, row)]
+        values = (*_guard(lease, revision, ttl), *(bad or [len(rows)]))
+        return bool(await self._client.change(scripts.REPAIR, self._keys(lease.session_id), *values))
 
     async def _before_first_change(self, lease: Lease) -> None:
         """Add a session to the directory before its first change."""
@@ -214,64 +237,41 @@ class RedisDriver:
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    async def extent(self, session_id: str) -> Extent | None:
-        state = await self._state(session_id)
-        counts = state.counts
-        if counts.has_no_meta or counts.entries != counts.expected:
-            log.warning("session %r: %s; opening it repairs that", session_id, "; ".join(counts.problems()))
-        return state.extent if state.updated or counts.has_no_meta else None
-
     async def read(self, session_id: str, start: int, stop: int | None) -> list[EntryRow]:
-        return [_unpacked(row) for row in await self._raw(session_id, start, stop)]
+        return [_unpacked(row) for row in await self._raw(session_id, start, stop) if row is not None]
 
-    async def _raw(self, session_id: str, start: int, stop: int | None) -> list[bytes]:
+    async def _raw(self, session_id: str, start: int, stop: int | None) -> list[bytes | None]:
         """Return packed rows, read in windows; begin again if the history was replaced between two of them."""
-        entries = self._keys(session_id)[scripts.KEYS.index("entries")]
         for _ in range(5):
             state = await self._state(session_id)
-            wanted = range(*slice(start, stop).indices(state.counts.entries))
-            rows: list[bytes] = []
+            wanted = range(*slice(start, stop).indices(state.extent.length))
+            rows: list[bytes | None] = []
+            shape = state.shape
             for first in range(wanted.start, wanted.stop, _WINDOW):
-                last = min(first + _WINDOW, wanted.stop) - 1
-                rows += await self._call("LRANGE", entries, first, last)
-            if len(wanted) <= _WINDOW:
-                return rows
-            if (await self._state(session_id)).shape == state.shape:
+                last = min(first + _WINDOW, wanted.stop)
+                shape, window = await self._run(scripts.READ, session_id, first, last)
+                if shape != state.shape:
+                    break
+                rows += window
+            if shape == state.shape:
                 return rows
         raise StoreError(f"session {session_id!r} is being changed all the time; try again")
 
     async def find(self, session_id: str, seqs: Sequence[int]) -> list[EntryRow]:
         found: list[tuple[int, bytes]] = []
         for first in range(0, len(seqs), _WINDOW):
-            reply = await self._run(scripts.FIND, self._keys(session_id), *seqs[first : first + _WINDOW])
+            reply = await self._run(scripts.FIND, session_id, *seqs[first : first + _WINDOW])
             found += zip(map(int, reply[::2]), reply[1::2], strict=True)
         return [_unpacked(row) for _, row in sorted(found)]
 
     async def archived(self, session_id: str) -> list[EntryRow]:
-        archive = self._keys(session_id)[scripts.KEYS.index("archive")]
         rows: list[bytes] = []
-        while True:
-            window = await self._call("LRANGE", archive, len(rows), len(rows) + _WINDOW - 1)
+        while window := await self._run(scripts.ARCHIVED, session_id, len(rows), len(rows) + _WINDOW):
             rows += window
-            if len(window) < _WINDOW:
-                return [_unpacked(row) for row in rows]
+        return [_unpacked(row) for row in rows]
 
     async def load_checkpoint(self, session_id: str) -> bytes | None:
-        data, _, is_intact = await self._checkpoint(session_id)
-        if not is_intact:
-            raise IntegrityError(f"the checkpoint of session {session_id!r} is damaged")
-        return data
-
-    async def _checkpoint(self, session_id: str) -> tuple[bytes | None, int, bool]:
-        """Return the checkpoint, how many entries it covers, and whether its checksum is right."""
-        data, covered, crc = await self._run(scripts.LOAD_CHECKPOINT, self._keys(session_id))
-        return data, int(covered), data is None or crc is None or zlib.crc32(data) == int(crc)
-
-    async def damage(self, session_id: str) -> tuple[KeyCounts, list[str]]:
-        """Return the counts of a session's keys, and what is wrong with it apart from its rows."""
-        counts = (await self._state(session_id)).counts
-        _, _, is_intact = await self._checkpoint(session_id)
-        return counts, [*counts.problems(), *([] if is_intact else ["the checkpoint is damaged"])]
+        return (await self._run(scripts.LOAD_CHECKPOINT, session_id))[1]
 
     async def sessions(self) -> list[SessionInfo]:
         named = await self._call("ZRANGE", self._directory, 0, -1, "WITHSCORES")
@@ -282,13 +282,14 @@ class RedisDriver:
         found: list[tuple[int, SessionInfo]] = []
         for first in range(0, len(ids), _WINDOW):
             window = ids[first : first + _WINDOW]
-            replies = await self._client.run_all(scripts.STATE, [self._keys(one) for one in window])
-            for session_id, state in zip(window, map(StateReply.parse, replies), strict=True):
-                if state.updated or state.counts.has_no_meta:
-                    micros = int(state.updated or 0)
-                    when = datetime.fromtimestamp(micros / 1_000_000, UTC).isoformat() if micros else ""
+            replies = await self._client.run_all([ScriptCall(scripts.STATE, self._keys(one), ()) for one in window])
+            for session_id, reply in zip(window, replies, strict=True):
+                state = await self._state(session_id) if reply == scripts.FORMER else StateReply._make(reply)
+                if state.updated:
+                    micros = int(state.updated)
+                    when = datetime.fromtimestamp(micros / 1_000_000, UTC).isoformat()
                     holder = state.holder.decode() if state.is_leased else ""
-                    info = SessionInfo(session_id, state.counts.entries, when, int(state.size), holder)
+                    info = SessionInfo(session_id, state.extent.length, when, int(state.size), holder)
                     found.append((micros, info))
                 elif listed[session_id] < time.time() - _STALE_AFTER:
                     await self._call("ZREM", self._directory, session_id)
@@ -297,41 +298,31 @@ class RedisDriver:
     async def _rebuild_directory(self) -> dict[str, float]:
         """Find the sessions among all keys, and add them to the directory, which is empty or lost."""
         found: dict[str, float] = {}
-        start, end = f"{{{self._prefix}:", "}:meta"
-        for key in await self._client.scan(f"{_globbed(start)}*{end}"):
-            found[_unquoted(bytes(key).decode()[len(start) : -len(end)])] = time.time()
+        start = f"{{{self._prefix}:"
+        for end in ("}:session", "}:meta"):
+            for key in await self._client.scan(f"{_globbed(start)}*{end}"):
+                found[_unquoted(bytes(key).decode()[len(start) : -len(end)])] = time.time()
         for session_id in found:
             await self._add_to_directory(session_id)
         return found
 
     async def verify(self, session_id: str) -> list[str]:
-        state = await self._state(session_id)
-        _, problems = await self.damage(session_id)
-        recorded = await self._recorded_indices(session_id)
-        seq_at = {index: seq for seq, index in recorded.items()}
-        elsewhere: list[int] = []
-        highest = 0
-        for index, raw in enumerate(await self._raw(session_id, 0, None)):
-            seq = _unpacked(raw).seq
-            if _is_damaged(session_id, raw):
-                known = seq if seq > 0 else seq_at.get(index, 0)
-                problems.append(f"the message at index {index:,}{f' (m{known})' if known else ''} is damaged")
-            elif recorded.get(seq) != index:
-                elsewhere.append(seq)
+        problems: list[str] = []
+        rows = await self._raw(session_id, 0, None)
+        highest, last_seq = 0, int((await self._state(session_id)).last_seq)
+        found = {row.seq for row in await self.find(session_id, [_unpacked(row).seq for row in rows if row])}
+        for index, row in enumerate(rows):
+            seq = _unpacked(row).seq if row is not None else -1
+            if row is None:
+                problems.append(f"the message at index {index:,} is gone")
+            elif _is_damaged(session_id, row):
+                problems.append(f"the message at index {index:,}{f' (m{seq})' if seq > 0 else ''} is damaged")
+            elif seq not in found:
+                problems.append(f"m{seq} at index {index:,} is not found by its seq")
             highest = max(highest, seq)
-        if elsewhere and recorded:
-            problems.append(f"{len(elsewhere):,} messages are not at their recorded index, m{elsewhere[0]} the first")
-        if highest > int(state.last_seq):
-            problems.append(
-                f"it holds m{highest}, and its record says that no seq above {int(state.last_seq):,} was ever given"
-            )
+        if highest > last_seq:
+            problems.append(f"it holds m{highest}, and its record says that no seq above {last_seq:,} was ever given")
         return problems
-
-    async def _recorded_indices(self, session_id: str) -> dict[int, int]:
-        """Return the recorded index of each seq."""
-        reply = await self._call("HGETALL", self._keys(session_id)[scripts.KEYS.index("places")])
-        recorded = zip(reply[::2], reply[1::2], strict=True)
-        return {int(seq): int(index) for seq, index in recorded if seq.isdigit() and index.isdigit()}
 
 
 def _quoted(name: str) -> str:
@@ -355,9 +346,11 @@ def _guard(lease: Lease, revision: int, ttl: float) -> tuple[Any, ...]:
     return lease.token, lease.grant.revision, revision, _millis(ttl)
 
 
-def _packed(row: EntryRow) -> bytes:
-    extra = message_json(row.extra) if row.extra else b""
-    return b"%d %d %d %b\n%b" % (row.seq, row.turn, row.tokens, extra, row.message)
+def _packed(rows: Sequence[EntryRow]) -> list[bytes]:
+    return [
+        b"%d %d %d %b\n%b" % (row.seq, row.turn, row.tokens, message_json(row.extra) if row.extra else b"", row.message)
+        for row in rows
+    ]
 
 
 def _unpacked(raw: bytes) -> EntryRow:
@@ -385,7 +378,7 @@ def _with_origin(raw: bytes, session_id: str) -> bytes:
     row = _unpacked(raw)
     if row.seq < 0 or "session_id" in row.extra:
         return raw
-    return _packed(row._replace(extra={"session_id": session_id, **row.extra}))
+    return _packed([row._replace(extra={"session_id": session_id, **row.extra})])[0]
 
 
 def _chunks(packed: Sequence[bytes]) -> Iterator[Sequence[bytes]]:

@@ -10,21 +10,11 @@ append-only file. Older dumps, files of replicas and backups keep the former tex
 
 from __future__ import annotations
 
-import contextlib
-import logging
-from typing import cast
-
-from ...errors import SessionLost
 from ..leased.loop_thread import RefCounted
-from ..leased.protocol import Driver, Lease
-from ..leased.sessions import Change, retry_once
 from ..leased.store import LeasedStore
-from ..protocol import Durability, Extent, OnRepair, Repair
+from ..protocol import Durability
 from .driver import RedisDriver
-from .integrity import IntegrityError
 from .url import RedisSettings, parse_store_url
-
-log = logging.getLogger(__name__)
 
 _DRIVERS: RefCounted[RedisSettings, RedisDriver] = RefCounted(RedisDriver)
 
@@ -53,61 +43,3 @@ class RedisStore(LeasedStore):
         """
         settings, lease_ttl = parse_store_url(url, durability)
         return cls(settings, lease_ttl=lease_ttl, archive=archive)
-
-    async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:
-        extent = await super().open(session_id, on_repair)
-        lease = self._leases.get(session_id)
-        if lease is None or lease.grant.is_intact:
-            return extent
-        await self._change(session_id, _no_change)  # a session is repaired before it is changed
-        return lease.extent
-
-    async def load_checkpoint(self, session_id: str) -> bytes | None:
-        try:
-            return await super().load_checkpoint(session_id)
-        except IntegrityError as problem:
-            if session_id in self._leases:
-                with contextlib.suppress(SessionLost):  # then its new writer repairs it
-                    await self._change(session_id, self._repair_keys)
-            else:
-                log.warning("%s; it is left out", problem)
-            return None
-
-    async def _change_locked(self, driver: Driver, session_id: str, change: Change) -> None:
-        async def repair_and_change(driver: Driver, lease: Lease) -> None:
-            if not lease.grant.is_intact:
-                await self._repair_keys(driver, lease)
-            try:
-                await change(driver, lease)
-            except IntegrityError:  # a key was lost while the session was open
-                await self._settle(driver, session_id)
-                await self._repair_keys(driver, lease)
-                await change(driver, lease)
-
-        await super()._change_locked(driver, session_id, repair_and_change)
-
-    async def _repair_keys(self, driver: Driver, lease: Lease) -> None:
-        await self._repair(driver, lease, [])
-
-    async def _repair(self, driver: Driver, lease: Lease, damaged: list[int]) -> None:
-        """Repair damaged rows and lost keys of a session, and report it."""
-        redis = cast(RedisDriver, driver)
-        before, problems = await retry_once(lambda: redis.damage(lease.session_id))
-        await self._apply(driver, lease, lambda revision: driver.repair(lease, revision, damaged, self._ttl))
-        after, _ = await retry_once(lambda: redis.damage(lease.session_id))
-        state = await retry_once(lambda: driver.state(lease.session_id))
-        lease.advance(lease.grant.revision, state.extent if state else None)
-        unreadable = after.damaged - before.damaged
-        if unreadable:
-            problems.append(f"{unreadable:,} messages could not be read and were taken out")
-        if problems:
-            missing = max(0, before.expected - after.entries)
-            if missing or before.has_no_meta:
-                problems.append(f"the session goes on with {after.entries:,} messages")
-            lost = missing + before.expected_archive - before.archive
-            quarantine = f"the damaged rows on {driver.display_name}" if unreadable else ""
-            self._report(lease, Repair(lease.session_id, "; ".join(problems), lost, quarantine))
-
-
-async def _no_change(driver: Driver, lease: Lease) -> None:
-    """A change that changes nothing."""

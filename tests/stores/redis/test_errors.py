@@ -177,10 +177,11 @@ class TestErrors:
     ) -> None:
         await store.append("s", entries(1, 3))
         await store.close()
-        client.set(f"{{{prefix}:s}}:archive", "mine")
+        client.rename(f"{{{prefix}:s}}:session", "kept")
+        client.set(f"{{{prefix}:s}}:session", "mine")
         with pytest.raises(StoreError, match=r"WRONGTYPE.*rename or delete that key"):
             await store.open("s")
-        client.delete(f"{{{prefix}:s}}:archive")
+        client.rename("kept", f"{{{prefix}:s}}:session")
         assert await store.open("s") == Extent(3, 3)
 
     async def test_a_full_memory_is_reported_and_the_session_goes_on_afterwards(

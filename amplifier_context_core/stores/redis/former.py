@@ -1,0 +1,44 @@
+"""Sessions as they were kept up to commit 37ba2a6: in six keys, from which a script makes the one hash.
+
+The keys are ``{prefix:SESSION}:meta`` (a hash), `entries`, `archive` and `damaged` (lists of rows), `places` (a hash
+from seq to index) and `checkpoint`. The first call that meets them carries them over. They are then gone: a process of
+that version finds that its lease is lost.
+"""
+
+from __future__ import annotations
+
+from .scripts import script
+
+NAMES = ("meta", "entries", "archive", "damaged", "checkpoint", "places")
+
+IN_USE, CARRIED_OVER, TOO_OLD = 0, 1, 2
+"""Replies of `CARRY_OVER`, with the holder of the session, or with the number of rows that it should hold."""
+
+CARRY_OVER = script(
+    """
+local meta, entries, archive, damaged, checkpoint = KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local found = redis.call('HMGET', meta, 'fence', 'expires', 'holder', 'updated', 'length', 'covered')
+if found[1] and tonumber(found[2]) > millis then return {0, found[3]} end
+if found[4] and not found[5] then return {2, ''} end
+if found[4] and call('EXISTS') == 0 then
+    for _, field in ipairs({'change', 'shape', 'last_seq', 'size', 'updated'}) do
+        local value = redis.call('HGET', meta, field)
+        if value then call('HSET', field, value) end
+    end
+    local function move(list, kind, counter)
+        local length = redis.call('LLEN', list)
+        for at = 0, length - 1, CHUNK do put(kind, redis.call('LRANGE', list, at, at + CHUNK - 1), at) end
+        call('HSET', counter, length)
+        return length
+    end
+    local length = move(entries, 'e:', 'length')
+    move(archive, 'a:', 'archived')
+    move(damaged, 'd:', 'damaged')
+    local data = redis.call('GET', checkpoint)
+    if found[6] and data and tonumber(found[6]) <= length then call('HSET', 'covered', found[6], 'cp', data) end
+end
+redis.call('DEL', staged, unpack(KEYS, 3))
+return {1, found[5] or '0'}
+""",
+    of_former=True,
+)
