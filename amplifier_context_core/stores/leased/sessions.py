@@ -105,7 +105,7 @@ class LeasedSessions:
 
         async def work(driver: Driver) -> T:
             async with self._session_lock(session_id):
-                await self._settle(driver, session_id)
+                await self._resolve_outcome(driver, session_id)
                 return await retry_once(lambda: ask(driver))
 
         return await self._call(work)
@@ -121,7 +121,7 @@ class LeasedSessions:
 
     async def _change_locked(self, driver: Driver, session_id: str, change: Change) -> None:
         """Run a change under a lock that the caller holds."""
-        await self._settle(driver, session_id)
+        await self._resolve_outcome(driver, session_id)
         lease = await self._lease(driver, session_id)
         if lease.is_lost:
             raise SessionLost(session_id, lease.lost_to or "")
@@ -129,7 +129,7 @@ class LeasedSessions:
 
     # -- leases ---------------------------------------------------------------------------------------------------
 
-    async def _settle(self, driver: Driver, session_id: str) -> None:
+    async def _resolve_outcome(self, driver: Driver, session_id: str) -> None:
         """Lease a session again if the outcome of an earlier change is unknown."""
         lease = self._leases.get(session_id)
         if lease is None or lease.unknown is None or lease.is_lost:
@@ -182,7 +182,7 @@ class LeasedSessions:
         if session_id not in self._leases:
             return
         try:
-            await self._settle(driver, session_id)
+            await self._resolve_outcome(driver, session_id)
             lease = self._leases[session_id]
             if not lease.is_lost:
                 await retry_once(lambda: driver.release(lease))

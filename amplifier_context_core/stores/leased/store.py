@@ -46,7 +46,7 @@ class LeasedStore(LeasedSessions):
 
         async def work(driver: Driver) -> Extent:
             async with self._session_lock(session_id):
-                await self._settle(driver, session_id)
+                await self._resolve_outcome(driver, session_id)
                 lease = self._leases.get(session_id)
                 if lease is not None:
                     if not lease.is_lost:
@@ -196,8 +196,8 @@ class LeasedStore(LeasedSessions):
     # -- changes --------------------------------------------------------------------------------------------------
 
     async def _fork(self, driver: Driver, session_id: str, new_id: str, length: int | None) -> None:
-        await self._settle(driver, session_id)
-        await self._settle(driver, new_id)
+        await self._resolve_outcome(driver, session_id)
+        await self._resolve_outcome(driver, new_id)
         parent = await retry_once(lambda: driver.state(session_id))
         if parent is None or not parent.created:
             raise no_session(session_id)
@@ -240,7 +240,7 @@ class LeasedStore(LeasedSessions):
 
         async def work(driver: Driver) -> list[Entry]:
             async with self._session_lock(session_id):
-                await self._settle(driver, session_id)
+                await self._resolve_outcome(driver, session_id)
                 rows = await retry_once(lambda: ask(driver))
                 entries, damaged = await _decode_rows(session_id, rows)
                 lease = self._leases.get(session_id)
