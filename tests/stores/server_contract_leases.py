@@ -274,6 +274,25 @@ class WriterProcessContract:
         await store.append("s", entries(2, 2))
         assert [one.seq for one in await store.read("s")] == [1, 2]
 
+    def test_a_store_is_used_on_one_side_of_a_fork(self, url: str) -> None:
+        store, closed = open_store(url), open_store(url)
+        asyncio.run(store.append("s", entries(1, 1)))
+        asyncio.run(closed.sessions())
+        asyncio.run(closed.close())
+        pid = os.fork()
+        if pid == 0:  # the child ends here, whatever happens
+            try:
+                asyncio.run(asyncio.wait_for(store.sessions(), 10))
+            except StoreError as problem:
+                asyncio.run(store.close())  # of what is its parent's, a child closes nothing
+                there = asyncio.run(asyncio.wait_for(closed.sessions(), 10))
+                os._exit(not ("forked" in str(problem) and [one.session_id for one in there] == ["s"]))
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        asyncio.run(store.append("s", entries(2, 2)))
+        asyncio.run(store.close())
+
     async def test_acknowledged_messages_survive_kill_9(self, store: LeasedStore, writer: Writer) -> None:
         await self.killed(store, writer, 30)
 

@@ -42,10 +42,7 @@ class LeasedSessions:
         self._drivers, self._key = drivers, key
         self._ttl = ttl
         self._lock = threading.Lock()
-        self._reset()
-
-    def _reset(self) -> None:
-        self._pid = os.getpid()
+        self._pid = 0  # of the process that uses the driver
         self._driver: Driver | None = None
         self._running_calls = 0
         self._closing = False
@@ -60,13 +57,14 @@ class LeasedSessions:
     async def _call(self, work: Callable[[Driver], Coroutine[Any, Any, T]], *, begin: bool = True) -> T:
         """Run work on the driver's loop, then report repairs. With `begin` false, only if this store has a driver."""
         with self._lock:
-            if self._pid != os.getpid():
-                self._reset()  # a forked child: leases and connections are its parent's
             driver = self._driver
-            if driver is None:
+            if driver is None or self._pid != os.getpid():
                 if not begin:
                     return cast(T, None)
-                driver = self._driver = cast(Driver, self._drivers.acquire(self._key))
+                if driver is not None:
+                    raise StoreError("this store was in use when the process forked; open another one in the child")
+                driver, self._pid = cast(Driver, self._drivers.acquire(self._key)), os.getpid()
+                self._driver = driver
             self._running_calls += 1
         try:
             return await driver.loop_thread.run(self._run(driver, work))
@@ -82,7 +80,7 @@ class LeasedSessions:
             with self._lock:
                 self._running_calls -= 1
                 is_done = self._closing and not self._running_calls and not self._leases
-                is_last_user = is_done and self._drivers.release(self._key, driver)
+                is_last_user = is_done and self._drivers.release(self._key)
                 if is_done:
                     self._driver, self._closing = None, False
             if is_done and self._renewal is not None:
