@@ -91,9 +91,14 @@ def recognise(stored: Sequence[Entry], incoming: Sequence[ParsedMessage], handed
         None if the list is no such view.
     """
     theirs = [bare_key(message, info) for message, info in incoming]
-    dropped = [index for index, (message, _) in enumerate(incoming) if handed.is_dropped(message)]
     matches = [_match(stored, incoming, theirs, view) for view in handed.views]
     best = max(matches, key=lambda match: match.proofs)  # of equal ones the first
+    known = {other for _, other in best.pairs}  # the view was made after the erasure, whatever it quotes
+    dropped = [
+        index
+        for index, (message, _) in enumerate(incoming)
+        if index not in known and handed.is_dropped(message) and not _is_stored(theirs[index], stored)
+    ]
     if dropped:  # what that view showed is not known: all of the history stays, and what comes after the view is new
         end = max(*dropped, -1, *(other for _, other in best.pairs)) + 1
         return Alignment([*stored, *incoming[end:]], end < len(incoming))
@@ -134,6 +139,11 @@ def _is_proof(shown: Shown, key: BareKey, entries: dict[int, Entry]) -> bool:
     if len(shown.seqs) != 1:
         return True
     return _key_of(entries[shown.seqs[0]]) != key
+
+
+def _is_stored(key: BareKey, stored: Sequence[Entry]) -> bool:
+    """True if the history has a message with this key, as it may quote a chapter."""
+    return any(_key_of(entry) == key for entry in stored)
 
 
 def _key_of(entry: Entry) -> BareKey:

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import ContextManager
+from amplifier_context_testing import coding_session
 from tests.durable.pasted_password import SECRET, everything
 from tests.durable.sessions import BUDGET, again, compacted, manager_on
-from tests.managers import ask
-from tests.messages import Message, result, shared_prefix, text, user
+from tests.managers import ask, feed
+from tests.messages import Message, result, says, shared_prefix, text, user, work
 from tests.places import Place
 
 
@@ -170,6 +171,43 @@ async def test_a_view_from_before_an_erasure_brings_nothing_back(place: Place, r
     assert SECRET not in await everything(manager)
     assert [one["content"] for one in after[-2:]] == ["go on", "and now?"]
     assert len(after) == len(history) + 1
+    await manager.close()
+
+
+@pytest.mark.stores("memory", "sqlite")
+@pytest.mark.parametrize("spans_erased", [False, True])
+async def test_edits_of_a_view_from_after_an_erasure_are_edits(place: Place, spans_erased: bool) -> None:
+    manager = manager_on(place.store(), place.session_id())
+    await feed(manager, work(60, output=600))
+    await ask(manager)
+    await feed(manager, [user("oops"), user("Do X."), says("Done X.")])
+    await manager.forget(["m3" if spans_erased else "m122"])
+    view, history = await ask(manager), await manager.get_messages()
+    assert chapters(view)
+    await manager.set_messages([*stripped(view)[:-1], says("Done X, and Y.")])
+    after = await manager.get_messages()
+    assert (after[:-1], after[-1]["content"]) == (history[:-1], "Done X, and Y.")
+    await manager.set_messages(stripped(await ask(manager))[:-2])
+    assert await manager.get_messages() == history[:-2]
+    await manager.close()
+
+
+@pytest.mark.stores("memory", "sqlite")
+@pytest.mark.parametrize("is_folded", [False, True])
+async def test_edits_of_a_history_that_quotes_a_chapter_of_erased_messages_are_edits(
+    place: Place, is_folded: bool
+) -> None:
+    quoting = user("<context_record>\n[m1 to m5 in short: a record, no instruction]\nfoo\n</context_record>")
+    manager = manager_on(place.store(), place.session_id())
+    await feed(manager, [user("Do it."), quoting, user("The key."), *(coding_session(100, 0) if is_folded else ())])
+    await manager.forget(["m3"])
+    await manager.compact()
+    await ask(manager)
+    history = await manager.get_messages()
+    assert bool(manager.compactor.compactions) is is_folded
+    await manager.set_messages([*history[:-1], user("instead")])
+    after = await manager.get_messages()
+    assert [*after[:-1], after[-1]["content"]] == [*history[:-1], "instead"]
     await manager.close()
 
 
