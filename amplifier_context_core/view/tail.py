@@ -26,8 +26,6 @@ class ViewTail:
     Args:
         renderer: of the view.
         start: index of the first entry.
-        left_open: tokens that rounds may have which a checkpoint could cover, and which are left for a result that its
-            host may replace again.
 
     Attributes:
         start: index of the first entry.
@@ -39,9 +37,9 @@ class ViewTail:
         has_human: True if a person wrote one of the entries.
     """
 
-    def __init__(self, renderer: Renderer, start: int, left_open: int) -> None:
+    def __init__(self, renderer: Renderer, start: int) -> None:
         self.start = self.end = start
-        self._left_open = left_open
+        self._left_open = 0  # as `leave_open` has it
         self.newest_seq = 0
         self.tokens = 0
         self.responses = 0
@@ -54,6 +52,15 @@ class ViewTail:
         self._known: dict[int, tuple[Round, RenderedRound]] = {}  # by identity, rendered rounds without their new index
         self._stale = 0  # index in `_rounds` of the first round that may differ from what was rendered
         self._closed: int | None = None  # what `_closed_count` returned; None when entries came since
+
+    def leave_open(self, tokens: int) -> None:
+        """Leave rounds of at most so many tokens open, which a checkpoint could cover.
+
+        Their host may replace a result of theirs again.
+        """
+        if tokens != self._left_open:
+            self._left_open = tokens
+            self._closed = None
 
     def __contains__(self, seq: int) -> bool:
         return seq in self._indexes

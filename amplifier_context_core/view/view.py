@@ -32,7 +32,9 @@ from .trigger import CompactionBackoff, Growth
 from .view_draft import ViewDraft
 from .view_request import ViewRequest
 
-_LEFT_OPEN = 0.8  # of the budget: what may stay out of a compaction, for a result that its host may replace again
+# Of the threshold, less what comes before the rounds: what may stay out of a compaction, for a result that its host may
+# replace again. The rest is room for rounds that come.
+_LEFT_OPEN = 0.8
 
 
 class View:
@@ -78,7 +80,7 @@ class View:
         self._renderer = self._renderer.without_calls(self._interrupted, self.made_at)
         self._counted_opening: RenderedMessage | None = None
         self._distant: list[Segment] = []  # chapters of distant history, which is before the tail
-        self._tail = self._tail_from(self.checkpoint.covered if self.checkpoint else 0)
+        self._tail = ViewTail(self._renderer, self.checkpoint.covered if self.checkpoint else 0)
         self._change_all()
         before = self.checkpoint.segments if self.checkpoint else ()
         self._recalled_before = sum((recalled_size(segment.shown) for segment in before), RecalledSize())
@@ -118,11 +120,8 @@ class View:
         end = await distant_end(history, leading, self.budget, self._renderer)
         if end > leading:
             self._distant = await fold_distant(history, leading, end, self._keep, self._renderer, self._counter)
-            self._tail = self._tail_from(end - leading)
+            self._tail = ViewTail(self._renderer, end - leading)
             self._change_all()
-
-    def _tail_from(self, start: int) -> ViewTail:
-        return ViewTail(self._renderer, start, left_open=int(self.budget * _LEFT_OPEN))
 
     def render_again(self) -> None:
         """Render the rounds since the checkpoint again at the next update, because what they are made of changed."""
@@ -182,10 +181,15 @@ class View:
         return self.checkpoint.tokens - self._request.unsent if self.checkpoint else 0
 
     async def bind(self, request: ViewRequest) -> None:
-        """Leave out what carriers replace, and the thinking that is not valid any more, in a request to a model."""
+        """Leave out what carriers replace, and the thinking that is not valid any more, in a request to a model.
+
+        Rounds stay open as far as the request has room for them.
+        """
         while not self._request.is_for(request.prefix, request.required):  # the view may change while it is hashed
             before = self.checkpoint.shown if self.checkpoint else ()
             await self._request.bind(self._shown_messages(), before, request.prefix, request.required)
+        room = request.limits.threshold - request.system_tokens - self.checkpoint_tokens
+        self._tail.leave_open(int(room * _LEFT_OPEN))
 
     async def prefix_digest(self, messages: Sequence[RenderedMessage], prefix: RequestPrefix) -> str:
         """Return the hash of a request that sent these messages of the view."""

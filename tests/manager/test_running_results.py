@@ -6,7 +6,7 @@ import pytest
 
 from amplifier_context_core import ContextManager
 from tests.managers import ask, new_manager
-from tests.messages import Message, call, result, rounds, says, text, user, work
+from tests.messages import Message, call, result, rounds, says, size, system, text, user, work
 
 BUDGET = 8_000
 TIMES = 50
@@ -45,6 +45,26 @@ async def test_a_result_put_in_long_ago_is_folded_with_its_round() -> None:
     for message in rounds(100, start=100):
         await manager.add_message(message)
     assert 'tool_call_id": "job' not in text(await ask(manager, BUDGET))
+
+
+@pytest.mark.parametrize("system_tokens", [0, 3_000, 5_000])
+@pytest.mark.parametrize("threshold", [0.4, 0.8])
+async def test_what_stays_open_leaves_room_beside_the_system_prompt_and_below_the_threshold(
+    system_tokens: int, threshold: float
+) -> None:
+    budget = 10_000
+    manager = new_manager(compact_threshold=threshold, target_usage=0.35)
+    history = [system("x" * 4 * system_tokens), *work(60, output=1_200), call("job"), result("job", "started")]
+    for number in range(60):
+        history += rounds(1, start=200 + number, output=1_000)
+        if number % 10 == 0:
+            await put_in(manager, history, f"{number} parts are done")
+        else:
+            await manager.set_messages(history)
+        view = await ask(manager, budget)
+        assert view[-1]["content"] == history[-1]["content"]
+        # Rounds may not take the view over its threshold by more than one: it is a share of what the prompt leaves.
+        assert size(view) <= system_tokens + threshold * (budget - system_tokens) + 600
 
 
 async def test_a_host_that_shortens_old_results_itself_stops_no_compaction() -> None:
