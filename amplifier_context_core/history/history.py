@@ -135,6 +135,11 @@ class History:
         await self.load()
         return await self._stored.everything()
 
+    async def redacted_seqs(self) -> frozenset[int]:
+        """Return the seqs of redacted entries, also of those that the archive has. The history must be loaded."""
+        async with self._lock.hold():
+            return frozenset(one.seq for one in await self.redactions.known())
+
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:

@@ -173,8 +173,7 @@ class SessionRequests(SessionLifecycle):
         if not found:
             request = await self._view_request(*self._last_asked(), await self.token_counter())
             found = await views_of_before(self.compactor, request, merge=merge)
-        erased = {entry.seq for entry in await self.history.everything() if entry.is_redacted}
-        dropped = self.compactor.dropped_chapters
+        erased, dropped = await self.history.redacted_seqs(), self.compactor.dropped_chapters
         return HandedViews(found, partial(is_dropped_chapter, dropped=dropped, erased=erased))
 
     def _warn_of_chapters(self, before: int) -> None:

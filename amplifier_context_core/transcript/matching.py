@@ -14,7 +14,7 @@ from ..messages.parsing import SYSTEM_ROLES, Message, MessageInfo, ParsedMessage
 from ..messages.timestamps import timestamp_of
 from .alignment import Alignment, align, same_message
 from .entry import Entry
-from .returned_views import HandedViews, recognise
+from .returned_views import HandedViews, may_be_view, recognise
 from .transcript import Snapshot
 
 _MAX_SKIPPED = 50  # messages a host may have left out when it replays a history
@@ -69,12 +69,12 @@ async def alignment_of(
         if same < len(stored) or same > matched:  # no mere addition: the list lacks entries, or it is a view
             return None
         views = HandedViews()
-    rest = await parse_all(incoming, 0 if views.views else matched)
-    if views.views:
-        found = await _aligned(rest, lambda items: in_thread(recognise, stored[:], items, views), without_echoes)
+    rest = await parse_all(incoming[matched:], matched)
+    if views.views and await in_thread(may_be_view, stored[:], incoming[:matched], rest, views):
+        all_ = [*await parse_all(incoming[:matched]), *rest]
+        found = await _aligned(all_, lambda items: in_thread(recognise, stored[:], items, views), without_echoes)
         if found is not None:
             return 0, found
-        rest = rest[matched:]
     left = stored[same:]
     found = await _aligned(rest, lambda items: align_off_loop(left, items), without_echoes)
     return same, found or Alignment([], False)
@@ -101,17 +101,21 @@ async def align_off_loop(stored: Sequence[Entry], incoming: Sequence[ParsedMessa
     return align(stored, incoming) if small else await in_thread(align, stored, incoming)
 
 
-async def parse_all(incoming: Sequence[object], start: int) -> list[ParsedMessage]:
-    """Return the messages of a list from an index on, parsed.
+async def parse_all(incoming: Sequence[object], start: int = 0) -> list[ParsedMessage]:
+    """Return messages of a list, parsed.
+
+    Args:
+        incoming: the messages.
+        start: index of the first of them in the list.
 
     Raises:
         InvalidMessage: one of them cannot be stored; its index and its field are named.
     """
     read: list[ParsedMessage] = []
     turns = LoopTurns()
-    for index in range(start, len(incoming)):
+    for index, raw in enumerate(incoming, start):
         try:
-            read.append(parse_message(incoming[index]))
+            read.append(parse_message(raw))
         except InvalidMessage as problem:
             field, _, rest = str(problem).partition(": ")
             text = rest.removesuffix("; the message was not stored")

@@ -10,11 +10,12 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
-from ..messages.parsing import SYSTEM_ROLES, Message, ParsedMessage, parse_message
+from ..messages.parsing import SYSTEM_ROLES, Message, ParsedMessage, parse_message, text_of
 from .alignment import Alignment, BareKey, bare_key, matching_pairs, semantic_metadata
 from .entry import Entry
 
@@ -64,16 +65,36 @@ class _Match:
     Attributes:
         pairs: of indices in the view and in the list, rising on both sides.
         proofs: how many of these are messages that only a view has.
-        is_whole: the list begins with the whole view, its instructions apart.
         ours: the messages of the view, then the entries that came after it.
         keys: of these.
     """
 
     pairs: list[tuple[int, int]]
     proofs: int
-    is_whole: bool
     ours: list[Shown]
     keys: list[BareKey]
+
+
+def may_be_view(
+    stored: Sequence[Entry], same: Sequence[object], rest: Sequence[ParsedMessage], handed: HandedViews
+) -> bool:
+    """False if a list is certainly none of these views. Of a long history with few changes that takes little time.
+
+    Args:
+        stored: the history.
+        same: the messages of the list that the history begins with.
+        rest: the messages of the list after these.
+        handed: the views, at least one.
+    """
+    if any(handed.is_dropped(message) for message, _ in rest):
+        return True
+    texts = {(info.role, _text_in(message)) for message, info in rest}
+    entries = {entry.seq: entry for entry in stored}
+    for shown in (shown for view in handed.views for shown in view.shown):
+        is_candidate = (shown.message["role"], _text_in(shown.message)) in texts and _is_left(shown, entries)
+        if is_candidate and _is_proof(shown, _key_in(shown.message), entries):
+            return True
+    return _begins_with(chain(map(parse_message, same), rest), handed.views[0], stored)
 
 
 def recognise(stored: Sequence[Entry], incoming: Sequence[ParsedMessage], handed: HandedViews) -> Alignment | None:
@@ -104,11 +125,26 @@ def recognise(stored: Sequence[Entry], incoming: Sequence[ParsedMessage], handed
         return Alignment([*stored, *incoming[end:]], end < len(incoming))
     if not best.proofs:
         best = matches[0]
-        if not best.is_whole:
+        if not _begins_with(incoming, handed.views[0], stored):
             return None
     order = list(_Order(stored, incoming, theirs, best).items())
     changed = len(order) != len(stored) or any(a is not b for a, b in zip(order, stored, strict=True))
     return Alignment(order, changed)
+
+
+def _begins_with(incoming: Iterable[ParsedMessage], view: HandedView, stored: Sequence[Entry]) -> bool:
+    """True if a list begins with a whole view, instructions apart, that does not show all of the history."""
+    entries = {entry.seq: entry for entry in stored if entry.role not in SYSTEM_ROLES}
+    spoken = [one for one in view.shown if one.message["role"] not in SYSTEM_ROLES and _is_left(one, entries)]
+    shown_seqs = {seq for one in spoken for seq in one.seqs}
+    if not spoken or all(seq in shown_seqs for seq in entries if seq <= view.newest_seq):
+        return False
+    given = (item for item in incoming if item[1].role not in SYSTEM_ROLES)
+    for shown in spoken:
+        item = next(given, None)
+        if item is None or bare_key(*item) != _key_in(shown.message) or not _has_metadata_of(item[0], shown):
+            return False
+    return True
 
 
 def _match(
@@ -116,23 +152,20 @@ def _match(
 ) -> _Match:
     """Return what a list has of a view."""
     entries = {entry.seq: entry for entry in stored}
-    ours = [one for one in view.shown if not one.seqs or any(seq in entries for seq in one.seqs)]
+    ours = [one for one in view.shown if _is_left(one, entries)]
     count = len(ours)
     ours += [Shown(entry.message, (entry.seq,)) for entry in stored if entry.seq > view.newest_seq]
-    keys = [bare_key(one.message, parse_message(one.message)[1]) for one in ours]
+    keys = [_key_in(one.message) for one in ours]
     pairs = [
         (mine, other)
         for mine, other in matching_pairs(keys, theirs)
-        if semantic_metadata(incoming[other][0]) in ((), semantic_metadata(ours[mine].message))
+        if _has_metadata_of(incoming[other][0], ours[mine])
     ]
     proofs = sum(1 for mine, _ in pairs if mine < count and _is_proof(ours[mine], keys[mine], entries))
-    spoken = [mine for mine in range(count) if ours[mine].message["role"] not in SYSTEM_ROLES]
-    begins = [other for other, (_, info) in enumerate(incoming) if info.role not in SYSTEM_ROLES][: len(spoken)]
-    is_whole = bool(spoken) and set(pairs).issuperset(zip(spoken, begins, strict=False)) and len(begins) == len(spoken)
-    return _Match(pairs, proofs, is_whole, ours, keys)
+    return _Match(pairs, proofs, ours, keys)
 
 
-def _is_proof(shown: Shown, key: BareKey, entries: dict[int, Entry]) -> bool:
+def _is_proof(shown: Shown, key: BareKey, entries: Mapping[int, Entry]) -> bool:
     """True if only a view has this message: a chapter, or an entry in another form than it is stored in."""
     if shown.message["role"] in SYSTEM_ROLES:  # of a system prompt factory
         return False
@@ -146,8 +179,26 @@ def _is_stored(key: BareKey, stored: Sequence[Entry]) -> bool:
     return any(_key_of(entry) == key for entry in stored)
 
 
+def _is_left(shown: Shown, entries: Mapping[int, Entry]) -> bool:
+    """False if the history has none of the entries any more that a message shows."""
+    return not shown.seqs or any(seq in entries for seq in shown.seqs)
+
+
+def _has_metadata_of(message: Message, shown: Shown) -> bool:
+    """True if a message has no metadata, or that of a message of a view."""
+    return semantic_metadata(message) in ((), semantic_metadata(shown.message))
+
+
 def _key_of(entry: Entry) -> BareKey:
-    return bare_key(entry.message, parse_message(entry.message)[1])
+    return _key_in(entry.message)
+
+
+def _key_in(message: Message) -> BareKey:
+    return bare_key(message, parse_message(message)[1])
+
+
+def _text_in(message: Message) -> str:
+    return text_of(message.get("content")).strip()
 
 
 class _Order:

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import ContextManager
+from amplifier_context_core.messages.parsing import MessageInfo
+from amplifier_context_core.transcript import returned_views
+from amplifier_context_core.transcript.alignment import BareKey, bare_key
 from amplifier_context_testing import coding_session
 from tests.durable.pasted_password import SECRET, everything
 from tests.durable.sessions import BUDGET, again, compacted, manager_on
@@ -72,6 +75,44 @@ async def test_a_loop_that_keeps_what_was_sent_loses_nothing(place: Place) -> No
     assert [(one["role"], one["content"]) for one in await manager.get_messages()] == [
         (one["role"], one["content"]) for one in wanted
     ]
+    await manager.close()
+
+
+@pytest.mark.stores("memory", "sqlite")
+async def test_an_edit_does_not_read_the_archive(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager, history, _ = await long(place)
+    await manager.set_messages(history[:4])
+
+    async def refuse(session_id: str) -> list[Any]:
+        raise AssertionError(f"the archive of {session_id} was read")
+
+    monkeypatch.setattr(manager.store, "archived", refuse)
+    await manager.set_messages([*history[:3], user("otherwise")])
+    after = await manager.get_messages()
+    assert (after[:-1], after[-1]["content"]) == (history[:3], "otherwise")
+    await manager.close()
+
+
+@pytest.mark.stores("memory")
+@pytest.mark.parametrize("budget", [BUDGET, 1_000_000])
+async def test_an_edit_of_a_long_history_compares_no_more_than_what_changed(
+    place: Place, monkeypatch: pytest.MonkeyPatch, budget: int
+) -> None:
+    manager = manager_on(place.store(), place.session_id(), max_tokens=budget)
+    for message in coding_session(200, 0):
+        await manager.add_message(message)
+    await ask(manager, budget)
+    history = await manager.get_messages()
+    compared: list[Message] = []
+
+    def counted(message: Message, info: MessageInfo) -> BareKey:
+        compared.append(message)
+        return bare_key(message, info)
+
+    monkeypatch.setattr(returned_views, "bare_key", counted)
+    await manager.set_messages([*history[:-1], user("otherwise")])
+    assert [one["content"] for one in await manager.get_messages()][-1] == "otherwise"
+    assert len(compared) < 10
     await manager.close()
 
 
