@@ -16,6 +16,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from ..messages.parsing import SYSTEM_ROLES, Message, ParsedMessage, parse_message, text_of
+from ..messages.timestamps import timestamp_of
 from .alignment import Alignment, BareKey, bare_key, matching_pairs, semantic_metadata
 from .entry import Entry
 
@@ -133,7 +134,11 @@ def recognise(stored: Sequence[Entry], incoming: Sequence[ParsedMessage], handed
 
 
 def _begins_with(incoming: Iterable[ParsedMessage], view: HandedView, stored: Sequence[Entry]) -> bool:
-    """True if a list begins with a whole view, instructions apart, that does not show all of the history."""
+    """True if a list begins with a whole view, instructions apart, that does not show all of the history.
+
+    It is then the view, unless its messages have the timestamps of the history, which no view has. Such a list was read
+    from the history, and what it lacks was taken out.
+    """
     entries = {entry.seq: entry for entry in stored if entry.role not in SYSTEM_ROLES}
     spoken = [one for one in view.shown if one.message["role"] not in SYSTEM_ROLES and _is_left(one, entries)]
     shown_seqs = {seq for one in spoken for seq in one.seqs}
@@ -143,6 +148,9 @@ def _begins_with(incoming: Iterable[ParsedMessage], view: HandedView, stored: Se
     for shown in spoken:
         item = next(given, None)
         if item is None or bare_key(*item) != _key_in(shown.message) or not _has_metadata_of(item[0], shown):
+            return False
+        stamp = timestamp_of(item[0])
+        if stamp and any(stamp == timestamp_of(entries[seq].message) for seq in shown.seqs if seq in entries):
             return False
     return True
 

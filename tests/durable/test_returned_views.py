@@ -78,6 +78,28 @@ async def test_a_loop_that_keeps_what_was_sent_loses_nothing(place: Place) -> No
     await manager.close()
 
 
+UNSHOWN: dict[str, Message] = {
+    "empty": {"role": "assistant", "content": ""},
+    "thinking": {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}]},
+    "retired": {**user("old"), "metadata": {"amplifier:instruction": {"retired": True}}},
+}
+
+
+@pytest.mark.stores("memory", "sqlite")
+@pytest.mark.parametrize("kind", UNSHOWN)
+async def test_a_message_that_no_view_shows_is_taken_out_of_the_history(place: Place, kind: str) -> None:
+    manager = manager_on(place.store(), place.session_id())
+    for message in (user("hello"), {"role": "assistant", "content": "hi"}, UNSHOWN[kind], user("next")):
+        await manager.add_message(message)
+    view, history = await ask(manager), await manager.get_messages()
+    assert len(view) == 3
+    await manager.set_messages(stripped(view))
+    assert await manager.get_messages() == history  # the view, handed back
+    await manager.set_messages([*history[:2], history[3]])
+    assert await manager.get_messages() == [*history[:2], history[3]]
+    await manager.close()
+
+
 @pytest.mark.stores("memory", "sqlite")
 async def test_an_edit_does_not_read_the_archive(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     manager, history, _ = await long(place)
