@@ -20,12 +20,13 @@ secrets, and errors end up in logs.
 
 from __future__ import annotations
 
+import shlex
 import sys
 
 
-def install(extra: str) -> str:
+def install_command(extra: str) -> str:
     """Return the command that installs an extra of the core, with the Python that has the core: no other finds it."""
-    return f"{sys.executable} -m pip install 'amplifier-context-core[{extra}]'"
+    return f"{shlex.quote(sys.executable)} -m pip install 'amplifier-context-core[{extra}]'"
 
 
 class ContextError(Exception):

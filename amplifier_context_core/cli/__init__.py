@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from ..errors import install
+from ..errors import install_command
 
 __all__ = ["main"]
 
@@ -24,5 +24,5 @@ def main() -> None:
     except ModuleNotFoundError as problem:
         if problem.name != "click":
             raise
-        sys.exit(f"Error: amplifier-context needs the extra `cli`: {install('cli')}")
+        sys.exit(f"Error: amplifier-context needs the extra `cli`: {install_command('cli')}")
     commands()

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any, cast
 
-from ..errors import install
+from ..errors import install_command
 from ..failures import Report, failure
 from ..futures import in_thread, in_thread_if
 from .carriers import carried_items, is_carrier
@@ -249,7 +249,7 @@ def _degrade(encoding: str) -> TokenCounter:
         "no vocabulary %s to be had: token counts are estimates of 4 characters a token; "
         "%s counts exactly without a network",
         encoding,
-        install("exact"),
+        install_command("exact"),
     )
     return approx_token_counter
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import cast
 
 from ..config import Config
-from ..errors import ConfigError, install
+from ..errors import ConfigError, install_command
 from ..messages.tokens import TokenCounter, approx_token_counter
 from ..plugins import Plugins
 from ..stores.word_index import WordIndex
@@ -72,5 +72,5 @@ def named_embedder(config: Config, plugins: Plugins) -> Embedder | None:
     if not isinstance(made, Embedder) or made.dimensions.__class__ is not int or made.dimensions < 1:
         raise ConfigError("embedder", f"{name!r} made a {type(made).__name__}, not an embedder")
     if importlib.util.find_spec("numpy") is None:
-        raise ConfigError("embedder", f"needs numpy: {install('vectors')}")
+        raise ConfigError("embedder", f"needs numpy: {install_command('vectors')}")
     return made

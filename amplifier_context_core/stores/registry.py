@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from importlib import import_module
 
-from ..errors import ConfigError, install
+from ..errors import ConfigError, install_command
 from ..plugins import Plugins, installed_plugins
 from .memory_store import MemoryStore
 from .protocol import Durability, Store
@@ -80,7 +80,7 @@ def _builtin(url: str, durability: Durability, archive: bool) -> Mapping[str, Ca
                 extra = _EXTRAS.get((problem.name or "").partition(".")[0])
                 if extra is None:
                     raise
-                raise ConfigError("store", f"needs a driver that is not installed: {install(extra)}") from None
+                raise ConfigError("store", f"needs a driver that is not installed: {install_command(extra)}") from None
             return kind.from_url(url, durability=durability, archive=archive)
 
         return make

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from amplifier_context_core import (
     load_config,
     open_store,
 )
+from amplifier_context_core.errors import install_command
 from amplifier_context_core.messages.parsing import parse_message
 
 SECRET = "hunter2-SECRET"
@@ -141,3 +144,11 @@ def test_a_url_without_a_scheme_is_refused_without_its_password() -> None:
     with pytest.raises(ConfigError, match="scheme") as caught:
         open_store(f"//anna={SECRET}@db.example.com/x", Plugins())
     assert SECRET not in str(caught.value)
+
+
+def test_the_command_that_installs_an_extra_can_be_pasted_whatever_the_path_of_python(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/opt/it's my/python3")
+    command = ["/opt/it's my/python3", "-m", "pip", "install", "amplifier-context-core[vectors]"]
+    assert shlex.split(install_command("vectors")) == command
