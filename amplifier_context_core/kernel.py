@@ -93,7 +93,7 @@ async def mount_manager(coordinator: Any, manager: ContextManager, module: str, 
     Returns:
         The cleanup to be called at the end of the session.
     """
-    warn_of_rivals(module)
+    warn_of_duplicate_ids(module)
     manager.start_loading_counter()
     await coordinator.mount("context", manager)
     manager.host = KernelHost(coordinator)
@@ -115,7 +115,7 @@ async def mount_manager(coordinator: Any, manager: ContextManager, module: str, 
 
 
 @cache  # once in a process: each child session mounts its module too
-def warn_of_rivals(module: str) -> None:
+def warn_of_duplicate_ids(module: str) -> None:
     """Log a warning if several distributions claim a module id: the kernel uses the first that Python finds."""
     claims = [point.dist for point in entry_points(group="amplifier.modules", name=module) if point.dist]
     if len(claims) > 1:

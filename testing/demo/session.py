@@ -22,7 +22,7 @@ from typing import Any, cast
 import click
 
 from amplifier_context_core.errors import ContextError
-from amplifier_context_core.kernel import warn_of_rivals
+from amplifier_context_core.kernel import warn_of_duplicate_ids
 
 from ..checks.request_checker import check_request
 from ..kernel import local_folder, session
@@ -90,7 +90,7 @@ async def _run_served(running: Served, terminal: Terminal, settings: Settings) -
     progress.on_start(plan, _origin(plan.mounts["session"]["context"]))
     probe = ContextProbe(progress, check_request, settings.pace)
     with _warnings_shown(progress, settings.debug):
-        warn_of_rivals(plan.context)  # the other module, where it is the one that is mounted, does not
+        warn_of_duplicate_ids(plan.context)  # the other module, where it is the one that is mounted, does not
         async with _opened(plan, settings) as session:
             try:
                 stored = await probe.attach(session.coordinator)

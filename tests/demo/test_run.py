@@ -16,7 +16,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from amplifier_context_core.cli.app import main
-from amplifier_context_core.kernel import warn_of_rivals
+from amplifier_context_core.kernel import warn_of_duplicate_ids
 from amplifier_context_testing import Conversation, conversations
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.distributions import install
@@ -237,9 +237,9 @@ def test_another_distribution_that_is_mounted_for_the_same_id_is_named(
     faulty_context("async def get_messages(self): return []")  # its folder is a package now
     install(tmp_path, "acme-module", "1.0.7", "amplifier.modules", {"context-simple": "faulty_context:mount"})
     sys.path.insert(0, str(tmp_path))
-    warn_of_rivals.cache_clear()
+    warn_of_duplicate_ids.cache_clear()
     result = run(plan(), "--prompt", "Hi.")
-    warn_of_rivals.cache_clear()
+    warn_of_duplicate_ids.cache_clear()
     assert lines_with(result, "NOT COMPLETE")  # so it was mounted
     shown = " ".join(result.output.split())
     assert "memory: context-simple (acme-module 1.0.7) note context-simple: acme-module 1.0.7 and amplifier-" in shown

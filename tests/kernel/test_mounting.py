@@ -14,7 +14,7 @@ import pytest
 from amplifier_core.testing import MockCoordinator
 
 from amplifier_context_core import ConfigError, ContextManager
-from amplifier_context_core.kernel import warn_of_rivals
+from amplifier_context_core.kernel import warn_of_duplicate_ids
 from amplifier_context_core.view.prefix import RequestPrefix
 from amplifier_context_testing import EventRecorder, check_request, mount_plan, session
 from tests.distributions import install
@@ -100,7 +100,7 @@ module = importlib.import_module(sys.argv[1])
 from amplifier_context_core import kernel, plugins
 
 plugins.installed_plugins()  # reads the metadata of installed packages, as an import does
-kernel.warn_of_rivals(module.MODULE)  # so does this, once in a process
+kernel.warn_of_duplicate_ids(module.MODULE)  # so does this, once in a process
 seen = []
 watching = False
 
@@ -191,17 +191,17 @@ async def test_a_second_distribution_with_its_module_id_is_named_once_in_a_proce
 ) -> None:
     install(tmp_path, "acme-module", "1.0.7", "amplifier.modules", {CURRENT.module: "acme_module:mount"})
     monkeypatch.syspath_prepend(tmp_path)
-    warn_of_rivals.cache_clear()
+    warn_of_duplicate_ids.cache_clear()
     await mount()
     await mount()  # as a child session does
-    warn_of_rivals.cache_clear()
+    warn_of_duplicate_ids.cache_clear()
     (warning,) = (record.getMessage() for record in caplog.records if "module id" in record.getMessage())
     assert "acme-module 1.0.7 and amplifier-context-" in warning
     assert "gets the first, acme-module;" in warning
 
 
 async def test_one_distribution_with_its_module_id_is_no_reason_for_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    warn_of_rivals.cache_clear()
+    warn_of_duplicate_ids.cache_clear()
     await mount()
     assert [record for record in caplog.records if "module id" in record.getMessage()] == []
 
