@@ -212,13 +212,13 @@ class Asking:
         try:
             answer, usage = await ask()
         except BaseException as problem:  # cancelled, or its loop was closed: the provider may work on it all the same
-            self.limits.paid(prices.of(self._lost(problem, size), with_output=True))
+            self.limits.paid(prices.of(self._usage_without_answer(problem, size), with_output=True))
             raise
         written = len(answer.text) // 3 if isinstance(answer, Reply) else 0
-        self.limits.paid(prices.of(_taken(usage, size, written), with_output=True))
+        self.limits.paid(prices.of(_counted_usage(usage, size, written), with_output=True))
         return answer
 
-    def _lost(self, problem: BaseException, size: int) -> Usage:
+    def _usage_without_answer(self, problem: BaseException, size: int) -> Usage:
         """Return the most that a call without an answer is counted with."""
         if not isinstance(problem, CallFailed) or problem.reason == TIMEOUT:
             return Usage(size, self.config.summary_output)
@@ -283,7 +283,7 @@ class Asking:
         return {"status": outcome.status, "reason": outcome.reason, "upto": outcome.upto, **self.spent()}
 
 
-def _taken(usage: Usage | None, size: int, written: int) -> Usage:
+def _counted_usage(usage: Usage | None, size: int, written: int) -> Usage:
     """Return what a call took: as its provider reported it, and as counted here where the report is implausible.
 
     Args:
