@@ -18,7 +18,7 @@ from ..futures import LoopTurns, in_thread
 from ..locks import CrossLoopLock
 from ..messages import count_cache
 from ..messages.hashing import content_hash
-from ..messages.parsing import Message, MessageInfo, ParsedMessage, parse_message
+from ..messages.parsing import Message, MessageInfo, parse_message
 from ..messages.timestamps import timestamp_of, utc_now, with_timestamp
 from ..messages.tokens import TokenCounter, measure
 from ..messages.usage import Response
@@ -377,13 +377,12 @@ class History:
 
     async def _leave_redacted(self, append: PendingAppend) -> None:
         """Keep a message redacted that a host adds again, because it replays its own transcript."""
-        if await self.redactions.known():
-            item = (append.message, append.info)
-            entries = () if self._transcript.gap else self._transcript.snapshot()
-            (left,) = await self.redactions.without_echoes([item], entries, by_text=False)
-            if left is not item:
-                append.message, append.info = left
-                append.tokens = await measure(append.message, await self._counter())
+        item = (append.message, append.info)
+        entries = () if self._transcript.gap else self._transcript.snapshot()
+        (left,) = await self.redactions.without_echoes([item], entries, by_text=False)
+        if left is not item:
+            append.message, append.info = left
+            append.tokens = await measure(append.message, await self._counter())
 
     async def _interrupt(self) -> list[Entry]:
         async with self._lock.hold():
@@ -402,13 +401,10 @@ class History:
             await self._stored.load()
             stored = self._transcript.snapshot()
             self._replay_detector.on_set_messages()
-            found = await alignment_of(stored, incoming, views, partial(self._without_echoes, stored))
+            found = await alignment_of(stored, incoming, views, partial(self.redactions.without_echoes, entries=stored))
             if found is not None and found[1].changed:
                 await self._edit(stored, *found)
             return None if found is None else found[1].changed
-
-    async def _without_echoes(self, stored: Snapshot, new: Sequence[ParsedMessage]) -> Sequence[ParsedMessage]:
-        return await self.redactions.without_echoes(new, stored) if await self.redactions.known() else new
 
     async def _apply_cancellation_policy(self) -> None:
         if not self._cancellation.is_pending:

@@ -213,7 +213,7 @@ class Redactions:
     async def echoes(self, items: Sequence[ParsedMessage], *, by_text: bool) -> dict[int, Redaction]:
         """Return the redaction that a message is an echo of, by index of the message; see `without_echoes`."""
         remembered: dict[EchoKey, list[Redaction]] = {}
-        for one in self.all():
+        for one in await self.known():
             remembered.setdefault(one.kind, []).append(one)
         alike: dict[tuple[EchoKey, str], list[int]] = {}
         for index, (message, info) in enumerate(items):
