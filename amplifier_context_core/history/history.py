@@ -37,6 +37,7 @@ from .stored import OnConflict, StoredTranscript
 
 log = logging.getLogger(__name__)
 _Redacted = tuple[list[Entry], NotErased | None]
+_SetResult = Literal["unchanged", "edited", "needs views"]
 
 OnInterrupt = Literal["keep", "discard", "repair"]
 _T = TypeVar("_T")
@@ -212,9 +213,10 @@ class History:
         if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)):
             raise InvalidMessage("messages", f"must be a list of messages, got {type(messages).__name__}")
         incoming = cast("Sequence[object]", messages)
-        if (changed := await self.shielded(self._set(incoming, None if views else HandedViews()))) is None and views:
-            changed = await self.shielded(self._set(incoming, await views()))
-        return bool(changed)
+        result = await self.shielded(self._set(incoming, None if views else HandedViews()))
+        if result == "needs views" and views:
+            result = await self.shielded(self._set(incoming, await views()))
+        return result == "edited"
 
     async def clear(self) -> None:
         """Remove all entries. Marks are not reused."""
@@ -394,17 +396,19 @@ class History:
             await self._stored.reconcile()
             await self._apply_cancellation_policy()
 
-    async def _set(self, incoming: Sequence[object], views: HandedViews | None) -> bool | None:
-        """Make a list the history, as `set` does; None if that depends on the views that were handed out."""
+    async def _set(self, incoming: Sequence[object], views: HandedViews | None) -> _SetResult:
+        """Make a list the history, as `set` does, unless that depends on views that are not known."""
         async with self._lock.hold():
             await self._stored.reconcile()
             await self._stored.load()
             stored = self._transcript.snapshot()
             self._replay_detector.on_set_messages()
             found = await alignment_of(stored, incoming, views, partial(self.redactions.without_echoes, entries=stored))
-            if found is not None and found[1].changed:
+            if found is None:
+                return "needs views"
+            if found[1].changed:
                 await self._edit(stored, *found)
-            return None if found is None else found[1].changed
+            return "edited" if found[1].changed else "unchanged"
 
     async def _apply_cancellation_policy(self) -> None:
         if not self._cancellation.is_pending:
