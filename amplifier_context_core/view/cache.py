@@ -75,16 +75,18 @@ class ViewCache:
         if old in self._views:
             self._views.remove(old)
 
-    def succeed(self, old: View, selection: Selection) -> Selection:
-        """Let a selected view serve its budget, in place of an old one of the same budget; return what is current.
+    def succeed(self, selection: Selection) -> Selection:
+        """Let a selected view serve its budget, in place of the others that were made for it; return what is current.
 
         A view of the same checkpoint stays beside it: requests may alternate between a limit for which the newest human
         message is clipped, and one that has room for it.
         """
-        budget = selection.request.limits.budget
-        if old.budget == budget and not _is_twin(old, selection.view):
-            self.replace(old, selection.view)
-        self.touch(budget, selection.view)
+        budget, new = selection.request.limits.budget, selection.view
+        if new.budget == budget:
+            for view in self.views:
+                if view.budget == budget and view is not new and not _is_twin(view, new):
+                    self.replace(view, new)
+        self.touch(budget, new)
         return replace(selection, cache_version=self._changes)
 
     def drop(self, view: View) -> None:

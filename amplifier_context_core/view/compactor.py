@@ -42,7 +42,6 @@ from .sent_views import SentViews
 from .session_warnings import SessionWarnings
 from .short_forms import ShortForms
 from .trigger import TokenLimits, back_off, token_limits
-from .view import View
 from .view_draft import ViewDraft
 from .view_factory import ViewFactory
 from .view_request import ViewRequest
@@ -224,35 +223,32 @@ class Compactor:
         """Return this selection, or another one if the history or the cache changed since."""
         if selection is not None and self.cache.is_current(selection):
             return selection
-        selection, original = await self.selected(request)
-        return selection if original is None else self.put_in(original, selection)
+        selection, is_copy = await self.selected(request)
+        return self.put_in(selection) if is_copy else selection
 
-    async def selected(self, request: ViewRequest) -> tuple[Selection, View | None]:
+    async def selected(self, request: ViewRequest) -> tuple[Selection, bool]:
         """Select the view for a request, with its chapters written again if the prefix is; the caller holds the lock.
 
         It shows the newest human message whole again once there is room for it.
 
         Returns:
-            The selection, and the view that the selected one is to replace (`put_in`); None if it is one of the
-            session's.
+            The selection, and true if its view is a copy that is to serve the budget (`put_in`).
         """
         selection = await self.cache.select(request)
-        original = None
         if clipped := await selection.view.clipped_human(request):
-            original = selection.view
             selection = await self.cache.with_verbatim(selection, (clipped,))
         view = selection.view
         if view.checkpoint is None or request.late is None or self.prefix_break(request, selection.pause) is None:
-            return selection, original
+            return selection, bool(clipped)
         segments = await self._carried(await late_segments(request.late, view.checkpoint, request), request)
         if segments is view.checkpoint.segments:
-            return selection, original
-        return await self.cache.with_segments(selection, segments), original or view
+            return selection, bool(clipped)
+        return await self.cache.with_segments(selection, segments), True
 
-    def put_in(self, original: View, selection: Selection) -> Selection:
-        """Let a selected view serve its budget from now on, in place of another one; the caller holds the lock."""
+    def put_in(self, selection: Selection) -> Selection:
+        """Let a selected view serve its budget from now on, in place of others; the caller holds the lock."""
         self.changes += 1
-        return self.cache.succeed(original, selection)
+        return self.cache.succeed(selection)
 
     async def compacted(
         self, selection: Selection, *, is_manual: bool = False, with_hooks: bool = True
@@ -316,7 +312,7 @@ class Compactor:
         self.injected = job.injected
         self.compactions += 1
         self.tokens_saved += result.report["before_tokens"] - result.report["after_tokens"]
-        return self.put_in(job.view, self.cache.selected(job.selection, new))
+        return self.put_in(self.cache.selected(job.selection, new))
 
     async def announce(self, result: CompactionResult) -> None:
         """Report the result of a compaction to observers and handlers.

@@ -52,7 +52,7 @@ class StagedView:
         selection: the view before any compaction, and the state of the history that it shows.
         sent: what the request is sent.
         basis: what the session had for the budget when this was staged.
-        original: the view that the selected one is a copy of; None if it is no copy.
+        is_copy: the selected view is a copy of one of the session's.
         result: of the compaction that was made for it; None without one.
         postponed: the compaction that a handler postponed; None without one.
     """
@@ -60,7 +60,7 @@ class StagedView:
     selection: Selection
     sent: SentView
     basis: Basis
-    original: View | None = None
+    is_copy: bool = False
     result: CompactionResult | None = None
     postponed: CompactionJob | None = None
 
@@ -142,8 +142,8 @@ class Staging:
             budget = staged.sent.limits.budget
             is_superseded = Basis.of(compactor, budget) != staged.basis
             if not is_superseded:
-                if staged.original is not None:
-                    compactor.put_in(staged.original, replace(selection, view=staged.sent.view))
+                if staged.is_copy:
+                    compactor.put_in(replace(selection, view=staged.sent.view))
                 if staged.postponed is not None:
                     compactor.postpone(staged.postponed)
                 elif staged.result is not None:
@@ -153,14 +153,13 @@ class Staging:
     async def _selected(self, limits: TokenLimits) -> StagedView:
         """Select the view for these limits; the caller holds the lock."""
         cache = self._compactor.cache
-        selection, original = await self._compactor.selected(replace(self.request, limits=limits))
+        selection, is_copy = await self._compactor.selected(replace(self.request, limits=limits))
         basis = Basis.of(self._compactor, limits.budget)
         missing = [seq for seq in self.request.required if not selection.view.shows(seq)]
         if missing:
-            original = original or selection.view
             selection = await cache.with_verbatim(selection, missing)
         sent = await self._sent(selection.view, limits, selection.threshold, clip=False)
-        return StagedView(selection, sent, basis, original)
+        return StagedView(selection, sent, basis, is_copy or bool(missing))
 
     async def _sent(self, view: View, limits: TokenLimits, threshold: int, *, clip: bool) -> SentView:
         request = self.request

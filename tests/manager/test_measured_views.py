@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from amplifier_core.llm_errors import ContextLengthError
 
-from amplifier_context_core import ContextOverflow
+from amplifier_context_core import ContextManager, ContextOverflow
 from amplifier_context_core.messages.usage import Response, Usage
-from tests.manager.measured import BUDGET, OVERHEAD, Counting, measure, settings, state_of
+from tests.manager.measured import BUDGET, OVERHEAD, RESERVE, Counting, measure, settings, state_of
 from tests.managers import ask, feed, new_manager
-from tests.messages import Message, rounds, size, text, work
+from tests.messages import Message, rounds, says, shared_prefix, size, text, user, work
 
 # -- outcomes and figures ----------------------------------------------------------------------------------------------
 
@@ -71,6 +71,36 @@ async def test_what_the_provider_takes_at_most_is_a_limit_too() -> None:
     decision = result["final_attempt"]["budget_decision"]
     assert decision["estimated_input_tokens"] <= decision["input_limit_tokens"]
     assert result["policy_budget"] == 20_000
+
+
+def words(name: str, tokens: int) -> str:
+    """Text of about so many tokens, whose words differ."""
+    return " ".join(f"{name}{number}" for number in range(tokens * 4 // (len(name) + 4)))
+
+
+class Exact(Counting):
+    """Counts as the manager does."""
+
+    def tokens(self, view: Sequence[Message]) -> int:
+        return size(view)
+
+
+async def grow(manager: ContextManager, steps: int, limits: Sequence[int]) -> None:
+    """Let answers come, and after each of them a request for each of these limits."""
+    for number in range(steps):
+        await feed(manager, [says(words(f"a{number}x", 100))])
+        for limit in limits:
+            result = await measure(manager, Exact(limit=limit + RESERVE))
+            assert await result["transaction"].commit()
+
+
+async def test_views_for_alternating_limits_take_no_place_of_those_for_other_budgets() -> None:
+    manager = await feed(new_manager(max_tokens=BUDGET), work(12, output=1_200))
+    await feed(manager, [user(words("human", 2_000))])
+    before = await ask(manager, 3_500)
+    await grow(manager, 10, (1_500, 4_000))
+    assert (await manager.explain())["compactions"] > 4
+    assert shared_prefix(before, await ask(manager, 3_500)) == len(before)
 
 
 async def test_what_must_stay_is_clipped_rather_than_refused() -> None:
