@@ -232,7 +232,7 @@ class MeasuredRequest:
         if limits.accepted == self._staging.request.limits.accepted:
             return None  # it was selected for them
         other = await self._staging.as_it_is(limits)
-        is_within = other.selection.reason is None and other.sent.counted <= limits.capacity
+        is_within = other.sent.counted <= limits.capacity
         return other if is_within and other.sent.messages != staged.sent.messages else None
 
     async def _fitted(self, attempt: Count) -> Count | None:

@@ -85,13 +85,41 @@ class Exact(Counting):
         return size(view)
 
 
-async def grow(manager: ContextManager, steps: int, limits: Sequence[int]) -> None:
-    """Let answers come, and after each of them a request for each of these limits."""
+async def grow(manager: ContextManager, steps: int, limits: Sequence[int]) -> int:
+    """Let answers come, and after each of them a request for each of these limits; the calls of the count."""
+    calls = 0
     for number in range(steps):
         await feed(manager, [says(words(f"a{number}x", 100))])
         for limit in limits:
             result = await measure(manager, Exact(limit=limit + RESERVE))
             assert await result["transaction"].commit()
+            calls += result["count_calls"]
+    return calls
+
+
+async def test_a_limit_of_the_provider_costs_as_many_compactions_as_a_budget_of_its_size() -> None:
+    """Although the budget alone has room for all of the newest message of a person."""
+    costs: list[tuple[int, int]] = []
+    for budget in (1_500, BUDGET):
+        manager = await feed(new_manager(max_tokens=budget, session_id=f"{budget}"), work(12, output=1_200))
+        await feed(manager, [user(words("human", 2_000))])
+        calls = await grow(manager, 40, (1_500,))
+        costs.append(((await manager.explain())["compactions"], calls))
+    own, of_limit = costs
+    assert own[0] > 10
+    assert abs(of_limit[0] - own[0]) <= 1
+
+
+async def test_a_view_is_whole_at_once_when_the_provider_takes_more_again() -> None:
+    manager = await feed(new_manager(max_tokens=BUDGET), work(12, output=1_200))
+    human = user(words("human", 2_000))
+    await feed(manager, [human])
+    await grow(manager, 1, (1_500,))
+    assert human["content"] not in text(await ask(manager, 1_500))
+    for limit in (1_500, BUDGET):
+        result = await measure(manager, Exact(limit=limit + RESERVE))
+        assert (human["content"] in text(result["base_view"])) is (limit == BUDGET)
+        await result["transaction"].commit()
 
 
 async def test_views_for_alternating_limits_take_no_place_of_those_for_other_budgets() -> None:
