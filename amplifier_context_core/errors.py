@@ -24,9 +24,9 @@ import shlex
 import sys
 
 
-def install_command(extra: str) -> str:
-    """Return the command that installs an extra of the core, with the Python that has the core: no other finds it."""
-    return f"{shlex.quote(sys.executable)} -m pip install 'amplifier-context-core[{extra}]'"
+def install_command(extra: str, package: str = "amplifier-context-core") -> str:
+    """Return the command that installs an extra of a package, with the Python that has the core: no other finds it."""
+    return f"{shlex.quote(sys.executable)} -m pip install '{package}[{extra}]'"
 
 
 class ContextError(Exception):

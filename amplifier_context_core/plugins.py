@@ -44,7 +44,10 @@ class Specification:
 
     @hookspec
     def amplifier_context_stores(self) -> Mapping[str, Factory]:  # pyright: ignore[reportReturnType]
-        """Return makers of a `Store` by the scheme of its URL; each is called with the whole URL as `url`."""
+        """Return makers of a `Store` by the scheme of its URL; each is called with the whole URL as `url`.
+
+        A maker with a parameter `durability` or `archive` also gets that setting.
+        """
 
     @hookspec
     def amplifier_context_search_indexes(self) -> Mapping[str, Factory]:  # pyright: ignore[reportReturnType]
@@ -138,7 +141,7 @@ class Plugins:
         """Build the object that a plug-in offers under a name; `known` are the names of core, for the error.
 
         Raises:
-            ConfigError: no plug-in offers that name.
+            ConfigError: no plug-in offers that name, or the plug-in raised it.
             PluginError: the plug-in that offers it failed.
         """
         offer = self.find(point, name)
@@ -149,6 +152,8 @@ class Plugins:
         plugin, build = offer
         try:
             return build(**arguments)
+        except ConfigError:
+            raise
         except Exception as problem:
             # For a store only the type: the text may hold the URL, and the URL a password.
             reason = type(problem).__name__ if key == "store" else problem

@@ -203,7 +203,7 @@ async def _updates(connection: psycopg.AsyncConnection[Any], ask: Asking) -> Fig
 
 
 async def _renewing(connection: psycopg.AsyncConnection[Any], schema: str) -> float:
-    from amplifier_context_core.stores.postgres.queries import RENEW, rendered
+    from amplifier_context_servers.postgres_server.queries import RENEW, rendered
 
     name = sql.Identifier(schema, "sessions")
     found = await connection.execute(
@@ -268,7 +268,7 @@ async def _usage(client: Any, prefix: str, texts: list[Message]) -> Figures:
 
 
 async def _renewing_redis(client: Any, prefix: str) -> float:
-    from amplifier_context_core.stores.redis.scripts import RENEW
+    from amplifier_context_servers.redis_server.scripts import RENEW
 
     names = [f"short-{number:08d}" for number in range(_RENEWED)]
     started = perf_counter()

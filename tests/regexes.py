@@ -22,6 +22,7 @@ PACKAGES = (
     "amplifier_context_core",
     "amplifier_context_persistent",
     "amplifier_context_recall",
+    "amplifier_context_servers",
     "amplifier_context_simple",
     "amplifier_context_summary",
 )

@@ -18,6 +18,7 @@ PRODUCT = (
     "amplifier_context_persistent",
     "amplifier_context_summary",
     "amplifier_context_recall",
+    "amplifier_context_servers",
 )
 
 # Names that the refactoring before 0.1.0 replaced. Module names and constants are compared in lower case.

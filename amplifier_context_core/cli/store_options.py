@@ -117,9 +117,10 @@ def run_command(work: Coroutine[Any, Any, T], *, warns: bool = True) -> T:
         work: the work.
         warns: False if the command itself prints what the package repairs.
     """
-    logger = logging.getLogger("amplifier_context_core")
+    loggers = [logging.getLogger(name) for name in ("amplifier_context_core", "amplifier_context_servers")]
     warnings = _Warnings() if warns else logging.NullHandler()
-    logger.addHandler(warnings)
+    for logger in loggers:
+        logger.addHandler(warnings)
     try:
         return asyncio.run(work)
     except (SessionInUse, SessionLost) as problem:
@@ -130,7 +131,8 @@ def run_command(work: Coroutine[Any, Any, T], *, warns: bool = True) -> T:
     except ContextError as problem:
         raise click.ClickException(str(problem)) from None
     finally:
-        logger.removeHandler(warnings)
+        for logger in loggers:
+            logger.removeHandler(warnings)
 
 
 async def require_session(store: Store, session_id: str, url: str | None) -> int:

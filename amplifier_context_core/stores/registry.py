@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 
 from ..errors import ConfigError, install_command
@@ -20,7 +21,9 @@ URLS = "jsonl:FOLDER, sqlite:FILE, postgresql://…, redis://…"  # of stores t
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*")  # RFC 3986, 3.1
 _DRIVE = re.compile(r"[a-zA-Z]:[/\\]")  # of a path on Windows
 _DATABASES = (".db", ".db3", ".sqlite", ".sqlite3")  # usual suffixes of SQLite files
-_EXTRAS = {"psycopg": "postgresql", "psycopg_pool": "postgresql", "redis": "redis"}  # by driver: the extra with it
+_POINT = "amplifier_context_stores"
+_SERVERS = {"postgresql": "postgresql", "postgres": "postgresql", "redis": "redis", "rediss": "redis"}
+"""Schemes of the package amplifier-context-servers, and the extra of it that each needs."""
 
 
 def open_store(
@@ -30,14 +33,13 @@ def open_store(
 
     Args:
         url: a scheme, and what the store needs after it, e.g. ``sqlite:~/sessions.db``.
-        plugins: where other schemes are found. A plug-in's store gets only the URL; the log has a warning that names
-            what else was asked for.
+        plugins: where other schemes are found. What a plug-in's store does not take is named in the log.
         durability: what an acknowledged change has reached: the disk (``fsync``), the operating system (``flush``), or
             neither (``none``).
         archive: keep what edits and interrupts take out of a history.
 
     Raises:
-        ConfigError: no store has this scheme, it cannot use the URL, or its driver is not installed.
+        ConfigError: no store has this scheme, it cannot use the URL, or its package or driver is not installed.
         PluginError: the plug-in of this scheme failed.
     """
     scheme, colon, _ = url.partition(":")
@@ -46,14 +48,31 @@ def open_store(
     builtin = _builtin(url, durability, archive)
     if scheme in builtin:
         return builtin[scheme]()
-    store = (plugins or installed_plugins()).make_offered("amplifier_context_stores", scheme, "store", builtin, url=url)
+    store = _offered(url, scheme, plugins or installed_plugins(), [*builtin, *_SERVERS], durability, archive)
     if not isinstance(store, Store):
         raise ConfigError("store", f"the object that a plug-in made for {scheme!r} is no store")
+    return store
+
+
+def _offered(
+    url: str, scheme: str, plugins: Plugins, known: Sequence[str], durability: Durability, archive: bool
+) -> object:
+    """Return what a plug-in makes of a URL. Its maker gets `durability` and `archive` if it has such parameters."""
+    offer = plugins.find(_POINT, scheme)
+    if offer is None and scheme in _SERVERS:
+        command = install_command(_SERVERS[scheme], "amplifier-context-servers")
+        raise ConfigError(
+            "store", f"needs a package that is not installed: {command} (in a clone: ./amplifier_context_servers)"
+        )
+    settings = {"durability": durability, "archive": archive}
+    taken = settings.keys() & (inspect.signature(offer[1]).parameters if offer else {})
+    store = plugins.make_offered(_POINT, scheme, "store", known, url=url, **{name: settings[name] for name in taken})
     asked = [key for key, is_asked in (("durability", durability != "fsync"), ("archive", not archive)) if is_asked]
-    if asked:
+    ignored = [key for key in asked if key not in taken]
+    if ignored:
         log.warning(
-            "store: %s ignored: the store of %s: comes from a plug-in, which gets only the URL",
-            " and ".join(asked) + (" is" if len(asked) == 1 else " are"),
+            "store: %s ignored: the plug-in of %s: has no such parameter",
+            " and ".join(ignored) + (" is" if len(ignored) == 1 else " are"),
             scheme,
         )
     return store
@@ -74,13 +93,7 @@ def _without_scheme(given: str) -> str:
 def _builtin(url: str, durability: Durability, archive: bool) -> Mapping[str, Callable[[], Store]]:
     def maker(module: str, name: str) -> Callable[[], Store]:
         def make() -> Store:
-            try:
-                kind = getattr(import_module(f".{module}", __package__), name)
-            except ModuleNotFoundError as problem:
-                extra = _EXTRAS.get((problem.name or "").partition(".")[0])
-                if extra is None:
-                    raise
-                raise ConfigError("store", f"needs a driver that is not installed: {install_command(extra)}") from None
+            kind = getattr(import_module(f".{module}", __package__), name)
             return kind.from_url(url, durability=durability, archive=archive)
 
         return make
@@ -90,13 +103,8 @@ def _builtin(url: str, durability: Durability, archive: bool) -> Mapping[str, Ca
             raise ConfigError("store", "'memory:' takes nothing after it")
         return MemoryStore()
 
-    postgres, redis = maker("postgres.store", "PostgresStore"), maker("redis.store", "RedisStore")
     return {
         "memory": memory,
         "jsonl": maker("jsonl.store", "JsonlStore"),
         "sqlite": maker("sqlite.store", "SqliteStore"),
-        "postgresql": postgres,
-        "postgres": postgres,
-        "redis": redis,
-        "rediss": redis,
     }

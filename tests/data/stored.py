@@ -309,7 +309,7 @@ _COLUMNS = "SELECT column_name FROM information_schema.columns WHERE table_schem
 
 def _rows(schema: str) -> dict[str, Any]:
     """The tables of a schema: the statements that make them, and their rows as PostgreSQL writes them."""
-    from amplifier_context_core.stores.postgres.schema import MIGRATIONS
+    from amplifier_context_servers.postgres_server.schema import MIGRATIONS
 
     tables: dict[str, Any] = {}
     with psycopg.connect(POSTGRES, autocommit=True) as connection:

@@ -12,10 +12,10 @@ import pytest
 
 from amplifier_context_core.errors import NotErased, StoreError
 from amplifier_context_core.stores.jsonl.journal import RedoJournal
-from amplifier_context_core.stores.postgres.pool import PostgresPool
-from amplifier_context_core.stores.redis.client import RedisClient
-from amplifier_context_core.stores.redis.driver import RedisDriver
 from amplifier_context_core.stores.sqlite import secure_erase
+from amplifier_context_servers.postgres_server.pool import PostgresPool
+from amplifier_context_servers.redis_server.client import RedisClient
+from amplifier_context_servers.redis_server.driver import RedisDriver
 
 
 class Hindrance:

@@ -13,9 +13,9 @@ import pytest
 
 from amplifier_context_core import StoreError, open_store
 from amplifier_context_core.stores.jsonl.journal import RedoJournal
-from amplifier_context_core.stores.postgres.driver import PostgresDriver
-from amplifier_context_core.stores.redis.driver import RedisDriver
 from amplifier_context_core.stores.sqlite.engine import SqliteEngine
+from amplifier_context_servers.postgres_server.driver import PostgresDriver
+from amplifier_context_servers.redis_server.driver import RedisDriver
 from tests.durable.sessions import manager_on, user
 from tests.managers import feed
 from tests.places import KEPT, SERVERS, Place

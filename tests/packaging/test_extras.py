@@ -72,6 +72,7 @@ def test_core_needs_four_libraries_one_reader_of_image_sizes_one_lock_and_newer_
         "amplifier_context_simple",
         "amplifier_context_persistent",
         "amplifier_context_recall",
+        "amplifier_context_servers",
         "amplifier_context_summary",
     ],
 )
@@ -126,10 +127,10 @@ def test_the_commands_about_kept_sessions_need_neither_rich_nor_yaml(tmp_path: P
 
 
 @pytest.mark.parametrize("extra", ["postgresql", "redis"])
-def test_a_store_without_its_driver_names_the_extra_and_the_python_that_has_the_core(extra: str) -> None:
+def test_a_store_without_its_driver_names_the_extra_and_the_python_that_has_it(extra: str) -> None:
     code = f"from amplifier_context_core.stores import open_store; open_store('{extra}://localhost/0')"
     done = python(code, *DRIVERS[:3])
-    install = f"{sys.executable} -m pip install 'amplifier-context-core[{extra}]'"
+    install = f"{sys.executable} -m pip install 'amplifier-context-servers[{extra}]'"
     assert re.search(rf"ConfigError: .*: {re.escape(install)}$", done.stderr, re.MULTILINE), done.stderr
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from amplifier_context_core.errors import OutcomeUnknown, StoreError
 from amplifier_context_core.stores import Extent, Store
-from amplifier_context_core.stores.leased.store import LeasedStore
+from amplifier_context_servers.leased.store import LeasedStore
 from amplifier_context_testing.contract.fixtures import assert_same, whole
 from amplifier_context_testing.contract.samples import entries, entry
 from tests.stores.proxy import LATE, Moment, Proxy, proxied

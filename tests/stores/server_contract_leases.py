@@ -16,7 +16,7 @@ import pytest
 
 from amplifier_context_core.errors import SessionInUse, SessionLost, StoreError
 from amplifier_context_core.stores import Extent, open_store
-from amplifier_context_core.stores.leased.store import LeasedStore
+from amplifier_context_servers.leased.store import LeasedStore
 from amplifier_context_testing.contract.fixtures import assert_same, whole
 from amplifier_context_testing.contract.samples import entries, entry
 from tests.stores.servers import with_parameters

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from amplifier_context_core.stores import Store
-from amplifier_context_core.stores.leased.store import LeasedStore
+from amplifier_context_servers.leased.store import LeasedStore
 from amplifier_context_testing.store_contract import MakeStore
 from tests.stores.server_contract_connections import MakeAt
 from tests.stores.servers import PrivatePostgres, PrivateRedis, PrivateServer, own_name, private, with_parameters

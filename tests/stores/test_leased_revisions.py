@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from amplifier_context_core.stores.leased.protocol import new_revision
+from amplifier_context_servers.leased.protocol import new_revision
 
 
 def test_two_processes_that_seed_random_alike_make_different_revisions() -> None:

@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from amplifier_context_core.errors import StoreError
-from amplifier_context_core.stores.leased.batching import MicroBatcher
-from amplifier_context_core.stores.leased.loop_thread import LoopThread, RefCounted
+from amplifier_context_servers.leased.batching import MicroBatcher
+from amplifier_context_servers.leased.loop_thread import LoopThread, RefCounted
 
 
 async def where() -> tuple[int, asyncio.AbstractEventLoop]:

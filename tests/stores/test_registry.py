@@ -14,16 +14,18 @@ from click.testing import CliRunner
 from amplifier_context_core import ConfigError, PluginError, Plugins, hookimpl
 from amplifier_context_core.cli.app import main
 from amplifier_context_core.stores import MemoryStore, Store, open_store
-from amplifier_context_core.stores.postgres.url import parse_store_url as parse_postgres_url
-from amplifier_context_core.stores.redis.url import parse_store_url as parse_redis_url
+from amplifier_context_servers.postgres_server.url import parse_store_url as parse_postgres_url
+from amplifier_context_servers.redis_server.url import parse_store_url as parse_redis_url
 
 BUILT_IN = {
     "jsonl": ("jsonl.store", "JsonlStore"),
     "sqlite": ("sqlite.store", "SqliteStore"),
-    "postgresql": ("postgres.store", "PostgresStore"),
-    "postgres": ("postgres.store", "PostgresStore"),
-    "redis": ("redis.store", "RedisStore"),
-    "rediss": ("redis.store", "RedisStore"),
+}
+SERVERS = {  # offered by the plug-in amplifier-context-servers
+    "postgresql": ("postgres_server.store", "PostgresStore"),
+    "postgres": ("postgres_server.store", "PostgresStore"),
+    "redis": ("redis_server.store", "RedisStore"),
+    "rediss": ("redis_server.store", "RedisStore"),
 }
 PASSWORD = "hunter2"
 
@@ -50,9 +52,12 @@ def test_the_memory_store_answers_to_its_scheme_and_every_call_makes_another() -
     assert open_store("memory:") is not open_store("memory:")
 
 
-@pytest.mark.parametrize("scheme", BUILT_IN)
-def test_a_built_in_store_is_made_of_the_whole_url(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module, name = BUILT_IN[scheme]
+@pytest.mark.parametrize("scheme", [*BUILT_IN, *SERVERS])
+def test_a_store_of_ours_is_made_of_the_whole_url_and_the_settings(
+    scheme: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    module, name = {**BUILT_IN, **SERVERS}[scheme]
+    package = "amplifier_context_core.stores" if scheme in BUILT_IN else "amplifier_context_servers"
     asked: list[tuple[str, dict[str, Any]]] = []
 
     class FakeStore(MemoryStore):
@@ -63,22 +68,22 @@ def test_a_built_in_store_is_made_of_the_whole_url(scheme: str, monkeypatch: pyt
 
     fake = ModuleType(module)
     setattr(fake, name, FakeStore)
-    monkeypatch.setitem(sys.modules, f"amplifier_context_core.stores.{module}", fake)
+    monkeypatch.setitem(sys.modules, f"{package}.{module}", fake)
     assert isinstance(open_store(f"{scheme}://host/path?x=1"), FakeStore)
     assert isinstance(open_store(f"{scheme}:~/path", durability="none", archive=False), FakeStore)
     assert asked == [
         (f"{scheme}://host/path?x=1", {"durability": "fsync", "archive": True}),
         (f"{scheme}:~/path", {"durability": "none", "archive": False}),
     ]
+    assert caplog.messages == []
 
 
 @pytest.mark.parametrize("scheme", BUILT_IN)
 def test_a_plug_in_cannot_take_a_built_in_scheme(scheme: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    at = f"{scheme}:{tmp_path}/x" if scheme in ("jsonl", "sqlite") else f"{scheme}://127.0.0.1:1/0"
-    assert not isinstance(open_store(at, plugins({scheme: Made})), Made)
+    assert not isinstance(open_store(f"{scheme}:{tmp_path}/x", plugins({scheme: Made})), Made)
 
 
-@pytest.mark.parametrize("scheme", BUILT_IN)
+@pytest.mark.parametrize("scheme", [*BUILT_IN, *SERVERS])
 async def test_a_store_is_made_without_opening_anything(scheme: str, tmp_path: Path) -> None:
     """Nothing listens on port 1, and the folder is not made."""
     at = f"{scheme}:{tmp_path}/new/x" if scheme in ("jsonl", "sqlite") else f"{scheme}://127.0.0.1:1/0"
@@ -109,7 +114,7 @@ def test_settings_that_a_plug_ins_store_does_not_get_are_named(
     asked: dict[str, Any], named: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     open_store(f"fancy://me:{PASSWORD}@host", plugins({"fancy": Made}), **asked)
-    because = "the store of fancy: comes from a plug-in, which gets only the URL"
+    because = "the plug-in of fancy: has no such parameter"
     assert caplog.messages == [f"store: {text}: {because}" for text in named]
 
 
@@ -147,10 +152,27 @@ def test_a_folder_that_is_there_is_answered_with_its_url(tmp_path: Path, monkeyp
         open_store("sessions", Plugins())
 
 
+@pytest.mark.parametrize("scheme", SERVERS)
+def test_a_store_whose_package_is_not_installed_is_an_error_that_names_it(scheme: str) -> None:
+    extra = "redis" if scheme.startswith("redis") else "postgresql"
+    with pytest.raises(ConfigError) as caught:
+        open_store(f"{scheme}://me:{PASSWORD}@127.0.0.1:1/0", Plugins())
+    assert f"pip install 'amplifier-context-servers[{extra}]'" in str(caught.value)
+    assert PASSWORD not in str(caught.value)
+
+
+def test_a_plug_in_that_refuses_a_url_says_why() -> None:
+    def refuse(url: str) -> Any:
+        raise ConfigError("store", "names no server")
+
+    with pytest.raises(ConfigError, match=r"^store: names no server$"):
+        open_store("fancy://x", plugins({"fancy": refuse}))
+
+
 def test_an_unknown_scheme_is_refused_and_the_known_ones_are_named() -> None:
     with pytest.raises(ConfigError, match="'nosuch' is not known") as caught:
         open_store("nosuch://x", plugins({"fancy": Made}))
-    for scheme in ("memory", "fancy", *BUILT_IN):
+    for scheme in ("memory", "fancy", *BUILT_IN, *SERVERS):
         assert scheme in str(caught.value)
 
 
@@ -192,7 +214,7 @@ def test_a_missing_driver_is_an_error_that_names_what_to_install(driver: str, ur
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stderr == ""
-    assert f"pip install 'amplifier-context-core[{extra}]'" in done.stdout
+    assert f"pip install 'amplifier-context-servers[{extra}]'" in done.stdout
 
 
 def test_drivers_are_not_loaded_before_they_are_used() -> None:
@@ -212,9 +234,8 @@ def test_drivers_are_not_loaded_before_they_are_used() -> None:
 def test_a_module_that_is_missing_inside_a_store_is_not_mistaken_for_its_driver(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delitem(sys.modules, "amplifier_context_core.stores.redis.store", raising=False)
-    monkeypatch.setitem(sys.modules, "amplifier_context_core.stores.redis.store", None)
-    with pytest.raises(ModuleNotFoundError):
+    monkeypatch.setitem(sys.modules, "amplifier_context_servers.redis_server.store", None)
+    with pytest.raises(PluginError, match="ModuleNotFoundError"):
         open_store("redis://127.0.0.1:1/0")
 
 

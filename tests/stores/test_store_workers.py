@@ -11,9 +11,9 @@ import pytest
 
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores.jsonl import worker as jsonl_worker
-from amplifier_context_core.stores.leased.loop_thread import LoopThread
 from amplifier_context_core.stores.sqlite import worker as sqlite_worker
 from amplifier_context_core.stores.sqlite.engine import SqliteEngine
+from amplifier_context_servers.leased.loop_thread import LoopThread
 
 DEADLINE = 5.0  # seconds
 PROBLEMS = [StopIteration(1), SystemExit(3), KeyboardInterrupt(), GeneratorExit(), MemoryError(), ValueError("no")]

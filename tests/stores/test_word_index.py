@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_context_core.stores import word_index, yielding
-from amplifier_context_core.stores.postgres.search import pieces
 from amplifier_context_core.stores.word_index import WordIndex
 from amplifier_context_core.transcript.candidates import Wanted
 from amplifier_context_core.transcript.ranking import Query, frequent
 from amplifier_context_core.transcript.search import ScanIndex, SearchIndex
+from amplifier_context_servers.postgres_server.search import pieces
 from amplifier_context_testing.contract.samples import entry
 from tests.threads import longest_wait_beside
 

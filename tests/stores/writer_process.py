@@ -14,7 +14,7 @@ import sys
 
 from amplifier_context_core.errors import SessionInUse, StoreError
 from amplifier_context_core.stores import open_store
-from amplifier_context_core.stores.leased.store import LeasedStore
+from amplifier_context_servers.leased.store import LeasedStore
 from amplifier_context_testing.contract.samples import entry
 
 

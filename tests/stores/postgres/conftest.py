@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core.stores.postgres.store import PostgresStore
+from amplifier_context_servers.postgres_server.store import PostgresStore
 from tests.stores.servers import POSTGRES, drop_schema, empty_schema, own_name, postgres_is_there, with_parameters
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from amplifier_context_core.stores.postgres.store import PostgresStore
+from amplifier_context_servers.postgres_server.store import PostgresStore
 from amplifier_context_testing.store_contract import (
     CheckContract,
     SearchContract,

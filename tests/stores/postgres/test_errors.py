@@ -13,9 +13,9 @@ from psycopg import sql
 
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Store
-from amplifier_context_core.stores.postgres.pool import PostgresPool
-from amplifier_context_core.stores.postgres.store import PostgresStore
-from amplifier_context_core.stores.postgres.url import parse_store_url
+from amplifier_context_servers.postgres_server.pool import PostgresPool
+from amplifier_context_servers.postgres_server.store import PostgresStore
+from amplifier_context_servers.postgres_server.url import parse_store_url
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries
 from tests.stores.servers import POSTGRES, with_parameters

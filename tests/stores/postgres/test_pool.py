@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core.stores.postgres.pool import PostgresPool
-from amplifier_context_core.stores.postgres.store import PostgresStore
+from amplifier_context_servers.postgres_server.pool import PostgresPool
+from amplifier_context_servers.postgres_server.store import PostgresStore
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries
 from tests.stores.postgres.tables import ask

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from psycopg import sql
 
 from amplifier_context_core import StoreError
-from amplifier_context_core.stores.postgres import search as search_module
-from amplifier_context_core.stores.postgres.pool import PostgresPool
-from amplifier_context_core.stores.postgres.schema import MIGRATIONS
-from amplifier_context_core.stores.postgres.search import pieces
-from amplifier_context_core.stores.postgres.store import PostgresStore
 from amplifier_context_core.stores.word_index import WordIndex
 from amplifier_context_core.transcript.ranking import GRAM
 from amplifier_context_core.transcript.search import ScanIndex
+from amplifier_context_servers.postgres_server import search as search_module
+from amplifier_context_servers.postgres_server.pool import PostgresPool
+from amplifier_context_servers.postgres_server.schema import MIGRATIONS
+from amplifier_context_servers.postgres_server.search import pieces
+from amplifier_context_servers.postgres_server.store import PostgresStore
 from amplifier_context_testing.contract.samples import entry
 from tests.stores.searched import append_texts, order_of_append_and_search
 from tests.stores.servers import POSTGRES, drop_schema, own_name, postgres_is_there, with_parameters

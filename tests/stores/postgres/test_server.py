@@ -11,10 +11,10 @@ import pytest
 
 from amplifier_context_core.errors import NotErased, StoreError
 from amplifier_context_core.stores import Extent, Repair, Store
-from amplifier_context_core.stores.postgres import driver as driver_module
-from amplifier_context_core.stores.postgres.schema import MIGRATIONS, PARTITIONS
-from amplifier_context_core.stores.postgres.store import PostgresStore
 from amplifier_context_core.transcript.entry import Entry
+from amplifier_context_servers.postgres_server import driver as driver_module
+from amplifier_context_servers.postgres_server.schema import MIGRATIONS, PARTITIONS
+from amplifier_context_servers.postgres_server.store import PostgresStore
 from amplifier_context_testing.contract.append import Appending
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.fork import Forking

@@ -9,8 +9,8 @@ import pytest
 from psycopg import sql
 
 from amplifier_context_core.stores import Store
-from amplifier_context_core.stores.postgres.schema import MIGRATIONS
-from amplifier_context_core.stores.postgres.store import PostgresStore
+from amplifier_context_servers.postgres_server.schema import MIGRATIONS
+from amplifier_context_servers.postgres_server.store import PostgresStore
 from amplifier_context_testing.contract.samples import entry
 from tests.stores.servers import POSTGRES, drop_schema, own_name, postgres_is_there, with_parameters
 

@@ -6,7 +6,7 @@ import pytest
 
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.stores import open_store
-from amplifier_context_core.stores.postgres.store import PostgresStore
+from amplifier_context_servers.postgres_server.store import PostgresStore
 
 pytestmark = pytest.mark.postgres
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from amplifier_context_core.stores.postgres import vectors as vectors_module
-from amplifier_context_core.stores.postgres.store import PostgresStore
+from amplifier_context_servers.postgres_server import vectors as vectors_module
+from amplifier_context_servers.postgres_server.store import PostgresStore
 from amplifier_context_testing.contract.samples import entry
 from amplifier_context_testing.contract.vectors import vector_of
 from tests.stores.servers import POSTGRES, with_parameters

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from amplifier_context_core.stores.redis.store import RedisStore
+from amplifier_context_servers.redis_server.store import RedisStore
 from tests.stores.servers import REDIS, PrivateRedis, drop_prefix, own_name, redis_is_there, with_parameters
 
 

@@ -12,8 +12,8 @@ from redis import crc
 
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Extent
-from amplifier_context_core.stores.redis.driver import RedisDriver
-from amplifier_context_core.stores.redis.store import RedisStore
+from amplifier_context_servers.redis_server.driver import RedisDriver
+from amplifier_context_servers.redis_server.store import RedisStore
 from amplifier_context_testing.contract.fixtures import whole
 from amplifier_context_testing.contract.samples import ODD_IDS, entries, entry
 from tests.stores.servers import REDIS, PrivateRedis, with_parameters

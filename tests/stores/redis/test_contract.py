@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from amplifier_context_core.stores.redis.store import RedisStore
+from amplifier_context_servers.redis_server.store import RedisStore
 from amplifier_context_testing.store_contract import CheckContract, SoakContract, StoreContract, WriterContract
 from tests.stores.server_contract_connections import ConnectionLossContract, OutageContract
 from tests.stores.server_contract_leases import LeaseContract, WriterProcessContract

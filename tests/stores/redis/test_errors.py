@@ -13,8 +13,8 @@ from redis import exceptions
 
 from amplifier_context_core.errors import ConfigError, OutcomeUnknown, StoreError
 from amplifier_context_core.stores import Extent, Store, open_store
-from amplifier_context_core.stores.redis.client import RedisClient
-from amplifier_context_core.stores.redis.store import RedisStore
+from amplifier_context_servers.redis_server.client import RedisClient
+from amplifier_context_servers.redis_server.store import RedisStore
 from amplifier_context_testing.contract.fixtures import assert_same, whole
 from amplifier_context_testing.contract.samples import entries
 from tests.stores.relay import relayed

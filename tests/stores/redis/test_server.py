@@ -10,9 +10,9 @@ import pytest
 
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Store
-from amplifier_context_core.stores.redis import driver as driver_module
-from amplifier_context_core.stores.redis.driver import RedisDriver
-from amplifier_context_core.stores.redis.store import RedisStore
+from amplifier_context_servers.redis_server import driver as driver_module
+from amplifier_context_servers.redis_server.driver import RedisDriver
+from amplifier_context_servers.redis_server.store import RedisStore
 from amplifier_context_testing.contract.append import Appending
 from amplifier_context_testing.contract.fixtures import assert_same, whole
 from amplifier_context_testing.contract.fork import Forking

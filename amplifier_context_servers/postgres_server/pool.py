@@ -17,10 +17,11 @@ import psycopg
 from psycopg import errors as pg
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
-from ...errors import StoreError
+from amplifier_context_core.errors import StoreError
+from amplifier_context_core.stores.yielding import yield_gil
+
 from ..leased.loop_thread import LoopThread
 from ..leased.protocol import ConnectionLost, Unreachable
-from ..yielding import yield_gil
 from .errors import advice, name_of, server_text, state_before_connection
 from .queries import rendered
 from .schema import migrate

@@ -25,7 +25,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from ...errors import StoreError
+from amplifier_context_core.errors import StoreError
 
 PARTITIONS = 16
 

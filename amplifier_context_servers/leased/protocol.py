@@ -27,11 +27,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
-from ...errors import StoreError
-from ...transcript.entry import Entry
-from ..codec import encode_extra, message_json
-from ..protocol import Extent, OnRepair, SessionInfo
-from ..yielding import yield_gil
+from amplifier_context_core.errors import StoreError
+from amplifier_context_core.stores.codec import encode_extra, message_json
+from amplifier_context_core.stores.protocol import Extent, OnRepair, SessionInfo
+from amplifier_context_core.stores.yielding import yield_gil
+from amplifier_context_core.transcript.entry import Entry
+
 from .loop_thread import LoopThread
 
 YIELD_EVERY = 32  # rows that are processed before other threads get the interpreter

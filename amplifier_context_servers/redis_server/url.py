@@ -12,9 +12,10 @@ from redis import exceptions as errors
 from redis.asyncio import BlockingConnectionPool
 from redis.asyncio.connection import parse_url
 
-from ...errors import ConfigError
+from amplifier_context_core.errors import ConfigError
+from amplifier_context_core.stores.protocol import Durability
+
 from ..leased.url import number, take_parameters, whole_number
-from ..protocol import Durability
 from .errors import NO_DATABASES_IN_CLUSTER
 
 FIXED: dict[str, Any] = {"protocol": 2, "decode_responses": False}  # settings of the client that this store relies on

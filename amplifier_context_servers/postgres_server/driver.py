@@ -14,11 +14,12 @@ from typing import Any, NamedTuple, cast
 from psycopg import sql
 from psycopg.errors import Diagnostic
 
-from ...errors import NotErased, StoreError
-from ..codec import decode_entry, decode_extra, message_json
+from amplifier_context_core.errors import NotErased, StoreError
+from amplifier_context_core.stores.codec import decode_entry, decode_extra, message_json
+from amplifier_context_core.stores.protocol import Extent, SessionInfo
+
 from ..leased.batching import MicroBatcher
 from ..leased.protocol import ConnectionLost, EntryRow, Lease, LeaseGrant, LeaseState, RewriteResult, Unreachable
-from ..protocol import Extent, SessionInfo
 from . import queries
 from .pool import Connection, PostgresPool
 from .search import PostgresSearch

@@ -17,13 +17,14 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from ...errors import StoreError
-from ...futures import in_thread
-from ...transcript.candidates import Wanted, find_candidates
-from ...transcript.ranking import UNSPACED, Query, Term, Text, fold, grams, rank, spelled
-from ...transcript.search import ranked_text
-from ..codec import decode_entry, decode_extra
-from ..yielding import INDEXED, yield_gil, yielding
+from amplifier_context_core.errors import StoreError
+from amplifier_context_core.futures import in_thread
+from amplifier_context_core.stores.codec import decode_entry, decode_extra
+from amplifier_context_core.stores.yielding import INDEXED, yield_gil, yielding
+from amplifier_context_core.transcript.candidates import Wanted, find_candidates
+from amplifier_context_core.transcript.ranking import UNSPACED, Query, Term, Text, fold, grams, rank, spelled
+from amplifier_context_core.transcript.search import ranked_text
+
 from . import queries
 from .pool import PostgresPool
 

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Generic, TypeVar
 
-from ...futures import resolve, start_thread
+from amplifier_context_core.futures import resolve, start_thread
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)

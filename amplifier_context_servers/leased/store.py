@@ -12,12 +12,13 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from ...errors import SessionLost, StoreError
-from ...transcript.entry import Entry
-from ..codec import decode_entry
-from ..protocol import Extent, OnRepair, Repair, SessionInfo, index_range
-from ..validation import check_index, check_session_id, no_session, session_exists
-from ..yielding import yield_gil
+from amplifier_context_core.errors import SessionLost, StoreError
+from amplifier_context_core.stores.codec import decode_entry
+from amplifier_context_core.stores.protocol import Extent, OnRepair, Repair, SessionInfo, index_range
+from amplifier_context_core.stores.validation import check_index, check_session_id, no_session, session_exists
+from amplifier_context_core.stores.yielding import yield_gil
+from amplifier_context_core.transcript.entry import Entry
+
 from .loop_thread import RefCounted
 from .protocol import YIELD_EVERY, Driver, EntryRow, Lease, RewriteResult, encode_rows
 from .sessions import LeasedSessions, lease_lost, retry_once

@@ -10,9 +10,10 @@ append-only file. Older dumps, files of replicas and backups keep the former tex
 
 from __future__ import annotations
 
+from amplifier_context_core.stores.protocol import Durability
+
 from ..leased.loop_thread import RefCounted
 from ..leased.store import LeasedStore
-from ..protocol import Durability
 from .driver import RedisDriver
 from .url import RedisSettings, parse_store_url
 

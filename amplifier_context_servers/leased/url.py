@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from urllib.parse import unquote, urlsplit
 
-from ...errors import ConfigError
+from amplifier_context_core.errors import ConfigError
 
 
 def take_parameters(url: str, own: Collection[str]) -> tuple[str, dict[str, str]]:

@@ -14,10 +14,11 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
 
-from ...errors import NotErased, SessionInUse, StoreError
-from ..codec import decode_entry, loads, message_json
+from amplifier_context_core.errors import NotErased, SessionInUse, StoreError
+from amplifier_context_core.stores.codec import decode_entry, loads, message_json
+from amplifier_context_core.stores.protocol import Extent, SessionInfo
+
 from ..leased.protocol import EntryRow, Lease, LeaseGrant, LeaseState, RewriteResult
-from ..protocol import Extent, SessionInfo
 from . import scripts
 from .client import RedisClient, ScriptCall
 from .former import CARRY_OVER, IN_USE, NAMES, TOO_OLD

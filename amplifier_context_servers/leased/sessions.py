@@ -16,9 +16,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar, cast
 from weakref import WeakValueDictionary
 
-from ...errors import OutcomeUnknown, SessionInUse, SessionLost, StoreError
-from ..protocol import Extent, OnRepair, Repair, report_repair
-from ..validation import check_session_id
+from amplifier_context_core.errors import OutcomeUnknown, SessionInUse, SessionLost, StoreError
+from amplifier_context_core.stores.protocol import Extent, OnRepair, Repair, report_repair
+from amplifier_context_core.stores.validation import check_session_id
+
 from .loop_thread import RefCounted
 from .protocol import ConnectionLost, Driver, Lease, LeaseGrant, LeaseState, NotDurable, holder_name, new_revision
 

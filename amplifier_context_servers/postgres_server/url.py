@@ -11,9 +11,10 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import Conninfo
 
-from ...errors import ConfigError
+from amplifier_context_core.errors import ConfigError
+from amplifier_context_core.stores.protocol import Durability
+
 from ..leased.url import number, take_parameters, whole_number
-from ..protocol import Durability
 
 _OWN = ("schema", "lease_ttl", "statement_timeout", "pool_size")
 _EXPECTED = "is not a URL that PostgreSQL can use; one looks like postgresql://user@host:5432/database?schema=name"

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...transcript.vectors import digest
-from ..protocol import KeptVector
+from amplifier_context_core.stores.protocol import KeptVector
+from amplifier_context_core.transcript.vectors import digest
+
 from . import queries
 from .pool import PostgresPool
 from .search import text_of_message

@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from ...errors import StoreError
-from ...futures import resolve
+from amplifier_context_core.errors import StoreError
+from amplifier_context_core.futures import resolve
 
 I = TypeVar("I")  # noqa: E741 - an item
 R = TypeVar("R")

@@ -17,7 +17,8 @@ from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from ...errors import StoreError
+from amplifier_context_core.errors import StoreError
+
 from ..leased.batching import MicroBatcher
 from ..leased.loop_thread import LoopThread
 from ..leased.protocol import ConnectionLost, NotDurable, Unreachable

@@ -17,12 +17,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from ...futures import in_thread
-from ...transcript.search import ScanIndex
+from amplifier_context_core.futures import in_thread
+from amplifier_context_core.stores.protocol import Durability, KeptVector
+from amplifier_context_core.transcript.search import ScanIndex
+
 from ..leased.loop_thread import RefCounted
 from ..leased.protocol import Driver
 from ..leased.store import LeasedStore
-from ..protocol import Durability, KeptVector
 from .driver import PostgresDriver
 from .search import UnindexedRows
 from .url import PostgresSettings, parse_store_url
