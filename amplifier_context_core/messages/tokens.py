@@ -158,30 +158,33 @@ def exact_token_counter(encoding: str = "o200k_base") -> TokenCounter:
     is used, which downloads the vocabulary at first use, within ten seconds. The first call of a process blocks; later
     calls return the same counter.
     """
-    return _load(encoding, _VOCABULARY_SECONDS)
+    return _load(encoding, downloads=True)
 
 
 async def load_counter(encoding: str = "o200k_base") -> TokenCounter:
     """Return the counter of this process for a vocabulary. The first call loads it in a thread.
 
-    It does not wait for a download: tiktoken downloads for later processes, and this one counts with the heuristic.
+    It downloads nothing: a thread that still downloads when its process ends can crash it. Without a vocabulary on this
+    machine it counts with the heuristic; `exact_token_counter` downloads one for all later processes.
     """
-    return _loaded.get(encoding) or await in_thread(_load, encoding, 0)
+    return _loaded.get(encoding) or await in_thread(_load, encoding)
 
 
 def start_loading(encoding: str) -> None:
     """Load a vocabulary in a daemon thread, if it lies in an installed wheel or in the cache of tiktoken."""
     if encoding not in _loaded and (importlib.util.find_spec("bpe_openai") or _is_cached(encoding)):
         with contextlib.suppress(RuntimeError):  # no thread can be started: the first count loads it
-            threading.Thread(target=_load, args=(encoding, 0), name="vocabulary", daemon=True).start()
+            threading.Thread(target=_load, args=(encoding,), name="vocabulary", daemon=True).start()
 
 
-def _load(encoding: str, seconds: float) -> TokenCounter:
-    """Return the counter of a vocabulary, loaded once in a process; a download is waited for this many seconds."""
+def _load(encoding: str, *, downloads: bool = False) -> TokenCounter:
+    """Return the counter of a vocabulary, loaded once in a process."""
     with _loading:
         counter = _loaded.get(encoding)
         if counter is None:
-            counter = _from_wheel(encoding) or _from_tiktoken(encoding, seconds) or _degrade(encoding)
+            may_use_tiktoken = downloads or _is_cached(encoding)
+            counter = _from_wheel(encoding) or (_from_tiktoken(encoding) if may_use_tiktoken else None)
+            counter = counter or _degrade(encoding)
             _loaded[encoding] = counter
         return counter
 
@@ -218,7 +221,7 @@ def _tokenizer(encoding: str) -> PyTokenizer:
     return module.tokenizer_for_encoding(encoding)
 
 
-def _from_tiktoken(encoding: str, seconds: float) -> TokenCounter | None:
+def _from_tiktoken(encoding: str) -> TokenCounter | None:
     found: list[Callable[[str], int]] = []
 
     def load() -> None:
@@ -231,7 +234,7 @@ def _from_tiktoken(encoding: str, seconds: float) -> TokenCounter | None:
     # A daemon thread, because a download on a network that drops packets cannot be cancelled.
     thread = threading.Thread(target=load, name="tiktoken-vocabulary", daemon=True)
     thread.start()
-    thread.join(_VOCABULARY_SECONDS if _is_cached(encoding) else seconds)
+    thread.join(_VOCABULARY_SECONDS)
     return VocabularyTokenCounter(found[0], encoding) if found else None
 
 
