@@ -182,8 +182,9 @@ def _load(encoding: str, *, downloads: bool = False) -> TokenCounter:
     with _loading:
         counter = _loaded.get(encoding)
         if counter is None:
-            may_use_tiktoken = downloads or _is_cached(encoding)
-            counter = _from_wheel(encoding) or (_from_tiktoken(encoding) if may_use_tiktoken else None)
+            counter = _from_wheel(encoding)
+            if counter is None and (downloads or _is_cached(encoding)):  # to look there may open a file
+                counter = _from_tiktoken(encoding)
             counter = counter or _degrade(encoding)
             _loaded[encoding] = counter
         return counter
