@@ -164,6 +164,7 @@ class MeasuredRequest:
         self._fit_output = fit_output
         self._messages: list[dict[str, Any]] = []
         self._counted: list[tuple[int, int]] = []  # tokens of a view: counted here, counted by its provider
+        self._selected_for = 0  # `TokenLimits.accepted` of the last selection
         self.count_calls = 0
 
     async def run(self) -> Measured:
@@ -174,22 +175,25 @@ class MeasuredRequest:
             ContextOverflow: under `strict`, when what must be kept does not fit the budget.
             TypeError: a callback returned something of another form.
         """
-        limits = self._staging.request.limits
+        limits = self._likely_limits()
+        self._selected_for = limits.accepted
         base = staged = await self._staging.as_it_is(limits)
         first = attempt = last_resort = None
-        if staged.sent.counted <= _CERTAIN * limits.capacity:
+        if staged.sent.counted <= _CERTAIN * self._staging.request.limits.capacity:
             first = attempt = await self._count(staged)
             limits = self._limits(attempt, limits)
         for _ in range(MOST_COMPACTIONS):
             base, staged = self._staging.judged(base, limits), self._staging.judged(staged, limits)
             is_over = staged.sent.counted > limits.capacity or (attempt is not None and attempt.is_too_large)
-            if not is_over and (staged.result is not None or staged.selection.reason is None):
-                break
-            if staged.result is None and (other := await self._other(staged, limits)) is not None:
+            is_due = staged.result is None and staged.selection.reason is not None
+            may_change = staged.result is None and (is_over or is_due or limits.accepted > self._selected_for)
+            if may_change and (other := await self._other(staged, limits)) is not None:
                 base = staged = other
                 attempt = await self._count(other)
                 limits = self._limits(attempt, limits)
                 continue
+            if not is_over and not is_due:
+                break
             smaller = await self._staging.compacted(base, limits)
             if smaller.result is None and smaller.postponed is None:
                 base = smaller  # the session changed meanwhile: another view serves the budget
@@ -229,8 +233,9 @@ class MeasuredRequest:
 
     async def _other(self, staged: StagedView, limits: TokenLimits) -> StagedView | None:
         """Return another view of the session that is within these limits as it is; None if there is none."""
-        if limits.accepted == self._staging.request.limits.accepted:
+        if limits.accepted == self._selected_for:
             return None  # it was selected for them
+        self._selected_for = limits.accepted
         other = await self._staging.as_it_is(limits)
         is_within = other.sent.counted <= limits.capacity
         return other if is_within and other.sent.messages != staged.sent.messages else None
@@ -259,6 +264,18 @@ class MeasuredRequest:
         if again.is_too_large or (unknown and attempt.is_too_large):
             raise _too_long("cannot fit protected content into what the provider takes")
         return staged, again
+
+    def _likely_limits(self) -> TokenLimits:
+        """Return the limits of the request, with what its provider took at most when it was sent the last view.
+
+        Where it takes the same again, the first view that is counted is the one that is sent.
+        """
+        limits, key = self._staging.request.limits, self._staging.request.key
+        accepted = self._staging.last_accepted()
+        if accepted is None or accepted >= limits.accepted:
+            return limits
+        prices = self._meter.prices(key)
+        return exact_limits(self._config, limits.budget, accepted, limits.units, key, prices=prices)
 
     def _limits(self, attempt: Count, limits: TokenLimits) -> TokenLimits:
         """Return the limits of the request as far as its provider's counts show them."""

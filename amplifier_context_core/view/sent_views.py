@@ -44,6 +44,10 @@ class SentViews:
         found = [*reversed(self._by_key.values()), *reversed(self._former)]
         return list({id(sent): sent for sent in found}.values())
 
+    def last_to(self, key: Key) -> SentView | None:
+        """Return the view that a provider was sent last; None if it is not known."""
+        return self._by_key.get(key)
+
     def break_before(
         self, prefix: RequestPrefix, system: Sequence[RenderedMessage], pause: Pause, cache_ttl: int
     ) -> PrefixBreak | None:

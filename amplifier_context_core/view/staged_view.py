@@ -85,6 +85,11 @@ class Staging:
         async with self._compactor.lock.hold():
             return await self._selected(limits)
 
+    def last_accepted(self) -> int | None:
+        """Return what of this budget the provider took when it was sent the last view; None if it was sent none."""
+        sent = self._compactor.sent.last_to(self.request.key)
+        return sent.limits.accepted if sent and sent.limits.budget == self.request.limits.budget else None
+
     def judged(self, staged: StagedView, limits: TokenLimits) -> StagedView:
         """Return the same messages under other limits, and why the view must be compacted first."""
         request = replace(self.request, limits=limits)
