@@ -17,6 +17,8 @@ from .meter import Key
 from .sent_view import fitted, outgoing
 from .view_request import ViewRequest
 
+_WANTS_SHORT_IDS: Key = ("mistral", "")
+
 
 def handed_views(compactor: Compactor, *, merge: bool) -> list[HandedView]:
     """Return the views that this process has handed out, the newest first, as far as they are remembered.
@@ -33,6 +35,8 @@ def handed_views(compactor: Compactor, *, merge: bool) -> list[HandedView]:
 async def views_of_before(compactor: Compactor, request: ViewRequest, *, merge: bool) -> list[HandedView]:
     """Return the views of a resumed session as its last process handed them out.
 
+    It is not saved which providers they went to: each view comes with call ids of both lengths, if they differ.
+
     Args:
         compactor: of the session.
         request: shows its system prompt.
@@ -44,7 +48,10 @@ async def views_of_before(compactor: Compactor, request: ViewRequest, *, merge: 
         for view in await compactor.cache.all_current(selection):
             own = replace(request, limits=compactor.limits(view.budget, request.key))
             messages, _ = await fitted(view, own)
-            found.append(_handed(request.key, (*request.system, *messages), view.newest_seq, merge=merge))
+            for key in (request.key, _WANTS_SHORT_IDS):
+                handed = _handed(key, (*request.system, *messages), view.newest_seq, merge=merge)
+                if handed not in found:
+                    found.append(handed)
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -54,6 +55,25 @@ async def test_a_view_that_comes_back_is_the_history(place: Place, resumes: bool
     assert await manager.store.archived(manager.session_id) == []
     assert shared_prefix(view, await ask(manager)) == len(view)
     assert not manager.warnings.texts
+    await manager.close()
+
+
+@pytest.mark.stores("memory", "sqlite")
+@pytest.mark.parametrize("is_long", [False, True])
+@pytest.mark.parametrize("resumes", [False, True])
+async def test_a_view_with_shortened_call_ids_is_the_history(place: Place, resumes: bool, is_long: bool) -> None:
+    provider = SimpleNamespace(name="mistral")
+    manager = manager_on(place.store(), place.session_id())
+    await feed(manager, work(60 if is_long else 3, output=600))
+    view, history = await ask(manager, provider=provider), await manager.get_messages()
+    assert text(view) != text(await ask(manager))
+    if resumes:
+        manager = await again(manager, place)
+        await manager.ready()
+    await manager.set_messages([*stripped(view), user("and now?")])
+    after = await manager.get_messages()
+    assert (after[:-1], after[-1]["content"]) == (history, "and now?")
+    assert await manager.store.archived(manager.session_id) == []
     await manager.close()
 
 
