@@ -356,7 +356,7 @@ class ContextManager(SessionForgetting):
         seqs, trace = set(seqs_of(marks)), checked_flag("trace", trace)
         forms = forms_of(containing) if checked_text("containing", containing) else frozenset[str]()
         await self.ready()
-        return await self.history.shielded(self._forget(seqs, forms, trace))
+        return await self._forget(seqs, forms, trace)
 
     async def recall(self, mark: str) -> dict[str, Any] | None:
         """Return the original of a message by its mark, e.g. ``m12``; None if there is none.

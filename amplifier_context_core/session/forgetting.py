@@ -33,6 +33,16 @@ class SessionForgetting(SessionRequests):
     """A session that can erase messages."""
 
     async def _forget(self, seqs: Collection[int], forms: Collection[str], trace: bool) -> Erased:
+        left, everything = await self.history.shielded(self._erase(seqs, forms, trace))
+        erased = {entry.seq for entry in left}
+        texts = {text for entry in everything if entry.seq in seqs for text in texts_of(entry.message)}
+        copies = await in_thread(holding, (entry for entry in everything if entry.seq not in erased), texts)
+        return Erased((entry.mark for entry in left), [entry.mark for entry in copies])
+
+    async def _erase(
+        self, seqs: Collection[int], forms: Collection[str], trace: bool
+    ) -> tuple[list[Entry], list[Entry]]:
+        """Return the erased entries, and the archive and the history as they were."""
         everything = await self.history.everything()
         chosen = [entry.message for entry in everything if entry.seq in seqs]
         results = {result_text(result.content) for message in chosen for result in results_of(message)}
@@ -66,10 +76,7 @@ class SessionForgetting(SessionRequests):
             await self._save()
         if problem is not None:
             raise problem
-        erased = {entry.seq for entry in left}
-        texts = {text for message in chosen for text in texts_of(message)}
-        copies = await in_thread(holding, (entry for entry in everything if entry.seq not in erased), texts)
-        return Erased((entry.mark for entry in left), [entry.mark for entry in copies])
+        return left, everything
 
     async def _state_holds(self, forms: Collection[str]) -> bool:
         """True if what is kept beside history and items may hold one of these texts: chapters, short forms, focus.

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import Collection, Iterable
+
 import pytest
 
 from amplifier_context_core import ContextManager
+from amplifier_context_core.session import forgetting
+from amplifier_context_core.transcript.entry import Entry
 from tests.durable.pasted_password import SECRET
 from tests.durable.sessions import BUDGET, again, compacted, manager_on
 from tests.managers import ask
@@ -82,3 +88,24 @@ async def test_forget_names_the_messages_that_still_have_its_words(place: Place)
     assert (await manager.forget(["m2"])).also_in == ()
     assert (await manager.forget(["m3"])).also_in == ()  # too short to look for
     await manager.close()
+
+
+async def test_the_search_for_copies_does_not_outlast_its_caller(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def slow(entries: Iterable[Entry], texts: Collection[str]) -> list[Entry]:
+        begun.set()
+        may_end.wait(30)
+        return []
+
+    monkeypatch.setattr(forgetting, "holding", slow)
+    manager = manager_on(place.store(), place.session_id())
+    await manager.add_message({"role": "user", "content": SECRET})
+    call = asyncio.create_task(manager.forget(["m1"]))
+    await asyncio.to_thread(begun.wait, 30)
+    call.cancel()
+    try:
+        assert [one["content"] for one in await manager.get_messages()] == ["(erased)"]
+        await asyncio.wait_for(manager.close(), 10)
+    finally:
+        may_end.set()
