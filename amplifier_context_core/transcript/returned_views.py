@@ -65,13 +65,13 @@ class _Match:
 
     Attributes:
         pairs: of indices in the view and in the list, rising on both sides.
-        proofs: how many of these are messages that only a view has.
+        only_in_views: how many of these are messages that only a view has.
         ours: the messages of the view, then the entries that came after it.
         keys: of these.
     """
 
     pairs: list[tuple[int, int]]
-    proofs: int
+    only_in_views: int
     ours: list[Shown]
     keys: list[BareKey]
 
@@ -93,7 +93,7 @@ def may_be_view(
     entries = {entry.seq: entry for entry in stored}
     for shown in (shown for view in handed.views for shown in view.shown):
         is_candidate = (shown.message["role"], _text_in(shown.message)) in texts and _is_left(shown, entries)
-        if is_candidate and _is_proof(shown, _key_in(shown.message), entries):
+        if is_candidate and _is_only_in_views(shown, _key_in(shown.message), entries):
             return True
     return _begins_with(chain(map(parse_message, same), rest), handed.views[0], stored)
 
@@ -114,7 +114,7 @@ def recognise(stored: Sequence[Entry], incoming: Sequence[ParsedMessage], handed
     """
     theirs = [bare_key(message, info) for message, info in incoming]
     matches = [_match(stored, incoming, theirs, view) for view in handed.views]
-    best = max(matches, key=lambda match: match.proofs)  # of equal ones the first
+    best = max(matches, key=lambda match: match.only_in_views)  # of equal ones the first
     known = {other for _, other in best.pairs}  # the view was made after the erasure, whatever it quotes
     dropped = [
         index
@@ -124,7 +124,7 @@ def recognise(stored: Sequence[Entry], incoming: Sequence[ParsedMessage], handed
     if dropped:  # what that view showed is not known: all of the history stays, and what comes after the view is new
         end = max(*dropped, -1, *(other for _, other in best.pairs)) + 1
         return Alignment([*stored, *incoming[end:]], end < len(incoming))
-    if not best.proofs:
+    if not best.only_in_views:
         best = matches[0]
         if not _begins_with(incoming, handed.views[0], stored):
             return None
@@ -169,11 +169,11 @@ def _match(
         for mine, other in matching_pairs(keys, theirs)
         if _has_metadata_of(incoming[other][0], ours[mine])
     ]
-    proofs = sum(1 for mine, _ in pairs if mine < count and _is_proof(ours[mine], keys[mine], entries))
-    return _Match(pairs, proofs, ours, keys)
+    only_in_views = sum(1 for mine, _ in pairs if mine < count and _is_only_in_views(ours[mine], keys[mine], entries))
+    return _Match(pairs, only_in_views, ours, keys)
 
 
-def _is_proof(shown: Shown, key: BareKey, entries: Mapping[int, Entry]) -> bool:
+def _is_only_in_views(shown: Shown, key: BareKey, entries: Mapping[int, Entry]) -> bool:
     """True if only a view has this message: a chapter, or an entry in another form than it is stored in."""
     if shown.message["role"] in SYSTEM_ROLES:  # of a system prompt factory
         return False
