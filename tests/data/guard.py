@@ -1,8 +1,9 @@
 """The guard of views: hashes of every view of whole sessions, so that a change that must change nothing is seen to.
 
 A session is replayed message by message, with the clock frozen, in windows of a tenth, a quarter and half of it. The
-first hash covers each view as it is sent, the second the reports of `explain`. `make guard` records them again, after a
-change that is meant to change them.
+first hash covers each view as it is sent, the second the reports of `explain`. Sessions that use what a replay does not
+are in `scenarios.py`, each with one pair of hashes. `make guard` records all again, after a change that is meant to
+change them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from amplifier_context_core import ContextManager, Plugins, approx_token_counter
 from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import coding_session, conversations, read_transcripts
 from tests.conftest import DATA
+from tests.data import scenarios
 
 Message = dict[str, Any]
 
@@ -79,11 +81,24 @@ async def fingerprints(sessions: Mapping[str, Sequence[Message]]) -> dict[str, l
     return {name: [await fingerprint(messages, share) for share in SHARES] for name, messages in sessions.items()}
 
 
+async def scenario(name: str) -> list[str]:
+    """Return the hashes of a scenario, of one that is stored in memory."""
+    if name in scenarios.STORED:
+        return [await scenarios.STORED[name](scenarios.in_memory(), "guarded")]
+    return [await scenarios.SCENARIOS[name]()]
+
+
+async def recordings() -> dict[str, list[str]]:
+    """Return all hashes that can be had here."""
+    played = {f"scenario/{name}": await scenario(name) for name in (*scenarios.SCENARIOS, *scenarios.STORED)}
+    return {**await fingerprints({**made_sessions(), **recorded_sessions()}), **played}
+
+
 def main() -> None:
     """Record the hashes of all sessions at hand."""
     logging.disable(logging.WARNING)
     known: dict[str, list[str]] = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
-    fresh = asyncio.run(fingerprints({**made_sessions(), **recorded_sessions()}))
+    fresh = asyncio.run(recordings())
     views, reports = (
         sum(_part(fresh[name], part) != _part(known.get(name, ()), part) for name in fresh) for part in (0, 1)
     )

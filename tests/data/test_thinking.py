@@ -6,7 +6,7 @@ they are at hand (`tests/conftest.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +23,7 @@ from amplifier_context_testing.checks.thinking_checker import (
     seals_of,
 )
 from tests.conftest import DATA
+from tests.data.scenarios import thoughtful
 
 Message = dict[str, Any]
 
@@ -31,20 +32,6 @@ RULES = {
     "required": ("anthropic", "claude-sonnet-4-5", RequiredThinkingChecker),
     "free": ("openai", "gpt-5.6", FreeThinkingChecker),
 }
-
-
-def thoughtful(messages: Sequence[Message]) -> list[Message]:
-    """The same session, each answer with a thought, which a provider would replay from its wire form."""
-    made: list[Message] = []
-    for number, message in enumerate(messages):
-        if message["role"] == "assistant":
-            thought = {"type": "thinking", "thinking": f"Thought {number}. " * 20, "signature": f"sig-{number}"}
-            words = [{"type": "text", "text": message["content"]}] if message.get("content") else []
-            uses = [{"type": "tool_use", "id": call["id"]} for call in message.get("tool_calls") or ()]
-            wire = {"wire_content": [thought, *words, *uses]}
-            message = {**message, "content": [thought, *words], "metadata": {"anthropic": wire}}
-        made.append(message)
-    return made
 
 
 def sessions() -> Iterator[tuple[str, Transcript]]:
