@@ -37,7 +37,7 @@ from .meter import Key, Meter
 from .new_checkpoint import new_checkpoint
 from .prefix_break import PrefixBreak
 from .selection import Selection
-from .sent_view import SentView, fitted, shared_prefix
+from .sent_view import SentView, fitted, shared_prefix, unclipped
 from .sent_views import SentViews
 from .session_warnings import SessionWarnings
 from .short_forms import ShortForms
@@ -123,7 +123,7 @@ class Compactor:
                 has_room = request.system_tokens + selection.view.tokens <= request.limits.capacity
                 if not has_room or not inside_handler(self):
                     return selection
-            sent = await self._sent_view(selection, is_final=compact or selection.reason is None)
+            sent = await self._sent_view(selection)
             return self.finish_request(sent, selection.pause, serves=selection.reason is None, is_sent=compact)
 
     async def emit_warnings(self) -> None:
@@ -396,10 +396,13 @@ class Compactor:
 
     # -- handing out ------------------------------------------------------------------------------------------------
 
-    async def _sent_view(self, selection: Selection, *, is_final: bool = True) -> SentView:
-        """Return what a request is sent if this view is handed to it, clipped as far as it can be to fit."""
+    async def _sent_view(self, selection: Selection) -> SentView:
+        """Return what a request is sent if this view is handed to it, clipped as far as it can be to fit.
+
+        A view that must be compacted before it is sent is not clipped.
+        """
         view, request = selection.view, selection.request
-        messages, counted = await fitted(view, request, is_final=is_final)
+        messages, counted = await (fitted if selection.reason is None else unclipped)(view, request)
         limits = replace(request.limits, threshold=selection.threshold)
         return SentView(limits, request.prefix.key, request.system, messages, counted, 0, view, request.prefix)
 

@@ -106,15 +106,17 @@ def shared_prefix(before: Sequence[RenderedMessage], after: Sequence[RenderedMes
     return count, tokens
 
 
-async def fitted(view: View, request: ViewRequest, *, is_final: bool = True) -> tuple[list[RenderedMessage], int]:
-    """Return what a request has of a view, as far as it can be made to fit, and its tokens with the system prompt's.
-
-    Args:
-        is_final: false if the view is compacted before it is sent.
-    """
+async def unclipped(view: View, request: ViewRequest) -> tuple[list[RenderedMessage], int]:
+    """Return what a request has of a view, whether it fits or not, and its tokens with the system prompt's."""
     await view.bind(request)  # another request may have bound it to its own prefix
+    return view.view(), request.system_tokens + view.tokens
+
+
+async def fitted(view: View, request: ViewRequest) -> tuple[list[RenderedMessage], int]:
+    """Return what a request has of a view, as far as it can be made to fit, and its tokens with the system prompt's."""
     system_tokens, capacity = request.system_tokens, request.limits.capacity
-    if (counted := system_tokens + view.tokens) <= capacity:
-        return view.view(), counted
-    messages = await view.clipped_to(capacity - system_tokens, request, is_final=is_final)
+    messages, counted = await unclipped(view, request)
+    if counted <= capacity:
+        return messages, counted
+    messages = await view.clipped_to(capacity - system_tokens, request)
     return messages, system_tokens + sum(shown.tokens for shown in messages)

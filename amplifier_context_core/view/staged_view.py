@@ -14,7 +14,7 @@ from ..events import PRE_COMPACT, emit, inside_handler
 from .compaction_job import CompactionJob, CompactionResult
 from .compactor import Compactor
 from .selection import Selection
-from .sent_view import SentView, fitted
+from .sent_view import SentView, fitted, unclipped
 from .trigger import TokenLimits
 from .view import View
 from .view_request import ViewRequest
@@ -168,11 +168,7 @@ class Staging:
 
     async def _sent(self, view: View, limits: TokenLimits, threshold: int, *, clip: bool) -> SentView:
         request = self.request
-        if clip:
-            messages, counted = await fitted(view, replace(request, limits=limits))
-        else:
-            await view.bind(request)  # another request may have bound it to its own prefix
-            messages, counted = view.view(), request.system_tokens + view.tokens
+        messages, counted = await (fitted if clip else unclipped)(view, replace(request, limits=limits))
         limits = replace(limits, threshold=threshold)
         messages = [*messages, *request.appended]
         return SentView(limits, request.key, request.system, messages, counted, 0, view, request.prefix)

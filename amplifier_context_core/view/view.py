@@ -273,7 +273,7 @@ class View:
         again = iter([segment_for(*one) for one in zip(clipped, rendered, strict=True)])
         return [next(again) if one.rule == "floor" and one.round is not None else one for one in segments]
 
-    async def clipped_to(self, capacity: int, request: ViewRequest, *, is_final: bool) -> list[RenderedMessage]:
+    async def clipped_to(self, capacity: int, request: ViewRequest) -> list[RenderedMessage]:
         """Return what a request has of the messages, with rounds that no checkpoint can cover yet clipped to fit.
 
         Where that is not enough for the newest human message to stay whole, other messages are clipped before it. The
@@ -281,7 +281,6 @@ class View:
 
         Args:
             capacity: tokens that the messages may have.
-            is_final: false if the view is compacted before it is sent: then only those rounds are clipped.
         """
         head = self._request.as_sent(_messages_of((*self._head, *self._tail.closed_segments())))
         opening = self._opening_index()
@@ -296,7 +295,7 @@ class View:
             if before + rest.tokens <= capacity:
                 break
         fitted = [*head, *_messages_of(rest.segments)]
-        if human is not None and is_final and before + rest.tokens > capacity:
+        if human is not None and before + rest.tokens > capacity:
             room = capacity - (before - sum(shown.tokens for shown in head))
             spared = {*request.required, *self._keep}
             fitted = await in_thread_if(large, clip_messages, fitted, room, self._counter, whole=whole, spared=spared)

@@ -46,6 +46,13 @@ async def test_explain_before_any_request_asks_for_one() -> None:
     assert report["view"]["budget"] == 9_000
 
 
+async def test_explain_before_any_request_reports_a_view_that_must_be_compacted_as_it_is() -> None:
+    manager = await feed(new_manager(max_tokens=BUDGET), [*work(60), *rounds(1, start=100, output=40_000)[:1]])
+    report = await manager.explain()
+    assert report["view"]["tokens"] > BUDGET
+    assert (report["compactions"], report["warnings"]) == (0, [])
+
+
 async def test_every_message_of_the_history_is_in_exactly_one_round() -> None:
     for budget in (1_000, 4_000, 100_000):
         manager, report = await explained(session(150), budget)
