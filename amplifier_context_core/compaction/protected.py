@@ -34,7 +34,7 @@ _TRIES = 6  # clippings until a message is small enough; each aims a little lowe
 _LEAST = 24  # tokens a clipped message keeps
 # Reasons for which a segment stays as it is, as long as anything else can give.
 VERBATIM = ("pinned", "asked for", "native context")
-_FOLLOWING = 8  # the budget divided by this is left for what follows the newest human message
+_FOLLOWING_SHARE = 1 / 8  # of the budget: left for what follows the newest human message
 _SMALL = 60  # tokens below which a message is not clipped: the mark would cost nearly what it saves
 
 
@@ -64,7 +64,7 @@ def most_human_tokens(capacity: int, system_tokens: int) -> int:
         capacity: tokens that a view may have.
         system_tokens: of the system prompt.
     """
-    return capacity - capacity // _FOLLOWING - system_tokens
+    return capacity - int(capacity * _FOLLOWING_SHARE) - system_tokens
 
 
 def whole_human(segments: Iterable[Segment], most: int, *, later: Iterable[Segment] = ()) -> Entry | None:
