@@ -48,6 +48,11 @@ def block(text: str) -> Message:
     return {"type": "text", "text": text}
 
 
+def words(name: str, tokens: int) -> str:
+    """Text of about so many tokens, whose words differ."""
+    return " ".join(f"{name}{number}" for number in range(tokens * 4 // (len(name) + 4)))
+
+
 def rounds(number: int, *, start: int = 0, output: int = 400) -> list[Message]:
     """Tool rounds of about `output` characters each, all different, ids included."""
     talk = ConversationBuilder()

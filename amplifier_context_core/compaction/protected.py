@@ -216,23 +216,35 @@ def clip_segment(segment: Segment, max_tokens: int, counter: TokenCounter, *, wh
     return segment.rendered_as(shown, "clipped", "floor")
 
 
+def pinned_seqs(segments: Iterable[Segment], pins: Collection[int]) -> set[int]:
+    """Return the seqs of all entries of rounds that have a pinned message, or one of `pins`."""
+    rounds = [one.round for one in segments if one.round is not None]
+    wanted = set(pins)
+    return {
+        entry.seq
+        for round_ in rounds
+        if round_.is_pinned or not wanted.isdisjoint(entry.seq for entry in round_.entries)
+        for entry in round_.entries
+    }
+
+
 def clip_messages(
     messages: Sequence[RenderedMessage], limit: int, counter: TokenCounter, *, whole: int, spared: Collection[int]
 ) -> list[RenderedMessage]:
     """Clip the largest messages until all fit `limit` tokens; the message `whole` only when that is not enough.
 
-    Chapters, pinned messages and those whose seqs are `spared` stay as they are.
+    Chapters and the messages whose seqs are `spared` stay as they are.
     """
     clipped = list(messages)
-    kept = {0, *spared, *(shown.seq for shown in messages if metadata_of(shown.message).get("pinned") is True)}
-    for spared in ({whole} | kept, kept):
+    kept = {0, *spared}
+    for untouched in ({whole} | kept, kept):
         over = sum(shown.tokens for shown in clipped) - limit
         if over <= 0:
             break
-        sizes = [shown.tokens for shown in clipped if shown.seq not in spared]
+        sizes = [shown.tokens for shown in clipped if shown.seq not in untouched]
         cap = _cap(sizes, sum(sizes) - over)
         clipped = [
-            clip_rendered(shown, cap, counter) if shown.tokens > cap and shown.seq not in spared else shown
+            clip_rendered(shown, cap, counter) if shown.tokens > cap and shown.seq not in untouched else shown
             for shown in clipped
         ]
     return clipped

@@ -15,7 +15,7 @@ from ..compaction.checkpoint import Checkpoint, Draft, Segment
 from ..compaction.condensing import people_tokens
 from ..compaction.digest import with_round
 from ..compaction.distant import distant_end, fold_distant
-from ..compaction.protected import clip_messages, clip_protected, most_human_tokens, whole_human
+from ..compaction.protected import clip_messages, clip_protected, most_human_tokens, pinned_seqs, whole_human
 from ..compaction.strategies.base import with_protection
 from ..futures import YIELD_EVERY, in_thread_if
 from ..messages.parsing import SYSTEM_ROLES
@@ -297,7 +297,7 @@ class View:
         fitted = [*head, *_messages_of(rest.segments)]
         if human is not None and before + rest.tokens > capacity:
             room = capacity - (before - sum(shown.tokens for shown in head))
-            spared = {*request.required, *self._keep}
+            spared = pinned_seqs(self.segments(), (*request.required, *self._keep))
             fitted = await in_thread_if(large, clip_messages, fitted, room, self._counter, whole=whole, spared=spared)
         if opening is not None:
             fitted.insert(opening, self._opening)

@@ -13,7 +13,7 @@ from amplifier_context_core import ContextManager, ContextOverflow
 from amplifier_context_core.messages.usage import Response, Usage
 from tests.manager.measured import BUDGET, OVERHEAD, RESERVE, Counting, measure, settings, state_of
 from tests.managers import ask, feed, new_manager
-from tests.messages import Message, rounds, says, shared_prefix, size, text, user, work
+from tests.messages import Message, rounds, says, shared_prefix, size, text, user, words, work
 
 # -- outcomes and figures ----------------------------------------------------------------------------------------------
 
@@ -71,11 +71,6 @@ async def test_what_the_provider_takes_at_most_is_a_limit_too() -> None:
     decision = result["final_attempt"]["budget_decision"]
     assert decision["estimated_input_tokens"] <= decision["input_limit_tokens"]
     assert result["policy_budget"] == 20_000
-
-
-def words(name: str, tokens: int) -> str:
-    """Text of about so many tokens, whose words differ."""
-    return " ".join(f"{name}{number}" for number in range(tokens * 4 // (len(name) + 4)))
 
 
 class Exact(Counting):

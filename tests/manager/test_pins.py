@@ -9,7 +9,7 @@ import pytest
 from amplifier_context_core import ContextManager, PinRefused
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.managers import ask, feed, new_manager
-from tests.messages import Message, rounds, size, work
+from tests.messages import Message, call, result, rounds, size, system, user, words, work
 
 BUDGET = 4_000
 
@@ -21,6 +21,21 @@ def asking_to_be_pinned(number: int, words: int) -> Message:
 async def pin_all(manager: ContextManager, names: list[str]) -> None:
     for name in names:
         await manager.pin(name)
+
+
+async def test_a_view_that_no_compaction_gets_within_its_budget_is_clipped_but_for_the_rounds_of_pins() -> None:
+    """The newest notice of a hook stays, and a call without result keeps a compaction from all after it."""
+    budget = 1_600
+    manager = await feed(new_manager(compact_threshold=0.3, target_usage=0.2), [system(words("rule", 200))])
+    pinned, human = result("p", words("pinned", 300)), user(words("human", 940))
+    await feed(manager, [call("p"), pinned])
+    await manager.pin("m2")
+    notice = user(words("notice", 2_700), metadata={"source": "hook", "hook_name": "h"})
+    for message in (notice, call("open", content=words("open", 850)), human):
+        await manager.add_message(message)
+        view = await ask(manager, budget)
+        assert [one["content"] for one in view if one.get("tool_call_id") == "p"] == [pinned["content"]]
+    assert view[-1]["content"] == human["content"]
 
 
 async def test_a_pin_keeps_a_message_and_its_round_verbatim() -> None:
