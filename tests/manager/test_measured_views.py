@@ -189,6 +189,20 @@ async def test_texts_to_retain_stay_verbatim_and_rollback_folds_them_again() -> 
     assert text(again["base_view"]) == text(await ask(manager, BUDGET))
 
 
+async def test_texts_to_retain_take_no_place_of_views_for_other_budgets() -> None:
+    notes = [user(f"<system-reminders>note {number}</system-reminders>") for number in range(5)]
+    for note in notes:
+        note["metadata"] = {"ephemeral": True}
+    manager = await feed(new_manager(max_tokens=BUDGET), [*work(2), *notes, *rounds(40, start=50)])
+    before = await ask(manager, BUDGET // 2)
+    await ask(manager, BUDGET)
+    for note in notes:
+        assert all(one["content"] != note["content"] for one in await ask(manager, BUDGET))
+        result = await measure(manager, Exact(), retain_contents=[note["content"]])
+        assert await result["transaction"].commit()
+    assert shared_prefix(before, await ask(manager, BUDGET // 2)) == len(before)
+
+
 async def test_a_text_to_retain_that_is_not_in_the_history_is_an_error() -> None:
     manager = await feed(new_manager(**settings()), work(2))
     with pytest.raises(ValueError, match="not in the history"):
