@@ -11,11 +11,11 @@ from amplifier_context_testing.lab.request import Request
 from .scripted import calls, chapter, result, says, scale, user
 
 HISTORY = [
-    user("mend it"),
+    user("fix it"),
     calls("Read", {"file": "a.py"}, "c1"),
     result("one two three", "c1"),
     user("and the other"),
-    says("It is mended"),
+    says("It is fixed"),
     calls("Read", {"file": "b.py"}, "c2"),  # open
 ]
 
@@ -46,7 +46,7 @@ def test_a_whole_round_before_one_that_is_not_does_not_count() -> None:
 def test_an_open_round_and_words_of_people_are_not_counted() -> None:
     assert seen(HISTORY[:4] + HISTORY[5:]).rounds == 0
     assert seen(HISTORY[1:3] + HISTORY[4:5]).rounds == 2
-    assert seen([user("mend it")], [user("mend it")]).rounds == 0
+    assert seen([user("fix it")], [user("fix it")]).rounds == 0
 
 
 def test_absent_content_and_empty_text_are_the_same_message() -> None:

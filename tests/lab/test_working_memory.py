@@ -14,7 +14,7 @@ from .scripted import calls, chapter, result, says, scale, user
 ONE = "return the_first_value(of, all)"
 TWO = "return the_second_value(of, all)"
 OWN = "a line that was never seen before"
-READ = [user("mend it"), calls("Read", {"file": "a.py"}), result(f"     1→{ONE}\n     2→    {TWO}\n")]
+READ = [user("fix it"), calls("Read", {"file": "a.py"}), result(f"     1→{ONE}\n     2→    {TWO}\n")]
 
 
 def edit(*texts: str) -> Message:
@@ -55,11 +55,11 @@ def test_only_lines_of_an_earlier_message_are_needed() -> None:
 def test_a_line_that_is_written_twice_is_needed_twice() -> None:
     twice = calls("Write", {"file": "b.py", "content": f"{ONE}\n{ONE}"})
     assert kept(READ, twice, [*READ])[0] == Share(2, 2)
-    assert kept(READ, twice, [user("mend it")])[0] == Share(0, 2)
+    assert kept(READ, twice, [user("fix it")])[0] == Share(0, 2)
 
 
 def test_an_edit_is_whole_if_all_its_lines_are_in_the_view() -> None:
-    view = [user("mend it"), chapter(f"Read a.py:\n{ONE}")]
+    view = [user("fix it"), chapter(f"Read a.py:\n{ONE}")]
     found, edits, price = kept(READ, edit(ONE, TWO), view)
     assert (found, edits) == (Share(1, 2), Share(0, 1))
     weigh = scale()
