@@ -117,10 +117,11 @@ def recognise(stored: Sequence[Entry], incoming: Sequence[ParsedMessage], handed
     best = max(matches, key=lambda match: match.only_in_views)  # of equal ones the first
     known = {other for _, other in best.pairs}  # the view was made after the erasure, whatever it quotes
     dropped = [
-        index
-        for index, (message, _) in enumerate(incoming)
-        if index not in known and handed.is_dropped(message) and not _is_stored(theirs[index], stored)
+        index for index, (message, _) in enumerate(incoming) if index not in known and handed.is_dropped(message)
     ]
+    if dropped:  # less what the history has too, as it may quote a chapter
+        quoted = set(map(_key_of, stored))
+        dropped = [index for index in dropped if theirs[index] not in quoted]
     if dropped:  # what that view showed is not known: all of the history stays, and what comes after the view is new
         end = max(*dropped, -1, *(other for _, other in best.pairs)) + 1
         return Alignment([*stored, *incoming[end:]], end < len(incoming))
@@ -180,11 +181,6 @@ def _is_only_in_views(shown: Shown, key: BareKey, entries: Mapping[int, Entry]) 
     if len(shown.seqs) != 1:
         return True
     return _key_of(entries[shown.seqs[0]]) != key
-
-
-def _is_stored(key: BareKey, stored: Sequence[Entry]) -> bool:
-    """True if the history has a message with this key, as it may quote a chapter."""
-    return any(_key_of(entry) == key for entry in stored)
 
 
 def _is_left(shown: Shown, entries: Mapping[int, Entry]) -> bool:
