@@ -99,28 +99,3 @@ asyncio.run(store.append("s", entries(1, 3)))
     assert (done.returncode, done.stderr) == (0, b"")
     assert len(Files(root).messages) == 3
     assert Files(root).path("context-messages.lock").read_bytes() == b""
-
-
-async def test_a_forked_process_does_not_write_with_its_parents_leases(root: Path) -> None:
-    program = """
-import asyncio, os, sys
-from amplifier_context_core.errors import StoreError
-from amplifier_context_core.stores.jsonl.store import JsonlStore
-from amplifier_context_testing.contract.samples import entries
-store = JsonlStore(sys.argv[1])
-asyncio.run(store.append("s", entries(1, 3)))
-child = os.fork()
-if not child:
-    try:
-        asyncio.run(store.append("s", entries(4, 4)))
-    except StoreError as problem:
-        os._exit(7 if "forked" in str(problem) else 1)
-    os._exit(2)
-assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-asyncio.run(store.append("s", entries(4, 4)))
-"""
-    done = await asyncio.to_thread(
-        lambda: subprocess.run([sys.executable, "-c", program, str(root)], capture_output=True, timeout=60, check=False)
-    )
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert len(Files(root).messages) == 4

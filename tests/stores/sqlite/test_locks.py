@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import filelock
@@ -103,29 +100,3 @@ async def test_a_file_system_without_locks_is_an_error_that_says_so(
         with pytest.raises(StoreError, match=f"session 's' cannot be locked: the file system of {path}.* has no locks"):
             await store.append("s", entries(1, 1))
     await store.append("s", entries(1, 1))
-
-
-async def test_a_store_that_was_used_before_a_fork_says_so_in_the_child(path: Path) -> None:
-    program = """
-import asyncio, os, sys
-from amplifier_context_core.errors import StoreError
-from amplifier_context_core.stores.sqlite.store import SqliteStore
-from amplifier_context_testing.contract.samples import entries
-store = SqliteStore(sys.argv[1])
-asyncio.run(store.append("s", entries(1, 3)))
-child = os.fork()
-if not child:
-    try:
-        asyncio.run(store.append("s", entries(4, 4)))
-    except StoreError as problem:
-        os._exit(7 if "forked" in str(problem) else 1)
-    os._exit(2)
-assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-asyncio.run(store.append("s", entries(4, 4)))
-asyncio.run(store.close())
-"""
-    command = [sys.executable, "-c", program, str(path)]
-    assert await asyncio.to_thread(lambda: subprocess.run(command, timeout=60, check=False).returncode) == 0
-    store = SqliteStore(path)
-    assert await store.extent("s") == Extent(4, 4)
-    await store.close()
