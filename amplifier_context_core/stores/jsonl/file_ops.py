@@ -225,17 +225,6 @@ class FileOps:
             os.close(descriptor)
         return size
 
-    def replace_file(self, path: str, parts: Iterable[bytes]) -> None:
-        """Replace a file by a complete new one, or create it."""
-        self.write_new(path, parts)
-        try:
-            rename_into_place(path)
-            self.sync_folder(os.path.dirname(path))
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(f"{path}.new")
-            raise
-
     def overwrite(self, path: str, offset: int, data: bytes, *, truncate: bool = True) -> None:
         """Write bytes at an offset; with `truncate`, end the file after them."""
         descriptor = open_file(path, os.O_WRONLY | os.O_CREAT)

@@ -53,7 +53,6 @@ data BLOB NOT NULL)""",
 CarryOver = Callable[[sqlite3.Connection], None]  # brings a database of the former format to the present one
 VERSION = 3  # of the format
 FORMER_VERSION = 2
-PAGE_SIZE = 4096  # bytes of a page in the files created here; SQLite's default
 _open_connections: Counter[Path] = Counter()
 _connections_lock = threading.Lock()
 SEARCH_TABLE = f"CREATE VIRTUAL TABLE search USING fts5({COLUMNS})"

@@ -118,14 +118,8 @@ def matching_seqs(db: sqlite3.Connection, session_id: str, query: str, limit: in
     return [seqs[key] for key in ranked[:limit]]
 
 
-def matching_or_scanned(db: sqlite3.Connection, session_id: str, query: str, limit: int) -> list[int]:
-    """Return the seqs of the matching entries, best first, with the index if it holds all entries."""
-    found = matching_seqs(db, session_id, query, limit)
-    return scan(db, session_id, query, limit) if found is None else found
-
-
 def scan(db: sqlite3.Connection, session_id: str, query: str, limit: int) -> list[int]:
-    """Return the same without an index, by scanning the whole history."""
+    """Return the seqs of the matching entries, best first, by scanning the whole history."""
     session = find_session(db, session_id)
     if session is None:
         return []
