@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeGuard, cast
 import orjson
 
 from ..errors import InvalidMessage
-from .reminders import is_injected, says_more_than_reminders
+from .reminders import is_injected, is_of_a_program
 
 Message = dict[str, Any]
 
@@ -237,7 +237,7 @@ def result_text(content: object) -> str:
 
 
 def is_human(message: Message) -> bool:
-    """True if a human wrote it: not a hook's, a service's or ephemeral, not only reminders, tool results or calls."""
+    """True if a human wrote it: not a hook's, a service's or ephemeral, not only a program's text, results or calls."""
     if message["role"] != "user" or is_injected(metadata_of(message)):
         return False
     content = message.get("content")
@@ -250,7 +250,7 @@ def is_human(message: Message) -> bool:
         content = "\n".join(str(block.get("text", "")) for block in blocks)
     if not isinstance(content, str) or not content.strip():
         return not results and not message.get("tool_calls")
-    return says_more_than_reminders(content)
+    return not is_of_a_program(content)
 
 
 def is_signed(message: Message) -> bool:

@@ -9,13 +9,19 @@ Pure: no I/O, no clock.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 INJECTED_SOURCES = frozenset({"hook", "context-compaction"})  # docs/kernel.md: marks of text no human wrote
 REFERENCE_ONLY = "amplifier_public_reference_only"  # docs/kernel.md: originals of a host, never sent
 _INPUT = "amplifier_input"  # docs/kernel.md: where an input came from
-_OPENING = "<system-reminder"  # of one reminder, and of an envelope of many (`<system-reminders>`)
+_REMINDERS = frozenset({"system-reminder", "system-reminders"})  # tags of one, and of an envelope of many
+_REPORTS = frozenset(  # tags of what Claude Code writes in the name of its user; what the user typed has other tags
+    {"task-notification", "local-command-caveat", "local-command-stdout", "local-command-stderr"}
+    | {"bash-stdout", "bash-stderr"}
+)
+_INTERRUPT = re.compile(r"\s*\[Request interrupted by user(?: for tool use)?\]\s*")  # as Claude Code notes it
+_TAG = re.compile(r"\s*<([a-z-]{1,40})(?=[\s>])")
 _LONGEST_TAG = 1_000  # characters; a longer one is no tag
 _SOURCE = re.compile(r"""<system-reminder\s[^>]{0,900}?source=["']([^"'>]{1,200})["']""")
 NATIVE = {"anthropic:compaction": "anthropic", "openai:compaction": "openai"}  # docs/kernel.md: key, and vendor
@@ -37,14 +43,9 @@ def is_native_context(metadata: Mapping[str, Any]) -> bool:
     return not NATIVE.keys().isdisjoint(metadata)
 
 
-def says_more_than_reminders(text: str) -> bool:
-    """True if a text holds anything besides reminders."""
-    place = 0
-    for start, end in _reminders(text):
-        if text[place:start].strip():
-            return True
-        place = end
-    return text[place:].strip() != ""
+def is_of_a_program(text: str) -> bool:
+    """True if the text of a user's message is only reminders, reports of a program, or a note of an interrupt."""
+    return _INTERRUPT.fullmatch(text) is not None or _holds_only(_REMINDERS | _REPORTS, text)
 
 
 def lineages_of(role: str, metadata: Mapping[str, Any], text: str) -> frozenset[str]:
@@ -61,22 +62,19 @@ def lineages_of(role: str, metadata: Mapping[str, Any], text: str) -> frozenset[
     if role in ("system", "developer", "user") and isinstance(name, str) and name not in _UNNAMED:
         return frozenset((f"hook {name}",)) if role != "user" or is_injected(metadata) else frozenset()
     is_snapshot = metadata.get("ephemeral") is True and metadata.get("persisted") is True
-    if role != "user" or not is_snapshot or says_more_than_reminders(text):
+    if role != "user" or not is_snapshot or not _holds_only(_REMINDERS, text):
         return frozenset()
     return frozenset(f"reminder {source}" for source in _SOURCE.findall(text)) or frozenset(("reminder",))
 
 
-def _reminders(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where each reminder begins and ends, or each envelope with all that it holds."""
+def _holds_only(names: frozenset[str], text: str) -> bool:
+    """True if a text is nothing but elements with these tags, each up to the first closing tag of its name."""
     place = 0
-    while (start := text.find(_OPENING, place)) >= 0:
-        end_of_tag = text.find(">", start, start + _LONGEST_TAG)
-        name = "system-reminders" if text.startswith("s", start + len(_OPENING)) else "system-reminder"
-        following = text[start + 1 + len(name) : start + 2 + len(name)]
-        if end_of_tag < 0 or not (following == ">" or following.isspace()):
-            return
-        close = text.find(f"</{name}>", end_of_tag)
-        if close < 0:
-            return
-        place = close + len(name) + 3
-        yield start, place
+    while (opening := _TAG.match(text, place)) is not None and opening[1] in names:
+        end_of_tag = text.find(">", opening.end(), opening.end() + _LONGEST_TAG)
+        closing = f"</{opening[1]}>"
+        close = text.find(closing, end_of_tag)
+        if end_of_tag < 0 or close < 0:
+            return False
+        place = close + len(closing)
+    return not text[place:].strip()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.messages.parsing import is_human
-from amplifier_context_core.messages.reminders import lineages_of, says_more_than_reminders
+from amplifier_context_core.messages.reminders import is_of_a_program, lineages_of
 
 KEPT = {"ephemeral": True, "persisted": True}
 
@@ -39,11 +39,22 @@ def envelope(*sources: str) -> str:
         ("<system-reminders>closed as one</system-reminder>", True),
         ("<system-reminderlike>x</system-reminderlike>", True),
         ("see <system-reminder> here", True),
+        ("<task-notification>\n<status>done</status>\n</task-notification>", False),
+        ("<bash-stdout>ok</bash-stdout><bash-stderr></bash-stderr>", False),
+        ("<local-command-caveat>ran by hand</local-command-caveat>\n<bash-stdout>ok</bash-stdout>", False),
+        (f"<local-command-stdout>compacted</local-command-stdout>\n{reminder()}", False),
+        ("<task-notification>done</task-notification> Go on with the loader.", True),
+        ("<task-notification>never closed", True),
+        ("<bash-input>git fetch</bash-input>", True),
+        ("<command-name>/review</command-name>\n<command-args>this branch</command-args>", True),
+        ("[Request interrupted by user]", False),
+        (" [Request interrupted by user for tool use]\n", False),
+        ("[Request interrupted by user] Use the other file.", True),
         ("Hi.", True),
     ],
 )
-def test_a_text_says_more_than_reminders_or_not(text: str, more: bool) -> None:
-    assert says_more_than_reminders(text) is more
+def test_a_text_is_of_a_program_or_says_more(text: str, more: bool) -> None:
+    assert is_of_a_program(text) is not more
     assert is_human({"role": "user", "content": text}) is more
     assert is_human({"role": "user", "content": [{"type": "text", "text": text}]}) is more
 
