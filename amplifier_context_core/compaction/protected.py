@@ -1,6 +1,6 @@
 """Protected segments: what no strategy may remove, found before any strategy runs.
 
-- the task, the newest human message, the newest round, pins;
+- the task, also where a second message states it again, the newest human message, the newest round, pins;
 - rounds that carry loaded-tool state or a provider's own compaction, and rounds with a result from after the latter;
 - the newest notice of each hook and of each source of reminders;
 - the newest version of each tool state: a todo list, a plan, an approval.
@@ -14,8 +14,9 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, cast
 
 from ..messages.media import MEDIA_BLOCKS
@@ -111,7 +112,7 @@ def mark_protected(
     if any(turns):
         if not any(segment.is_human for segment in later):
             reasons[max(range(len(turns)), key=lambda index: (turns[index], index))] = "newest human message"
-        reasons[next(index for index, turn in enumerate(turns) if turn)] = "task"
+        reasons |= dict.fromkeys(_task(segments), "task")
     wanted, refused = _wanted(segments, protection)
     reasons |= wanted
     marked = [
@@ -119,6 +120,27 @@ def mark_protected(
         for index, segment in enumerate(segments)
     ]
     return marked, refused
+
+
+def _task(segments: Sequence[Segment]) -> Iterator[int]:
+    """Yield the index of the first message of a person, and of a second one before the agent does anything.
+
+    The second is of a person who interrupted the agent to state the task again.
+    """
+    first = next(index for index, segment in enumerate(segments) if segment.is_human)
+    yield first
+    later = enumerate(islice(segments, first + 1, None), first + 1)
+    index, second = next(((index, one) for index, one in later if not _is_note(one)), (0, None))
+    if second is not None and second.is_human:
+        yield index
+
+
+def _is_note(segment: Segment) -> bool:
+    """True for a single message, as it is or folded, that is neither a person's nor the agent's."""
+    if segment.round is not None:
+        return segment.round.head.role != "assistant" and not segment.is_human
+    facts = [fact for entry in segment.chapter.entries for fact in entry.facts] if segment.chapter else []
+    return segment.first == segment.last and facts != [] and not any(fact.speaker for fact in facts)
 
 
 def _wanted(segments: Sequence[Segment], protection: Protection) -> tuple[dict[int, str], list[str]]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.compaction.checkpoint import Draft, Segment
+from amplifier_context_core.compaction.digest import digest_round
 from amplifier_context_core.compaction.protected import (
     Protection,
     clip_protected,
@@ -16,6 +17,8 @@ from amplifier_context_core.compaction.protected import (
     notice_of,
     protected_tokens,
 )
+from amplifier_context_core.compaction.strategies import Goal
+from amplifier_context_core.compaction.strategies.folding import fold
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.tokens import approx_token_counter, count_message_tokens
 from amplifier_context_core.rendering.renderer import RenderedMessage
@@ -53,6 +56,38 @@ def test_the_task_the_newest_prompt_and_the_newest_round_stay() -> None:
 
 def test_a_single_prompt_is_the_task() -> None:
     assert why(user("task"), says("a"), says("b")) == {"m1": "task", "m3": "newest round"}
+
+
+INTERRUPTED = "[Request interrupted by user]"
+
+
+@pytest.mark.parametrize(
+    ("between", "tasks"),
+    [
+        ((), {"m1", "m2"}),
+        ((user(INTERRUPTED),), {"m1", "m3"}),
+        ((says("Done."),), {"m1"}),
+        ((call("a"), result("a")), {"m1"}),
+        ((says("I begin"), user(INTERRUPTED)), {"m1"}),
+    ],
+)
+def test_a_second_message_before_the_agent_did_anything_is_the_task_too(
+    between: tuple[Message, ...], tasks: set[str]
+) -> None:
+    found = why(user("task"), *between, user("no: this task"), user("a third"), says(), user("newest"), says())
+    assert {mark for mark, reason in found.items() if reason == "task"} == tasks
+
+
+def test_a_second_task_stays_when_what_stood_between_was_folded() -> None:
+    messages = (user("task"), user(INTERRUPTED), user("no: this task"), says(), user("newest"), says())
+    for note, kept in ((user(INTERRUPTED), {"m1", "m3"}), (says("Done, in many words."), {"m1"})):
+        given = segments(*messages[:1], note, *messages[2:])
+        round_ = given[1].round
+        assert round_ is not None
+        entry = digest_round(round_, set(), approx_token_counter, share=0.25)
+        folded = fold(given[1:2], [entry], Goal(0, 0), "fold")
+        marked, _ = mark_protected([given[0], folded, *given[2:]], Protection())
+        assert {segment.mark for segment in marked if segment.protected_because == "task"} == kept
 
 
 def test_injected_messages_are_neither_task_nor_newest_prompt() -> None:
