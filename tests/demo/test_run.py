@@ -16,10 +16,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from amplifier_context_core.cli.app import main
-from amplifier_context_core.kernel import warn_of_duplicate_ids
-from amplifier_context_testing import Conversation, conversations
-from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
-from tests.distributions import install
+from amplifier_context_testing import Conversation
 from tests.pages import between, read
 
 from .conftest import PLAN, Run, clone_at, lines_with
@@ -75,12 +72,6 @@ def test_all_figures_are_in_the_tokens_that_the_provider_reports(run: Run, clone
     assert f"{cached / sent:.0%} of the {sent:,} sent tokens" in cache
 
 
-def test_a_line_says_which_tools_were_called_and_on_what(demo: Result) -> None:
-    assert lines_with(demo, "list_folder .")
-    assert lines_with(demo, "read_file part_0.py")
-    assert lines_with(demo, "search_files ")
-
-
 def test_a_compaction_says_what_it_freed_and_what_it_cost(demo: Result) -> None:
     line = lines_with(demo, "└ compacted")[0]
     assert re.search(
@@ -94,19 +85,6 @@ def test_a_folded_message_is_recalled_from_the_history(demo: Result, tmp_path: P
     original = demo.output.split("returns the original")[1].splitlines()[1].strip().rstrip("…")
     sources = "\n".join(file.read_text() for file in clone_at(tmp_path).glob("part_*.py"))
     assert original in sources or re.search(r"^(part_\d+\.py:\d+: |file |dir )", original)
-
-
-def test_the_same_run_again_has_the_same_history(demo: Result, run: Run, clone: Path) -> None:
-    again = run("--budget", BUDGET)
-    assert lines_with(again, "sha256") == lines_with(demo, "sha256")
-
-
-def test_another_folder_is_explored_with_path(run: Run, clone: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    other = tmp_path_factory.mktemp("other")
-    (other / "only_here.txt").write_text("something_special\n")
-    result = run("--path", other)
-    assert lines_with(result, "read_file only_here.txt")
-    assert not lines_with(result, "part_0.py")
 
 
 def test_a_plan_brings_its_own_prompts_and_prompt_replaces_them(run: Run, plan: Callable[..., Path]) -> None:
@@ -131,11 +109,6 @@ def test_context_swaps_the_module_and_keeps_its_config(run: Run, plan: Callable[
     assert lines_with(result, " of    777 ")
 
 
-def test_a_warning_of_a_module_is_a_note_not_a_log_line(run: Run, plan: Callable[..., Path]) -> None:
-    file = plan(context="{module: context-simple, config: {max_tokns: 777}}")
-    assert lines_with(run(file, "--prompt", "Hi."), "note  context-simple: unknown config key 'max_tokns' is ignored")
-
-
 def test_a_source_that_is_not_fetched_is_reported_with_its_replacement(run: Run, plan: Callable[..., Path]) -> None:
     source = "git+https://user:secret@example.org/amplifier-module-context-simple@main"
     result = run(plan(context=f'{{module: context-simple, source: "{source}"}}'), "--prompt", "Hi.")
@@ -148,79 +121,6 @@ def test_a_source_that_is_not_fetched_is_reported_with_its_replacement(run: Run,
     assert "secret" not in printed
 
 
-def test_a_source_that_is_a_folder_is_used_without_a_word(
-    run: Run, plan: Callable[..., Path], faulty_context: Callable[[str], str]
-) -> None:
-    assert "fetched" not in run(plan(context=faulty_context("pass")), "--prompt", "Hi.").output
-
-
-def test_a_relative_source_is_a_folder_beside_the_plan_wherever_the_command_runs(
-    run: Run,
-    plan: Callable[..., Path],
-    faulty_context: Callable[[str], str],
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    entry = faulty_context("pass")
-    folder = entry.split("source: ")[1].rstrip("}")
-    file = plan(context=entry.replace(folder, f"./{Path(folder).name}"))
-    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
-    result = run(file, "--prompt", "Hi.")
-    assert result.exit_code == 0, result.output
-    assert "fetched" not in result.output
-
-
-@pytest.mark.parametrize("written", ["16k", "16_000", "16,000", "0.016m", "16000"])
-def test_a_budget_is_written_in_any_way(run: Run, plan: Callable[..., Path], written: str) -> None:
-    assert lines_with(run(plan(), "--prompt", "Hi.", "--budget", written), " of 16,000 ")
-
-
-def test_an_empty_session_id_is_an_error(run: Run, plan: Callable[..., Path]) -> None:
-    result = run(plan(), "--prompt", "Hi.", "--session", "")
-    assert result.exit_code == 2
-    assert "session_id: must be text of at least one character" in result.output
-
-
-def test_outputs_that_were_clipped_are_no_history_that_fitted(run: Run, tmp_path: Path) -> None:
-    talk = ConversationBuilder().user("What is in the file?")
-    talk.round("read_file", {"path": "large.txt"}, " ".join(f"value_{number * 7919}" for number in range(8_000)))
-    talk.round("read_file", {"path": "small.txt"}, "nothing").say("Values.")
-    (tmp_path / "recorded.jsonl").write_text(json.dumps({"id": "large", "messages": talk.messages}))
-    result = run("--transcript", "recorded.jsonl", "--budget", "16k")
-    assert result.exit_code == 0, result.output
-    compactions = " ".join(result.output.split("compactions ")[-1].split("prompt cache")[0].split())
-    found = re.search(
-        r"none: large tool outputs of (\d+) rounds? are clipped, ([\d,]+) of ([\d,]+) tokens are left", compactions
-    )
-    assert found, compactions
-    rounds, left_out, history = (int(figure.replace(",", "")) for figure in found.groups())
-    assert rounds == 1
-    assert "(m2 " in compactions
-    largest = max(int(row.replace(",", "")) for row in re.findall(r"[█▏▎▍▌▋▊▉░] +([\d,]+) of", result.output))
-    assert history - left_out == pytest.approx(largest, rel=0.1)
-
-
-@pytest.mark.parametrize("width", [60, 80, 100, 140])
-def test_every_line_fits_the_screen(clone: Path, run: Run, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    lines = run("--budget", BUDGET).output.splitlines()
-    assert max(map(len, lines)) <= width
-    (heading,) = [line for line in lines if line.startswith("   #  ")]
-    assert heading.endswith("tools called")
-    rows = [line for line in lines if re.match(r" +\d+  [█▏▎▍▌▋▊▉░]", line)]
-    assert len(rows) == 63
-    assert {row.index(" of ") for row in rows} == {heading.index(" of ")}
-
-
-def test_the_log_of_debug_is_without_the_kernels_noise(clone: Path) -> None:
-    code = "from amplifier_context_core.cli import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "run", "--debug", "--plain"], cwd=clone, capture_output=True, text=True, check=True
-    )
-    assert "Passing providers to orchestrator" in done.stderr
-    assert "model_dump() not available" not in done.stderr
-
-
 # --- which module it is -----------------------------------------------------------------------------------------------
 
 
@@ -231,49 +131,12 @@ def test_the_head_names_the_distribution_of_the_mounted_module(demo: Result) -> 
     assert between(read("README.md"), "demo").splitlines()[1] == head
 
 
-def test_another_distribution_that_is_mounted_for_the_same_id_is_named(
-    run: Run, plan: Callable[..., Path], faulty_context: Callable[[str], str], tmp_path: Path
-) -> None:
-    faulty_context("async def get_messages(self): return []")  # its folder is a package now
-    install(tmp_path, "acme-module", "1.0.7", "amplifier.modules", {"context-simple": "faulty_context:mount"})
-    sys.path.insert(0, str(tmp_path))
-    warn_of_duplicate_ids.cache_clear()
-    result = run(plan(), "--prompt", "Hi.")
-    warn_of_duplicate_ids.cache_clear()
-    assert lines_with(result, "NOT COMPLETE")  # so it was mounted
-    shown = " ".join(result.output.split())
-    assert "memory: context-simple (acme-module 1.0.7) note context-simple: acme-module 1.0.7 and amplifier-" in shown
-
-
-def test_the_folder_of_a_source_is_named_in_the_head(
-    run: Run, plan: Callable[..., Path], faulty_context: Callable[[str], str], tmp_path: Path
-) -> None:
-    entry = faulty_context("async def get_messages(self): return []")
-    head = " ".join(run(plan(context=entry), "--prompt", "Hi.").output.split("\n\n")[0].split())
-    assert head.endswith(f"memory: context-faulty (folder {tmp_path / 'faulty_context'})")
-
-
 # --- recorded sessions ------------------------------------------------------------------------------------------------
 
 
 def asks(made: Conversation) -> bool:
     """Without a user's message there is nothing to replay."""
     return any(message["role"] == "user" for message in made.messages)
-
-
-@pytest.fixture
-def recordings(tmp_path: Path) -> Path:
-    file = tmp_path / "recorded.jsonl"
-    lines = [{"id": made.name, "messages": made.messages} for made in conversations() if asks(made)]
-    file.write_text("\n".join(json.dumps(line) for line in lines))
-    return file
-
-
-def test_a_replayed_transcript_keeps_its_history(run: Run, recordings: Path) -> None:
-    for index in range(len(recordings.read_text().splitlines())):
-        result = run("--transcript", recordings, "--index", index, "--budget", 500)
-        assert result.exit_code == 0, result.output
-        assert lines_with(result, "complete: every added message is kept unchanged")
 
 
 def test_a_recording_in_a_quarter_of_its_size_compacts(run: Run, tmp_path: Path) -> None:
@@ -285,28 +148,6 @@ def test_a_recording_in_a_quarter_of_its_size_compacts(run: Run, tmp_path: Path)
     assert result.exit_code == 0, result.output
     assert lines_with(result, "recording transcript (number 0 of transcript.jsonl)")
     assert lines_with(result, "└ compacted")
-
-
-def test_a_recording_with_malformed_messages_is_replayed_as_far_as_it_goes(run: Run, tmp_path: Path) -> None:
-    call = {"function": {"name": "look", "arguments": "{"}}  # no id, and half of its arguments
-    messages = [
-        {"foo": 1},
-        {"role": "user", "content": [3, {"type": "text", "text": "Hi."}]},
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "content": "nobody asked"},
-        {"role": "assistant", "content": "Done."},
-    ]
-    file = tmp_path / "odd.jsonl"
-    file.write_text(json.dumps({"id": "odd", "messages": messages}))
-    result = run("--transcript", file)
-    assert result.exit_code == 0, result.output
-    assert lines_with(result, "agent  Done.")
-
-
-def test_a_plan_lends_a_replay_its_context(run: Run, plan: Callable[..., Path], recordings: Path) -> None:
-    file = plan(context="{module: context-simple, config: {compact_treshold: 0.5}}")
-    result = run(file, "--transcript", recordings, "--budget", 600)
-    assert lines_with(result, "unknown config key 'compact_treshold'")
 
 
 # --- what makes it fail -----------------------------------------------------------------------------------------------
@@ -329,15 +170,6 @@ def test_an_incomplete_history_ends_in_exit_code_1(
     result = run(plan(context=entry), "--prompt", "Hi.")
     assert result.exit_code == 1
     assert lines_with(result, "NOT COMPLETE: 2 messages were added, 1 are kept")
-
-
-def test_a_changed_word_in_the_history_is_found(
-    run: Run, plan: Callable[..., Path], faulty_context: Callable[[str], str]
-) -> None:
-    entry = faulty_context("async def get_messages(self): return [{**m, 'content': 'x'} for m in self.messages]")
-    result = run(plan(context=entry), "--prompt", "Hi.")
-    assert result.exit_code == 1
-    assert "the first difference is at index 0" in " ".join(result.output.split())
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise there")

@@ -25,19 +25,6 @@ def error_of(result: object) -> str:
     return output.split("Error: ", 1)[1]
 
 
-def test_without_a_plan_outside_of_a_clone_it_says_what_to_pass(run: Run) -> None:
-    assert "no PLAN was given" in (text := error_of(run()))
-    assert "amplifier-context run my-plan.yaml" in text
-
-
-def test_a_missing_plan_is_named(run: Run) -> None:
-    assert error_of(run("nowhere.yaml")) == "nowhere.yaml: there is no such file"
-
-
-def test_a_folder_in_place_of_a_plan_points_to_path(run: Run, tmp_path: Path) -> None:
-    assert "--path names a folder" in error_of(run(tmp_path))
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -70,11 +57,6 @@ def test_a_yaml_error_names_the_line_and_quotes_nothing(run: Run, tmp_path: Path
     assert "hidden-secret" not in error
 
 
-def test_a_plan_that_is_no_text_is_refused(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "plan.yaml").write_bytes(b"\xff\xfe\x00")
-    assert error_of(run("plan.yaml")) == "plan.yaml cannot be read: it is not UTF-8 text"
-
-
 @pytest.mark.kernel
 @pytest.mark.parametrize(
     ("parts", "expected"),
@@ -93,49 +75,11 @@ def test_an_unknown_module_is_named_with_those_there_are(
 
 
 @pytest.mark.kernel
-def test_an_unknown_module_given_with_context_is_named(run: Run, plan: Callable[..., Path]) -> None:
-    assert "unknown module context-nowhere" in error_of(run(plan(), "--context", "context-nowhere", "--prompt", "Hi."))
-
-
-@pytest.mark.kernel
-def test_a_module_of_ours_that_is_not_installed_is_an_install_away(
-    run: Run, plan: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("amplifier_context_testing.demo.session.OURS", ("context-unborn",))
-    error = error_of(run(plan(context="context-unborn"), "--prompt", "Hi."))
-    assert error.startswith("context-unborn is not installed Install it: pip install ./amplifier_context_unborn ")
-
-
-@pytest.mark.kernel
-def test_a_source_elsewhere_is_not_fetched_but_named(run: Run, plan: Callable[..., Path]) -> None:
-    entry = '{module: context-far, source: "git+https://example.org/far"}'
-    assert "pip install 'git+https://example.org/far'" in error_of(run(plan(context=entry), "--prompt", "Hi."))
-
-
-@pytest.mark.kernel
 def test_the_error_of_a_config_value_names_key_and_range(run: Run, plan: Callable[..., Path]) -> None:
     entry = "{module: context-simple, config: {compact_threshold: 7}}"
     error = error_of(run(plan(context=entry), "--prompt", "Hi."))
     assert "compact_threshold: 7 is impossible" in error
     assert "Cannot initialize" not in error
-
-
-@pytest.mark.kernel
-def test_the_error_of_a_provider_is_shown_in_its_own_words(run: Run, plan: Callable[..., Path]) -> None:
-    failing = '[{module: provider-replay, config: {fail: {"on": 1, error: AuthenticationError, message: no key}}}]'
-    assert (
-        error_of(run(plan(providers=failing), "--prompt", "Hi.")) == "the session failed: AuthenticationError: no key"
-    )
-
-
-@pytest.mark.kernel
-def test_nothing_to_ask_says_how_to_ask(run: Run, plan: Callable[..., Path]) -> None:
-    assert "--prompt" in error_of(run(plan(), typed=""))
-
-
-def test_path_needs_a_folder_and_a_tool_to_point_there(run: Run, plan: Callable[..., Path], tmp_path: Path) -> None:
-    assert "is not a folder" in error_of(run(plan(), "--path", tmp_path / "nowhere"))
-    assert "mounts no tool-folder" in error_of(run(plan(), "--path", tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -157,18 +101,6 @@ def test_a_transcript_that_cannot_be_replayed_is_named(
         file.write_bytes(content)
     assert expected in (error := error_of(run("--transcript", file)))
     assert "recorded.jsonl" in error
-
-
-def test_a_broken_archive_is_named(run: Run, tmp_path: Path) -> None:
-    file = tmp_path / "recorded.jsonl.gz"
-    file.write_bytes(b"\x1f\x8b\x08broken")
-    assert "recorded.jsonl.gz cannot be read" in error_of(run("--transcript", file))
-
-
-def test_a_replay_takes_no_prompts(run: Run) -> None:
-    result = run("--transcript", "any.jsonl", "--prompt", "Hi.")
-    assert result.exit_code == 2
-    assert "--transcript has its own prompts" in result.output
 
 
 def test_a_missing_kernel_is_an_install_away(

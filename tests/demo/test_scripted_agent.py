@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from amplifier_context_testing import EventRecorder, ListContext, mount_plan, session
-from amplifier_context_testing.demo.scripted_agent import explore_script
 from amplifier_context_testing.fakes import mount_list
 
 pytestmark = pytest.mark.kernel
@@ -55,77 +53,14 @@ async def test_it_lists_reads_searches_and_reports(project: Path) -> None:
     assert re.match(r"I listed 6 folders, read 30 files and searched for \d+ names\.", report)
 
 
-async def test_every_search_is_for_a_name_it_has_read(project: Path) -> None:
-    _, made, context = await explore(project)
-    shown = "\n".join(str(message["content"]) for message in context.messages if message["role"] == "tool")
-    searched = [text for tool, text in made if tool == "search_files"]
-    assert len(searched) >= 8
-    assert all(shown.count(text) >= 2 for text in searched)
-
-
-async def test_it_goes_back_to_what_it_saw_first(project: Path) -> None:
-    _, made, _ = await explore(project)
-    read = [path for tool, path in made if tool == "read_file"]
-    again = [path for path in read if read.count(path) > 1]
-    assert read[0] in again
-    late = [text for tool, text in made[len(made) // 2 :] if tool == "search_files"]
-    first_number = read[0].split("_")[-1].removesuffix(".py")
-    assert any(text.startswith(f"compute_{first_number}_") for text in late)
-
-
-async def test_some_answers_make_several_calls(project: Path) -> None:
-    _, _, context = await explore(project)
-    counts = {len(message["tool_calls"]) for message in context.messages if message.get("tool_calls")}
-    assert {1, 2, 3} <= counts
-
-
 async def test_the_same_folder_is_explored_the_same_way(project: Path) -> None:
     assert (await explore(project, 25))[1] == (await explore(project, 25))[1]
-
-
-async def test_it_takes_no_more_steps_than_it_is_given(project: Path) -> None:
-    _, made, context = await explore(project, steps=7)
-    assert sum(1 for message in context.messages if message.get("tool_calls")) == 7
-    assert len(made) >= 7
-
-
-async def test_a_second_prompt_looks_on(project: Path) -> None:
-    answers, made, _ = await explore(project, steps=10, prompts=2)
-    assert answers[0] != answers[1]
-    assert len({path for tool, path in made if tool == "read_file"}) > 10
 
 
 async def test_an_empty_folder_is_reported_as_such(tmp_path: Path) -> None:
     (report,), made, _ = await explore(tmp_path)
     assert report == "I listed 1 folders and found no text to read."
     assert made == [("list_folder", ".")]
-
-
-async def test_a_folder_of_huge_and_binary_files_is_survived(tmp_path: Path) -> None:
-    (tmp_path / "huge.txt").write_text("needle_in_here " * 400_000)
-    (tmp_path / "image.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
-    (tmp_path / "wrong.txt").write_bytes(b"\x00" * 100)
-    (tmp_path / "empty.txt").touch()
-    (report,), made, _ = await explore(tmp_path)
-    assert ("read_file", "huge.txt") in made
-    assert "read" in report
-
-
-async def test_a_small_folder_is_done_before_the_steps_are(tmp_path: Path) -> None:
-    (tmp_path / "only.py").write_text("def lonely_function(): ...\n")
-    _, made, _ = await explore(tmp_path)
-    assert len(made) < 10
-
-
-async def test_hidden_and_generated_folders_are_left_alone(project: Path) -> None:
-    _, made, _ = await explore(project)
-    assert not any(".git" in str(path) for _, path in made)
-
-
-@pytest.mark.parametrize("steps", [0, -1, "many", True])
-def test_steps_that_cannot_be_are_refused(steps: Any) -> None:
-    with pytest.raises(ValueError, match="explore_script: steps"):
-        explore_script({"steps": steps})
 
 
 async def test_it_recalls_what_a_record_names_where_the_tool_is_mounted(project: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from amplifier_context_testing import coding_session
 
-from .conftest import PLAN, Run, lines_with
+from .conftest import Run, lines_with
 
 pytestmark = pytest.mark.kernel
 
@@ -40,9 +40,3 @@ def test_a_recording_is_replayed_with_its_tools_and_summaries_over_http(run: Run
     assert lines_with(result, "a summary of m")
     (service,) = lines_with(result, "  service  ")
     assert "0 refused" in service
-
-
-def test_a_context_that_asks_no_model_needs_no_service(run: Run, clone: Path) -> None:
-    result = run(PLAN, "--budget", 4_000, "--prompt", "Look around.")
-    assert not lines_with(result, "over HTTP")
-    assert not lines_with(result, "There is no model")

@@ -86,11 +86,6 @@ def test_any_prefix_ever_sent_is_read_and_the_rest_written() -> None:
     assert total.plain_price == pytest.approx(0.1 * 890 + 1.0 * 448)
 
 
-def test_any_prefix_ever_sent_is_found_even_when_requests_came_between() -> None:
-    first, other = [TWELVE[1], says("one")], [TWELVE[1], says("two")]
-    assert bills(AnyPrefix(), [first, other, [*first, user("on")]])[2] == Bill(15, 5)
-
-
 def test_anthropic_without_inference_reads_what_its_breakpoints_wrote() -> None:
     # Breakpoints: system; primary at the newest message; secondary before the newest question, or two messages before.
     #  1  [question]                                      one message alone has no breakpoint: its 10 tokens are fresh
@@ -121,10 +116,6 @@ def test_anthropic_as_shipped_writes_nothing_after_a_compaction() -> None:
     assert found[4:] == [Bill(100, 0, 132), Bill(110, 142)]
     declared = bills(Anthropic(Wires(), inferring=False), kept)
     assert declared[4:] == [Bill(110, 122), Bill(232, 20)]
-
-
-def test_another_first_message_is_another_conversation_of_which_nothing_is_inferred() -> None:
-    assert bills(Anthropic(Wires(), inferring=True), views()) == bills(Anthropic(Wires(), inferring=False), views())
 
 
 def test_openai_reads_exactly_where_it_wrote() -> None:
@@ -161,34 +152,6 @@ def test_with_a_breakpoint_after_the_chapters_the_next_compaction_reads_them() -
     assert bills(OpenAI(), asked())[-1] == Bill(0, 160)
 
 
-def test_without_one_anthropic_reads_a_chapter_only_if_the_newest_question_followed_it() -> None:
-    assert bills(Anthropic(Wires(), inferring=False), asked())[-1] == Bill(130, 30)
-    # A view that is first asked for when two questions follow the chapter: the breakpoints are after the first one.
-    late = [asked()[5], asked()[6]]
-    assert bills(Anthropic(Wires(), inferring=False), late)[-1] == Bill(100, 60)
-    assert bills(Anthropic(Wires(), inferring=False, honouring=True), late)[-1] == Bill(130, 30)
-
-
-def test_openai_leaves_fresh_what_is_after_the_newest_user_or_tool_message() -> None:
-    assert bills(OpenAI(), [[user("one"), says("two")]]) == [Bill(0, 5, 5)]
-    assert bills(OpenAI(), [[says("two")]]) == [Bill(0, 0, 5)]
-
-
-def test_openai_looks_at_the_latest_eighty_places_only() -> None:
-    first = [user("one")]
-    for more, read in ((79, 5), (80, 0)):
-        assert bills(OpenAI(), [first, [*first, *(user(f"n{i}") for i in range(more))]])[1].read == read
-
-
-@pytest.mark.parametrize(("blocks", "read"), [(18, 10), (19, 10), (20, 0)])
-def test_anthropic_finds_what_ends_at_most_twenty_blocks_before_a_breakpoint(blocks: int, read: int) -> None:
-    first = [user("q"), says("a")]  # 10 tokens, its breakpoint at the answer
-    many = {"role": "user", "content": [{"type": "text", "text": "t"}] * blocks}
-    # The breakpoints of the second request are at its last two messages, n + 1 and n + 2 blocks after that answer.
-    found = bills(Anthropic(Wires(), inferring=False), [first, [*first, many, says("b"), user("p")]])
-    assert found[1].read == read
-
-
 @pytest.mark.parametrize(
     ("conversation", "unstable", "marked"),
     [
@@ -209,48 +172,6 @@ def test_breakpoints_go_where_the_provider_places_them(
 ) -> None:
     sent = Wires().of(Request.of(conversation, scale()))
     assert breakpoints(sent.messages, unstable) == marked
-
-
-def test_thinking_and_a_call_without_its_result_carry_no_breakpoint() -> None:
-    thinking = {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "s"}]}
-    sent = Wires().of(Request.of([user("q"), says("a"), thinking], scale()))
-    assert breakpoints(sent.messages) == [1]
-
-
-def test_system_messages_are_one_block_in_front_wherever_they_come() -> None:
-    note = {"role": "system", "content": "note"}
-    sent = Wires().of(Request.of([user("q"), note, says("a")], scale()))
-    assert sent.system is not None
-    assert (sent.system.offset, [message.offset for message in sent.messages]) == (5, [10, 15])
-    assert [message.end for message in sent.messages] == [2, 3]
-
-
-def test_the_same_request_once_more_says_nothing_of_stability() -> None:
-    view = [user("q"), says("a"), user("p")]
-    retried = bills(Anthropic(Wires(), inferring=True), [view, view])
-    assert retried == [Bill(0, 15), Bill(15, 0)]
-
-
-LIVES = [
-    ("prefix", 300),
-    ("anthropic", 300),
-    ("declared", 300),
-    ("openai", 1800),
-    ("declared+", 300),
-    ("openai+", 1800),
-]
-
-
-@pytest.mark.parametrize(("name", "lives"), LIVES)
-def test_an_entry_lives_so_long_after_its_last_use(name: str, lives: int) -> None:
-    view = [user("q"), says("a"), user("p")]
-    at = [0.0, lives, 2 * lives, 3 * lives + 1]
-    assert [bill.read for bill in bills(caches()[name], [view] * 4, at)] == [0, 15, 15, 0]
-
-
-def test_what_is_not_sent_breaks_nothing() -> None:
-    a, b = user("one two"), says("three")
-    assert bills(AnyPrefix(), [[a], [{**a, "metadata": {"timestamp": "now"}}, b]])[1].read == 6
 
 
 ROLES: list[Message] = [

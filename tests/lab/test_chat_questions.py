@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amplifier_context_core.messages.parsing import text_of
 from amplifier_context_testing.lab.chat_questions import KINDS, PEOPLE, long_chats
-from amplifier_context_testing.lab.sessions import Question, Session
+from amplifier_context_testing.lab.sessions import Session
 
 _SYLLABLES = ("ba", "ko", "ri", "tu", "ne")
 
@@ -45,24 +45,3 @@ def test_each_history_has_all_messages_and_questions_of_each_kind() -> None:
     assert [one.text for one in plain.questions["reply"]] == [
         one.text for one in next(long_chats(SESSIONS, 40)).questions["reply"]
     ]
-
-
-def test_the_words_of_a_question_are_in_its_answer_or_beside_it() -> None:
-    plain, _ = long_chats(SESSIONS, 40)
-    known = {word for number in range(6) for at in range(24) for word in _words(number, at)}
-
-    def asked(question: Question) -> set[str]:
-        return known.intersection(question.text.strip("?").replace(",", "").split())
-
-    for question in plain.questions["own words"]:
-        assert 2 <= len(asked(question)) <= 3
-        assert asked(question) <= set(question.evidence[0].split())
-    for question in plain.questions["reply"]:
-        (place,) = question.indices
-        before = text_of(plain.entries[place - 1].message["content"])
-        assert asked(question) <= {*question.evidence[0].split(), *before.split()}
-        assert not asked(question) <= set(question.evidence[0].split())
-
-
-def test_without_sessions_there_is_no_history() -> None:
-    assert list(long_chats([])) == []

@@ -2,41 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_context_core.cli.formatting import display_width
 from amplifier_context_testing.lab.grid import grid
-
-HEADS = ["manager", "recall", "located", "cost", "faulty", "p50 ms"]
-ROWS = [["context-simple", "0.978", "0.977", "8.70 M", "0", "0.3"], ["newest", "0.5", "–", "1,200.00 M", "12", "35.1"]]
-
-
-@pytest.mark.parametrize("width", [20, 30, 40, 60, 80, 100, 140, None])
-def test_every_name_and_every_figure_is_there_at_every_width(width: int | None) -> None:
-    lines = grid([HEADS, *ROWS], width)
-    words = " ".join(lines).split()
-    for cell in (*ROWS[0], *ROWS[1], *HEADS[1:]):
-        assert words.count(cell.split()[0]) >= 1, cell
-    assert width is None or max(map(display_width, lines)) <= width
-
-
-def test_a_table_that_fits_is_one_table() -> None:
-    assert grid([HEADS, *ROWS], 80) == grid([HEADS, *ROWS], None)
-    assert grid([HEADS, *ROWS], None)[1] == "context-simple   0.978    0.977      8.70 M       0     0.3"
-
-
-def test_columns_that_find_no_room_go_on_below_beside_the_same_names() -> None:
-    assert grid([["who", "one", "two"], ["a", "1", "2"], ["b", "3", "4"]], 9) == [
-        "who  one",
-        "a      1",
-        "b      3",
-        "",
-        "who  two",
-        "a      2",
-        "b      4",
-    ]
 
 
 def test_names_too_wide_for_the_screen_are_numbered_and_listed_whole() -> None:

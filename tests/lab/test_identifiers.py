@@ -32,11 +32,6 @@ def test_escapes_in_arguments_do_not_glue_themselves_to_names() -> None:
     assert {"foo_bar", "baz_qux"} <= identifiers(spoken(message))
 
 
-def test_arguments_that_are_no_json_are_read_as_they_are() -> None:
-    message = {"tool_calls": [{"id": "c", "function": {"name": "write", "arguments": '{"path": "half_a_pa'}}]}
-    assert "half_a_pa" in identifiers(spoken(message))
-
-
 def test_thinking_and_tool_names_are_visible_but_not_spoken() -> None:
     message = {
         "role": "assistant",
@@ -45,12 +40,6 @@ def test_thinking_and_tool_names_are_visible_but_not_spoken() -> None:
     }
     assert identifiers(spoken(message)) == {"spoken_word", "one_path"}
     assert {"secret_plan", "read_file"} <= identifiers(visible(message))
-
-
-def test_results_are_spoken_whatever_their_shape() -> None:
-    anthropic = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "out_put_1"}]}
-    kernel = {"role": "tool", "tool_call_id": "c", "content": [{"type": "tool_result", "output": "out_put_1"}]}
-    assert identifiers(spoken(anthropic)) == identifiers(spoken(kernel)) == {"out_put_1"}
 
 
 def test_blocks_become_what_every_peer_can_read() -> None:

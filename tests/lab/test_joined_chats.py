@@ -7,7 +7,7 @@ from pathlib import Path
 import orjson
 from click.testing import CliRunner
 
-from amplifier_context_testing.lab.joined_chats import joined, main, orders
+from amplifier_context_testing.lab.joined_chats import joined, main
 from amplifier_context_testing.lab.sessions import Question, Session
 from tests.messages import says, system, user
 
@@ -26,15 +26,6 @@ def test_questions_and_host_messages_point_at_their_messages() -> None:
         "I live in Quito.",
     ]
     assert {whole.messages[at]["content"] for at in whole.host} == {"A note."}
-
-
-def test_orders_are_the_same_in_every_run_and_begin_with_that_of_the_data() -> None:
-    chats = [chat(str(number)) for number in range(9)]
-    made = list(orders(chats, 3))
-    assert made == list(orders(chats, 3))
-    assert made[0] == chats
-    assert len({tuple(one.id for one in ordered) for ordered in made}) == 3
-    assert all(sorted(one.id for one in ordered) == [one.id for one in chats] for ordered in made)
 
 
 def test_the_command_prints_both_halves_at_each_share(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from amplifier_context_testing.checks.message_shapes import Message
 from amplifier_context_testing.lab import Unavailable, manager
 from amplifier_context_testing.lab.baselines import Newest, NewestCheckpointed
 from amplifier_context_testing.lab.managers import Opened
-from amplifier_context_testing.lab.peers import PEERS
 
 from .scripted import calls, result, says, scale, user
 
@@ -37,23 +36,10 @@ async def test_a_module_is_mounted_with_its_config(spec: str) -> None:
     assert context.config.strict is True
 
 
-async def test_each_session_has_a_manager_of_its_own() -> None:
-    one = manager("context-simple")
-    first, second = await one.open(scale(), 100), await one.open(scale(), 100)
-    assert first.context is not second.context
-    await first.close()
-    await second.close()
-
-
 async def test_a_dotted_path_is_called_with_the_config(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lab_made", sys.modules[__name__])
     context: Any = (await opened("lab_made:listing:first=hello")).context
     assert context.messages == [user("hello")]
-
-
-async def test_a_dotted_path_to_a_mount_is_mounted() -> None:
-    context: Any = (await opened("amplifier_context_simple:mount")).context
-    assert type(context).__name__ == "ContextManager"
 
 
 @pytest.mark.parametrize(
@@ -67,23 +53,6 @@ async def test_a_dotted_path_to_a_mount_is_mounted() -> None:
 def test_what_cannot_be_had_says_so(spec: str, expected: str) -> None:
     with pytest.raises(Unavailable, match=expected):
         manager(spec)
-
-
-@pytest.mark.parametrize("spec", ["context-simple:{nope", "context-simple:target_usage=1,strict", "newest:a=1"])
-def test_a_config_that_cannot_be_read_is_an_error(spec: str) -> None:
-    with pytest.raises(ValueError, match=r"key=value|not JSON|no config"):
-        manager(spec)
-
-
-def test_a_peer_that_is_not_installed_says_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    packages = ("langchain_core", "langchain", "agent_framework", "pydantic_ai", "pydantic_ai_harness", "llama_index")
-    for name in [*packages, *(name for name in sys.modules if name.partition(".")[0] in packages)]:
-        monkeypatch.setitem(sys.modules, name, None)  # whether it is installed here, and imported before, or not
-    for name in [name for name in sys.modules if ".lab.peers." in name]:
-        monkeypatch.delitem(sys.modules, name)
-    for peer in PEERS:
-        with pytest.raises(Unavailable, match=rf"^{peer}: .*'amplifier-context-testing\[peers\]' brings it$"):
-            manager(peer)
 
 
 async def shown(context: Newest, messages: list[Message], budget: int) -> list[Message]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from amplifier_context_testing import coding_session
 from amplifier_context_testing.lab import Session, Size, manager, measure
-from amplifier_context_testing.lab.reach import newest_sentence
 from amplifier_context_testing.lab.run import Extras, Report
 from amplifier_context_testing.lab.table import markdown
 
@@ -55,14 +54,3 @@ async def test_measuring_reach_changes_no_other_figure() -> None:
     (one, other) = (report.rows[0].figures.steady() for report in (with_reach, without))
     assert {**one, "reach": None, "oracle": None} == {**other, "reach": None, "oracle": None}
     assert ("| reach | oracle" in markdown(with_reach), "reach" in markdown(without)) == (True, False)
-
-
-def test_the_query_is_of_a_person_or_the_agent_and_never_an_output() -> None:
-    answer = {"role": "assistant", "content": "First this. Then that!"}
-    output = {"role": "tool", "tool_call_id": "c", "content": "An output. Of a tool."}
-    hook = {"role": "user", "content": "A reminder.", "metadata": {"source": "hook"}}
-    result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "An output."}]}
-    assert newest_sentence([answer, output, hook, result]) == "Then that!"
-    assert newest_sentence([output]) == ""
-    blocks = {"role": "assistant", "content": [{"type": "text", "text": "Here. And there."}, {"type": "tool_call"}]}
-    assert newest_sentence([answer, blocks]) == "And there."

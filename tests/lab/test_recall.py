@@ -28,10 +28,6 @@ def test_only_what_was_in_the_history_is_looked_for() -> None:
     assert found[3] == {"new_name": False}
 
 
-def test_system_messages_are_no_history() -> None:
-    assert targets([{"role": "system", "content": "use rule_1"}, user("hi"), says("rule_1")])[2] == {}
-
-
 def test_a_name_in_more_than_three_messages_and_a_fifth_of_all_is_not_recalled() -> None:
     four = [user("main.py") for _ in range(4)]
     assert targets([*four[:3], says("main.py")])[3] == {"main.py": False}
@@ -80,12 +76,6 @@ def test_in_a_message_as_it_was_everything_is_located() -> None:
     assert sight.locates("load_all", origins("load_all"))
 
 
-def test_a_clipped_message_is_no_chapter() -> None:
-    long = user("please mend the whole thing in src/very/long/path.py and tell me what you did")
-    sight = seen([long], [user("please mend the whole thing in src/very/long/path.py [...]")])
-    assert sight.chapters == []
-
-
 def test_in_a_chapter_a_line_must_say_where_a_name_came_from() -> None:
     good = seen(HISTORY, [chapter("m1 read_file src/app.py -> 1 line; load_all\nm3 assistant: There is helper_one.")])
     assert good.locates("load_all", origins("load_all"))
@@ -95,12 +85,6 @@ def test_in_a_chapter_a_line_must_say_where_a_name_came_from() -> None:
     assert not bad.locates("load_all", origins("load_all"))
 
 
-def test_a_path_is_not_located_by_itself() -> None:
-    sight = seen(HISTORY, [chapter("files: src/app.py")])
-    assert sight.holds("src/app.py")
-    assert not sight.locates("src/app.py", origins("src/app.py"))
-
-
 def test_a_bag_of_words_scores_nothing() -> None:
     words = ["load_all", "helper_one", *[f"word_{n}" for n in range(900)], "read_file", "assistant"]
     for bag in ("\n".join(words), " ".join(words)):
@@ -108,9 +92,3 @@ def test_a_bag_of_words_scores_nothing() -> None:
         assert sight.holds("load_all")
         assert not sight.locates("load_all", origins("load_all"))
         assert not sight.locates("helper_one", origins("helper_one"))
-
-
-def test_text_that_no_recording_has_is_a_chapter_even_without_a_label() -> None:
-    sight = seen(HISTORY, [*HISTORY[:1], user("Summary: load_all was read")])
-    assert len(sight.chapters) == 1
-    assert sight.chapter_tokens == 4 + 4

@@ -4,25 +4,8 @@ from __future__ import annotations
 
 import random
 
-from amplifier_context_testing.lab.roots import below_roots
-
 from .scripted import chapter, says, user
 from .test_recall import seen
-
-
-def paths(text: str) -> list[str]:
-    return [path for path, _ in below_roots(text)]
-
-
-def test_a_name_counts_below_the_root_of_its_span_only() -> None:
-    text = "m1 ./x.py\n[./ = /home/a/]\nm2 Read ./src/b.py:12 ./c.py\n[~/ = /srv/]\nm3 ~/d.py ./e.py"
-    assert paths(text) == ["home/a/src/b.py:12", "home/a/c.py", "srv/d.py"]
-
-
-def test_a_line_that_only_resembles_a_root_names_none() -> None:
-    assert paths("m1 [./ = /home/a/]\nm2 ./b.py") == []
-    assert paths("[./ = home/a/]\nm2 ./b.py") == []
-    assert paths("[./ = /home/a/]\nm2 x./b.py ../c.py /d/./e.py") == []
 
 
 def test_a_path_below_a_root_is_held_and_located_but_not_spelled() -> None:

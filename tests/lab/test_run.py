@@ -55,24 +55,6 @@ async def test_the_unlimited_window_recalls_all_and_costs_what_it_costs() -> Non
     assert figures.far == Share(2, 2)  # the newest 5 tokens are the message before
 
 
-async def test_openais_caches_bill_the_views_of_a_session_that_names_openai() -> None:
-    class Naming(Scripted):
-        async def get_messages_for_request(
-            self, token_budget: int | None = None, provider: Any | None = None
-        ) -> list[Any]:
-            view = await super().get_messages_for_request(token_budget, provider)
-            return view[-1:] if getattr(provider, "name", "") == "openai" else view
-
-    figures = await run(scripted(lambda history: list(history), Naming), session())
-    assert figures.bills["prefix"] == figures.unlimited["prefix"]
-    assert figures.bills["openai"] == Bill(written=8 + 7 + 7)  # the last message of each request
-    assert figures.requests == 3
-    report = await measure(
-        [session()], [scripted(list, Naming)], Size(budget=20), scale=scale(), extras=Extras(openai=False)
-    )
-    assert report.rows[0].figures.bills["openai"] == report.rows[0].figures.unlimited["openai"]
-
-
 async def test_what_a_view_leaves_out_is_missed() -> None:
     last_two = scripted(lambda history: [*history[:1], *history[-2:]] if len(history) > 3 else list(history))
     report = await measure(
@@ -108,15 +90,6 @@ async def test_sentences_are_counted_in_the_last_view_and_in_all() -> None:
     assert figures.last.rules == figures.last.people == Share(0, 1)
     assert figures.all.rules == Share(1, 2)
     assert figures.last.agent == figures.all.agent == Share(1, 1)  # the view before message 1 could have none
-
-
-async def test_sentences_the_last_view_does_not_hold_are_kept_when_asked_for() -> None:
-    forgets = scripted(lambda history: list(history[1:]))
-    report = await measure(
-        [Session("s", "made", SPOKEN)], [forgets], Size(budget=20), scale=scale(), extras=Extras(misses=True)
-    )
-    missed = report.rows[0].as_json()["missed"]
-    assert missed["sentences"]["s"] == {"people": [LONG], "rules": [LONG], "agent": [], "planted": [], "own": [LONG]}
 
 
 async def test_plain_words_are_looked_for_where_the_history_outgrew_the_budget() -> None:
@@ -174,19 +147,6 @@ async def test_losing_the_newest_human_message_is_counted() -> None:
     assert "before message 5" in figures.examples[0]
 
 
-async def test_losing_the_system_prompt_is_counted() -> None:
-    prompted = Session("p", "made", [{"role": "system", "content": "be good"}, *MESSAGES])
-    without = scripted(lambda history: list(history[1:]))
-    figures = await run(without, prompted, budget=30)
-    assert (figures.requests, figures.prompt_lost) == (3, 3)
-
-
-async def test_an_empty_request_is_counted() -> None:
-    nothing = scripted(lambda history: [])
-    figures = await run(nothing, session())
-    assert figures.empty == figures.faulty == 3
-
-
 async def test_evidence_is_looked_for_in_the_final_view_and_by_searching() -> None:
     class Searching(Scripted):
         async def search(self, query: str, limit: int) -> list[str]:
@@ -203,38 +163,6 @@ async def test_evidence_is_looked_for_in_the_final_view_and_by_searching() -> No
     figures = await run(last, session(questions=questions))
     assert (figures.evidence, figures.answers, figures.search) == (Share(0, 2), Share(1, 2), Share(1, 2))
     assert figures.requests == 3  # the view for the questions is no request of the session
-
-
-async def test_a_budget_below_the_system_prompt_is_left_out() -> None:
-    prompted = Session("p", "made", [{"role": "system", "content": "be good " * 20}, *MESSAGES])
-    report = await measure([prompted, session()], [manager("newest")], Size(budget=30), scale=scale())
-    assert [one.id for one in report.sessions] == ["s"]
-    assert report.skipped == ["p: its system prompt has 44 tokens, the budget 30"]
-
-
-def test_a_share_is_of_what_can_be_cut() -> None:
-    assert Size(fraction=0.5).of(1_000, 400) == 700
-    assert Size(fraction=0.5, whole=True).of(1_000, 400) == 500
-    assert Size(budget=32, fraction=0.5).of(1_000, 400) == 32
-
-
-async def test_two_runs_say_the_same() -> None:
-    managers = [manager("context-simple"), manager("newest"), manager("newest-checkpointed")]
-    first, second = [await measure([session()], managers, Size(budget=30), scale=scale()) for _ in range(2)]
-    assert [row.figures.steady() for row in first.rows] == [row.figures.steady() for row in second.rows]
-
-
-async def test_several_budgets_are_one_report() -> None:
-    sizes = [Size(fraction=0.5), Size(fraction=1.0)]
-    report = await measure([session()], [manager("newest"), manager("unlimited")], *sizes, scale=scale())
-    assert [(row.manager.label, row.size.label) for row in report.rows] == [
-        ("newest", "50%"),
-        ("unlimited", "50%"),
-        ("newest", "100%"),
-        ("unlimited", "100%"),
-    ]
-    alone = await measure([session()], [manager("newest"), manager("unlimited")], sizes[1], scale=scale())
-    assert [row.figures.steady() for row in report.rows[2:]] == [row.figures.steady() for row in alone.rows]
 
 
 async def test_a_report_is_json_and_a_table() -> None:
@@ -305,8 +233,3 @@ def test_sessions_are_read_with_their_probes_and_questions(tmp_path: Path) -> No
     assert found.host == frozenset({1, 4})
     assert found.questions == (Question("Where?", ("old_name in app.py",), ("app.py",), (0,)),)
     assert read_sessions([tmp_path], part="report" if found.part == "choose" else "choose") == []
-
-
-def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        read_sessions([tmp_path / "none.jsonl"])

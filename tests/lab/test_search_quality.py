@@ -6,8 +6,6 @@ from amplifier_context_testing.lab.search_quality import (
     Found,
     entries_of,
     finders,
-    full_text,
-    long_chat,
     made_questions,
     measure,
     rows,
@@ -61,15 +59,3 @@ def test_every_search_is_asked_the_same_questions() -> None:
     }
     assert {search for _, search, _ in made} == set(finders(entries_of(ASKED)))
     assert all(found.asked in (1, 3) for _, found in asked)
-
-
-def test_questions_follow_their_messages_into_one_long_chat() -> None:
-    (joined,) = long_chat([PLAIN, ASKED])
-    assert [one.indices for one in joined.questions] == [(len(PLAIN.messages),)]
-    assert long_chat([PLAIN]) == []
-
-
-def test_the_search_to_compare_with_takes_no_syntax() -> None:
-    find = full_text(["a heron", "a goose \ud83d"], "unicode61")
-    assert find('heron OR ( "', 5) == [0]
-    assert find("?!", 5) == []

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from amplifier_context_testing.checks.message_shapes import Message
 from amplifier_context_testing.lab.request import Request
-from amplifier_context_testing.lab.sentences import Sentences, is_rule, sentences, without_tags
+from amplifier_context_testing.lab.sentences import Sentences, is_rule, sentences
 
 from .scripted import calls, chapter, result, says, scale, user
 
@@ -48,12 +48,6 @@ def test_rules_hold_a_word_that_rules_are_stated_with(sentence: str) -> None:
 )
 def test_a_longer_word_makes_no_rule(sentence: str) -> None:
     assert not is_rule(sentence)
-
-
-def test_tagged_spans_are_no_words_of_a_person() -> None:
-    text = f"<system-reminder>Never say so.</system-reminder>{WISH}<out kind='x'>\nonly output\n</out>"
-    assert without_tags(text).strip() == WISH
-    assert without_tags("if a < b and c > d, List<int> is fine") == "if a < b and c > d, List<int> is fine"
 
 
 def kept(messages: list[Message], view: list[Message], **more: Any) -> dict[str, tuple[int, int]]:
@@ -100,35 +94,11 @@ def test_a_sentence_is_kept_wherever_it_is_word_for_word() -> None:
     }
 
 
-def test_what_the_host_wrote_is_not_peoples() -> None:
-    assert kept(SESSION, SESSION, host=frozenset({0}))["people"] == (0, 0)
-
-
 def test_a_paste_states_no_rules_and_is_not_a_persons_own() -> None:
     paste = [user(RULE + " x" * 2_000)]
     assert kept(paste, paste)["rules"] == (0, 0)
     assert kept(paste, paste)["people"] == (2, 2)
     assert kept([*paste, *SESSION], paste)["own"] == (1, 2)
-
-
-def test_planted_rules_are_counted_among_all_and_apart() -> None:
-    found = kept(SESSION, SESSION, planted=[RULE])
-    assert (found["rules"], found["planted"]) == ((1, 1), (1, 1))
-
-
-def test_what_is_written_twice_is_one_sentence() -> None:
-    assert kept([*SESSION, *SESSION], SESSION)["agent"] == (2, 2)
-
-
-def test_before_each_message_only_what_came_before_it_counts() -> None:
-    read = Sentences(SESSION, scale())
-    assert [(one.people.bit_count(), one.agent.bit_count()) for one in read.before] == [
-        (0, 0),
-        (2, 0),
-        (2, 0),
-        (2, 0),
-        (2, 2),
-    ]
 
 
 TEXTS = st.text(st.sampled_from("ab. :!\n请"), max_size=80)
@@ -140,9 +110,3 @@ def test_the_whole_history_keeps_every_sentence_and_an_empty_view_none(messages:
     everything, nothing = kept(messages, messages), kept(messages, [])
     assert everything == {kind: (sought, sought) for kind, (_, sought) in everything.items()}
     assert nothing == {kind: (0, sought) for kind, (_, sought) in everything.items()}
-
-
-@given(text=st.text(st.sampled_from("ab. :!?\n\t"), max_size=120))
-def test_sentences_lose_no_word(text: str) -> None:
-    long = [f"{word}{'-' * 25}" for word in text.split()]
-    assert " ".join(sentences("\n".join(long))).split() == long

@@ -101,32 +101,3 @@ async def test_the_lab_counts_calls_tokens_and_money_and_no_request_waits() -> N
     assert 0 <= spent.unused < 0.2 * spent.counted
     assert spent.money == spent.input + paced.OUTPUT * spent.output > 0
     assert summary.last.rules.value == 1.0
-
-
-async def test_a_manager_that_waits_for_its_model_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paced, "STUCK", 0.05)
-    _, spent = await replayed(summary_background=False)
-    assert spent.waits >= 1
-
-
-async def test_the_command_takes_the_module_by_its_name() -> None:
-    opened = await manager("context-summary").open(TokenScale(), 4_000)
-    for message in messages(20):
-        await opened.context.add_message(message)
-    assert await opened.context.get_messages_for_request(token_budget=4_000)
-    await opened.close()
-
-
-async def test_the_calls_of_a_session_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[object] = []
-    original = summaries.open_paced
-
-    async def counting(*given: Any) -> Any:
-        opened.append(given)
-        return await original(*given)
-
-    monkeypatch.setattr(summaries, "open_paced", counting)
-    report, spent = await replayed()
-    assert len(opened) == 1, "its requests name OpenAI in any case: one replay has the bills of both"
-    assert "openai" in report.rows[1].figures.bills
-    assert len(spent.calls) == report.rows[1].figures.breaks

@@ -26,21 +26,6 @@ def test_a_fault_of_the_recording_is_no_fault_of_a_manager() -> None:
     assert added == []
 
 
-def test_the_same_violation_once_more_is_a_fault() -> None:
-    history = [ASKED, calls("read", {"path": "a"}), user("stop")]
-    _, added = Faults(history).of([*history, calls("read", {"path": "b"}), user("stop")], 3)
-    assert len(added) >= 1
-
-
-def test_parallel_results_may_come_in_any_order() -> None:
-    two = {"role": "assistant", "content": "", "tool_calls": [{"id": i, "tool": "read", "arguments": {}} for i in "ab"]}
-    assert Faults([]).of([ASKED, two, result("B", "b"), result("A", "a")], 0)[0] == []
-
-
-def test_an_empty_request_is_invalid() -> None:
-    assert Faults(HISTORY).of([], 4)[1]
-
-
 def test_the_newest_human_message_is_found_whole_or_clipped() -> None:
     assert newest_human([*HISTORY, {**user("note"), "metadata": {"source": "hook"}}]) is ASKED
     assert holds_human(HISTORY, ASKED)

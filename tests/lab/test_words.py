@@ -16,11 +16,6 @@ def test_a_word_is_five_letters_or_more_and_no_part_of_a_name() -> None:
     assert stems("The loader. Then `loader` (loader)") == {"loader"}
 
 
-def test_seven_letters_identify_the_forms_of_a_word() -> None:
-    assert stems("resolved resolving resolution Resolve") == {"resolve", "resolvi", "resolut"}
-    assert stems("compaction compactions compacting") == {"compact"}
-
-
 def wanted(messages: list[Message], budget: int = 1_000) -> dict[int, tuple[set[str], set[str]]]:
     """The words looked for and the far ones, by message."""
     weigh = scale()
@@ -44,22 +39,6 @@ def test_words_of_the_next_answer_that_were_used_before_are_looked_for() -> None
         says("Loader broken now"),
     ]
     assert wanted(messages)[3] == ({"loader", "broken"}, set())
-
-
-def test_only_the_answer_itself_counts_and_not_the_arguments_of_its_calls() -> None:
-    asks = {**calls("read", {"text": "parser"}), "content": "loader next"}
-    assert wanted([user("check the loader and the parser"), asks])[1] == ({"loader"}, set())
-
-
-def test_words_in_arguments_and_results_were_used_before() -> None:
-    messages = [user("go on"), calls("read", {"text": "parser"}), result("broken"), says("parser broken")]
-    assert wanted(messages)[3][0] == {"parser", "broken"}
-
-
-def test_a_word_of_more_than_three_messages_and_a_twentieth_of_all_is_not_looked_for() -> None:
-    assert wanted([*[user("loader")] * 3, says("loader")])[3][0] == {"loader"}
-    assert wanted([*[user("loader")] * 4, says("loader")])[4][0] == set()
-    assert wanted([*[user("loader")] * 4, *[user("hm")] * 76, says("loader")])[80][0] == {"loader"}
 
 
 def test_far_words_were_last_used_outside_the_newest_quarter_of_the_budget() -> None:

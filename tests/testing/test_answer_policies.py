@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
-from amplifier_context_testing.replay.answer_policies import Answer, in_order, next_answer, policy_named
+from amplifier_context_testing.replay.answer_policies import Answer, next_answer, policy_named
 
 
 def make_echo(config: dict[str, Any]) -> Any:
@@ -15,19 +15,6 @@ def make_echo(config: dict[str, Any]) -> Any:
         return f"{config['greeting']} {request}"
 
     return echo
-
-
-def test_text_is_an_answer() -> None:
-    assert Answer.of("Hello.").text == "Hello."
-    assert Answer.of("").blocks == ()
-
-
-def test_an_object_may_hold_text_calls_and_thinking() -> None:
-    answer = Answer.of(
-        {"thinking": "hm", "signature": "s", "text": "I look.", "calls": [{"tool": "read", "arguments": {"path": "a"}}]}
-    )
-    assert [block["type"] for block in answer.blocks] == ["thinking", "text"]
-    assert (answer.calls[0].name, answer.calls[0].arguments) == ("read", {"path": "a"})
 
 
 @pytest.mark.parametrize("shape", ["openai", "kernel", "anthropic"])
@@ -56,12 +43,6 @@ def test_unknown_blocks_become_text_and_malformed_arguments_are_kept() -> None:
 def test_what_is_no_answer_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match=r"answer|call"):
         Answer.of(value)
-
-
-async def test_answers_in_order_end_with_none() -> None:
-    policy = in_order(["One.", {"text": "Two."}])
-    found = [await next_answer(policy, None) for _ in range(3)]
-    assert [answer.text if answer else None for answer in found] == ["One.", "Two.", None]
 
 
 async def test_a_policy_is_made_by_the_factory_a_path_names(monkeypatch: pytest.MonkeyPatch) -> None:

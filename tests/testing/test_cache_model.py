@@ -33,30 +33,3 @@ def test_a_change_of_metadata_costs_nothing() -> None:
     scales = meter()
     scales.keep(scales.weigh([ONE, TWO]))
     assert scales.weigh([{**ONE, "metadata": {"timestamp": "now"}}, TWO]).weight.shared == 2
-
-
-def test_other_tools_cost_the_whole_cache() -> None:
-    scales = meter()
-    scales.keep(scales.weigh([ONE], [{"name": "read"}]))
-    assert scales.weigh([ONE], [{"name": "read"}]).weight.cached > 7
-    assert scales.weigh([ONE], [{"name": "write"}]).weight.cached == 0
-
-
-def test_a_request_not_kept_leaves_the_cache_as_it_was() -> None:
-    scales = meter()
-    scales.keep(scales.weigh([ONE]))
-    scales.weigh([TWO])
-    assert scales.weigh([ONE, TWO]).weight.shared == 1
-
-
-def test_a_message_is_counted_once_while_it_stays() -> None:
-    counter = WordCounter()
-    scales = RequestMeter(counter)
-    scales.keep(scales.weigh([ONE, TWO]))
-    before = counter.calls
-    scales.weigh([ONE, TWO, THREE])
-    assert counter.calls == before + 1
-
-
-def test_a_ratio_plays_another_tokenizer() -> None:
-    assert RequestMeter(WordCounter(), ratio=2.0).weigh([ONE]).weight.tokens == 14

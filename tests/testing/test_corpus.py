@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_testing import ListContext, Transcript, check_request, conversations, replay
+from amplifier_context_testing import check_request, conversations
 from amplifier_context_testing.checks.corpus import HUGE, conversation
 from amplifier_context_testing.checks.message_shapes import blocks_of
 
@@ -66,28 +66,5 @@ def test_names_are_unique_and_all_but_one_are_odd() -> None:
     assert [one.name for one in found if not one.oddities] == ["ordinary"]
 
 
-def test_building_twice_gives_the_same_and_shares_nothing() -> None:
-    first, second = conversations(), conversations()
-    assert first == second
-    for one in first:
-        for message in one.messages:
-            message["content"] = "spoiled"
-    assert second == conversations()
-
-
 def test_what_loops_store_is_valid_unchanged() -> None:
     assert check_request(conversation("kernel_loop").messages) == []
-
-
-def test_an_unknown_name_is_a_key_error() -> None:
-    with pytest.raises(KeyError):
-        conversation("none")
-
-
-@pytest.mark.parametrize("name", [one.name for one in conversations()])
-async def test_every_conversation_can_be_fed_message_by_message(name: str) -> None:
-    found = conversation(name)
-    context = ListContext()
-    done = await replay(Transcript(found.name, "corpus", found.messages), context)
-    assert done.added == len(found.messages)
-    assert context.messages == found.messages

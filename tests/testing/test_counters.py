@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from amplifier_context_testing import WordCounter
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder, image_block
-from amplifier_context_testing.counters import PER_IMAGE, PER_MESSAGE, quarter_counter, wire_tokens
-
-
-def test_the_word_counter_counts_words_and_itself() -> None:
-    counter = WordCounter()
-    assert counter("one two\n three") == 3
-    assert counter("") == 0
-    assert (counter.calls, counter.characters) == (2, 14)
-
-
-def test_the_estimate_is_a_quarter_of_the_characters() -> None:
-    assert quarter_counter("x" * 11) == 2
+from amplifier_context_testing.counters import PER_IMAGE, PER_MESSAGE, wire_tokens
 
 
 def test_a_call_spelled_twice_is_counted_once() -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from amplifier_context_testing import EventRecorder, FolderResolver, Transcript, mount_plan, prepare, session
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
-from amplifier_context_testing.checks.corpus import conversation
 from amplifier_context_testing.fakes import mount_list
-from amplifier_context_testing.kernel import own_mount
 
 pytestmark = pytest.mark.kernel
 
@@ -27,12 +23,6 @@ async def test_a_session_answers_from_its_script() -> None:
         assert len(running.coordinator.get("context").messages) == 2
     assert recorder.names()[0] == "session:start"
     assert recorder.names()[-1] == "session:end"
-
-
-async def test_the_window_of_the_plan_is_what_the_provider_declares() -> None:
-    async with session(mount_plan("context-list", window=8_000), modules=LIST) as running:
-        defaults = running.coordinator.get("providers")["replay"].get_info().defaults
-    assert (defaults["context_window"], defaults["max_output_tokens"]) == (8_000, 800)
 
 
 async def test_a_module_is_loaded_from_a_folder_as_hosts_do(tmp_path: Path) -> None:
@@ -75,45 +65,6 @@ async def test_a_tool_that_fails_to_load_is_named_not_passed_over() -> None:
         assert await running.execute("Hi.") == "Hello."
 
 
-async def test_options_reach_the_session() -> None:
-    async with session(mount_plan("context-list"), modules=LIST, session_id="s-1", parent_id="p-1") as running:
-        assert (running.session_id, running.parent_id) == ("s-1", "p-1")
-        assert running.coordinator.session_id == "s-1"
-
-
-async def test_a_module_given_as_a_function_is_notified_when_the_session_is_ready(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ready: list[Any] = []
-
-    async def on_session_ready(coordinator: Any) -> None:
-        ready.append(coordinator.get("providers"))
-
-    monkeypatch.setattr(sys.modules[mount_list.__module__], "on_session_ready", on_session_ready, raising=False)
-    async with session(mount_plan("context-list"), modules=LIST):
-        assert list(ready[0]) == ["replay"]
-
-
-async def test_a_cancellation_is_completed_once_by_the_loop_and_once_by_the_kernel() -> None:
-    recorder = EventRecorder()
-    plan = mount_plan("context-list", provider={"delay_ms": 500, "script": [{"calls": [{"tool": "none"}]}, "never"]})
-    async with session(plan, modules=LIST, recorder=recorder) as running:
-        turn = asyncio.create_task(running.execute("Go."))
-        async with asyncio.timeout(60):
-            while not recorder.count("provider:request"):  # before it there is no step to complete
-                await asyncio.sleep(0.001)
-        await running.coordinator.request_cancel(False)
-        assert await turn == ""
-        stored = running.coordinator.get("context").messages
-    assert recorder.count("cancel:completed") == 2
-    assert [message["role"] for message in stored] == ["user", "assistant", "tool"]
-
-
-def test_our_own_modules_are_found_without_entry_points() -> None:
-    assert all(own_mount(name) for name in ("loop-replay", "provider-replay", "tool-folder"))
-    assert own_mount("context-simple") is None
-
-
 def test_a_source_elsewhere_is_left_to_others(tmp_path: Path) -> None:
     from amplifier_core.module_sources import ModuleNotFoundError as SourceNotFoundError
 
@@ -142,13 +93,3 @@ async def test_a_recording_becomes_the_session_it_was(style: str) -> None:
     assert [message["role"] for message in stored] == [message["role"] for message in talk.messages]
     results = [message["content"] for message in stored if message["role"] == "tool"]
     assert results == [message["content"] for message in talk.messages if message["role"] == "tool"]
-
-
-@pytest.mark.parametrize(
-    "name", ["late_results", "missing_results", "assistants_in_a_row", "lone_surrogates", "anthropic_blocks"]
-)
-async def test_even_odd_recordings_run_to_their_end(name: str) -> None:
-    prepared = prepare(Transcript(name, "corpus", conversation(name).messages))
-    async with session(prepared.plan("context-list"), modules=LIST) as running:
-        answers: list[Any] = await prepared.run(running)
-    assert len(answers) == len(prepared.prompts)

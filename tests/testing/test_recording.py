@@ -8,17 +8,7 @@ from amplifier_context_testing import Recording, Transcript, conversations, prep
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from amplifier_context_testing.checks.corpus import conversation
 from amplifier_context_testing.replay.answer_policies import MISSING
-from amplifier_context_testing.replay.recording import AT_THE_END, CUT_IN, GO_ON
-
-
-def test_an_ordinary_session_needs_no_bending() -> None:
-    talk = ConversationBuilder("kernel").system("S.").user("Go.").work(3, "plain").say("Done.").user("More.").say("No.")
-    recording = Recording.of(talk.messages)
-    assert recording.notes == ()
-    assert recording.prompts == ("Go.", "More.")
-    assert [message["content"] for message in recording.system] == ["S."]
-    assert [bool(answer.calls) for answer in recording.answers] == [True, True, True, False, False]
-    assert recording.tools == ("read", "search")
+from amplifier_context_testing.replay.recording import CUT_IN
 
 
 def test_calls_carry_the_results_that_answer_them_by_position() -> None:
@@ -41,22 +31,6 @@ def test_a_message_in_the_middle_of_a_turn_ends_that_turn() -> None:
     recording = Recording.of(talk.user("Stop.").say("Stopped.").messages)
     assert [answer.text for answer in recording.answers] == ["", CUT_IN, "Stopped."]
     assert recording.prompts == ("Go.", "Stop.")
-
-
-def test_an_assistant_message_without_a_prompt_gets_a_prompt_to_go_on() -> None:
-    recording = Recording.of(ConversationBuilder().user("Go.").say("One.").say("Two.").messages)
-    assert recording.prompts == ("Go.", GO_ON)
-
-
-def test_users_in_a_row_are_one_prompt_and_unanswered_ones_get_an_end() -> None:
-    recording = Recording.of(ConversationBuilder().user("A.").user("B.").say("C.").user("D.").messages)
-    assert recording.prompts == ("A.\n\nB.", "D.")
-    assert recording.answers[-1].text == AT_THE_END
-
-
-def test_prompts_hold_no_lone_surrogates() -> None:
-    recording = Recording.of(conversation("lone_surrogates").messages)
-    assert all(prompt.encode() for prompt in recording.prompts)
 
 
 def test_the_whole_corpus_can_be_prepared() -> None:

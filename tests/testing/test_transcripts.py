@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +41,6 @@ def test_a_message_per_line_is_one_transcript_named_after_its_file(tmp_path: Pat
     assert (found.id, found.messages) == ("transcript", messages)
 
 
-def test_lines_about_transcripts_are_passed_over(tmp_path: Path) -> None:
-    assert list(read_transcripts(write(tmp_path / "probes.jsonl", [{"id": "one", "probes": []}]))) == []
-
-
 def test_one_transcript_is_found_by_id_and_by_place(tmp_path: Path) -> None:
     file = write(tmp_path / "set.jsonl", LINES)
     assert read_transcript(file, id="two").id == "two"
@@ -70,11 +65,6 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, reason: str) -> None:
         list(read_transcripts(file))
 
 
-def test_a_missing_file_is_reported_as_missing(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        list(read_transcripts(tmp_path / "none.jsonl"))
-
-
 async def test_a_view_is_asked_for_before_every_assistant_message() -> None:
     talk = ConversationBuilder("kernel").system("S.").user("Go.").work(2, "views").say("Done.")
     asked: list[tuple[int, int]] = []
@@ -84,38 +74,3 @@ async def test_a_view_is_asked_for_before_every_assistant_message() -> None:
     assistants = [place for place, message in enumerate(talk.messages) if message["role"] == "assistant"]
     assert asked == [(place, place) for place in assistants]
     assert (done.added, done.requests) == (len(talk.messages), len(assistants))
-
-
-async def test_the_request_after_the_last_message_is_made_by_default() -> None:
-    transcript = Transcript("t", "s", ConversationBuilder().user("Go.").messages)
-    assert (await replay(transcript, ListContext())).requests == 1
-    assert (await replay(transcript, ListContext(), closing=False)).requests == 0
-
-
-async def test_no_request_is_made_before_the_first_message() -> None:
-    transcript = Transcript("t", "s", ConversationBuilder().system("S.").say("Hello.").messages)
-    assert (await replay(transcript, ListContext())).requests == 0
-
-
-async def test_budget_and_coroutine_callbacks_are_passed_on() -> None:
-    context, seen = ListContext(), list[int]()
-
-    async def look(index: int, view: list[dict[str, Any]]) -> None:
-        seen.append(index)
-
-    await replay(
-        Transcript("t", "s", ConversationBuilder().user("Go.").say("Done.").messages), context, look, token_budget=77
-    )
-    assert (seen, context.budgets) == ([1], [77])
-
-
-DATA = Path(os.environ.get("AMPLIFIER_CONTEXT_DATA") or Path(__file__).parents[3] / "shared" / "data")
-
-
-@pytest.mark.data
-@pytest.mark.skipif(not DATA.is_dir(), reason="the recorded transcripts are not here")
-def test_every_recorded_file_can_be_read() -> None:
-    for file in sorted(DATA.glob("*.jsonl.gz")):
-        for transcript in read_transcripts(file):
-            assert transcript.id
-            assert all("role" in message for message in transcript.messages)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from amplifier_core import llm_errors
 from amplifier_core.testing import MockCoordinator
 from amplifier_core.validation import ProviderValidator
 from amplifier_core.validation.behavioral import ProviderBehaviorTests
 
-from amplifier_context_testing import Answer
 from amplifier_context_testing.wire import provider as module
 from amplifier_context_testing.wire.replies import (
     Fault,
-    Reply,
     faults_first,
     rate_limited,
     unavailable,
@@ -75,21 +71,6 @@ async def test_a_round_of_calls_goes_back_as_the_script_sees_it(api: str) -> Non
     assert request.reasoning_effort == "low"
 
 
-@pytest.mark.parametrize(
-    ("finish", "reasons"),
-    [
-        ("stop", {"openai": "stop", "anthropic": "end_turn"}),
-        ("length", {"openai": "length", "anthropic": "max_tokens"}),
-        ("refusal", {"openai": "refusal", "anthropic": "refusal"}),
-    ],
-)
-async def test_an_answer_says_why_it_ends(api: str, finish: str, reasons: dict[str, str]) -> None:
-    async with wired(api, lambda request: Reply(Answer.of("That is"), finish)) as wire:
-        response = await wire.provider.complete(ask())
-    assert response.finish_reason == reasons[api]
-    assert response.content[0].text == "That is"
-
-
 async def test_thinking_comes_with_a_signature_and_goes_back(api: str) -> None:
     async with wired(api, lambda request: {"thinking": "Hm.", "text": "Yes."}) as wire:
         response = await wire.provider.complete(ask())
@@ -98,16 +79,6 @@ async def test_thinking_comes_with_a_signature_and_goes_back(api: str) -> None:
         content = [block.model_dump(exclude_none=True) for block in response.content]
         await wire.provider.complete(ask(HI, {"role": "assistant", "content": content}, HI))
     assert wire.service.refusals == []
-
-
-async def test_a_slow_answer_is_awaited_and_a_timeout_is_the_kernels_error(api: str) -> None:
-    held = asyncio.Event()
-    async with wired(api, lambda request: Reply(Answer.of("Late."), after=held.wait)) as wire:
-        with pytest.raises(llm_errors.LLMTimeoutError):
-            await wire.provider.complete(ask(timeout=0.05))
-        waiting = asyncio.create_task(wire.provider.complete(ask()))
-        held.set()
-        assert (await waiting).content[0].text == "Late."
 
 
 @pytest.mark.parametrize(
@@ -135,31 +106,6 @@ async def test_a_fault_is_the_kernels_error_and_the_next_request_is_answered(
     assert caught.value.retry_after == retry_after
     assert caught.value.retryable is retryable
     assert [data["status"] for event, data in hooks.emitted if event == "llm:response"] == ["error", "ok"]
-
-
-async def test_a_server_that_does_not_listen_is_a_network_error(api: str) -> None:
-    async with wired(api, lambda request: "Yes.") as wire:
-        pass
-    late = module.WireProvider({"api": api, "base_url": wire.address})
-    with pytest.raises(llm_errors.NetworkError):
-        await late.complete(ask())
-    await late.close()
-
-
-@pytest.mark.parametrize(
-    ("config", "error"),
-    [
-        ({"api_key": "another"}, llm_errors.AuthenticationError),
-        ({"model": "wire-2"}, llm_errors.NotFoundError),
-    ],
-)
-async def test_a_wrong_key_and_an_unknown_model_are_refused(
-    api: str, config: dict[str, str], error: type[Exception]
-) -> None:
-    async with wired(api, lambda request: "Yes.", config=config) as wire:
-        with pytest.raises(error):
-            await wire.provider.complete(ask())
-    assert len(wire.service.refusals) == 1
 
 
 async def test_prices_are_declared_and_each_response_has_its_cost(api: str) -> None:

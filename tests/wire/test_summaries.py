@@ -182,26 +182,6 @@ async def test_a_forked_call_is_the_last_request_with_its_tools_and_reads_the_ca
     assert any(bill.read > 0.5 * bill.tokens for bill in bills)
 
 
-async def test_forked_calls_that_read_no_cache_are_followed_by_separate_calls(api: str, folder: Path) -> None:
-    explore, now = explore_script({"steps": STEPS}), [0.0]
-
-    def script(request: Any) -> Any:
-        if not has_question(request):
-            return explore(request)
-        now[0] += 100_000  # longer than any cache keeps a prefix
-        return PATCH
-
-    service = service_for(api, script, clock=lambda: now[0])
-    async with opened(service, api, folder, summary_call="fork", summary_output=200, max_tokens=5_000) as made:
-        for number in range(2):
-            assert "I listed" in await made.running.execute(f"Look around, part {number}.")
-        await made.manager.writer.wait(30)
-    assert service.refusals == []
-    forked = [tools(one.body) != [] for one in made.summaries]
-    assert forked == [True] + [False] * (len(forked) - 1)
-    assert len(forked) >= 2
-
-
 async def test_a_call_that_would_not_fit_after_the_last_request_is_separate(api: str, folder: Path) -> None:
     explore = explore_script({"steps": STEPS})
     service = service_for(api, lambda request: PATCH if has_question(request) else explore(request))
