@@ -7,38 +7,15 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import ContextOverflow
-from amplifier_context_testing import check_request, conversations
+from amplifier_context_testing import check_request
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
-from amplifier_context_testing.checks.corpus import Conversation
 from tests.managers import ask, feed, new_manager
-from tests.messages import Message, bare, digest, rounds, session, shared_prefix, size, text, work
+from tests.messages import Message, digest, rounds, session, shared_prefix, size, text, work
 
 BUDGET = 4_000
-ALL = [c for c in conversations() if any(m["role"] not in ("system", "developer") for m in c.messages)]
 
 
 # -- valid, always -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("conversation", ALL, ids=lambda c: c.name)
-async def test_every_odd_conversation_gives_a_valid_view_after_every_message(conversation: Conversation) -> None:
-    manager = new_manager()
-    for message in conversation.messages:
-        await manager.add_message(message)
-        view = await manager.get_messages_for_request(BUDGET)
-        if any(m["role"] not in ("system", "developer") for m in bare(await manager.get_messages())):
-            assert check_request(view) == []
-            assert size(view) <= BUDGET
-    assert bare(await manager.get_messages()) == bare(conversation.messages)
-
-
-@pytest.mark.parametrize("conversation", ALL, ids=lambda c: c.name)
-async def test_every_odd_conversation_is_valid_when_compacted(conversation: Conversation) -> None:
-    for budget in (150, 400, 1_200):
-        manager = await feed(new_manager(), conversation.messages)
-        view = await manager.get_messages_for_request(budget)
-        assert check_request(view) == []
-        assert size(view) <= budget or (await manager.explain())["warnings"]
 
 
 async def test_an_empty_history_gives_an_empty_view() -> None:

@@ -10,15 +10,14 @@ import pytest
 from amplifier_core import llm_errors
 from amplifier_core.message_models import ChatRequest, Message
 
-from amplifier_context_core import ContextManager, load_config
-from amplifier_context_core.stores import MemoryStore
-from amplifier_context_testing import conversations
+from amplifier_context_testing import check_request, conversations
 from amplifier_context_testing.checks.corpus import Conversation
 from amplifier_context_testing.wire import anthropic_rules, openai_rules
 from amplifier_context_testing.wire.problems import Model, Refused
 from amplifier_context_testing.wire.provider import CLIENTS
-from amplifier_context_testing.wire.replies import faults_first, quota_exceeded
 from amplifier_context_testing.wire.settings import Settings
+from tests.managers import new_manager
+from tests.messages import bare, size
 from tests.wire.serving import HI, MODEL, READ, ask, wired
 
 pytestmark = pytest.mark.kernel
@@ -208,6 +207,7 @@ def test_anthropic_refuses(words: str) -> None:
     assert words in str(refused_by(anthropic_rules.check, body))
 
 
+RULES = {"openai": openai_rules.check, "anthropic": anthropic_rules.check}
 BROKEN = [HI, {"role": "tool", "tool_call_id": "c1", "content": "A result without its call."}]
 
 
@@ -233,27 +233,27 @@ async def test_a_request_above_the_window_is_a_context_length_error(api: str) ->
         assert (await wire.provider.complete(ask(long, max_output_tokens=100))).content[0].text == "Yes."
 
 
-async def test_an_account_without_money_is_a_quota_error_that_no_retry_helps() -> None:
-    async with wired("openai", faults_first(lambda request: "Yes.", quota_exceeded())) as wire:
-        with pytest.raises(llm_errors.QuotaExceededError) as caught:
-            await wire.provider.complete(ask())
-    assert caught.value.retryable is False
+# Tokens: all of it, then so few that every kind of compaction is needed.
+BUDGETS = (100_000, 1_200, 400, 150)
 
 
 @pytest.mark.parametrize("odd", conversations(), ids=lambda odd: odd.name)
-@pytest.mark.parametrize("api", ["openai", "anthropic"])
-async def test_every_view_of_an_odd_conversation_is_accepted(api: str, odd: Conversation) -> None:
-    manager = ContextManager(load_config({}, module="context-simple"), session_id="s", store=MemoryStore())
-    client: Any = CLIENTS[api](Settings(api, "http://127.0.0.1:9"))
-    check = {"openai": openai_rules.check, "anthropic": anthropic_rules.check}[api]
-    for message in odd.messages:
-        await manager.add_message(message)
-    for budget in (100_000, 700):
-        view = await manager.get_messages_for_request(budget)
-        if not any(message["role"] == "user" for message in view):
-            continue  # no loop requests an empty conversation
-        if view[-1]["role"] == "assistant":
-            view = [*view, HI]  # the prompt that a request answers
-        body = client.body(ChatRequest(messages=[Message(**message) for message in view], tools=[READ]))
-        assert refused_by(check, body) is None
-    await client.close()
+async def test_every_view_of_an_odd_conversation_is_accepted_by_the_checker_and_both_vendors(odd: Conversation) -> None:
+    clients: dict[str, Any] = {api: CLIENTS[api](Settings(api, "http://127.0.0.1:9")) for api in RULES}
+    for budget in BUDGETS:
+        manager = new_manager(session_id=str(budget))
+        for message in odd.messages:
+            await manager.add_message(message)
+            view = await manager.get_messages_for_request(budget)
+            if not any(message["role"] == "user" for message in view):
+                continue  # no loop requests an empty conversation
+            assert check_request(view) == []
+            assert size(view) <= budget or (await manager.explain())["warnings"]
+            spoken = [message for message in view if message["role"] not in ("system", "developer")]
+            asked = [*view, HI] if spoken[-1]["role"] == "assistant" else view  # the prompt that a request answers
+            request = ChatRequest(messages=[Message(**message) for message in asked], tools=[READ])
+            for api, check in RULES.items():
+                assert refused_by(check, clients[api].body(request)) is None
+        assert bare(await manager.get_messages()) == bare(odd.messages)
+    for client in clients.values():
+        await client.close()
