@@ -150,10 +150,6 @@ def test_the_page_gives_gemini_the_longest_time_that_its_row_says() -> None:
     assert dict(CACHE_TTLS)["gemini"] == int(hours) * 3600
 
 
-def test_every_model_of_the_lab_without_the_mark_is_in_the_table() -> None:
-    assert {model for _, model in MODELS} == {name for name in caches() if not name.endswith("+")}
-
-
 def test_the_times_to_live_the_core_assumes_are_listed_and_no_shorter_than_the_models() -> None:
     assert [(row[0].strip("`"), int(row[1])) for row in rows("ttl")] == [*CACHE_TTLS, ("any other", UNKNOWN_TTL)]
     assert default_ttl(("anthropic", "claude-opus-5-5")) == anthropic.TTL
@@ -162,32 +158,6 @@ def test_the_times_to_live_the_core_assumes_are_listed_and_no_shorter_than_the_m
 
 
 # -- statements in bold type -------------------------------------------------------------------------------------------
-
-
-def held() -> dict[str, list[tuple[str, str]]]:
-    """The tests of each statement: file and name."""
-    found: dict[str, list[tuple[str, str]]] = {}
-    for statement, cell in rows("held"):
-        file, tests = "", list[tuple[str, str]]()
-        for word in re.findall(r"`([^`]+)`", cell):
-            if word.endswith(".py"):
-                file = word
-            else:
-                tests.append((file, word))
-        found[statement] = tests
-    return found
-
-
-def test_every_statement_in_bold_type_has_a_row() -> None:
-    leads = re.findall(r"^\*\*([^*]+?)\.?\*\*", PAGE, re.M)
-    assert sorted(leads) == sorted(held())
-
-
-@pytest.mark.parametrize("statement", list(held()))
-def test_the_row_of_a_statement_names_tests_that_there_are(statement: str) -> None:
-    assert held()[statement]
-    for file, name in held()[statement]:
-        assert re.search(rf"^(async )?def {name}\(", read(file), re.M), f"{file} has no {name}"
 
 
 @pytest.mark.parametrize(("provider", "is_cached"), [("anthropic", True), ("", False)])
@@ -209,19 +179,6 @@ async def test_by_the_sign_of_stability_a_conversation_without_other_metadata_is
 def test_the_share_in_bold_type_is_the_one_the_core_has() -> None:
     shares = re.findall(r"^\| \*\*([\d.]+)\*\* \|", PAGE, re.M)
     assert [float(share) for share in shares] == [trigger._NEARLY_DUE]
-
-
-def test_the_evidence_is_that_of_the_table() -> None:
-    shipped, declared, honoured = re.findall(
-        r"Evidence\.\*\*.*?([\d.]+) of.*?([\d.]+) without.*?([\d.]+) with", PAGE, re.DOTALL
-    )[0]
-    table = {
-        line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[2:]]
-        for line in PAGE.split("\n")
-        if "|" in line
-    }
-    assert table["Anthropic as shipped"][0] == shipped
-    assert table["Anthropic, `cache_infer_stability_from_history: false`"][:2] == [declared, honoured]
 
 
 class Changed(Stability):

@@ -1,4 +1,4 @@
-"""What the pages name of our packages is there: modules, classes, functions and attributes, at the place named."""
+"""What the pages name is there: modules, classes, functions and attributes at the place named, and tests."""
 
 from __future__ import annotations
 
@@ -101,6 +101,13 @@ def test_a_function_that_a_sentence_places_in_a_module_must_be_there() -> None:
 def test_every_module_that_a_page_runs_with_python_m_is_there(page: str) -> None:
     modules = re.findall(r"python\S* -m ([\w.]+)", PAGES[page])
     assert [module for module in modules if not importlib.util.find_spec(module)] == []
+
+
+def test_every_test_that_a_page_names_is_there() -> None:
+    tests = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    there = set(re.findall(r"\bdef (test_\w+)\(", tests))
+    named = {name: page for page, text in PAGES.items() for name in re.findall(r"`(test_\w+)`", text)}
+    assert {name: page for name, page in named.items() if name not in there} == {}
 
 
 @pytest.mark.parametrize("page", FOR_AUTHORS)
