@@ -29,13 +29,6 @@ def test_a_key_of_the_replaced_modules_is_accepted_also_strictly(key: str, caplo
     assert caplog.records == []
 
 
-def test_the_whole_config_of_a_replaced_module_is_accepted(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        config = load_config(REPLACED)
-    assert caplog.records == []
-    assert config.clear_at_least == 10_000
-
-
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -52,15 +45,6 @@ def test_the_whole_config_of_a_replaced_module_is_accepted(caplog: pytest.LogCap
 )
 def test_the_defaults_are_those_of_the_replaced_module(key: str, value: object) -> None:
     assert getattr(load_config(None), key) == value
-
-
-@pytest.mark.parametrize("meter", ["estimate", "actual", "hybrid"])
-def test_every_token_meter_of_hosts_configs_is_known(meter: str) -> None:
-    assert load_config({"token_meter": meter}).token_meter == meter
-
-
-def test_a_shipped_bundle_is_accepted() -> None:
-    assert load_config({"max_tokens": 300_000, "compact_threshold": 0.8, "auto_compact": True}).max_tokens == 300_000
 
 
 # -- spellings, null, defaults ----------------------------------------------------------------------------------------
@@ -80,11 +64,6 @@ def test_null_is_not_written() -> None:
     config = load_config(dict.fromkeys([*Config.model_fields, *REPLACED, "compaction_threshold", "never_seen"]))
     assert config == load_config({})
     assert config.model_fields_set == set()
-
-
-def test_keys_that_were_set_are_distinguished_from_defaults() -> None:
-    assert "max_tokens" in load_config({"max_tokens": 200_000}).model_fields_set
-    assert "max_tokens" not in load_config({}).model_fields_set
 
 
 def test_a_modules_own_defaults_yield_to_what_was_written() -> None:
@@ -144,18 +123,6 @@ def test_keys_without_meaning_are_named_once_in_one_line(caplog: pytest.LogCaptu
     (record,) = caplog.records
     assert "auto_save, storage_path" in record.getMessage()
     assert record.levelno == logging.INFO
-
-
-def test_a_key_the_module_itself_reads_is_known(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO):
-        config = load_config({"storage_path": "x", "fold_model": "y"}, model=Special)
-    assert (config.storage_path, config.fold_model) == ("x", "y")
-    assert caplog.records == []
-
-
-def test_a_modules_own_key_with_an_impossible_value_is_an_error_that_names_it() -> None:
-    with pytest.raises(ConfigError, match="fold_model: 3 is impossible"):
-        load_config({"fold_model": 3}, model=Special)
 
 
 @pytest.mark.parametrize("key", [5, True, None, 1.5])
@@ -237,11 +204,6 @@ def test_an_impossible_value_is_an_error_with_key_value_and_range(key: str, valu
     assert text.startswith(f"{key}: {value!r} ")
     assert re.search(wanted, text)
     assert "pydantic" not in text
-
-
-def test_an_impossible_value_under_the_contracts_spelling_is_named_by_ours() -> None:
-    with pytest.raises(ConfigError, match="compact_threshold: 7 "):
-        load_config({"compaction_threshold": 7})
 
 
 @pytest.mark.parametrize("target", [0.92, 0.95])

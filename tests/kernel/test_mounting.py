@@ -148,39 +148,6 @@ async def test_the_config_of_the_replaced_module_works_unchanged(caplog: pytest.
     assert manager.config.truncate_chars == 250
 
 
-@pytest.mark.parametrize(("key", "value"), USED.items())
-async def test_each_key_of_the_replaced_module_is_accepted_alone(
-    key: str, value: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    _, manager, _ = await mount({key: value, "strict_config": True})
-    await manager.add_message({"role": "user", "content": "Hi."})
-    view = await manager.get_messages_for_request()
-    assert [message for message in view if message["role"] != "system"] == [{"role": "user", "content": "Hi."}]
-    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
-
-
-async def test_the_contracts_spelling_of_the_threshold_is_read() -> None:
-    _, manager, _ = await mount({"compaction_threshold": 0.8})
-    assert manager.config.compact_threshold == 0.8
-
-
-@pytest.mark.parametrize("meter", ["estimate", "actual", "hybrid"])
-async def test_every_token_meter_is_taken(meter: str) -> None:
-    _, manager, _ = await mount({"token_meter": meter})
-    assert manager.config.token_meter == meter
-
-
-async def test_null_counts_as_not_written() -> None:
-    _, manager, _ = await mount(dict.fromkeys(USED))
-    assert manager.config.max_tokens == 200_000
-
-
-async def test_an_unknown_key_is_a_warning_that_names_the_nearest(caplog: pytest.LogCaptureFixture) -> None:
-    _, _, _ = await mount({"max_token": 5})
-    assert "max_token" in caplog.text
-    assert "max_tokens" in caplog.text
-
-
 async def test_an_impossible_value_stops_the_mount_and_is_named() -> None:
     with pytest.raises(ConfigError, match=r"compact_threshold: 7"):
         await mount({"compact_threshold": 7})
@@ -198,12 +165,6 @@ async def test_a_second_distribution_with_its_module_id_is_named_once_in_a_proce
     (warning,) = (record.getMessage() for record in caplog.records if "module id" in record.getMessage())
     assert "acme-module 1.0.7 and amplifier-context-" in warning
     assert "gets the first, acme-module;" in warning
-
-
-async def test_one_distribution_with_its_module_id_is_no_reason_for_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    warn_of_duplicate_ids.cache_clear()
-    await mount()
-    assert [record for record in caplog.records if "module id" in record.getMessage()] == []
 
 
 # --- loading ----------------------------------------------------------------------------------------------------------
@@ -228,11 +189,6 @@ async def test_a_filesystem_source_loads_through_a_session(module_path: Path) ->
     plan = mount_plan(
         {"module": CURRENT.module, "source": str(module_path), "config": {"max_tokens": 9_000}}, script=["Hello."]
     )
-    assert await through_a_session(plan) == ["user", "assistant"]
-
-
-async def test_a_file_url_as_source_loads_through_a_session(module_path: Path) -> None:
-    plan = mount_plan({"module": CURRENT.module, "source": module_path.as_uri()}, script=["Hello."])
     assert await through_a_session(plan) == ["user", "assistant"]
 
 
