@@ -104,6 +104,7 @@ class Lease:
     Attributes:
         lost_to: the writer that took the lease over; empty if the session is gone; None while it is held here.
         unknown: revision of a change whose outcome is unknown.
+        is_damaged: True if messages that were read were damaged, and left out.
     """
 
     session_id: str
@@ -112,6 +113,7 @@ class Lease:
     on_repair: OnRepair | None = None
     lost_to: str | None = None
     unknown: int | None = None
+    is_damaged: bool = False
 
     @property
     def is_lost(self) -> bool:
@@ -121,6 +123,10 @@ class Lease:
     @property
     def extent(self) -> Extent:
         return self.grant.extent
+
+    def extent_with(self, rows: Sequence[EntryRow], keep: int) -> Extent:
+        """Return the extent with these rows after the first `keep` ones."""
+        return Extent(keep + len(rows), max((self.extent.last_seq, *(row.seq for row in rows))))
 
     def advance(self, revision: int, extent: Extent | None = None) -> None:
         """Record that a change was applied."""
@@ -163,7 +169,6 @@ class Driver(Protocol):
     async def save_checkpoint(self, lease: Lease, revision: int, covered: int, data: bytes, ttl: float) -> bool: ...
     async def fork(self, lease: Lease, revision: int, parent: str, length: int, ttl: float) -> bool: ...
     async def delete(self, lease: Lease) -> bool: ...
-    async def repair(self, lease: Lease, revision: int, damaged: Sequence[int], ttl: float) -> bool: ...
     async def read(self, session_id: str, start: int, stop: int | None) -> list[EntryRow]: ...
     async def find(self, session_id: str, seqs: Sequence[int]) -> list[EntryRow]: ...
     async def archived(self, session_id: str) -> list[EntryRow]: ...

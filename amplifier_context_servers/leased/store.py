@@ -1,7 +1,8 @@
-"""A store on a server, complete but for the server's `Driver`.
+"""A store on a server, complete but for the server's `Driver`: leases, and calls on the driver's loop.
 
-`LeasedStore` translates the store protocol into requests to its driver. Requests run on the driver's background loop.
-See `protocol` for what keeps a change from being applied twice, in part, or by a writer that lost its lease.
+Calls for one session run one after another. A call takes the session's lock. If the outcome of an earlier change is
+unknown, it leases the session again. A change acquires the lease unless this store holds it. See `protocol` for what
+keeps a change from being applied twice, in part, or by a writer that lost its lease.
 """
 
 from __future__ import annotations
@@ -9,24 +10,46 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+import os
+import threading
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar, cast
+from weakref import WeakValueDictionary
 
-from amplifier_context_core.errors import SessionLost, StoreError
+from amplifier_context_core.errors import OutcomeUnknown, SessionInUse, SessionLost, StoreError
 from amplifier_context_core.stores.codec import decode_entry
-from amplifier_context_core.stores.protocol import Extent, OnRepair, Repair, SessionInfo, index_range
+from amplifier_context_core.stores.protocol import Extent, OnRepair, Repair, SessionInfo, index_range, report_repair
 from amplifier_context_core.stores.validation import check_index, check_session_id, no_session, session_exists
 from amplifier_context_core.stores.yielding import yield_gil
 from amplifier_context_core.transcript.entry import Entry
 
 from .loop_thread import RefCounted
-from .protocol import YIELD_EVERY, Driver, EntryRow, Lease, RewriteResult, encode_rows
-from .sessions import LeasedSessions, lease_lost, retry_once
+from .protocol import (
+    YIELD_EVERY,
+    ConnectionLost,
+    Driver,
+    EntryRow,
+    Lease,
+    LeaseGrant,
+    LeaseState,
+    NotDurable,
+    RewriteResult,
+    encode_rows,
+    holder_name,
+    new_revision,
+)
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 
-class LeasedStore(LeasedSessions):
+COPY = "Copy the session to another store with `amplifier-context copy`, which leaves such messages out, or delete it"
+
+Change = Callable[[Driver, Lease], Awaitable[None]]
+
+
+class LeasedStore:
     """A store on a server. Each object leases for itself: two in one process are two writers.
 
     Args:
@@ -37,8 +60,17 @@ class LeasedStore(LeasedSessions):
     """
 
     def __init__(self, drivers: RefCounted[Any, Any], key: Any, *, ttl: float, archive: bool) -> None:
-        super().__init__(drivers, key, ttl=ttl)
-        self._archive = archive
+        self._drivers, self._key = drivers, key
+        self._ttl, self._archive = ttl, archive
+        self._lock = threading.Lock()
+        self._pid = 0  # of the process that uses the driver
+        self._driver: Driver | None = None
+        self._running_calls = 0
+        self._closing = False
+        self._leases: dict[str, Lease] = {}
+        self._requested_tokens: dict[str, str] = {}  # by session: of leases that were asked for without an answer yet
+        self._session_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._renewal: asyncio.Task[None] | None = None
 
     # -- the protocol ---------------------------------------------------------------------------------------------
 
@@ -55,7 +87,7 @@ class LeasedStore(LeasedSessions):
                     if lease.is_lost:
                         del self._leases[session_id]
                 lease = await self._lease(driver, session_id)
-                lease.on_repair = on_repair or lease.on_repair
+                lease.on_repair, lease.is_damaged = on_repair or lease.on_repair, False
                 return lease.extent
 
         return await self._call(work)
@@ -81,14 +113,8 @@ class LeasedStore(LeasedSessions):
 
         async def work(driver: Driver, lease: Lease) -> None:
             rows = encode_rows(session_id, given)
-            length, last_seq = lease.extent.length, lease.extent.last_seq
-            after = Extent(length + len(rows), max(last_seq, *(row.seq for row in rows)))
-            await self._apply(
-                driver,
-                lease,
-                lambda revision: driver.append(lease, revision, rows, self._ttl),
-                after,
-            )
+            after = lease.extent_with(rows, lease.extent.length)
+            await self._apply(driver, lease, lambda revision: driver.append(lease, revision, rows, self._ttl), after)
 
         await self._change(session_id, work)
 
@@ -111,13 +137,11 @@ class LeasedStore(LeasedSessions):
             if keep == lease.extent.length and not given:
                 return
             rows = encode_rows(session_id, given)
-            after = Extent(keep + len(rows), max((lease.extent.last_seq, *(row.seq for row in rows))))
-            await self._apply(
-                driver,
-                lease,
-                lambda revision: driver.replace(lease, revision, keep, rows, self._archive, self._ttl),
-                after,
-            )
+
+            def send(revision: int) -> Awaitable[bool]:
+                return driver.replace(lease, revision, keep, rows, self._archive, self._ttl)
+
+            await self._apply(driver, lease, send, lease.extent_with(rows, keep))
 
         await self._change(session_id, work)
 
@@ -153,9 +177,11 @@ class LeasedStore(LeasedSessions):
 
         async def work(driver: Driver, lease: Lease) -> None:
             check_index(session_id, covered, lease.extent.length)
-            await self._apply(
-                driver, lease, lambda revision: driver.save_checkpoint(lease, revision, covered, data, self._ttl)
-            )
+
+            def send(revision: int) -> Awaitable[bool]:
+                return driver.save_checkpoint(lease, revision, covered, data, self._ttl)
+
+            await self._apply(driver, lease, send)
 
         await self._change(session_id, work)
 
@@ -170,7 +196,32 @@ class LeasedStore(LeasedSessions):
             async with contextlib.AsyncExitStack() as locks:
                 for name in sorted({session_id, new_id}):  # in one order, so that two forks cannot deadlock
                     await locks.enter_async_context(self._session_lock(name))
-                await self._fork(driver, session_id, new_id, length)
+                    await self._resolve_outcome(driver, name)
+                parent = await retry_once(lambda: driver.state(session_id))
+                if parent is None or not parent.created:
+                    raise no_session(session_id)
+                existing = await retry_once(lambda: driver.state(new_id))
+                if existing is not None and existing.created:
+                    raise session_exists(new_id)
+                count = parent.extent.length if length is None else length
+                check_index(session_id, count, parent.extent.length)
+                was_open = new_id in self._leases
+                lease = await self._lease(driver, new_id)
+                try:
+                    if lease.is_lost:
+                        raise SessionLost(new_id, lease.lost_to or "")
+                    if lease.grant.created:
+                        raise session_exists(new_id)
+
+                    def send(revision: int) -> Awaitable[bool]:
+                        return driver.fork(lease, revision, session_id, count, self._ttl)
+
+                    await self._apply(driver, lease, send, Extent(count, parent.extent.last_seq))
+                except StoreError:
+                    if not was_open:
+                        with contextlib.suppress(StoreError):
+                            await self._release(driver, new_id)
+                    raise
 
         await self._call(work)
 
@@ -185,7 +236,7 @@ class LeasedStore(LeasedSessions):
                     raise lease_lost(lease, state)
             del self._leases[session_id]
 
-        await self._change(check_session_id(session_id), work)
+        await self._change(check_session_id(session_id), work, of_damaged=True)
 
     async def verify(self, session_id: str) -> list[str]:
         """Return what is wrong with a session, one line each. Changes nothing and leases nothing."""
@@ -194,38 +245,6 @@ class LeasedStore(LeasedSessions):
     async def close(self) -> None:
         await self._call(self._release_all, begin=False)
 
-    # -- changes --------------------------------------------------------------------------------------------------
-
-    async def _fork(self, driver: Driver, session_id: str, new_id: str, length: int | None) -> None:
-        await self._resolve_outcome(driver, session_id)
-        await self._resolve_outcome(driver, new_id)
-        parent = await retry_once(lambda: driver.state(session_id))
-        if parent is None or not parent.created:
-            raise no_session(session_id)
-        existing = await retry_once(lambda: driver.state(new_id))
-        if existing is not None and existing.created:
-            raise session_exists(new_id)
-        count = parent.extent.length if length is None else length
-        check_index(session_id, count, parent.extent.length)
-        was_open = new_id in self._leases
-        lease = await self._lease(driver, new_id)
-        try:
-            if lease.is_lost:
-                raise SessionLost(new_id, lease.lost_to or "")
-            if lease.grant.created:
-                raise session_exists(new_id)
-            after = Extent(count, parent.extent.last_seq)
-            await self._apply(
-                driver, lease, lambda revision: driver.fork(lease, revision, session_id, count, self._ttl), after
-            )
-        except StoreError:
-            if not was_open:
-                with contextlib.suppress(StoreError):
-                    await self._release(driver, new_id)
-            raise
-
-    # -- entries --------------------------------------------------------------------------------------------------
-
     async def _entries(
         self,
         session_id: str,
@@ -233,50 +252,253 @@ class LeasedStore(LeasedSessions):
         start: int | None = None,
         stop: int | None = None,
     ) -> list[Entry]:
-        """Return the entries of the requested rows, without damaged ones.
+        """Return the entries of the requested rows. Damaged ones are left out and reported.
 
-        If a range was read and the session is open in this store, damage is repaired.
+        After that the session is not changed until it is opened again: indexes would not be those of its reader.
         """
-        check_session_id(session_id)
 
-        async def work(driver: Driver) -> list[Entry]:
+        async def work(driver: Driver) -> tuple[list[Entry], int, OnRepair | None]:
             async with self._session_lock(session_id):
                 await self._resolve_outcome(driver, session_id)
                 rows = await retry_once(lambda: ask(driver))
-                entries, damaged = await _decode_rows(session_id, rows)
-                lease = self._leases.get(session_id)
-                missing = 0
-                if lease is not None and not lease.is_lost and start is not None:
-                    missing = len(index_range(lease.extent.length, start, stop)) - len(rows)
-                    if damaged or missing > 0:
-                        with contextlib.suppress(SessionLost):  # then its new writer repairs it; reading needs no lease
-                            await self._repair(driver, lease, damaged)
-                elif damaged:
-                    log.warning("session %r: %d damaged messages were left out", session_id, len(damaged))
-                return entries
+                entries = await _decode_rows(session_id, rows)
+                left_out, lease = len(rows) - len(entries), self._leases.get(session_id)
+                if lease is None or lease.is_lost:
+                    return entries, left_out, None
+                if start is not None:
+                    left_out = len(index_range(lease.extent.length, start, stop)) - len(entries)
+                is_known, lease.is_damaged = lease.is_damaged, lease.is_damaged or left_out > 0
+                return entries, 0 if is_known else left_out, lease.on_repair
+
+        check_session_id(session_id)
+        entries, left_out, on_repair = await self._call(work)
+        if left_out > 0:
+            which = "damaged message was" if left_out == 1 else "damaged messages were"
+            report_repair(Repair(session_id, f"{left_out:,} {which} left out. {COPY}", left_out), on_repair)
+        return entries
+
+    # -- calls ----------------------------------------------------------------------------------------------------
+
+    async def _call(self, work: Callable[[Driver], Coroutine[Any, Any, T]], *, begin: bool = True) -> T:
+        """Run work on the driver's loop. With `begin` false, only if this store has a driver."""
+        with self._lock:
+            driver = self._driver
+            if driver is None or self._pid != os.getpid():
+                if not begin:
+                    return cast(T, None)
+                if driver is not None:
+                    raise StoreError("this store was in use when the process forked; open another one in the child")
+                driver, self._pid = cast(Driver, self._drivers.acquire(self._key)), os.getpid()
+                self._driver = driver
+            self._running_calls += 1
+        return await driver.loop_thread.run(self._run(driver, work))
+
+    async def _run(self, driver: Driver, work: Callable[[Driver], Coroutine[Any, Any, T]]) -> T:
+        """Run work, and give the driver back after the last call of a store that is closing."""
+        try:
+            return await work(driver)
+        finally:
+            with self._lock:
+                self._running_calls -= 1
+                is_done = self._closing and not self._running_calls and not self._leases
+                is_last_user = is_done and self._drivers.release(self._key)
+                if is_done:
+                    self._driver, self._closing = None, False
+            if is_done and self._renewal is not None:
+                self._renewal.cancel()
+                self._renewal = None
+            if is_last_user:
+                await driver.stop()
+                driver.loop_thread.stop()
+
+    def _session_lock(self, session_id: str) -> asyncio.Lock:
+        """Return the lock that calls for one session hold one after another. For the driver's loop."""
+        lock = self._session_locks.get(session_id)
+        if lock is None:
+            lock = self._session_locks[session_id] = asyncio.Lock()
+        return lock
+
+    async def _read(self, session_id: str, ask: Callable[[Driver], Awaitable[T]]) -> T:
+        """Run a request that changes nothing; it is repeated once if the connection breaks."""
+        check_session_id(session_id)
+
+        async def work(driver: Driver) -> T:
+            async with self._session_lock(session_id):
+                await self._resolve_outcome(driver, session_id)
+                return await retry_once(lambda: ask(driver))
 
         return await self._call(work)
 
-    async def _repair(self, driver: Driver, lease: Lease, damaged: list[int]) -> None:
-        was = lease.extent
-        await self._apply(driver, lease, lambda revision: driver.repair(lease, revision, damaged, self._ttl))
-        state = await retry_once(lambda: driver.state(lease.session_id))
-        lease.advance(lease.grant.revision, state.extent if state else None)
-        lost = was.length - lease.extent.length
-        quarantine = f"the damaged rows on {driver.display_name}" if damaged else ""
-        self._report(lease, Repair(lease.session_id, "unreadable messages were taken out", lost, quarantine))
+    async def _change(self, session_id: str, change: Change, *, of_damaged: bool = False) -> None:
+        """Run a change under the session's lock and lease. With `of_damaged`, also if messages of it are damaged."""
 
+        async def work(driver: Driver) -> None:
+            async with self._session_lock(session_id):
+                await self._resolve_outcome(driver, session_id)
+                lease = await self._lease(driver, session_id)
+                if lease.is_lost:
+                    raise SessionLost(session_id, lease.lost_to or "")
+                if lease.is_damaged and not of_damaged:
+                    raise StoreError(f"session {session_id!r} has damaged messages, so nothing was written. {COPY}")
+                await change(driver, lease)
 
-async def _decode_rows(session_id: str, rows: Sequence[EntryRow]) -> tuple[list[Entry], list[int]]:
-    """Return the entries of rows, and the seqs of rows that are damaged."""
-    entries: list[Entry] = []
-    damaged: list[int] = []
-    for index, row in enumerate(rows, 1):
+        await self._call(work)
+
+    # -- leases ---------------------------------------------------------------------------------------------------
+
+    async def _resolve_outcome(self, driver: Driver, session_id: str) -> None:
+        """Lease a session again if the outcome of an earlier change is unknown."""
+        lease = self._leases.get(session_id)
+        if lease is None or lease.unknown is None or lease.is_lost:
+            return
+        before, unknown = lease.grant, lease.unknown
         try:
+            lease.token, lease.grant = await self._acquire(driver, session_id, lease.token)
+        except SessionInUse as problem:
+            lease.lost_to = problem.holder
+            return
+        lease.unknown = None
+        if lease.grant.revision == unknown:
+            log.warning("session %r: a change whose outcome was unknown was made", session_id)
+        elif lease.grant.revision != before.revision:
+            lease.lost_to = "another writer, which has released it since" if lease.grant.created else ""
+            await retry_once(lambda: driver.release(lease))
+
+    async def _acquire(self, driver: Driver, session_id: str, former: str = "") -> tuple[str, LeaseGrant]:
+        """Return the token of a new lease, and what the server granted with it."""
+        # A request whose answer was lost is repeated under the same token.
+        token = self._requested_tokens.setdefault(session_id, uuid.uuid4().hex)
+        grant = await retry_once(lambda: driver.acquire(session_id, token, holder_name(), self._ttl, former))
+        del self._requested_tokens[session_id]
+        if isinstance(grant, str):
+            raise SessionInUse(session_id, grant or "another writer")
+        return token, grant
+
+    async def _lease(self, driver: Driver, session_id: str) -> Lease:
+        """Return this store's lease of a session, acquired now if it has none."""
+        lease = self._leases.get(session_id)
+        if lease is None:
+            lease = self._leases[session_id] = Lease(session_id, *await self._acquire(driver, session_id))
+            if self._renewal is None or self._renewal.done():
+                self._renewal = asyncio.get_running_loop().create_task(self._renew(driver))
+        return lease
+
+    async def _renew(self, driver: Driver) -> None:
+        """Keep leases from expiring while nothing is written. The next change finds out whether one was lost."""
+        while self._leases:
+            await asyncio.sleep(self._ttl / 3)
+            leases = [lease for lease in self._leases.values() if not lease.is_lost]
+            if not leases:
+                continue
+            try:
+                await retry_once(lambda leases=leases: driver.renew(leases, self._ttl))
+            except StoreError as problem:
+                log.warning("leases of %d sessions could not be renewed, trying again: %s", len(leases), problem)
+
+    async def _release(self, driver: Driver, session_id: str) -> None:
+        if session_id not in self._leases:
+            return
+        try:
+            await self._resolve_outcome(driver, session_id)
+            lease = self._leases[session_id]
+            if not lease.is_lost:
+                await retry_once(lambda: driver.release(lease))
+        except StoreError as problem:
+            raise StoreError(
+                f"session {session_id!r} could not be released; it is free in {self._ttl:g} s at the latest: {problem}"
+            ) from problem
+        finally:
+            del self._leases[session_id]
+
+    async def _release_all(self, driver: Driver) -> None:
+        """Release every session. After the first failure the others are dropped: their leases expire."""
+        self._closing = True
+        is_reachable = True
+        for session_id in list(self._leases):
+            async with self._session_lock(session_id):
+                try:
+                    if is_reachable:
+                        await self._release(driver, session_id)
+                except StoreError as problem:
+                    is_reachable = False
+                    log.warning("%s", problem)
+                self._leases.pop(session_id, None)
+
+    async def _verify_lease(self, driver: Driver, lease: Lease) -> None:
+        """Ask the server whether a lease is still held, and mark it as lost if not."""
+        state = await retry_once(lambda: driver.state(lease.session_id))
+        if (state is None and lease.grant.created) or (state is not None and state.token != lease.token):
+            lease_lost(lease, state)
+
+    # -- changes --------------------------------------------------------------------------------------------------
+
+    async def _apply(
+        self, driver: Driver, lease: Lease, send: Callable[[int], Awaitable[object]], after: Extent | None = None
+    ) -> None:
+        """Apply a change once; `send` it, under a revision, again if no answer came.
+
+        Raises:
+            OutcomeUnknown: no answer came, and the change may have been applied.
+        """
+        revision = new_revision()
+        for attempt in (1, 2, 3):
+            try:
+                if await send(revision) or await self._was_applied(driver, lease, revision):
+                    lease.advance(revision, after)
+                    lease.unknown = None
+                    return
+            except SessionLost:
+                raise
+            except StoreError as problem:
+                if isinstance(problem, (ConnectionLost, NotDurable)):
+                    lease.unknown = revision
+                if isinstance(problem, ConnectionLost) and attempt < 3:
+                    continue
+                if lease.unknown is not None:
+                    raise OutcomeUnknown(
+                        f"session {lease.session_id!r}: {problem}; the next call finds out whether the change was made"
+                    ) from problem
+                raise
+        raise StoreError(f"session {lease.session_id!r} could not be leased again on {driver.display_name}; try again")
+
+    async def _was_applied(self, driver: Driver, lease: Lease, revision: int) -> bool:
+        """Return True if a change was refused because it had been applied before; raise if the lease is lost."""
+        state = await driver.state(lease.session_id)
+        if state is None and not lease.grant.created:
+            # Nothing was ever written, and the lease itself has expired.
+            grant = await driver.acquire(lease.session_id, lease.token, holder_name(), self._ttl)
+            if isinstance(grant, str) or grant.created:
+                raise lease_lost(lease, await driver.state(lease.session_id))
+            lease.grant = grant
+            return False
+        if state is None or state.token != lease.token:
+            raise lease_lost(lease, state)
+        if state.revision != revision:
+            raise StoreError(f"session {lease.session_id!r} was changed by a writer without a lease; open it again")
+        return True
+
+
+def lease_lost(lease: Lease, state: LeaseState | None) -> SessionLost:
+    """Mark a lease as lost, to another writer or because the session is gone, and return the error for that."""
+    lease.lost_to = "" if state is None else state.holder or "another writer, which has released it since"
+    return SessionLost(lease.session_id, lease.lost_to)
+
+
+async def retry_once(ask: Callable[[], Awaitable[T]]) -> T:
+    """Send a request, and send it once more if the connection breaks. For requests that are harmless to repeat."""
+    try:
+        return await ask()
+    except ConnectionLost:
+        return await ask()
+
+
+async def _decode_rows(session_id: str, rows: Sequence[EntryRow]) -> list[Entry]:
+    """Return the entries of the rows that are not damaged."""
+    entries: list[Entry] = []
+    for index, row in enumerate(rows, 1):
+        with contextlib.suppress(StoreError):
             entries.append(decode_entry(session_id, row.seq, row.turn, row.tokens, row.message, row.extra))
-        except StoreError:
-            damaged.append(row.seq)
         if index % YIELD_EVERY == 0:
             yield_gil()
             await asyncio.sleep(0)
-    return entries, damaged
+    return entries

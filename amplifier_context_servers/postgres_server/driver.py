@@ -218,15 +218,6 @@ class PostgresDriver:
     async def delete(self, lease: Lease) -> bool:
         return bool(await self._ask(queries.DELETE, {"key": lease.grant.key, "fence": lease.token}))
 
-    async def repair(self, lease: Lease, revision: int, damaged: Sequence[int], ttl: float) -> bool:
-        values = _guard(lease, revision, ttl) | {"seqs": list(damaged)}
-
-        async def change(connection: Connection) -> None:
-            for step in (queries.QUARANTINE, queries.RENUMBER, queries.RENUMBER_BACK, queries.RECOUNT):
-                await self._execute(connection, step, values)
-
-        return await self._guarded(queries.GUARD, values, change)
-
     # -- reading --------------------------------------------------------------------------------------------------
 
     async def read(self, session_id: str, start: int, stop: int | None) -> list[EntryRow]:

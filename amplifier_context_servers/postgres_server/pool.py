@@ -24,7 +24,7 @@ from ..leased.loop_thread import LoopThread
 from ..leased.protocol import ConnectionLost, Unreachable
 from .errors import advice, name_of, server_text, state_before_connection
 from .queries import rendered
-from .schema import migrate
+from .schema import create
 from .url import PostgresSettings
 
 T = TypeVar("T")
@@ -176,8 +176,8 @@ class PostgresPool:
         )
 
     async def _prepare(self, connection: Connection) -> None:
-        """Migrate the schema, and warn once of a server that may lose messages."""
-        await migrate(connection, self.settings.schema)
+        """Create the schema, and warn once of a server that may lose messages."""
+        await create(connection, self.settings.schema)
         found = await (await connection.execute("SELECT current_setting('fsync')")).fetchone()
         if self.settings.durable and found is not None and found[0] == "off" and not self._is_warned:
             self._is_warned = True

@@ -186,6 +186,7 @@ REWRITE_ARCHIVE = """
     WHERE old.session = %(key)s::bigint AND old.seq = r.seq AND e.session = old.session AND e.number = old.number
     RETURNING e.seq, e.message <> old.message, 0
 """
+# What former versions moved there: it cannot be known which messages those are.
 DISCARD_QUARANTINE = "DELETE FROM {schema}.damaged WHERE session = %(key)s::bigint"
 DISCARD_DERIVED = """
     WITH gone AS (
@@ -227,44 +228,12 @@ SESSIONS = """
     ORDER BY updated DESC, key DESC
 """
 
-# -- damage -----------------------------------------------------------------------------------------------------------
-
 COUNTS = """
     SELECT s.length, s.last_seq, s.covered, count(e.place), coalesce(min(e.place), 0),
         coalesce(max(e.place), -1), coalesce(max(e.seq), 0)
     FROM {schema}.sessions s LEFT JOIN {schema}.entries e ON e.session = s.key
     WHERE s.id = %(id)s GROUP BY s.key
 """
-QUARANTINE = """
-    WITH gone AS (
-        DELETE FROM {schema}.entries WHERE session = %(key)s::bigint AND seq = ANY (%(seqs)s::bigint[])
-        RETURNING session, seq, message, extra
-    )
-    INSERT INTO {schema}.damaged (session, seq, message, extra) SELECT * FROM gone
-"""
-# In two steps, by way of negative indices: one step would move rows to indices that are still taken.
-RENUMBER = """
-    UPDATE {schema}.entries e SET place = -1 - n.new
-    FROM (
-        SELECT place, row_number() OVER (ORDER BY place) - 1 AS new
-        FROM {schema}.entries WHERE session = %(key)s::bigint
-    ) n
-    WHERE e.session = %(key)s::bigint AND e.place = n.place
-"""
-RENUMBER_BACK = "UPDATE {schema}.entries SET place = -1 - place WHERE session = %(key)s::bigint"
-RECOUNT = """
-    WITH unindexed AS (
-        DELETE FROM {schema}.search WHERE session = %(key)s::bigint
-    ), without AS (
-        DELETE FROM {schema}.vectors v WHERE session = %(key)s::bigint
-            AND NOT EXISTS (SELECT FROM {schema}.entries e WHERE e.session = v.session AND e.seq = v.seq)
-    )
-    UPDATE {schema}.sessions
-    SET length = (SELECT count(*) FROM {schema}.entries WHERE session = %(key)s::bigint),
-        covered = NULL, checkpoint = NULL, indexed = 0, edits = edits + 1
-    WHERE key = %(key)s::bigint
-"""
-
 # -- the search index -------------------------------------------------------------------------------------------------
 
 INDEX_STATE = """

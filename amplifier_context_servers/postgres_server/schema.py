@@ -1,8 +1,7 @@
-"""The tables in PostgreSQL, and how they are created and migrated.
+"""The tables in PostgreSQL, and how they are created.
 
-A schema holds all tables. `migrations` records the applied versions. Migrations run in one transaction, under an
-advisory lock, so that processes that start at the same time do not conflict. A schema that is newer than this program
-is refused.
+A schema holds all tables; `migrations` records its version. They are created in one transaction, under an advisory
+lock, so that processes that start at the same time do not conflict. A schema of another version is refused.
 
 Reasons for the layout, at millions of sessions:
 
@@ -29,7 +28,8 @@ from amplifier_context_core.errors import StoreError
 
 PARTITIONS = 16
 
-_FIRST = f"""
+VERSION = 5  # that of commit 37ba2a6
+TABLES = f"""
 CREATE TABLE sessions (
     key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id text COLLATE "C" NOT NULL UNIQUE,
@@ -42,11 +42,15 @@ CREATE TABLE sessions (
     holder text,
     expires timestamptz,
     covered bigint,
-    checkpoint bytea
+    checkpoint bytea,
+    indexed bigint NOT NULL DEFAULT 0,
+    edits bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
 COMMENT ON COLUMN sessions.updated IS 'null: leased, but nothing was ever written';
 COMMENT ON COLUMN sessions.fence IS 'the token of the lease; every change asks for it';
 COMMENT ON COLUMN sessions.change IS 'name of the last change; the next one asks for it';
+COMMENT ON COLUMN sessions.indexed IS 'messages in the search index, which the next search adds to';
+COMMENT ON COLUMN sessions.edits IS 'changes with whatever takes messages out of the history';
 
 CREATE TABLE entries (
     session bigint NOT NULL,
@@ -73,6 +77,7 @@ CREATE TABLE archive (
     PRIMARY KEY (session, number)
 );
 
+-- Rows that former versions moved here.
 CREATE TABLE damaged (
     session bigint NOT NULL,
     seq bigint NOT NULL,
@@ -97,14 +102,9 @@ BEGIN
     END LOOP;
 END
 $$;
-"""
 
-# The words of messages, for searches: see `search`. Statistics would hold words of messages that were erased. A lookup
-# reads the whole pending list. At the default of 4 MB that takes as long as reading the table; the minimum is 64 kB.
-_SEARCH = """
-ALTER TABLE sessions ADD COLUMN indexed bigint NOT NULL DEFAULT 0, ADD COLUMN edits bigint NOT NULL DEFAULT 0;
-COMMENT ON COLUMN sessions.indexed IS 'messages in the search index, which the next search adds to';
-COMMENT ON COLUMN sessions.edits IS 'changes with whatever takes messages out of the history';
+-- The words of messages, for searches. The first search that fills the index merges its pending list. Where the user
+-- has no right to merge it, a lookup reads at most 1 MB of it.
 CREATE TEXT SEARCH DICTIONARY stem (TEMPLATE = snowball, Language = english);
 CREATE TEXT SEARCH CONFIGURATION stems (PARSER = default);
 ALTER TEXT SEARCH CONFIGURATION stems ADD MAPPING FOR asciiword, word, numword WITH stem;
@@ -115,12 +115,8 @@ CREATE TABLE search (
     words tsvector NOT NULL,
     PRIMARY KEY (session, place, part)
 );
-ALTER TABLE search ALTER COLUMN words SET STATISTICS 0;
-CREATE INDEX search_words ON search USING gin (words) WITH (gin_pending_list_limit = 64);
-"""
+CREATE INDEX search_words ON search USING gin (words) WITH (gin_pending_list_limit = 1024);
 
-# Vectors of messages: see `vectors`. Compression would gain nothing, and statistics would outlive erased messages.
-_VECTORS = """
 CREATE TABLE vectors (
     session bigint NOT NULL,
     seq bigint NOT NULL,
@@ -130,55 +126,31 @@ CREATE TABLE vectors (
     PRIMARY KEY (session, seq)
 );
 ALTER TABLE vectors ALTER COLUMN vector SET STORAGE EXTERNAL;
+
+-- ANALYZE copies texts below 1 kB into statistics, which outlive erased messages; no statement needs them.
+ALTER TABLE sessions ALTER COLUMN checkpoint SET STATISTICS 0;
+ALTER TABLE entries ALTER COLUMN message SET STATISTICS 0, ALTER COLUMN extra SET STATISTICS 0;
+ALTER TABLE archive ALTER COLUMN message SET STATISTICS 0, ALTER COLUMN extra SET STATISTICS 0;
+ALTER TABLE damaged ALTER COLUMN message SET STATISTICS 0, ALTER COLUMN extra SET STATISTICS 0;
+ALTER TABLE search ALTER COLUMN words SET STATISTICS 0;
 ALTER TABLE vectors ALTER COLUMN vector SET STATISTICS 0, ALTER COLUMN digest SET STATISTICS 0;
 """
 
-# ANALYZE copies texts below 1 kB into statistics, which outlive erased messages; no statement needs them. A target of 0
-# keeps what is there. A change of type removes it: to the same type it rewrites no row, but resets the compression.
-_STATISTICS = """
-ALTER TABLE entries
-    ALTER COLUMN message TYPE text, ALTER COLUMN message SET STATISTICS 0,
-    ALTER COLUMN extra TYPE text, ALTER COLUMN extra SET STATISTICS 0;
-ALTER TABLE archive
-    ALTER COLUMN message TYPE text, ALTER COLUMN message SET STATISTICS 0,
-    ALTER COLUMN extra TYPE text, ALTER COLUMN extra SET STATISTICS 0;
-ALTER TABLE damaged
-    ALTER COLUMN message TYPE text, ALTER COLUMN message SET STATISTICS 0,
-    ALTER COLUMN extra TYPE text, ALTER COLUMN extra SET STATISTICS 0;
-ALTER TABLE sessions ALTER COLUMN checkpoint TYPE bytea, ALTER COLUMN checkpoint SET STATISTICS 0;
-DO $$
-DECLARE
-    part regclass;
-BEGIN
-    IF EXISTS (SELECT FROM pg_settings WHERE name = 'default_toast_compression' AND 'lz4' = ANY (enumvals)) THEN
-        -- Of a table with partitions it is set for each of them: it is not passed on.
-        FOR part IN SELECT relid FROM pg_partition_tree('entries') UNION ALL SELECT 'archive'::regclass LOOP
-            EXECUTE format('ALTER TABLE %s ALTER COLUMN message SET COMPRESSION lz4', part);
-        END LOOP;
-    END IF;
-END
-$$;
-"""
 
-# Filling takes nearly twice as long with 64 kB. After it the list is merged (`PostgresSearch.index_next_batch`). Where
-# the user has no right to merge it, a lookup reads at most 1 MB of it.
-_PENDING = "ALTER INDEX search_words SET (gin_pending_list_limit = 1024);"
-MIGRATIONS: tuple[str, ...] = (_FIRST, _SEARCH, _VECTORS, _STATISTICS, _PENDING)
-"""Each migrates the schema from the version of its index to the next. Published ones never change; new ones follow."""
-
-
-async def migrate(connection: psycopg.AsyncConnection[Any], schema: str) -> None:
-    """Migrate a schema to the newest version; create it if it does not exist. Needs a connection in autocommit.
+async def create(connection: psycopg.AsyncConnection[Any], schema: str) -> None:
+    """Create a schema if it does not exist. Needs a connection in autocommit.
 
     Raises:
-        StoreError: the schema is newer than this program.
+        StoreError: the schema is of another version.
         psycopg.Error: the server refused.
     """
-    if await _version(connection, schema) == len(MIGRATIONS):
+    if await _version(connection, schema) == VERSION:
         return
     async with connection.transaction():
         name = f"amplifier-context {schema}"
         await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])
+        if await _version(connection, schema):  # another process has created it
+            return
         found = await connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", [schema])
         if await found.fetchone() is None:  # not IF NOT EXISTS, which needs the right to create one
             await connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
@@ -187,13 +159,12 @@ async def migrate(connection: psycopg.AsyncConnection[Any], schema: str) -> None
             "CREATE TABLE IF NOT EXISTS migrations "
             "(version integer PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now())"
         )
-        version = await _version(connection, schema)
-        for number in range(version, len(MIGRATIONS)):
-            await connection.execute(MIGRATIONS[number].encode())
-            await connection.execute("INSERT INTO migrations (version) VALUES (%s)", [number + 1])
+        await connection.execute(TABLES.encode())
+        await connection.execute("INSERT INTO migrations (version) VALUES (%s)", [VERSION])
 
 
 async def _version(connection: psycopg.AsyncConnection[Any], schema: str) -> int:
+    """Return the version of a schema, 0 if it does not exist."""
     table = sql.Identifier(schema, "migrations")
     there = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", [table.as_string(connection)])
     row = await there.fetchone()
@@ -202,9 +173,10 @@ async def _version(connection: psycopg.AsyncConnection[Any], schema: str) -> int
     found = await connection.execute(sql.SQL("SELECT coalesce(max(version), 0) FROM {}").format(table))
     row = await found.fetchone()
     version = row[0] if row else 0
-    if version > len(MIGRATIONS):
+    if version not in (0, VERSION):
+        advice = "update amplifier-context-servers" if version > VERSION else "open it with commit 37ba2a6 first"
         raise StoreError(
-            f"schema {schema!r} is at version {version}, and this program knows {len(MIGRATIONS)}: "
-            "update amplifier-context-core, or name another schema (?schema=NAME)"
+            f"schema {schema!r} is at version {version}, and this program knows {VERSION}: {advice}, "
+            "or name another schema (?schema=NAME)"
         )
     return version

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
 
@@ -31,7 +31,7 @@ _UNUSED_TTL = 3_600.0  # seconds that an unused lease is kept after its last ren
 _STALE_AFTER = 86_400.0  # seconds until the directory drops a name without a session; longer than clocks differ
 _AOF_POLLS = 200  # how often to ask, every tenth of a second, whether a rewrite of the append-only file has ended
 _WINDOW = 200  # rows of one read, seqs of one search, sessions of one listing
-_MAX_ROWS, _MAX_BYTES = 5_000, 16_000_000  # of one script; more rows are staged first
+_MAX_ROWS = 1_000_000  # of one change; a command has at most 1,048,576 parts
 
 
 class StateReply(NamedTuple):
@@ -67,9 +67,9 @@ class RedisDriver:
         self._call = self._client.call
 
     def _keys(self, session_id: str) -> list[str]:
-        """Return the keys of every script: the session, staged rows, and the `meta` of its former layout."""
+        """Return the keys of every script: the session, and the `meta` of its former layout."""
         tag = f"{{{self._prefix}:{_quoted(session_id)}}}"
-        return [f"{tag}:session", f"{tag}:staged", f"{tag}:meta"]
+        return [f"{tag}:session", f"{tag}:meta"]
 
     async def _run(self, script: Script, session_id: str, *arguments: Any) -> Any:
         """Return the reply of a script; carry the session over first if it is in the former layout."""
@@ -80,9 +80,8 @@ class RedisDriver:
         return reply
 
     async def _carry_over(self, session_id: str) -> None:
-        session, staged, meta = self._keys(session_id)
-        tag = meta.removesuffix("meta")
-        keys = [session, staged, *(tag + name for name in NAMES)]
+        session, meta = self._keys(session_id)
+        keys = [session, *(meta.removesuffix("meta") + name for name in NAMES)]
         result, text = await self._client.change(CARRY_OVER, keys)
         if result == IN_USE:
             raise SessionInUse(session_id, f"{text.decode()}, with an earlier version")
@@ -147,30 +146,16 @@ class RedisDriver:
         return RewriteResult(await self._change(scripts.REWRITE, lease, revision, ttl, (), _packed(rows)))
 
     async def _change(
-        self, script: Script, lease: Lease, revision: int, ttl: float, values: Sequence[Any], packed: Sequence[bytes]
+        self, script: Script, lease: Lease, revision: int, ttl: float, values: Sequence[Any], rows: Sequence[bytes]
     ) -> int:
+        if len(rows) > _MAX_ROWS:
+            raise StoreError(f"session {lease.session_id!r}: Redis takes at most {_MAX_ROWS:,} messages in one change")
         await self._before_first_change(lease)
         keys = self._keys(lease.session_id)
-        passed: tuple[Any, ...] = ("here", *packed)
-        if len(packed) > _MAX_ROWS or sum(map(len, packed)) > _MAX_BYTES:
-            await self._stage(keys, packed)
-            passed = ("staged", len(packed))
-        result = await self._client.change(script, keys, *_guard(lease, revision, ttl), *values, *passed)
+        result = await self._client.change(script, keys, *_guard(lease, revision, ttl), *values, *rows)
         if result == scripts.DUPLICATE_SEQ:
             raise StoreError(f"session {lease.session_id!r} holds one of these seqs already; nothing was changed")
-        if result == scripts.INCOMPLETE:
-            raise self._lost_staged_rows()
         return result
-
-    async def _stage(self, keys: Sequence[str], packed: Sequence[bytes]) -> None:
-        staged = 0
-        for chunk in _chunks(packed):
-            if await self._client.run(scripts.STAGE, keys, staged, *chunk) != staged + len(chunk):
-                raise self._lost_staged_rows()
-            staged += len(chunk)
-
-    def _lost_staged_rows(self) -> StoreError:
-        return StoreError(f"{self.display_name} lost rows that were uploaded for a change; try again")
 
     async def erase(self, lease: Lease) -> None:
         if not self._client.has_aof:
@@ -221,12 +206,6 @@ class RedisDriver:
         deleted = await self._client.change(scripts.DELETE, self._keys(lease.session_id), lease.token)
         await self._call("ZREM", self._directory, lease.session_id)
         return bool(deleted)
-
-    async def repair(self, lease: Lease, revision: int, damaged: Sequence[int], ttl: float) -> bool:
-        rows = await self._raw(lease.session_id, 0, None)
-        bad = [index for index, row in enumerate(rows) if row is None or _is_damaged(lease.session_id, row)]
-        values = (*_guard(lease, revision, ttl), *(bad or [len(rows)]))
-        return bool(await self._client.change(scripts.REPAIR, self._keys(lease.session_id), *values))
 
     async def _before_first_change(self, lease: Lease) -> None:
         """Add a session to the directory before its first change."""
@@ -380,15 +359,3 @@ def _with_origin(raw: bytes, session_id: str) -> bytes:
     if row.seq < 0 or "session_id" in row.extra:
         return raw
     return _packed([row._replace(extra={"session_id": session_id, **row.extra})])[0]
-
-
-def _chunks(packed: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """Split packed rows into chunks that one script can take."""
-    start = size = 0
-    for index, row in enumerate(packed):
-        size += len(row)
-        if index > start and (index - start >= _MAX_ROWS or size > _MAX_BYTES):
-            yield packed[start:index]
-            start, size = index, len(row)
-    if start < len(packed):
-        yield packed[start:]

@@ -1,22 +1,22 @@
 """Sessions as they were kept up to commit 37ba2a6: in six keys, from which a script makes the one hash.
 
 The keys are ``{prefix:SESSION}:meta`` (a hash), `entries`, `archive` and `damaged` (lists of rows), `places` (a hash
-from seq to index) and `checkpoint`. The first call that meets them carries them over. They are then gone: a process of
-that version finds that its lease is lost.
+from seq to index), `checkpoint`, and `staged` (rows of an interrupted change). The first call that meets them carries
+them over. They are then gone: a process of that version finds that its lease is lost.
 """
 
 from __future__ import annotations
 
 from .scripts import script
 
-NAMES = ("meta", "entries", "archive", "damaged", "checkpoint", "places")
+NAMES = ("meta", "entries", "archive", "damaged", "checkpoint", "places", "staged")
 
 IN_USE, CARRIED_OVER, TOO_OLD = 0, 1, 2
 """Replies of `CARRY_OVER`, with the holder of the session, or with the number of rows that it should hold."""
 
 CARRY_OVER = script(
     """
-local meta, entries, archive, damaged, checkpoint = KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local meta, entries, archive, damaged, checkpoint = KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local found = redis.call('HMGET', meta, 'fence', 'expires', 'holder', 'updated', 'length', 'covered')
 if found[1] and tonumber(found[2]) > millis then return {0, found[3]} end
 if found[4] and not found[5] then return {2, ''} end
@@ -37,7 +37,7 @@ if found[4] and call('EXISTS') == 0 then
     local data = redis.call('GET', checkpoint)
     if found[6] and data and tonumber(found[6]) <= length then call('HSET', 'covered', found[6], 'cp', data) end
 end
-redis.call('DEL', staged, unpack(KEYS, 3))
+redis.call('DEL', unpack(KEYS, 2))
 return {1, found[5] or '0'}
 """,
     of_former=True,

@@ -6,12 +6,12 @@ A session is one hash, ``{prefix:SESSION}:session``: it is there or it is gone, 
 - `length`, `archived`, `damaged`: numbers of rows. `last_seq`, `size` (bytes) and `updated` (microseconds; absent if
   nothing was ever written) describe the history. `cp` is the checkpoint, and `covered` how much it covers.
 - `fence` (its token), `holder` and `expires` (milliseconds): the lease.
-- ``e:INDEX``: a row of the history. ``a:NUMBER`` and ``d:NUMBER``: rows of the archive, and damaged ones.
+- ``e:INDEX``: a row of the history. ``a:NUMBER``: one of the archive. ``d:NUMBER``: one that a former version found
+  damaged.
 - ``s:SEQ``: the index of a row whose index is not its seq - 1.
 
-A row is ``seq turn tokens extra``, a line end, and the message; all JSON is without raw line ends. Rows of a change
-that is too large for one script are first put into a list, ``{prefix:SESSION}:staged``. The braces are a hash tag: a
-cluster keeps both keys on one node.
+A row is ``seq turn tokens extra``, a line end, and the message; all JSON is without raw line ends. The braces are a
+hash tag: a cluster keeps all keys of a session on one node, those of its former layout too.
 
 A script that failed half-way would leave half of a change. So each script checks everything before it writes: first
 the guard (fence and last revision), then the rest. After that it runs only commands that cannot fail. All times are
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 _PRELUDE = """
 if redis.replicate_commands then pcall(redis.replicate_commands) end
-local h, staged = KEYS[1], KEYS[2]
+local h = KEYS[1]
 local time = redis.call('TIME')
 local micros = time[1] .. string.format('%06d', time[2])
 local millis = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -74,10 +74,9 @@ local function put(kind, rows, start)
     if #pairs_ > 0 then call('HSET', unpack(pairs_)) end
 end
 
--- Puts rows at the end of the archive or of the damaged rows.
-local function put_aside(kind, counter, rows)
-    put(kind, rows, number_of(counter))
-    if #rows > 0 then call('HINCRBY', counter, #rows) end
+local function archive(rows)
+    put('a:', rows, number_of('archived'))
+    if #rows > 0 then call('HINCRBY', 'archived', #rows) end
 end
 
 -- Takes the rows from `keep` on out of the history, and passes them to `use`. Returns their bytes.
@@ -104,22 +103,13 @@ local function index_of(seq)
     return row and seq_of(row) == seq and index
 end
 
--- Passes the rows of a change to `use` in chunks: arguments from `first` on, or the staged rows.
+-- Passes the rows of a change, arguments from `first` on, to `use` in chunks.
 local function each_new(first, use)
-    if ARGV[first] == 'staged' then
-        for at = 0, tonumber(ARGV[first + 1]) - 1, CHUNK do use(redis.call('LRANGE', staged, at, at + CHUNK - 1)) end
-    else
-        for at = first + 1, #ARGV, CHUNK do
-            local rows = {}
-            for i = at, math.min(at + CHUNK - 1, #ARGV) do rows[#rows + 1] = ARGV[i] end
-            use(rows)
-        end
+    for at = first, #ARGV, CHUNK do
+        local rows = {}
+        for i = at, math.min(at + CHUNK - 1, #ARGV) do rows[#rows + 1] = ARGV[i] end
+        use(rows)
     end
-end
-
--- True if no staged row is missing.
-local function is_complete(first)
-    return ARGV[first] ~= 'staged' or redis.call('LLEN', staged) == tonumber(ARGV[first + 1])
 end
 
 -- True if one of the new seqs is at an index before `keep` already.
@@ -142,21 +132,19 @@ local function push(first, length, last_seq, removed)
         length = length + #rows
         for _, row in ipairs(rows) do size = size + #row end
     end)
-    redis.call('DEL', staged)
     call('HSET', 'last_seq', last_seq, 'length', length)
     call('HINCRBY', 'size', size)
 end
 """
 
 _CARRIED_OVER_FIRST = """
-if call('EXISTS') == 0 and redis.call('EXISTS', KEYS[3]) == 1 then return 'FORMER' end
+if call('EXISTS') == 0 and redis.call('EXISTS', KEYS[2]) == 1 then return 'FORMER' end
 """
 
-REFUSED, APPLIED, APPLIED_OTHER, DUPLICATE_SEQ, INCOMPLETE = 0, 1, 2, 3, 4
+REFUSED, APPLIED, APPLIED_OTHER, DUPLICATE_SEQ = 0, 1, 2, 3
 """Replies of scripts that change something.
 
 APPLIED_OTHER: messages differ from the former ones. DUPLICATE_SEQ: the history holds one of the seqs already.
-INCOMPLETE: staged rows are missing.
 """
 FORMER = b"FORMER"  # the reply of any script for a session that is still in the former layout, see `former`
 
@@ -197,7 +185,7 @@ return 1
 RELEASE = script("""
 if call('HGET', 'fence') ~= ARGV[1] then return 0 end
 if call('HEXISTS', 'updated') == 0 then
-    redis.call('DEL', h, staged)
+    redis.call('DEL', h)
 else
     call('HDEL', 'fence', 'holder', 'expires')
 end
@@ -212,10 +200,9 @@ return {call('EXISTS'), found[1] or '0', found[2] or '0', found[3] or '0', found
     found[6] or '', found[7] or '0', live and 1 or 0, found[9] or ''}
 """)
 
-# ARGV: fence, last, change, ttl, last_seq, covered or '', checkpoint, 'staged', count or 'here', rows
+# ARGV: fence, last, change, ttl, last_seq, covered or '', checkpoint, rows
 APPEND = script("""
 if not guard_matches(ARGV[1], ARGV[2]) then return 0 end
-if not is_complete(8) then return 4 end
 local length = number_of('length')
 if has_duplicate(8, length) then return 3 end
 push(8, length, ARGV[5], 0)
@@ -224,10 +211,9 @@ changed(ARGV[3], ARGV[4])
 return 1
 """)
 
-# ARGV: fence, last, change, ttl, last_seq, keep, archive, 'staged', count or 'here', rows
+# ARGV: fence, last, change, ttl, last_seq, keep, archive, rows
 REPLACE = script("""
 if not guard_matches(ARGV[1], ARGV[2]) then return 0 end
-if not is_complete(8) then return 4 end
 local keep, staying = tonumber(ARGV[6]), {}
 if has_duplicate(8, keep) then return 3 end
 each_new(8, function(rows) for _, row in ipairs(rows) do staying[seq_of(row)] = true end end)
@@ -236,7 +222,7 @@ local removed = cut(keep, function(rows)
     for _, row in ipairs(rows) do
         if row and not staying[seq_of(row)] then leaving[#leaving + 1] = row end
     end
-    if ARGV[7] == '1' then put_aside('a:', 'archived', leaving) end
+    if ARGV[7] == '1' then archive(leaving) end
 end)
 push(8, keep, ARGV[5], removed)
 if number_of('covered') > keep then call('HDEL', 'covered', 'cp') end
@@ -244,10 +230,9 @@ changed(ARGV[3], ARGV[4], true)
 return 1
 """)
 
-# ARGV: fence, last, change, ttl, 'staged', count or 'here', rows
+# ARGV: fence, last, change, ttl, rows
 REWRITE = script("""
 if not guard_matches(ARGV[1], ARGV[2]) then return 0 end
-if not is_complete(5) then return 4 end
 local other, size, new, known = false, 0, {}, {}
 local function message_of(row) return string.sub(row, (string.find(row, '\\n', 1, true) or 0) + 1) end
 local function exchange(field, old, row)
@@ -276,7 +261,6 @@ if other then
     call('HDEL', 'covered', 'cp', 'damaged')
     for i = 0, damaged - 1 do call('HDEL', 'd:' .. i) end
 end
-redis.call('DEL', staged)
 call('HINCRBY', 'size', size)
 changed(ARGV[3], ARGV[4], true)
 return other and 2 or 1
@@ -300,34 +284,7 @@ return found
 # ARGV: fence
 DELETE = script("""
 if call('HGET', 'fence') ~= ARGV[1] then return 0 end
-redis.call('DEL', h, staged)
-return 1
-""")
-
-# Takes the rows at these indices out of the history. A row that is there goes to the damaged ones.
-# ARGV: fence, last, change, ttl, indices
-REPAIR = script("""
-if not guard_matches(ARGV[1], ARGV[2]) then return 0 end
-local bad, first = {}, tonumber(ARGV[5])
-for i = 5, #ARGV do bad[tonumber(ARGV[i])] = true end
-local at, size = first, 0
-for i = first, number_of('length') - 1 do
-    local row = call('HGET', 'e:' .. i)
-    if row then
-        call('HDEL', 'e:' .. i, 's:' .. seq_of(row))
-        if bad[i] then
-            put_aside('d:', 'damaged', {row})
-            size = size - #row
-        else
-            put('e:', {row}, at)
-            at = at + 1
-        end
-    end
-end
-call('HSET', 'length', at)
-call('HINCRBY', 'size', size)
-call('HDEL', 'covered', 'cp')
-changed(ARGV[3], ARGV[4], true)
+redis.call('DEL', h)
 return 1
 """)
 
@@ -355,14 +312,4 @@ ARCHIVED = script("""
 local stop = math.min(tonumber(ARGV[2]), number_of('archived'))
 if tonumber(ARGV[1]) >= stop then return {} end
 return call('HMGET', unpack(fields('a:', ARGV[1], stop - 1)))
-""")
-
-# ARGV: number of rows before these, rows. Uploads rows for the next change; they expire after ten minutes. The same
-# rows may be sent twice.
-STAGE = script("""
-local before = tonumber(ARGV[1])
-if before == 0 then redis.call('DEL', staged) else redis.call('LTRIM', staged, 0, before - 1) end
-for at = 2, #ARGV, CHUNK do redis.call('RPUSH', staged, unpack(ARGV, at, math.min(at + CHUNK - 1, #ARGV))) end
-redis.call('PEXPIRE', staged, 600000)
-return redis.call('LLEN', staged)
 """)

@@ -309,7 +309,7 @@ _COLUMNS = "SELECT column_name FROM information_schema.columns WHERE table_schem
 
 def _rows(schema: str) -> dict[str, Any]:
     """The tables of a schema: the statements that make them, and their rows as PostgreSQL writes them."""
-    from amplifier_context_servers.postgres_server.schema import MIGRATIONS
+    from amplifier_context_servers.postgres_server.schema import TABLES
 
     tables: dict[str, Any] = {}
     with psycopg.connect(POSTGRES, autocommit=True) as connection:
@@ -320,7 +320,7 @@ def _rows(schema: str) -> dict[str, Any]:
             with connection.cursor().copy(query.format(names, sql.Identifier(schema, table), names)) as copy:
                 text = b"".join(bytes(part) for part in copy).decode()
             tables[table] = {"columns": columns, "rows": text.splitlines()}
-    return {"statements": list(MIGRATIONS), "tables": tables}
+    return {"statements": [TABLES], "tables": tables}
 
 
 def _fill_schema(schema: str, recorded: dict[str, Any]) -> None:

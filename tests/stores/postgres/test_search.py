@@ -8,11 +8,9 @@ from itertools import pairwise
 from typing import Any
 from urllib.parse import quote
 
-import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from psycopg import sql
 
 from amplifier_context_core import StoreError
 from amplifier_context_core.stores.word_index import WordIndex
@@ -20,12 +18,11 @@ from amplifier_context_core.transcript.ranking import GRAM
 from amplifier_context_core.transcript.search import ScanIndex
 from amplifier_context_servers.postgres_server import search as search_module
 from amplifier_context_servers.postgres_server.pool import PostgresPool
-from amplifier_context_servers.postgres_server.schema import MIGRATIONS
 from amplifier_context_servers.postgres_server.search import pieces
 from amplifier_context_servers.postgres_server.store import PostgresStore
 from amplifier_context_testing.contract.samples import entry
 from tests.stores.searched import append_texts, order_of_append_and_search
-from tests.stores.servers import POSTGRES, drop_schema, own_name, postgres_is_there, with_parameters
+from tests.stores.servers import POSTGRES, with_parameters
 
 from .tables import ask
 
@@ -236,37 +233,6 @@ async def test_where_the_index_cannot_be_filled_the_history_is_scanned(store: Po
     await store.search("s", "x", 1)
     assert await reader.search("s", "grey heron", 1) == [3]
     await reader.close()
-
-
-async def test_a_schema_of_the_first_version_gets_the_index_and_keeps_its_messages() -> None:
-    postgres_is_there()
-    schema = own_name()
-    first = MIGRATIONS[0]
-    try:
-        with psycopg.connect(POSTGRES, autocommit=True) as connection:
-            connection.execute(sql.SQL("CREATE SCHEMA {0}").format(sql.Identifier(schema)))
-            connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(schema)))
-            connection.execute(first.encode())
-            connection.execute(
-                "CREATE TABLE migrations (version integer PRIMARY KEY, applied timestamptz DEFAULT now())"
-            )
-            connection.execute("INSERT INTO migrations (version) VALUES (1)")
-            connection.execute(
-                "INSERT INTO sessions (id, length, last_seq, size, change, updated) VALUES ('s', 2, 2, 80, 5, now())"
-            )
-            connection.execute(
-                "INSERT INTO entries (session, seq, turn, tokens, place, message) SELECT key, n, 1, 9, n - 1, "
-                '\'{"role":"user","content":"heron \' || n || \'"}\' FROM sessions, generate_series(1, 2) n'
-            )
-        store = PostgresStore.from_url(with_parameters(POSTGRES, schema=schema))
-        assert await store.search("s", "heron", 5) == [2, 1]
-        assert [one.message["content"] for one in await store.read("s")] == ["heron 1", "heron 2"]
-        await store.append("s", [entry(3, "heron 3")])
-        assert await store.search("s", "heron", 5) == [3, 2, 1]
-        await store.close()
-        assert ask("SELECT max(version) FROM migrations", schema) == [(len(MIGRATIONS),)]
-    finally:
-        drop_schema(schema)
 
 
 async def test_frequent_words_find_old_texts_that_have_all_of_them(store: PostgresStore) -> None:

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.errors import StoreError
-from amplifier_context_core.stores import Store
+from amplifier_context_core.stores import Extent, Store
 from amplifier_context_servers.redis_server import driver as driver_module
-from amplifier_context_servers.redis_server.driver import RedisDriver
 from amplifier_context_servers.redis_server.store import RedisStore
 from amplifier_context_testing.contract.append import Appending
 from amplifier_context_testing.contract.fixtures import assert_same, whole
@@ -26,11 +25,10 @@ pytestmark = pytest.mark.redis
 
 
 class TestInPieces(Appending, Replacing, Rewriting, Forking):
-    """The contract again, with rows staged three at a time and read seven at a time."""
+    """The contract again, with rows read seven at a time."""
 
     @pytest.fixture
     def make_store(self, prefix: str, monkeypatch: pytest.MonkeyPatch) -> MakeStore:
-        monkeypatch.setattr(driver_module, "_MAX_ROWS", 3)
         monkeypatch.setattr(driver_module, "_WINDOW", 7)
 
         async def make() -> Store:
@@ -56,22 +54,21 @@ class TestScripts:
         await store.delete("child")
         assert len(await store.sessions()) == 13
 
-    async def test_staged_rows_that_are_lost_are_missed(
-        self, store: Store, client: Any, prefix: str, monkeypatch: pytest.MonkeyPatch
+    async def test_a_change_of_more_rows_than_a_command_takes_is_refused(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await store.append("s", entries(1, 2))
         monkeypatch.setattr(driver_module, "_MAX_ROWS", 3)
-        stage = RedisDriver._stage
-
-        async def lossy(driver: RedisDriver, keys: Any, packed: Any) -> None:
-            await stage(driver, keys, packed)
-            await driver._call("LPOP", keys[1])
-
-        monkeypatch.setattr(RedisDriver, "_stage", lossy)
         before = await whole(store)
-        with pytest.raises(StoreError, match="lost rows"):
-            await store.append("s", entries(3, 20))
+        with pytest.raises(StoreError, match="at most 3 messages in one change"):
+            await store.append("s", entries(3, 6))
         assert not (await whole(store)).differs(before)
+
+    async def test_a_large_change_is_one_change(self, store: Store) -> None:
+        many = [entry(seq, "x" * 2_000) for seq in range(1, 20_001)]
+        await store.append("s", many)
+        assert await store.extent("s") == Extent(20_000, 20_000)
+        assert_same(await store.read("s", -3), many[-3:])
 
 
 class TestDirectory:
