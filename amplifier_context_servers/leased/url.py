@@ -5,7 +5,7 @@ No error here quotes a URL: it may hold a password.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from urllib.parse import unquote, urlsplit
 
 from amplifier_context_core.errors import ConfigError
@@ -14,9 +14,8 @@ from amplifier_context_core.errors import ConfigError
 def take_parameters(url: str, own: Collection[str]) -> tuple[str, dict[str, str]]:
     """Return a URL without the parameters named in `own`, and those parameters.
 
-    Raises:
-        ConfigError: it is no URL of a server, or gives one of these parameters twice. Or it holds a ``#`` or a second
-            ``@``, which each driver reads in its own way: the end of a password may become a host, which errors name.
+    A ``#`` or a second ``@`` is refused: each driver reads them in its own way, and the end of a password may become a
+    host, which errors name.
     """
     if "#" in url:
         raise ConfigError("store", "holds a '#'; in a name or a password it is written as %23")
@@ -40,23 +39,10 @@ def take_parameters(url: str, own: Collection[str]) -> tuple[str, dict[str, str]
     return f"{before_query}{'?' * bool(left)}{'&'.join(left)}", taken
 
 
-def number(parameters: dict[str, str], name: str, default: float, lowest: float, highest: float) -> float:
-    """Return a parameter that is a number.
-
-    Args:
-        parameters: by name.
-        name: of the parameter.
-        default: returned if the parameter is not given.
-        lowest, highest: limits of the value.
-
-    Raises:
-        ConfigError: it is not a number, or out of range.
-    """
-    given = parameters.get(name)
-    if given is None:
-        return default
+def number(parameters: Mapping[str, str], name: str, default: float, lowest: float, highest: float) -> float:
+    """Return a parameter that is a number in a range; otherwise raise `ConfigError`."""
     try:
-        value = float(given)
+        value = float(parameters.get(name, default))
     except ValueError:
         value = float("nan")
     if not lowest <= value <= highest:
@@ -64,13 +50,14 @@ def number(parameters: dict[str, str], name: str, default: float, lowest: float,
     return value
 
 
-def whole_number(parameters: dict[str, str], name: str, default: int, lowest: int, highest: int) -> int:
-    """Return a parameter that is a number without a fraction; see `number`.
-
-    Raises:
-        ConfigError: it is not one, or out of range.
-    """
-    value = number(parameters, name, default, lowest, highest)
+def pool_size(parameters: Mapping[str, str], default: int) -> int:
+    """Return the number of connections; raise `ConfigError` unless it is a whole number."""
+    value = number(parameters, "pool_size", default, 1, 1_000)
     if value != int(value):
-        raise ConfigError("store", f"{name} must be a whole number from {lowest} to {highest}")
+        raise ConfigError("store", "pool_size must be a whole number")
     return int(value)
+
+
+def lease_ttl(parameters: Mapping[str, str]) -> float:
+    """Return the seconds until a lease that is not renewed expires."""
+    return number(parameters, "lease_ttl", 30, 0.2, 86_400)

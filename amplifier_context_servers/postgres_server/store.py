@@ -32,13 +32,7 @@ _DRIVERS: RefCounted[PostgresSettings, PostgresDriver] = RefCounted(PostgresDriv
 
 
 class PostgresStore(LeasedStore):
-    """A store in a PostgreSQL database. Stores of one process with the same URL share a pool of connections.
-
-    Args:
-        settings: of the connection.
-        lease_ttl: seconds until a lease that is not renewed expires.
-        archive: keep what edits and interrupts take out of a history.
-    """
+    """A store in a PostgreSQL database. Stores of one process with the same URL share a pool of connections."""
 
     def __init__(self, settings: PostgresSettings, *, lease_ttl: float = 30.0, archive: bool = True) -> None:
         super().__init__(_DRIVERS, settings, ttl=lease_ttl, archive=archive)
@@ -83,9 +77,6 @@ class PostgresStore(LeasedStore):
 
         The store's own parameters are schema, lease_ttl (seconds), statement_timeout (seconds) and pool_size. All
         others, connect_timeout (seconds) among them, are passed to libpq.
-
-        Raises:
-            ConfigError: the URL cannot be used.
         """
         settings, lease_ttl = parse_store_url(url, durability)
         return cls(settings, lease_ttl=lease_ttl, archive=archive)

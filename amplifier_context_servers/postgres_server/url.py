@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.pq import Conninfo
 
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.stores.protocol import Durability
 
-from ..leased.url import number, take_parameters, whole_number
+from ..leased.url import lease_ttl, number, pool_size, take_parameters
 
 _OWN = ("schema", "lease_ttl", "statement_timeout", "pool_size")
 _EXPECTED = "is not a URL that PostgreSQL can use; one looks like postgresql://user@host:5432/database?schema=name"
@@ -28,11 +26,8 @@ class PostgresSettings:
     Attributes:
         conninfo: for libpq, password included: never shown.
         display_name: host, port and database, for messages.
-        schema: holds the tables.
         durable: whether a commit waits for the disk.
-        connect_timeout: seconds.
-        statement_timeout: seconds.
-        pool_size: connections at most.
+        connect_timeout, statement_timeout: seconds.
     """
 
     conninfo: str = field(repr=False)
@@ -45,11 +40,7 @@ class PostgresSettings:
 
 
 def parse_store_url(url: str, durability: Durability) -> tuple[PostgresSettings, float]:
-    """Return the settings of a URL, and the seconds until a lease that is not renewed expires (`lease_ttl`).
-
-    Raises:
-        ConfigError: the URL cannot be used.
-    """
+    """Return the settings of a URL, and its `lease_ttl` in seconds."""
     plain, own = take_parameters(url, _OWN)
     schema = own.get("schema", "amplifier_context")
     if not schema.isprintable() or "%" in schema or not 0 < len(schema.encode()) <= _LONGEST_NAME:
@@ -71,8 +62,11 @@ def parse_store_url(url: str, durability: Durability) -> tuple[PostgresSettings,
     except (psycopg.Error, ValueError, TypeError) as problem:
         if isinstance(problem, ConfigError):
             raise
-        # Without the text of the error: it may quote the URL.
-        raise ConfigError("store", _unknown_parameter(problem, plain) or _EXPECTED) from None
+        # Without the text of the error: it may quote the URL. After an '@' the name may be a piece of a password.
+        unknown = re.search(r'invalid URI query parameter: "(\w{1,40})"', str(problem))
+        if unknown is None or "@" in urlsplit(plain).query:
+            raise ConfigError("store", _EXPECTED) from None
+        raise ConfigError("store", f"has an unknown parameter {unknown[1]!r}; known are {', '.join(_OWN)}") from None
     host = fields.get("host") or fields.get("hostaddr") or "the local server"
     database = repr(fields.get("dbname") or "by default")
     settings = PostgresSettings(
@@ -82,17 +76,13 @@ def parse_store_url(url: str, durability: Durability) -> tuple[PostgresSettings,
         durability == "fsync",
         connect_timeout,
         statement_timeout,
-        whole_number(own, "pool_size", 10, 1, 1_000),
+        pool_size(own, 10),
     )
-    return settings, number(own, "lease_ttl", 30, 0.2, 86_400)
+    return settings, lease_ttl(own)
 
 
 def _check_once(url: str) -> None:
-    """Check that the URL gives something, and nothing twice: of two values libpq silently takes the later one.
-
-    Raises:
-        ConfigError: it gives nothing, or something twice.
-    """
+    """Check that the URL gives something, and nothing twice: of two values libpq silently takes the later one."""
     parts = urlsplit(url)
     if not parts.netloc and not parts.path.strip("/") and not parts.query:
         raise ConfigError("store", _EXPECTED)
@@ -102,18 +92,3 @@ def _check_once(url: str) -> None:
     for name in fields:
         if given.count(name) > 1:
             raise ConfigError("store", f"gives {name} twice")
-
-
-def _unknown_parameter(problem: Exception, url: str) -> str:
-    """Return what is wrong with a parameter that libpq does not know; empty if the problem is another.
-
-    The text quotes only the parameter's name. It quotes nothing if an '@' follows in the query: then the name may be
-    a piece of a password.
-    """
-    found = re.search(r'invalid URI query parameter: "(\w{1,40})"', str(problem))
-    if found is None or "@" in urlsplit(url).query:
-        return ""
-    known = [*_OWN, *(option.keyword.decode() for option in Conninfo.get_defaults())]
-    near = difflib.get_close_matches(found[1], known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(_OWN)} and the parameters of libpq"
-    return f"has an unknown parameter {found[1]!r}; {hint}"

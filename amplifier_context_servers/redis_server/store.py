@@ -21,13 +21,7 @@ _DRIVERS: RefCounted[RedisSettings, RedisDriver] = RefCounted(RedisDriver)
 
 
 class RedisStore(LeasedStore):
-    """A store in a Redis database. Stores of one process with the same URL share its connections.
-
-    Args:
-        settings: of the connection.
-        lease_ttl: seconds until a lease that is not renewed expires.
-        archive: keep what edits and interrupts take out of a history.
-    """
+    """A store in a Redis database. Stores of one process with the same URL share its connections."""
 
     def __init__(self, settings: RedisSettings, *, lease_ttl: float = 30.0, archive: bool = True) -> None:
         super().__init__(_DRIVERS, settings, ttl=lease_ttl, archive=archive)
@@ -38,9 +32,6 @@ class RedisStore(LeasedStore):
 
         The store's own parameters are prefix, cluster=true (the server is a node of a cluster), lease_ttl (seconds),
         pool_size, socket_timeout and socket_connect_timeout (seconds). All others are passed to redis-py.
-
-        Raises:
-            ConfigError: the URL cannot be used.
         """
         settings, lease_ttl = parse_store_url(url, durability)
         return cls(settings, lease_ttl=lease_ttl, archive=archive)

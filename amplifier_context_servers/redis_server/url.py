@@ -15,7 +15,7 @@ from redis.asyncio.connection import parse_url
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.stores.protocol import Durability
 
-from ..leased.url import number, take_parameters, whole_number
+from ..leased.url import lease_ttl, number, pool_size, take_parameters
 from .errors import NO_DATABASES_IN_CLUSTER
 
 FIXED: dict[str, Any] = {"protocol": 2, "decode_responses": False}  # settings of the client that this store relies on
@@ -33,11 +33,8 @@ class RedisSettings:
         url: for the client, password included: never shown.
         display_name: host, port and database, for messages.
         prefix: of all keys.
-        cluster: whether the server is a node of a cluster.
         durable: whether a change waits for the server's disk.
-        connect_timeout: seconds.
-        timeout: seconds until an answer must be here.
-        pool_size: connections at most.
+        connect_timeout, timeout: seconds.
     """
 
     url: str = field(repr=False)
@@ -51,11 +48,7 @@ class RedisSettings:
 
 
 def parse_store_url(url: str, durability: Durability) -> tuple[RedisSettings, float]:
-    """Return the settings of a URL, and the seconds until a lease that is not renewed expires (`lease_ttl`).
-
-    Raises:
-        ConfigError: the URL cannot be used.
-    """
+    """Return the settings of a URL, and its `lease_ttl` in seconds."""
     plain, own = take_parameters(url, (*_OWN, *FIXED))
     prefix = own.get("prefix", "amplifier-context")
     if not prefix or not prefix.isprintable() or len(prefix) > 100:
@@ -82,9 +75,9 @@ def parse_store_url(url: str, durability: Durability) -> tuple[RedisSettings, fl
         durability == "fsync",
         number(own, "socket_connect_timeout", 5, 0.1, 600),
         number(own, "socket_timeout", 30, 0.1, 86_400),
-        whole_number(own, "pool_size", 16, 1, 1_000),
+        pool_size(own, 16),
     )
-    return settings, number(own, "lease_ttl", 30, 0.2, 86_400)
+    return settings, lease_ttl(own)
 
 
 def pool_of(url: str, **settings: Any) -> BlockingConnectionPool:
@@ -94,11 +87,7 @@ def pool_of(url: str, **settings: Any) -> BlockingConnectionPool:
 
 
 def _check_host_and_database(url: str) -> None:
-    """Check what the client does not: it reads a path that is no number as database 0, and no host as this machine.
-
-    Raises:
-        ConfigError: the host is missing, or the database is given twice or is not a number.
-    """
+    """Check what the client does not: it reads a path that is no number as database 0, and no host as this machine."""
     parts = urlsplit(url)
     if not parts.hostname:
         raise ConfigError("store", "names no server; it looks like redis://user:password@host:6379/0?prefix=name")
