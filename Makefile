@@ -20,10 +20,10 @@ PURE  := not soak and not kernel and not postgres and not redis
 # Folders whose tests run in fewer cases in `make test` than with AMPLIFIER_TEST_STORES=all.
 WIDER := $(addprefix tests/,data durable kernel manager recall summary)
 
-.PHONY: help demo check test format lint bench soak guard clean
+.PHONY: help demo check test format lint bench soak guard mutants clean
 
 help:  ## show this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 15
 	@echo 'ARGS="..." is handed on: make demo ARGS="--path ..", make test ARGS="-k storm"'
 
 demo: $(STAMP)  ## a real session on this folder, compacting before your eyes
@@ -54,6 +54,9 @@ soak: $(STAMP)  ## the long-running tests, then every store and every recording
 
 guard: $(STAMP)  ## record the hashes of views again, after a change that is meant to change views
 	@$(BIN)/python -m tests.data.guard
+
+mutants: $(STAMP)  ## judge the tests: run them against code with one small fault; ARGS="--minutes 30"
+	@nice -n 10 $(BIN)/python -m tests.mutants $(ARGS)
 
 clean:  ## remove .venv, caches and what was built
 	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis

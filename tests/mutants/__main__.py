@@ -1,0 +1,119 @@
+"""Judge the mutants of the sample: `make mutants ARGS="--minutes 30"`. README.md says what it is for."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+os.environ["AMPLIFIER_TEST_STORES"] = "memory"
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a process that forks may have no threads
+
+import click
+
+from tests.mutants import forks, reach, results
+from tests.mutants.operators import Mutant
+from tests.mutants.reach import ROOT, SAMPLE
+from tests.mutants.results import Key, Verdict
+
+Tests = list[tuple[str, float]]  # node ids, and their usual seconds
+
+
+@click.command()
+@click.option("--minutes", type=float, default=30.0, show_default=True, help="How long to go on.")
+@click.option("--tests", type=int, default=40, show_default=True, help="At most so many for a mutant.")
+@click.option("--seconds", type=float, default=60.0, show_default=True, help="At most so long for a mutant.")
+@click.option("--room", "rooms", multiple=True, type=click.Choice(list(SAMPLE)), help="Only these rooms.")
+@click.option("--survivors", is_flag=True, help="Judge those again that survived, and that fewer tests were run for.")
+@click.option("--replay", type=int, help="Only run so many killed ones again, each with its test.")
+def main(minutes: float, tests: int, seconds: float, rooms: Sequence[str], survivors: bool, replay: int | None) -> None:
+    """Judge sampled mutants that were not judged yet, and record the verdicts."""
+    os.chdir(ROOT)
+    sample, end = results.drawn(), time.monotonic() + 60 * minutes
+    least, verdicts = results.read()
+    if replay is not None:
+        sys.exit(_replay(sample, verdicts, replay))
+    if survivors:
+        due = [key for key, (verdict, ran) in verdicts.items() if verdict == "survived" and int(ran) < tests]
+    else:
+        due = [key for key in sample if key not in verdicts]
+    judge = Judge(tests, seconds)
+    for mutant in (sample[key] for key in due if key in sample):
+        if time.monotonic() < end and (not rooms or mutant.room in rooms):
+            verdict = judge(mutant, {test for key, (_, test) in verdicts.items() if key[0] == mutant.file})
+            least, verdicts = results.read()  # a person may have edited it meanwhile
+            verdicts[mutant.key] = verdict
+            results.write(least, verdicts, sample)
+    scores = results.scores_of(sample, verdicts)
+    results.write_table(scores)
+    click.echo("\n".join([results.HEAD, *(f"| {room} | {score} |" for room, score in scores.items())]))
+
+
+class Judge:
+    def __init__(self, tests: int, seconds: float) -> None:
+        if not reach.KEPT.exists():
+            subprocess.run([sys.executable, "-m", reach.__name__], check=True)
+        self._reach = reach.load()
+        self._tests, self._seconds = tests, seconds
+        self._sound: dict[str, bool] = {}
+        forks.warm_up()
+
+    def __call__(self, mutant: Mutant, killers: set[str]) -> Verdict:
+        began, chosen = time.monotonic(), self._chosen(mutant, killers)
+        outcome = _run(mutant, chosen, self._seconds)
+        while outcome.verdict != "survived" and not self._is_sound(outcome.by or chosen[0][0]):
+            chosen = [(test, usual) for test, usual in chosen if not test.startswith(outcome.by or chosen[0][0])]
+            outcome = _run(mutant, chosen, self._seconds)
+        by = str(outcome.ran) if outcome.verdict == "survived" else outcome.by
+        click.echo(f"{time.monotonic() - began:5.1f} s {outcome.verdict:8} {mutant.file}:{mutant.line} {by}")
+        return outcome.verdict, by
+
+    def _is_sound(self, test: str) -> bool:
+        """True if the test passes here without a mutant."""
+        if test not in self._sound:
+            self._sound[test] = forks.run(None, [(test, 5.0)], 60.0).verdict == "survived"
+            if not self._sound[test]:
+                click.echo(f"fails without a mutant: {test}")
+        return self._sound[test]
+
+    def _chosen(self, mutant: Mutant, killers: set[str]) -> Tests:
+        """Tests that run the line: some that killed mutants of this file, then the fastest, a function once first."""
+        found = self._reach.of(mutant.file, mutant.line) or self._reach.of(mutant.file, mutant.statement)
+        if mutant.name and not found:
+            found = self._reach.of_name(mutant.name)
+        first: Tests = []
+        again: Tests = []
+        seen: set[str] = set()
+        for seconds, test in sorted((self._reach.seconds[test], self._reach.tests[test]) for test in found):
+            function = test.partition("[")[0]
+            (again if function in seen else first).append((test, seconds))
+            seen.add(function)
+        known = [each for each in (*first, *again) if each[0] in killers][:5]
+        return list(dict.fromkeys((*known, *first, *again)))[: self._tests]
+
+
+def _run(mutant: Mutant, tests: Tests, seconds: float) -> forks.Outcome:
+    if not tests:
+        return forks.Outcome("survived")
+    return forks.run((mutant.file, mutant.applied((ROOT / mutant.file).read_text())), tests, seconds)
+
+
+def _replay(sample: dict[Key, Mutant], verdicts: dict[Key, Verdict], count: int) -> int:
+    """Return 1 if one of so many killed mutants survives its test now, else 0."""
+    forks.warm_up()
+    killed = [key for key in sample if key in verdicts and verdicts[key][0] == "killed" and verdicts[key][1]]
+    survived = [
+        key
+        for key in random.sample(killed, min(count, len(killed)))
+        if _run(sample[key], [(verdicts[key][1], 5.0)], 60.0).verdict == "survived"
+    ]
+    for key in survived:
+        click.echo(f"survives {verdicts[key][1]}: {key}")
+    return int(bool(survived))
+
+
+if __name__ == "__main__":
+    main()
