@@ -19,6 +19,8 @@ the same URL share one driver, which has an event loop of its own (see `loop_thr
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import secrets
 import socket
@@ -28,7 +30,7 @@ from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 from amplifier_context_core.errors import StoreError
-from amplifier_context_core.stores.codec import encode_extra, message_json
+from amplifier_context_core.stores.codec import decode_entry, encode_extra, message_json
 from amplifier_context_core.stores.protocol import Extent, OnRepair, SessionInfo
 from amplifier_context_core.stores.yielding import yield_gil
 from amplifier_context_core.transcript.entry import Entry
@@ -199,3 +201,15 @@ def encode_rows(session_id: str, entries: Sequence[Entry]) -> list[EntryRow]:
         if index % YIELD_EVERY == 0:
             yield_gil()
     return rows
+
+
+async def decode_rows(session_id: str, rows: Sequence[EntryRow]) -> list[Entry]:
+    """Return the entries of the rows that are not damaged."""
+    entries: list[Entry] = []
+    for index, row in enumerate(rows, 1):
+        with contextlib.suppress(StoreError):
+            entries.append(decode_entry(session_id, row.seq, row.turn, row.tokens, row.message, row.extra))
+        if index % YIELD_EVERY == 0:
+            yield_gil()
+            await asyncio.sleep(0)
+    return entries

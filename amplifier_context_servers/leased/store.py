@@ -18,15 +18,12 @@ from typing import Any, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from amplifier_context_core.errors import OutcomeUnknown, SessionInUse, SessionLost, StoreError
-from amplifier_context_core.stores.codec import decode_entry
 from amplifier_context_core.stores.protocol import Extent, OnRepair, Repair, SessionInfo, index_range, report_repair
 from amplifier_context_core.stores.validation import check_index, check_session_id, no_session, session_exists
-from amplifier_context_core.stores.yielding import yield_gil
 from amplifier_context_core.transcript.entry import Entry
 
 from .loop_thread import RefCounted
 from .protocol import (
-    YIELD_EVERY,
     ConnectionLost,
     Driver,
     EntryRow,
@@ -35,6 +32,7 @@ from .protocol import (
     LeaseState,
     NotDurable,
     RewriteResult,
+    decode_rows,
     encode_rows,
     holder_name,
     new_revision,
@@ -261,7 +259,7 @@ class LeasedStore:
             async with self._session_lock(session_id):
                 await self._resolve_outcome(driver, session_id)
                 rows = await retry_once(lambda: ask(driver))
-                entries = await _decode_rows(session_id, rows)
+                entries = await decode_rows(session_id, rows)
                 left_out, lease = len(rows) - len(entries), self._leases.get(session_id)
                 if lease is None or lease.is_lost:
                     return entries, left_out, None
@@ -490,15 +488,3 @@ async def retry_once(ask: Callable[[], Awaitable[T]]) -> T:
         return await ask()
     except ConnectionLost:
         return await ask()
-
-
-async def _decode_rows(session_id: str, rows: Sequence[EntryRow]) -> list[Entry]:
-    """Return the entries of the rows that are not damaged."""
-    entries: list[Entry] = []
-    for index, row in enumerate(rows, 1):
-        with contextlib.suppress(StoreError):
-            entries.append(decode_entry(session_id, row.seq, row.turn, row.tokens, row.message, row.extra))
-        if index % YIELD_EVERY == 0:
-            yield_gil()
-            await asyncio.sleep(0)
-    return entries
