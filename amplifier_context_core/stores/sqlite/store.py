@@ -49,6 +49,7 @@ class SqliteStore:
         durability: Durability = "fsync",
         archive: bool = True,
         busy: float = 10.0,
+        engine: SqliteEngine | None = None,
     ) -> None:
         """
         Args:
@@ -56,15 +57,17 @@ class SqliteStore:
             durability: What an acknowledgement promises.
             archive: Keep what edits and interrupts remove from a history.
             busy: Seconds to wait while another process has locked the file.
+            engine: Runs its calls; None for one of its own.
         """
         self.path = Path(os.path.abspath(os.path.expanduser(path)))
         self._archive = archive
-        self._engine = SqliteEngine(self.path, durability, busy)
+        self._engine = engine or SqliteEngine(self.path, durability, busy)
         self._busy = busy
         self._listeners: dict[str, OnRepair] = {}  # by session
         self._damaged: dict[str, set[int]] = {}  # keys of damaged messages by session, as far as they were read
         # A store without references ends its thread and releases its sessions.
-        weakref.finalize(self, self._engine.abandon).atexit = False
+        if engine is None:
+            weakref.finalize(self, self._engine.abandon).atexit = False
 
     @classmethod
     def from_url(cls, url: str, *, durability: Durability, archive: bool) -> SqliteStore:
@@ -157,7 +160,12 @@ class SqliteStore:
 
     async def replace(self, session_id: str, keep: int, entries: Sequence[Entry]) -> None:
         batch = tuple(entries)
-        await self._change(session_id, lambda db: queries.replace(db, session_id, keep, batch, archive=self._archive))
+
+        def work(db: sqlite3.Connection) -> None:
+            queries.replace(db, session_id, keep, batch, archive=self._archive)
+            self._engine.on_edit(keep)
+
+        await self._change(session_id, work)
 
     async def save_checkpoint(self, session_id: str, covered: int, data: bytes) -> None:
         await self._change(session_id, lambda db: queries.save_checkpoint(db, session_id, covered, data))
@@ -167,7 +175,10 @@ class SqliteStore:
         batch = tuple(entries)
 
         def work(db: sqlite3.Connection) -> bool:
-            if queries.rewrite(db, session_id, batch):
+            is_erased, is_unknown = queries.rewrite(db, session_id, batch)
+            if is_erased or is_unknown:
+                self._engine.on_erase(messages=is_erased)
+            if is_erased:
                 check_before_erasing(db, session_id)
                 queries.drop_index(db)  # it holds erased words, perhaps in unexpected locations
                 request_erase(db)
