@@ -77,8 +77,8 @@ def store_of(path: Path) -> str | None:
     A file of another name is of none, although it may be a copy: no store erases what is in it. A copy of a database is
     a store of its own.
     """
-    from ..stores.jsonl.paths import DATABASE_NAME, FILE_NAMES
-    from ..stores.sqlite.schema import APPLICATION_ID, ONE_SESSION_ID
+    from ..stores.jsonl.paths import FILE_NAMES
+    from ..stores.sqlite.schema import APPLICATION_ID
 
     if path.name in FILE_NAMES:
         return f"jsonl:{path.parent.parent}"
@@ -88,10 +88,7 @@ def store_of(path: Path) -> str | None:
             head = file.read(_SQLITE_HEAD)
     except OSError:
         return None
-    application = int.from_bytes(head[-4:], "big")
-    if application == ONE_SESSION_ID and database.name == DATABASE_NAME:
-        return f"jsonl:{path.parent.parent}"
-    return f"sqlite:{database}" if application == APPLICATION_ID else None
+    return f"sqlite:{database}" if head[-4:] == APPLICATION_ID.to_bytes(4, "big") else None
 
 
 def _files(sessions: Collection[str]) -> Iterator[Path]:

@@ -1,8 +1,8 @@
 """Paths of a session's files.
 
 A session is a folder of the root, named by its id. Where a host names one file, the session is that file, with the
-other files beside it. The main file, the mirror, has the name and the format of the module that this package replaces:
-one message a line, and nothing else.
+other files beside it. The main file has the name and the format of the module that this package replaces: one message a
+line, and nothing else.
 """
 
 from __future__ import annotations
@@ -16,16 +16,11 @@ from typing import Literal, get_args
 
 from ...errors import ConfigError, StoreError
 from ..validation import check_session_id
-from .files import exists
+from .file_ops import exists
 
 MAIN_NAME = "context-messages.jsonl"
-DATABASE_NAME = "context.db"
-_DATABASE_ENDINGS = ("", "-wal", "-shm")
 
 Part = Literal["main", "index", "archive", "checkpoint", "pending", "damaged", "lock", "owner"]
-FORMER_PARTS: tuple[Part, ...] = ("index", "archive", "checkpoint", "pending", "owner")  # of commit 37ba2a6 and before
-_DATABASE_SUFFIX = ".db"  # beside a file that a host names
-SIDE_PARTS: tuple[Part, ...] = (*FORMER_PARTS, "damaged")  # what may hold erased messages beside mirror and database
 _JSON_LINES: tuple[Part, ...] = ("index", "archive")  # JSON Lines files
 _SUFFIXES: dict[Part, str] = {
     part: f".{part}{'.jsonl' if part in _JSON_LINES else ''}" for part in get_args(Part) if part != "main"
@@ -37,6 +32,7 @@ _RESERVED = re.compile(
     re.IGNORECASE,
 )
 _IS_WINDOWS = sys.platform == "win32"
+ERASED_PARTS: tuple[Part, ...] = ("main", "index", "archive", "checkpoint", "damaged")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +41,7 @@ class SessionFiles:
 
     Attributes:
         session_id: The session.
-        main: The mirror: the messages, one a line.
+        main: The messages, one a line.
         own_folder: True if the folder holds only this session.
     """
 
@@ -63,24 +59,12 @@ class SessionFiles:
         """The name of the main file, for messages to people."""
         return os.path.basename(self.main)
 
-    @property
-    def database(self) -> str:
-        """The database."""
-        if self.own_folder:
-            return os.path.join(self.folder, DATABASE_NAME)
-        return self.main.removesuffix(".jsonl") + _DATABASE_SUFFIX
-
-    @property
-    def exists(self) -> bool:
-        """True if there is a database or a mirror."""
-        return exists(self.database) or exists(self.main)
-
     def path(self, part: Part) -> str:
         """Return the path of one file."""
         return self.main if part == "main" else self.main.removesuffix(".jsonl") + _SUFFIXES[part]
 
 
-# Names of the files that a session may have in a folder of its own, but for the database.
+# Names of all files that a session may have in a folder of its own.
 FILE_NAMES = frozenset(SessionFiles("", MAIN_NAME, own_folder=True).path(part) for part in get_args(Part))
 
 
@@ -104,9 +88,8 @@ class SessionPaths:
         _check_spelling(session_id, self.root / session_id if self.file is None else self._fork_path(session_id))
         if self.file is not None:
             fork = self._fork_path(session_id)
-            files = SessionFiles(session_id, str(fork), own_folder=False)
-            is_fork = not is_sidecar_name(fork) and files.exists
-            return files if is_fork else SessionFiles(session_id, str(self.file), own_folder=False)
+            is_fork = not is_sidecar_name(fork) and exists(fork)
+            return SessionFiles(session_id, str(fork if is_fork else self.file), own_folder=False)
         folder = self.root / session_id
         if folder.is_symlink():
             root = os.path.realpath(self.root)
@@ -140,18 +123,17 @@ class SessionPaths:
         except FileNotFoundError:
             return []
         made = [SessionFiles(name, str(self.root / name / MAIN_NAME), own_folder=True) for name in names]
-        return [files for files in made if _may_exist(files)]
+        return [files for files in made if _may_exist(files.main)]
 
     def _all_forks(self, file: Path) -> list[SessionFiles]:
-        start, names = f"{_stem(file)}.fork-", set[str]()
-        for one in sorted(file.parent.iterdir()) if file.parent.is_dir() else ():
-            for end in (".jsonl", _DATABASE_SUFFIX):
+        found = [SessionFiles(_stem(file), str(file), own_folder=False)] if exists(file) else []
+        start, end = f"{_stem(file)}.fork-", ".jsonl"
+        if file.parent.is_dir():
+            for one in sorted(file.parent.iterdir()):
                 name = one.name.removeprefix(start).removesuffix(end)
-                if one.name == f"{start}{name}{end}" and not is_sidecar_name(one.with_suffix(".jsonl")):
-                    names.add(name)
-        main = SessionFiles(_stem(file), str(file), own_folder=False)
-        forks = [SessionFiles(name, str(self._fork_path(name)), own_folder=False) for name in sorted(names)]
-        return [files for files in (main, *forks) if files.exists]
+                if one.name == f"{start}{name}{end}" and not is_sidecar_name(one):
+                    found.append(SessionFiles(name, str(one), own_folder=False))
+        return found
 
     def _fork_path(self, session_id: str) -> Path:
         file = self.file or self.root
@@ -160,7 +142,7 @@ class SessionPaths:
 
 def is_sidecar_name(path: Path) -> bool:
     """True if a file name is that of an index, an archive, a checkpoint or another file beside a main file."""
-    return path.name.endswith((*_SUFFIXES.values(), *(_DATABASE_SUFFIX + ending for ending in _DATABASE_ENDINGS)))
+    return path.name.endswith(tuple(_SUFFIXES.values()))
 
 
 def _check_spelling(session_id: str, path: Path) -> None:
@@ -174,10 +156,10 @@ def _check_spelling(session_id: str, path: Path) -> None:
     raise ConfigError("session_id", f"{session_id!r} differs from the id of another session in case only; use that one")
 
 
-def _may_exist(files: SessionFiles) -> bool:
-    """False if no file exists. One that cannot be examined is listed, and reported when it is read."""
+def _may_exist(path: str) -> bool:
+    """False if the file does not exist. A file that cannot be examined is listed, and reported when it is read."""
     try:
-        return files.exists
+        return exists(path)
     except OSError:
         return True
 

@@ -71,13 +71,7 @@ class CheckedCursor(sqlite3.Cursor):
 
 
 class CheckedConnection(sqlite3.Connection):
-    """A connection that raises nothing but `sqlite3.Error`.
-
-    Attributes:
-        holds_one: The database holds one session, whatever id its row has: its folder may have been renamed.
-    """
-
-    holds_one = False
+    """A connection that raises nothing but `sqlite3.Error`."""
 
     def execute(self, sql: str, parameters: Any = (), /) -> CheckedCursor:
         return self.cursor(CheckedCursor).execute(sql, parameters)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from traceback import clear_frames
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from ...errors import StoreError
 from ..protocol import Durability, Repair
@@ -40,82 +40,25 @@ _FAULTS = (sqlite3.Error, OSError)
 _abandoned: list[sqlite3.Connection | None] = []
 
 
-class Companion(Protocol):
-    """What belongs to the database of one session: its first rows, and a file that follows it.
-
-    All methods are called in the thread of the tasks.
-    """
-
-    def on_connect(self) -> None:
-        """The engine opened its database."""
-        ...
-
-    def fill(self, db: sqlite3.Connection) -> None:
-        """Write the first rows of a new database, in the transaction that creates it."""
-        ...
-
-    def open_in_memory(self) -> sqlite3.Connection:
-        """Return what the database would hold if it was created now, for readers; it stays open."""
-        ...
-
-    def prepare(self, tasks: Sequence[Task]) -> None:
-        """Lock the session for tasks that change it, before their transaction begins."""
-        ...
-
-    def before_commit(self, db: sqlite3.Connection) -> None:
-        """Record what will be written after the commit, in the same transaction."""
-        ...
-
-    def after_commit(self, db: sqlite3.Connection) -> None:
-        """Write it. Never raises."""
-        ...
-
-    def on_edit(self, keep: int) -> None:
-        """The transaction leaves the first `keep` messages as they are."""
-        ...
-
-    def on_erase(self, *, messages: bool) -> None:
-        """The transaction erases messages, or else only what may be among quarantined bytes."""
-        ...
-
-
 class SqliteEngine:
     """Runs the tasks of one store object. If a caller is cancelled, its task is executed all the same.
 
     Attributes:
         path: The database file.
         locks: The sessions that this store object has locked. Only tasks use it.
-        companion: What belongs to the database of one session; None for a database of many.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        durability: Durability,
-        busy: float,
-        *,
-        worker: SqliteWorker | None = None,
-        locks: SessionLocks | None = None,
-    ) -> None:
-        """
-        Args:
-            path: The database file.
-            durability: What a commit promises.
-            busy: Seconds to wait while another process has locked the file.
-            worker: The thread, if several engines share one; its owner stops it.
-            locks: None for locks in the folder ``FILE.locks``.
-        """
+    def __init__(self, path: Path, durability: Durability, busy: float) -> None:
         self.path = path
-        self.locks = locks or SessionLocks(sidecar(path, ".locks"))
-        self.companion: Companion | None = None
+        self.locks = SessionLocks(path)
         self._durability: Durability = durability
         self._busy = busy
         self._db: sqlite3.Connection | None = None
         self._identity: Identity | None = None  # of the file that was opened last
         self._log_identity: Identity | None = None
         self._erase_is_resumed = False
-        self._owns_worker = worker is None
-        self._worker = worker or SqliteWorker("sqlite store")
+        self._pid = os.getpid()
+        self._worker = SqliteWorker("sqlite store", self._handle)
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run a function that reads from one snapshot. Where there is no database, it is an empty one in memory."""
@@ -142,18 +85,17 @@ class SqliteEngine:
 
     def abandon(self) -> None:
         """Close without waiting: the store object is gone."""
-        if not self._worker.is_idle:
-            with suppress(StoreError):  # of the parent process
-                self._worker.submit(Task(self._close, "plain", handle=self._handle))
+        if not self._worker.is_idle and self._pid == os.getpid():
+            self._worker.submit(Task(self._close, "plain"))
 
     async def _run(self, task: Task) -> Any:
-        task.handle = self._handle
+        if self._pid != os.getpid():
+            if not self._worker.is_idle:
+                _abandoned.append(self._db)
+                raise StoreError("this store was used before the process forked; make a new one in the child")
+            self._pid = os.getpid()
         task.future = asyncio.get_running_loop().create_future()
-        try:
-            self._worker.submit(task)
-        except StoreError:
-            _abandoned.append(self._db)
-            raise
+        self._worker.submit(task)
         return await task.future
 
     # -- for tasks -----------------------------------------------------------------------------------------------------
@@ -169,55 +111,23 @@ class SqliteEngine:
             self._lose_replaced()
             check_not_replaced(self.path)
             make_file(self.path)
-            fill = self.companion.fill if self.companion is not None else None
-            db = self._db = open_database(self.path, self._durability, self._busy, carry_over, fill)
+            db = self._db = open_database(self.path, self._durability, self._busy, carry_over)
             self._identity, self._log_identity = _identity_of(self.path), _identity_of(sidecar(self.path, "-wal"))
             if is_truncated(db, self.path):
-                self.disconnect()
+                self._disconnect()
                 raise damage_error("the file is shorter than it should be")
             if not self._erase_is_resumed:
                 self._erase_is_resumed = True
                 if is_erase_pending(db):
-                    self._worker.submit(Task(self._resume_erasing, "plain", handle=self._handle))
-            if self.companion is not None:
-                self.companion.on_connect()
+                    self._worker.submit(Task(self._resume_erasing, "plain"))
         return self._db
 
     def repair(self) -> list[Repair]:
         """Copy what is readable of the database into a new one, and return what was lost."""
-        self.disconnect()
+        self._disconnect()
         repairs = repair_database(self.path)
-        self.expect_replaced()
-        return repairs
-
-    def expect_replaced(self) -> None:
-        """Take whatever file is at the path when it is opened next."""
         self._identity = None
-
-    def on_edit(self, keep: int) -> None:
-        """Tell the companion that a transaction leaves the first `keep` messages as they are."""
-        if self.companion is not None:
-            self.companion.on_edit(keep)
-
-    def on_erase(self, *, messages: bool) -> None:
-        """Tell the companion what a transaction erases. See `Companion.on_erase`."""
-        if self.companion is not None:
-            self.companion.on_erase(messages=messages)
-
-    @property
-    def is_connected(self) -> bool:
-        """True if the database is open."""
-        return self._db is not None
-
-    @property
-    def is_busy(self) -> bool:
-        """True if the database is open and in a transaction."""
-        return self._db is not None and self._db.in_transaction
-
-    @property
-    def is_replaced(self) -> bool:
-        """True if the file at the path is not the one that was opened last. SQLite does not check that."""
-        return self._identity is not None and _identity_of(self.path) != self._identity
+        return repairs
 
     def _resume_erasing(self) -> None:
         erase_now(self.database, self.path)
@@ -246,21 +156,14 @@ class SqliteEngine:
     def _write(self, tasks: Sequence[Task]) -> None:
         """Execute tasks in one transaction. A failing task does not affect the others."""
         began = False
-        companion = self.companion if any(task.session_id for task in tasks) else None
         try:
-            if companion is not None:
-                companion.prepare(tasks)
             db = self.database()
             db.execute("BEGIN IMMEDIATE")
             began = True
             for task in tasks:
                 self._run_in_group(db, task, alone=len(tasks) == 1)
             if db.in_transaction:
-                if companion is not None:
-                    companion.before_commit(db)
                 db.execute("COMMIT")
-                if companion is not None:
-                    companion.after_commit(db)
         except _FAULTS as problem:
             self._roll_back(problem)
             for task in tasks:
@@ -289,15 +192,9 @@ class SqliteEngine:
         if task.kind == "plain":
             task.result = task.work()
             return
-        with self.reading() as db:
-            task.result = task.work(db)
-
-    @contextmanager
-    def reading(self) -> Generator[sqlite3.Connection]:
-        """Yield a connection that sees one snapshot."""
         with self._connection_to_read() as db:
             db.execute("BEGIN")
-            yield db
+            task.result = task.work(db)
             db.execute("COMMIT")
 
     @contextmanager
@@ -312,9 +209,6 @@ class SqliteEngine:
                 raise
         if self._db is not None:
             yield self._db
-            return
-        if self.companion is not None and not self.path.exists():
-            yield self.companion.open_in_memory()
             return
         db = open_to_read(self.path, self._busy)
         try:
@@ -332,28 +226,29 @@ class SqliteEngine:
             if db.in_transaction:
                 db.execute("ROLLBACK")
         is_fault = isinstance(problem, _FAULTS)
-        if db.in_transaction or (is_fault and (closes_connection(problem) or self.is_replaced)):
-            self.disconnect()
+        if db.in_transaction or (is_fault and (closes_connection(problem) or self._is_replaced())):
+            self._disconnect()
 
     # -- the file ------------------------------------------------------------------------------------------------------
 
+    def _is_replaced(self) -> bool:
+        """True if the file at the path is not the one that was opened last. SQLite does not check that."""
+        return self._identity is not None and _identity_of(self.path) != self._identity
+
     def _lose_replaced(self) -> None:
         """Give up the sessions of a file that is gone: the one at its path may hold something else."""
-        if self.companion is not None and self._db is not None and not self.is_busy and self.is_replaced:
-            self.disconnect()  # a database of many sessions is compared after an error only
-        if self._db is None and self.locks.held and self.is_replaced:
+        if self._db is None and self.locks.held and self._is_replaced():
             self.locks.lose_all(f"removed or replaced {self.path}")
             self._identity = None
 
-    def disconnect(self) -> None:
-        """Close the connection; the next task opens it again."""
+    def _disconnect(self) -> None:
         db, self._db = self._db, None
         if db is None:
             return
         with suppress(*_FAULTS):
             disconnect(db, self.path)
         with suppress(*_FAULTS):
-            if self.is_replaced and self.path.exists() and self._is_log_left():
+            if self._is_replaced() and self.path.exists() and self._is_log_left():
                 kept = keep_log(self.path)  # SQLite would merge the log of the former file into the other one
                 log.warning("another program replaced %s while it was in use; its log is kept as %s", self.path, kept)
 
@@ -362,12 +257,11 @@ class SqliteEngine:
 
     def _close(self) -> None:
         try:
-            self.disconnect()
+            self._disconnect()
         finally:
             self.locks.release_all()
             self._identity, self._erase_is_resumed = None, False
-            if self._owns_worker:
-                self._worker.stop()
+            self._worker.stop()
 
 
 def _identity_of(path: Path) -> Identity | None:

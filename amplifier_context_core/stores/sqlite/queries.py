@@ -11,7 +11,6 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from dataclasses import replace as but
 from datetime import UTC, datetime
 
 from ...errors import StoreError
@@ -52,13 +51,11 @@ _SELECT_BY_SEQ = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE session = ? AND
 _SELECT_BY_KEY = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE id IN ({_MARKS}) AND NOT ({NOT_AT_SEQ})"  # noqa: S608
 _UPDATE = "SET seq = ?, turn = ?, tokens = ?, origin = ?, extra = CAST(? AS TEXT), message = CAST(? AS TEXT), crc = ? \
 WHERE id = ?"
-_SELECT_TO_FORK = (
-    "SELECT id + ?1, ?2, seq, turn, tokens, CASE WHEN origin IS NULL THEN ?3 ELSE origin END, extra, message, crc + ?1 \
-FROM entries WHERE id >= ?4 AND id < ?5 ORDER BY id"
+_FORK = (
+    "INSERT INTO entries(id, session, seq, turn, tokens, origin, extra, message, crc) SELECT id + ?1, ?2, seq, turn, \
+tokens, CASE WHEN origin IS NULL THEN CAST(?3 AS TEXT) ELSE origin END, extra, message, crc + ?1 FROM entries \
+WHERE id >= ?4 AND id < ?5 ORDER BY id"
 )
-_INSERT_FORKED = f"INSERT INTO entries(id, session, {ENTRY_COLUMNS}) VALUES (?, ?, ?, ?, ?, CAST(? AS TEXT), \
-CAST(? AS TEXT), CAST(? AS TEXT), ?)"  # noqa: S608
-_INSERT_ARCHIVED = f"INSERT INTO archive(session, {ENTRY_COLUMNS}) VALUES (?, {ENTRY_VALUES})"  # noqa: S608
 _UPDATE_SESSION = f"UPDATE sessions SET {' = ?, '.join(SESSION_COLUMNS.split(', '))} = ? WHERE number = ?"  # noqa: S608
 
 
@@ -87,9 +84,6 @@ def find_session(db: sqlite3.Connection, session_id: str) -> SessionRow | None:
     Raises:
         sqlite3.Error: The database is damaged, or cannot be read.
     """
-    if getattr(db, "holds_one", False):
-        row = db.execute(f"SELECT {SESSION_COLUMNS} FROM sessions LIMIT 1").fetchone()  # noqa: S608 - constants
-        return but(decode_session_row(row), session_id=session_id) if row is not None else None
     select = f"SELECT {SESSION_COLUMNS} FROM sessions {{}} WHERE id = ?"  # noqa: S608 - constants
     row = db.execute(select.format(""), (session_id,)).fetchone()
     if row is not None:
@@ -114,27 +108,6 @@ def append(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) ->
     session = find_session(db, session_id) or _create(db, session_id)
     _add(db, session, session_id, entries, session.length)
     _touch(db, session)
-
-
-def load(
-    db: sqlite3.Connection,
-    session_id: str,
-    entries: Sequence[Entry],
-    archived: Sequence[Entry] = (),
-    *,
-    last_seq: int = 0,
-    updated: int = 0,
-) -> None:
-    """Create a session from what another store kept of it."""
-    session = _create(db, session_id)
-    _add(db, session, session_id, entries, 0)
-    start = first_key(session.number)
-    rows = ((session.number, *encode_entry_row(entry, session_id, start)) for entry in archived)
-    db.executemany(_INSERT_ARCHIVED, rows)
-    session.archived = len(archived)
-    session.last_seq = max(session.last_seq, last_seq)
-    session.updated = updated
-    save_session_row(db, session)
 
 
 def read(
@@ -265,16 +238,14 @@ def replace(db: sqlite3.Connection, session_id: str, keep: int, entries: Sequenc
     _touch(db, session)
 
 
-def rewrite(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -> tuple[bool, bool]:
-    """Replace entries by new ones with the same seqs, in history and archive.
+def rewrite(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -> bool:
+    """Replace entries by new ones with the same seqs, in history and archive. Return True if anything must be erased.
 
-    Returns:
-        Whether anything must be erased: a message changes, or may be among rows that a former version moved to the
-        table `damaged`. And whether one may be among quarantined bytes: a seq is kept nowhere, or none is given.
+    That is so if a message changes, or may be among rows that a former version moved to the table `damaged`.
     """
     session = find_session(db, session_id)
     if session is None:
-        return False, False
+        return False
     erased = False
     seqs = {entry.seq for entry in entries}
     start = first_key(session.number)
@@ -287,15 +258,14 @@ def rewrite(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -
                 db.execute(f"UPDATE {table} {_UPDATE}", (*row, key))
                 session.size += len(row[5]) - len(message) if table == "entries" else 0
                 erased = erased or not _is_same_message(message, row, entry)
-    is_unknown = not seqs or bool(seqs.difference(*keys_by_table.values()))
-    if is_unknown:
+    if not seqs or seqs.difference(*keys_by_table.values()):
         erased = _delete_damaged(db, session) or erased
     if erased:
         db.execute("DELETE FROM checkpoints WHERE session = ?", (session.number,))
         _delete_damaged(db, session)
     session.edits += 1
     _touch(db, session)
-    return erased, is_unknown
+    return erased
 
 
 def _delete_damaged(db: sqlite3.Connection, session: SessionRow) -> bool:
@@ -332,16 +302,9 @@ def is_intact(data: object, crc: object) -> bool:
     return isinstance(data, bytes) and zlib.crc32(data) == crc
 
 
-def fork(
-    db: sqlite3.Connection,
-    session_id: str,
-    new_id: str,
-    length: int | None,
-    source: sqlite3.Connection | None = None,
-) -> None:
-    """Create a session that begins as another, of this database or of `source`."""
-    source = source or db
-    session = find_session(source, session_id)
+def fork(db: sqlite3.Connection, session_id: str, new_id: str, length: int | None) -> None:
+    """Create a session that begins as another."""
+    session = find_session(db, session_id)
     if session is None:
         raise no_session(session_id)
     if find_session(db, new_id) is not None:
@@ -352,15 +315,12 @@ def fork(
     child.length = count
     child.last_seq = session.last_seq
     start, to = first_key(session.number), first_key(child.number)
-    values = (to - start, child.number, session_id.encode(), start, start + child.length)
-    db.executemany(_INSERT_FORKED, source.execute(_SELECT_TO_FORK, values))
+    db.execute(_FORK, (to - start, child.number, session_id, start, start + child.length))
     child.size = session.size if count == session.length else _size(db, to, to + child.length)
-    checkpoint = source.execute(
-        "SELECT ?, covered, crc, data FROM checkpoints WHERE session = ? AND covered <= ?",
+    db.execute(
+        "INSERT INTO checkpoints SELECT ?, covered, crc, data FROM checkpoints WHERE session = ? AND covered <= ?",
         (child.number, session.number, count),
-    ).fetchone()
-    if checkpoint is not None:
-        db.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?)", checkpoint)
+    )
     _touch(db, child)
 
 

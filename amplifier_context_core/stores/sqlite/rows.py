@@ -63,15 +63,6 @@ def _checksum(seq: int, turn: int, tokens: int, extra: bytes, message: bytes) ->
     return zlib.crc32(message, zlib.crc32(b"%d %d %d %b" % (seq, turn, tokens, extra)))
 
 
-def is_intact_row(row: RawRow) -> bool:
-    """True if a row of `entries`, its key first, is as it was written."""
-    key, seq, turn, tokens, _, extra, message, crc = row
-    try:
-        return _checksum(seq, turn, tokens, extra, message) + key == crc
-    except TypeError:
-        return False
-
-
 def decode_entry_row(row: RawRow, session_id: str, key: int) -> Entry | None:
     """Return the entry of a row with a key (in the archive: that of slot 0); None if the row is damaged."""
     seq, turn, tokens, origin, extra, message, crc = row

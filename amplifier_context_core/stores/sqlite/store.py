@@ -49,7 +49,6 @@ class SqliteStore:
         durability: Durability = "fsync",
         archive: bool = True,
         busy: float = 10.0,
-        engine: SqliteEngine | None = None,
     ) -> None:
         """
         Args:
@@ -57,17 +56,15 @@ class SqliteStore:
             durability: What an acknowledgement promises.
             archive: Keep what edits and interrupts remove from a history.
             busy: Seconds to wait while another process has locked the file.
-            engine: Runs its calls; None for one of its own.
         """
         self.path = Path(os.path.abspath(os.path.expanduser(path)))
         self._archive = archive
-        self._engine = engine or SqliteEngine(self.path, durability, busy)
+        self._engine = SqliteEngine(self.path, durability, busy)
         self._busy = busy
         self._listeners: dict[str, OnRepair] = {}  # by session
         self._damaged: dict[str, set[int]] = {}  # keys of damaged messages by session, as far as they were read
         # A store without references ends its thread and releases its sessions.
-        if engine is None:
-            weakref.finalize(self, self._engine.abandon).atexit = False
+        weakref.finalize(self, self._engine.abandon).atexit = False
 
     @classmethod
     def from_url(cls, url: str, *, durability: Durability, archive: bool) -> SqliteStore:
@@ -160,12 +157,7 @@ class SqliteStore:
 
     async def replace(self, session_id: str, keep: int, entries: Sequence[Entry]) -> None:
         batch = tuple(entries)
-
-        def work(db: sqlite3.Connection) -> None:
-            queries.replace(db, session_id, keep, batch, archive=self._archive)
-            self._engine.on_edit(keep)
-
-        await self._change(session_id, work)
+        await self._change(session_id, lambda db: queries.replace(db, session_id, keep, batch, archive=self._archive))
 
     async def save_checkpoint(self, session_id: str, covered: int, data: bytes) -> None:
         await self._change(session_id, lambda db: queries.save_checkpoint(db, session_id, covered, data))
@@ -175,10 +167,7 @@ class SqliteStore:
         batch = tuple(entries)
 
         def work(db: sqlite3.Connection) -> bool:
-            is_erased, is_unknown = queries.rewrite(db, session_id, batch)
-            if is_erased or is_unknown:
-                self._engine.on_erase(messages=is_erased)
-            if is_erased:
+            if queries.rewrite(db, session_id, batch):
                 check_before_erasing(db, session_id)
                 queries.drop_index(db)  # it holds erased words, perhaps in unexpected locations
                 request_erase(db)

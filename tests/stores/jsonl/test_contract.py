@@ -1,4 +1,4 @@
-"""The store of files keeps the contract."""
+"""The JSONL store keeps the contract."""
 
 from __future__ import annotations
 
@@ -8,18 +8,11 @@ import pytest
 
 from amplifier_context_core.stores import Store
 from amplifier_context_core.stores.jsonl.store import JsonlStore
-from amplifier_context_testing.store_contract import (
-    CheckContract,
-    MakeStore,
-    SearchContract,
-    StoreContract,
-    VectorContract,
-    WriterContract,
-)
+from amplifier_context_testing.store_contract import MakeStore, StoreContract, WriterContract
 from tests.stores.jsonl.files import fast_folder
 
 
-class TestJsonlStore(StoreContract, WriterContract, CheckContract, SearchContract, VectorContract):
+class TestJsonlStore(StoreContract, WriterContract):
     @pytest.fixture
     def make_store(self) -> Generator[MakeStore]:
         with fast_folder() as root:
