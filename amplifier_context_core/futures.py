@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Generator, Iterable
-from contextlib import suppress
+from collections.abc import Callable
 from time import perf_counter
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar
 
 from .errors import StoreError
 
@@ -53,93 +52,6 @@ def resolve(future: asyncio.Future[Any], result: object = None, problem: BaseExc
         future.set_result(result)
     else:
         future.set_exception(_accepted(problem))
-
-
-class Outcome(Generic[_T]):
-    """The result of work that is done elsewhere. Tasks of any event loop may await it, also of several.
-
-    A cancelled task does not cancel the work. A loop that was closed misses the result; nothing waits for it.
-    """
-
-    __slots__ = ("_callbacks", "_guard", "_problem", "_result", "_waiters", "is_settled")
-
-    def __init__(self) -> None:
-        self.is_settled = False
-        self._result: _T | None = None
-        self._problem: BaseException | None = None
-        self._callbacks: list[Callable[[BaseException | None], object]] = []
-        self._waiters: list[asyncio.Future[None]] = []
-        self._guard = threading.Lock()
-
-    def __await__(self) -> Generator[Any, None, _T]:
-        with self._guard:
-            waiter = None if self.is_settled else asyncio.get_running_loop().create_future()
-            if waiter is not None:
-                self._waiters.append(waiter)
-        if waiter is not None:
-            yield from waiter
-        if self._problem is not None:
-            raise self._problem
-        return cast(_T, self._result)
-
-    def then(self, callback: Callable[[BaseException | None], object]) -> None:
-        """Call a plain function with the exception or None, before any task is woken.
-
-        It runs in the thread that settles the outcome; now, if that has happened. It must not raise.
-        """
-        with self._guard:
-            if not self.is_settled:
-                self._callbacks.append(callback)
-                return
-        callback(self._problem)
-
-    @property
-    def is_awaited(self) -> bool:
-        """True if a task awaits it that was not cancelled."""
-        return any(not waiter.done() for waiter in self._waiters)
-
-    def settle(self, result: _T | None = None, problem: BaseException | None = None) -> list[asyncio.Future[None]]:
-        """Set the exception, if there is one, or else the result. Return the futures to `wake`."""
-        self._result, self._problem = result, None if problem is None else _accepted(problem)
-        while True:
-            with self._guard:
-                callbacks, self._callbacks = self._callbacks, []
-                if not callbacks:
-                    self.is_settled = True
-                    waiters, self._waiters = self._waiters, []
-                    return waiters
-            for callback in callbacks:
-                callback(self._problem)
-
-
-def settled() -> Outcome[None]:
-    """Return the outcome of work that is done."""
-    outcome = Outcome[None]()
-    outcome.settle()
-    return outcome
-
-
-def wake(waiters: Iterable[asyncio.Future[None]]) -> None:
-    """Wake tasks that await outcomes which were settled; each event loop is woken once."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
-    for waiter in waiters:
-        by_loop.setdefault(waiter.get_loop(), []).append(waiter)
-    try:
-        here = asyncio.get_running_loop()
-    except RuntimeError:  # a thread without a loop
-        here = None
-    for loop, its in by_loop.items():
-        if loop is here:
-            _wake(its)
-            continue
-        with suppress(RuntimeError):  # the loop is closed: none of its tasks waits
-            loop.call_soon_threadsafe(_wake, its)
-
-
-def _wake(waiters: Iterable[asyncio.Future[None]]) -> None:
-    for waiter in waiters:
-        if not waiter.done():
-            waiter.set_result(None)
 
 
 async def in_thread(work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:

@@ -10,9 +10,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from functools import partial
+from time import perf_counter
 from typing import Any, Literal, TypeVar, cast
 
-from ..errors import InvalidMessage, NotErased
+from ..errors import InvalidMessage, NotErased, StoreError
 from ..futures import LoopTurns, in_thread
 from ..locks import CrossLoopLock
 from ..messages import count_cache
@@ -29,7 +30,7 @@ from ..transcript.matching import ReplayDetector, alignment_of
 from ..transcript.provenance import response_of
 from ..transcript.returned_views import HandedViews
 from ..transcript.transcript import Snapshot, Transcript, common_prefix_length, copy_entry, is_finished
-from .appends import PendingAppend, PendingAppends
+from .append_queue import AppendQueue, PendingAppend, acknowledge
 from .cancellation import Cancellation
 from .redactions import Redactions, redactions_of, to_redact, without_former_hashes
 from .stored import OnConflict, StoredTranscript
@@ -40,6 +41,7 @@ _SetResult = Literal["unchanged", "edited", "needs views"]
 
 OnInterrupt = Literal["keep", "discard", "repair"]
 _T = TypeVar("_T")
+_DRAFTING_SECONDS = 0.0003  # seconds of drafting in one turn of the event loop
 
 
 class History:
@@ -81,7 +83,7 @@ class History:
         self._clock = clock
         self._add_timestamp = add_timestamp
         self._lock = CrossLoopLock()
-        self._appends = PendingAppends()
+        self._queue = AppendQueue(self._lock, self._commit_batch, self._on_leader_lost, self._start_task)
         self._work: set[asyncio.Task[Any]] = set()
         self._replay_detector = ReplayDetector(self.snapshot, self._stored.load)
         self._cancellation = Cancellation()
@@ -192,10 +194,9 @@ class History:
         """
         message, info = parse_message(raw)
         tokens = await measure(message, await self._counter())
-        append = PendingAppend(message, info, tokens, asyncio.get_running_loop(), requested, reported)
-        if self._appends.add(append):
-            self._start_writer()
-        return await append.outcome
+        acknowledged: asyncio.Future[Entry | None] = asyncio.get_running_loop().create_future()
+        append = PendingAppend(message, info, tokens, requested, reported, acknowledged)
+        return await self._queue.add(append)
 
     async def set(self, messages: object, views: Callable[[], Awaitable[HandedViews]] | None = None) -> bool:
         """Make a list the history. An echo changes nothing; any other list is recorded as an edit.
@@ -242,8 +243,7 @@ class History:
 
     async def finish(self) -> None:
         """Wait for the completion of changes whose callers were cancelled."""
-        if self._appends.needs_writer():
-            self._start_writer()
+        self._queue.commit_left()
         ours = [task for task in self._work.copy() if task.get_loop() is asyncio.get_running_loop()]
         await asyncio.gather(*ours, return_exceptions=True)
 
@@ -277,41 +277,28 @@ class History:
         task.add_done_callback(self._work.discard)
         return task
 
-    def _start_writer(self) -> None:
-        self._start_task(self._write()).add_done_callback(self._on_writer_end)
+    def _on_leader_lost(self, ended: Sequence[PendingAppend]) -> None:
+        """Resolve appends of a loop that ends: with their entry if the history contains it, else with an error."""
+        self._acknowledge([append for append in ended if append.entry and self._stored.contains(append.entry)])
+        acknowledge(ended, StoreError("the store was cut off while it wrote; resume the session to see what it holds"))
 
-    def _on_writer_end(self, writer: asyncio.Task[None]) -> None:
-        if writer.cancelled():
-            self._appends.give_up(drafted=False)
-            if self._appends.writer_ended():
-                self._start_writer()
-
-    async def _write(self) -> None:
-        """Make appends part of the history, all that wait in one batch, until none waits."""
-        async with self._lock.hold():
-            try:
-                while batch := self._appends.next_batch():
-                    try:
-                        await self._commit(batch)
-                    except Exception as problem:  # noqa: BLE001 - raised where each caller waits
-                        self._appends.acknowledge(batch, problem)
-                    await self._appends.linger()
-            except asyncio.CancelledError:
-                self._appends.give_up(drafted=True)
-                raise
-
-    async def _commit(self, batch: Sequence[PendingAppend]) -> None:
-        await self._reconcile()
+    async def _commit_batch(self, batch: Sequence[PendingAppend]) -> None:
+        await self._stored.reconcile()
         drafted: list[PendingAppend] = []
-        turns = LoopTurns()
+        begun = perf_counter()
         for append in batch:
-            await turns.give()
-            if append.outcome.is_settled:
-                continue
+            if perf_counter() - begun > _DRAFTING_SECONDS:
+                await asyncio.sleep(0)
+                begun = perf_counter()
+            if append.entry is not None:  # an earlier leader was lost with it: the store may hold it
+                if self._stored.contains(append.entry):
+                    self._acknowledge((append,))
+                    continue
+                append.entry = None
             if timestamp_of(append.message) and (self._replay_detector.is_expected or self.redactions):
                 await self._leave_redacted(append)
             if self._replay_detector.is_expected and await self._replay_detector.matches(append.message, append.info):
-                self._appends.acknowledge((append,))
+                acknowledge((append,))
                 continue
             if append.info.human and self._cancellation.is_pending:
                 await self._append(drafted)
@@ -326,15 +313,6 @@ class History:
             )
             drafted.append(append)
         await self._append(drafted)
-
-    async def _reconcile(self) -> None:
-        """Make memory and store equal, if they may differ, and settle the appends of a writer that was cut off."""
-        await self._stored.reconcile()
-        for append in self._appends.drafted:
-            if append.entry and self._stored.contains(append.entry):
-                self._acknowledge((append,))
-            else:
-                append.entry = None
 
     def _draft(
         self,
@@ -372,14 +350,14 @@ class History:
         self._acknowledge(drafted)
 
     def _acknowledge(self, appends: Sequence[PendingAppend]) -> None:
-        self._appends.acknowledge(appends)
+        acknowledge(appends)
         for append in appends:
             if append.entry:
                 self._notify_appended(append.entry)
 
     async def _clear(self) -> None:
         async with self._lock.hold():
-            await self._reconcile()
+            await self._stored.reconcile()
             self.cleared_seq = self.last_seq  # before the change, whose outcome may stay unknown
             await self._stored.clear()
             self._reset_turns()
@@ -387,7 +365,7 @@ class History:
     async def _redact(self, which: Callable[[Entry], bool], lines: Collection[str], trace: bool) -> _Redacted:
         counter = await self._counter()
         async with self._lock.hold():
-            await self._reconcile()
+            await self._stored.reconcile()
             await self._stored.load()
             await self.redactions.known()
             everything = await self._stored.everything()
@@ -410,18 +388,18 @@ class History:
 
     async def _interrupt(self) -> list[Entry]:
         async with self._lock.hold():
-            await self._reconcile()
+            await self._stored.reconcile()
             return await self._remove_current_turn(finished_too=False)
 
     async def _complete_turn(self) -> None:
         async with self._lock.hold():
-            await self._reconcile()
+            await self._stored.reconcile()
             await self._apply_cancellation_policy()
 
     async def _set(self, incoming: Sequence[object], views: HandedViews | None) -> _SetResult:
         """Make a list the history, as `set` does, unless that depends on views that are not known."""
         async with self._lock.hold():
-            await self._reconcile()
+            await self._stored.reconcile()
             await self._stored.load()
             stored = self._transcript.snapshot()
             self._replay_detector.on_set_messages()

@@ -173,6 +173,9 @@ _COMMITS = "the loop commits through it when the maker has returned; no caller i
 # What an object may give to a part that it makes, and why. Nothing that saves the session, but for a commit: the maker
 # awaits the part, and then saves.
 MAY_BE_GIVEN = {
+    "AppendQueue(self._commit_batch)": _RUNS,
+    "AppendQueue(self._on_leader_lost)": _RUNS,
+    "AppendQueue(self._start_task)": _RUNS,
     "History(self.token_counter)": _READS,
     "MeasuredRequest(self._outgoing)": _READS,
     "MicroBatcher(self._append_all)": _RUNS,

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import builtins
 import re
-import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from amplifier_context_core.errors import StoreError
-from amplifier_context_core.futures import Outcome, in_thread, resolve, wake
-from tests.loops import abandoned
+from amplifier_context_core.futures import in_thread, resolve
+from amplifier_context_core.history.append_queue import PendingAppend, acknowledge
+from amplifier_context_core.messages.parsing import parse_message
 
 from .test_architecture import CORE, FOLDERS, sources
 
@@ -76,53 +75,13 @@ async def test_work_in_a_thread_that_ends_with_stop_iteration_ends_for_its_calle
         await asyncio.wait_for(in_thread(work, 1, more=0), 5)
 
 
-async def test_an_outcome_takes_any_exception_and_gives_it_to_each_that_awaits_it() -> None:
-    for problem in PROBLEMS:
-        outcome = Outcome[None]()
-        waiting = [asyncio.create_task(_awaited(outcome)) for _ in range(2)]
-        await asyncio.sleep(0)
-        wake(outcome.settle(problem=problem))
-        for raised in (*await asyncio.gather(*waiting), await _awaited(outcome)):
-            if isinstance(problem, StopIteration):
-                assert isinstance(raised, StoreError)
-                assert raised.__cause__ is problem
-            else:
-                assert raised is problem
-
-
-async def _awaited(outcome: Outcome[None]) -> BaseException | None:
-    try:
-        await outcome
-    except BaseException as problem:  # noqa: BLE001 - any is returned
-        return problem
-    return None
-
-
-async def test_a_task_that_is_cancelled_while_it_awaits_an_outcome_takes_it_from_no_other() -> None:
-    outcome = Outcome[int]()
-    cancelled, waiting = (asyncio.ensure_future(asyncio.wait_for(outcome, 5)) for _ in range(2))
-    await asyncio.sleep(0)
-    cancelled.cancel()
-    await asyncio.sleep(0)
-    wake(outcome.settle(3))
-    assert await waiting == 3
-    assert cancelled.cancelled()
-
-
-def test_tasks_of_several_loops_await_one_outcome_and_one_of_them_may_be_closed() -> None:
-    outcome = Outcome[int]()
-
-    async def wait(begun: asyncio.Event) -> int:
-        begun.set()
-        return await outcome
-
-    left = abandoned(wait)
-    with ThreadPoolExecutor() as threads:
-        waiting = [threads.submit(asyncio.run, wait(asyncio.Event())) for _ in range(3)]
-        time.sleep(0.05)
-        wake(outcome.settle(3))
-        assert [one.result(5) for one in waiting] == [3, 3, 3]
-    assert not left.done()
+async def test_an_addition_is_answered_whatever_the_store_raised() -> None:
+    message, info = parse_message({"role": "user", "content": "hello"})
+    futures = [asyncio.get_running_loop().create_future() for _ in range(2)]
+    acknowledge([PendingAppend(message, info, 1, None, None, future) for future in futures], StopIteration())
+    for future in futures:
+        with pytest.raises(StoreError):
+            await asyncio.wait_for(future, 5)
 
 
 def test_only_one_module_puts_exceptions_into_futures_and_work_into_threads() -> None:

@@ -63,8 +63,7 @@ def test_no_caller_waits_for_a_loop_that_stopped_after_its_first_message_was_ack
         other.run_until_complete(asyncio.wait_for(manager.add_message(user("from elsewhere")), 10))
         assert len(manager.snapshot()) == 201
         other.run_until_complete(asyncio.wait_for(manager.clear(), 10))
-        still.run_until_complete(asyncio.sleep(0.01))
-        assert not asyncio.all_tasks(still)  # each caller was acknowledged in the end
+        still.run_until_complete(asyncio.wait(asyncio.all_tasks(still)))  # each caller is acknowledged in the end
 
 
 class _Slow(MemoryStore):
@@ -75,7 +74,7 @@ class _Slow(MemoryStore):
         await super().append(session_id, entries)
 
 
-async def test_what_is_added_when_all_is_cancelled_is_stored() -> None:
+async def test_what_is_added_when_all_is_cancelled_is_stored_though_the_leader_was_cancelled_first() -> None:
     """As a loop's end does it: an orchestrator that is cancelled adds a closing message."""
     manager = manager_on(_Slow())
     await manager.ready()
@@ -89,10 +88,38 @@ async def test_what_is_added_when_all_is_cancelled_is_stored() -> None:
 
     ours = [asyncio.create_task(manager.add_message(user("cut off"))), asyncio.create_task(closing())]
     await asyncio.sleep(0.02)
-    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+    leaders = [task for task in asyncio.all_tasks() if "AppendQueue._lead" in repr(task)]
+    for task in (*leaders, *ours):
         task.cancel()
     await asyncio.wait(ours)
     assert [message["content"] for message in await manager.get_messages()][-1] == "closing"
+
+
+def test_a_message_is_stored_though_its_caller_was_cancelled_as_leadership_came_to_its_loop() -> None:
+    manager = manager_on(_Slow())
+    handed, cancelled = threading.Event(), threading.Event()
+
+    async def first() -> None:
+        await manager.add_message(user("one"))
+        handed.set()
+        cancelled.wait(10)
+
+    async def second() -> None:
+        while not manager.history._queue._taken:  # pyright: ignore[reportPrivateUsage]
+            await asyncio.sleep(0.001)
+        adding = asyncio.create_task(manager.add_message(user("two")))
+        await asyncio.sleep(0.01)
+        handed.wait(10)  # this loop does not run while it is made the leader's
+        adding.cancel()
+        cancelled.set()
+        while len(manager.snapshot()) < 2:
+            await asyncio.sleep(0.01)
+
+    other = threading.Thread(target=asyncio.run, args=(first(),))
+    other.start()
+    asyncio.run(asyncio.wait_for(second(), 20))
+    other.join(20)
+    assert [entry.message["content"] for entry in manager.snapshot()] == ["one", "two"]
 
 
 async def test_closing_commits_appends_without_a_waiting_caller() -> None:
@@ -283,9 +310,12 @@ def test_a_message_is_added_once_though_the_loop_that_carries_it_ends(stored: bo
 
     async def join() -> None:
         await asyncio.to_thread(store.begun.wait, 20)
-        await asyncio.sleep(0.05)
+        waiting = manager.history._queue._waiting  # pyright: ignore[reportPrivateUsage]
+        while not waiting:
+            await asyncio.sleep(0.001)
         joining = asyncio.create_task(manager.add_message({"role": "assistant", "content": "Two."}))
-        await asyncio.sleep(0.05)
+        while len(waiting) < 2:
+            await asyncio.sleep(0.001)
         store.joined.set()
         async with asyncio.timeout(20):
             await joining
@@ -298,6 +328,27 @@ def test_a_message_is_added_once_though_the_loop_that_carries_it_ends(stored: bo
     read = [message["content"] for message in asyncio.run(manager.get_messages())]
     assert read == ["One.", *(["Cut off."] if stored else []), "Two.", "Three."]
     assert [entry.message["content"] for entry in asyncio.run(store.read(manager.session_id))] == read
+
+
+async def test_a_message_is_added_though_the_loop_that_would_carry_it_ends_before_its_turn() -> None:
+    manager = make_manager()
+    await manager.add_message(user("One."))
+    waiting = manager.history._queue._waiting  # pyright: ignore[reportPrivateUsage]
+
+    async def begin() -> None:
+        manager.history._start_task(manager.add_message(user("Lost with its loop.")))  # pyright: ignore[reportPrivateUsage]
+        await asyncio.sleep(0.05)
+
+    async with manager.history._lock.hold():  # pyright: ignore[reportPrivateUsage]
+        carrying = threading.Thread(target=asyncio.run, args=(begin(),))
+        carrying.start()
+        while not waiting:
+            await asyncio.sleep(0.001)
+        joining = asyncio.create_task(manager.add_message(user("Two.")))
+        await asyncio.to_thread(carrying.join, 20)
+    async with asyncio.timeout(20):
+        await joining
+    assert [message["content"] for message in await manager.get_messages()] == ["One.", "Two."]
 
 
 def test_a_message_whose_loop_was_closed_unacknowledged_is_added_with_the_next_one() -> None:
