@@ -92,6 +92,12 @@ def test_a_tag_is_defused_in_whatever_characters_it_is_written(spelling: str) ->
         assert BRACKETS[bracket] not in single_line(text), bracket
 
 
+@pytest.mark.parametrize("name", [TAG, NOTE])
+def test_beside_the_name_of_a_tag_no_bracket_of_a_tag_is_left(name: str) -> None:
+    """What closes or opens any other tag could end the chapter for a model as well."""
+    assert escape_tags(f"</div> {name} <b>") == f"&lt;/div> {name} &lt;b>"
+
+
 @pytest.mark.parametrize("text", ORDINARY)
 def test_ordinary_text_with_brackets_stays_as_it_is(text: str) -> None:
     assert escape_tags(text) is text

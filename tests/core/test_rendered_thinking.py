@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.messages.parsing import parse_message
-from amplifier_context_core.messages.tokens import approx_token_counter
+from amplifier_context_core.messages.tokens import approx_token_counter, count_message_tokens
 from amplifier_context_core.messages.usage import Response
 from amplifier_context_core.rendering.renderer import (
     Renderer,
@@ -38,6 +38,8 @@ def test_signed_thinking_at_the_start_is_kept_byte_exact() -> None:
 def test_thinking_where_no_provider_takes_it_is_dropped_whole(content: list[Any]) -> None:
     (message,) = valid(says(content))
     assert all(one["type"] == "text" for one in message["content"])
+    (rendered,) = renderings(says(content))
+    assert rendered.tokens == count_message_tokens(message), "what is dropped costs nothing"
     assert valid(says([*content, block("z")], tool_calls=[{"id": "a", "tool": "f", "arguments": {}}]), result("a"))
 
 

@@ -70,6 +70,8 @@ def test_one_message_with_the_results_of_several_rounds_makes_them_one() -> None
     found = rounds(user(), call("a"), call("b"), says("waiting"), answers("a", "b"), says())
     assert marks(found) == [[1], [2, 3, 5], [4], [6]]
     assert found[1].unanswered == ()
+    found = rounds(user(), call("a"), call("b"), call("c"), says("waiting"), answers("a", "b", "c"), says())
+    assert marks(found) == [[1], [2, 3, 4, 6], [5], [7]]
 
 
 RETIRED = {"amplifier:instruction": {"disposition": "retired"}}
