@@ -14,9 +14,8 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, cast
 
 from ..messages.media import MEDIA_BLOCKS
@@ -29,7 +28,7 @@ from ..rendering.thinking import without_wire_content
 from ..transcript.entry import Entry
 from .checkpoint import Draft, Segment
 from .states import states_of
-from .strategies.base import with_protection
+from .strategies.base import task_of, with_protection
 
 _TRIES = 6  # clippings until a message is small enough; each aims a little lower
 _LEAST = 24  # tokens a clipped message keeps
@@ -112,7 +111,7 @@ def mark_protected(
     if any(turns):
         if not any(segment.is_human for segment in later):
             reasons[max(range(len(turns)), key=lambda index: (turns[index], index))] = "newest human message"
-        reasons |= dict.fromkeys(_task(segments), "task")
+        reasons |= dict.fromkeys(task_of(segments), "task")
     wanted, refused = _wanted(segments, protection)
     reasons |= wanted
     marked = [
@@ -120,27 +119,6 @@ def mark_protected(
         for index, segment in enumerate(segments)
     ]
     return marked, refused
-
-
-def _task(segments: Sequence[Segment]) -> Iterator[int]:
-    """Yield the index of the first message of a person, and of a second one before the agent does anything.
-
-    The second is of a person who interrupted the agent to state the task again.
-    """
-    first = next(index for index, segment in enumerate(segments) if segment.is_human)
-    yield first
-    later = enumerate(islice(segments, first + 1, None), first + 1)
-    index, second = next(((index, one) for index, one in later if not _is_note(one)), (0, None))
-    if second is not None and second.is_human:
-        yield index
-
-
-def _is_note(segment: Segment) -> bool:
-    """True for a single message, as it is or folded, that is neither a person's nor the agent's."""
-    if segment.round is not None:
-        return segment.round.head.role != "assistant" and not segment.is_human
-    facts = [fact for entry in segment.chapter.entries for fact in entry.facts] if segment.chapter else []
-    return segment.first == segment.last and facts != [] and not any(fact.speaker for fact in facts)
 
 
 def _wanted(segments: Sequence[Segment], protection: Protection) -> tuple[dict[int, str], list[str]]:

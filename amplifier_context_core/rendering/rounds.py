@@ -328,11 +328,6 @@ def rounds_of(entries: Iterable[Entry]) -> list[Round]:
     return RoundList(entries).rounds
 
 
-def task_of(rounds: Sequence[Round]) -> Round | None:
-    """Return the task: the round of the first human message."""
-    return next((round_ for round_ in rounds if round_.is_human), None)
-
-
 def round_of(seq: int, history: Sequence[Entry]) -> Round | None:
     """Return the round of an entry; its call or results are searched for within `REACH` entries."""
     return rounds_with((seq,), history).get(seq)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.compaction.checkpoint import Draft, Segment
-from amplifier_context_core.compaction.digest import digest_round
 from amplifier_context_core.compaction.protected import (
     Protection,
     clip_protected,
@@ -17,8 +16,7 @@ from amplifier_context_core.compaction.protected import (
     notice_of,
     protected_tokens,
 )
-from amplifier_context_core.compaction.strategies import Goal
-from amplifier_context_core.compaction.strategies.folding import fold
+from amplifier_context_core.compaction.strategies import FoldRounds, Goal
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.tokens import approx_token_counter, count_message_tokens
 from amplifier_context_core.rendering.renderer import RenderedMessage
@@ -68,6 +66,7 @@ INTERRUPTED = "[Request interrupted by user]"
         ((user(INTERRUPTED),), {"m1", "m3"}),
         ((says("Done."),), {"m1"}),
         ((call("a"), result("a")), {"m1"}),
+        ((call("a"),), {"m1"}),
         ((says("I begin"), user(INTERRUPTED)), {"m1"}),
     ],
 )
@@ -78,16 +77,19 @@ def test_a_second_message_before_the_agent_did_anything_is_the_task_too(
     assert {mark for mark, reason in found.items() if reason == "task"} == tasks
 
 
-def test_a_second_task_stays_when_what_stood_between_was_folded() -> None:
-    messages = (user("task"), user(INTERRUPTED), user("no: this task"), says(), user("newest"), says())
-    for note, kept in ((user(INTERRUPTED), {"m1", "m3"}), (says("Done, in many words."), {"m1"})):
-        given = segments(*messages[:1], note, *messages[2:])
-        round_ = given[1].round
-        assert round_ is not None
-        entry = digest_round(round_, set(), approx_token_counter, share=0.25)
-        folded = fold(given[1:2], [entry], Goal(0, 0), "fold")
-        marked, _ = mark_protected([given[0], folded, *given[2:]], Protection())
-        assert {segment.mark for segment in marked if segment.protected_because == "task"} == kept
+async def test_a_second_task_is_one_at_every_compaction() -> None:
+    messages = (
+        user("task"),
+        user(INTERRUPTED),
+        user("no: this task"),
+        *(says(WORDS[:900]) for _ in range(4)),
+        user("go"),
+    )
+    marked, _ = mark_protected(segments(*messages), Protection())
+    folded = await FoldRounds().apply(Draft(tuple(marked)), Goal(0, 0))
+    assert len(folded.segments) < len(marked)
+    again, _ = mark_protected(folded.segments, Protection())
+    assert [segment.mark for segment in again if segment.protected_because == "task"] == ["m1", "m3"]
 
 
 def test_injected_messages_are_neither_task_nor_newest_prompt() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core.rendering.rounds import REACH, Round, RoundList, rounds_of, rounds_with, task_of
+from amplifier_context_core.rendering.rounds import REACH, Round, RoundList, rounds_of, rounds_with
 from amplifier_context_core.transcript.entry import Entry
 from tests.core.drafts import rounds, transcript
 from tests.messages import Message, block, call, result, says, system, user
@@ -246,12 +246,6 @@ def test_a_round_is_pinned_by_any_of_its_messages(metadata: dict[str, Any] | Non
 def test_a_round_that_carries_loaded_tools_is_known() -> None:
     assert rounds(call("a", metadata={"openai:tool_search_items": []}), result("a"))[0].holds_loaded_tools
     assert not rounds(call("a"), result("a"))[0].holds_loaded_tools
-
-
-def test_the_task_is_the_first_human_message() -> None:
-    found = rounds(system(), user("hook", metadata={"source": "hook"}), user("task"), says(), user("newest"), says())
-    assert task_of(found) is found[2]
-    assert task_of(rounds(system(), says())) is None
 
 
 def test_the_round_of_an_entry_is_the_same_alone_and_among_others() -> None:

@@ -23,12 +23,13 @@ import contextlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, ClassVar, Self
 
 from ...messages.parsing import SYSTEM_ROLES, Message, parse_message
 from ...messages.tokens import TokenCounter, approx_token_counter, count_message_tokens
 from ...rendering.renderer import RenderedMessage
-from ...rendering.rounds import rounds_of, task_of
+from ...rendering.rounds import rounds_of
 from ...rendering.summaries import Summaries
 from ...transcript.transcript import Transcript
 from ..checkpoint import Draft, Segment, segment_of
@@ -157,16 +158,26 @@ def draft_of(messages: Sequence[Message], counter: TokenCounter, **counting: Any
     leading = 0
     while leading < len(entries) and entries[leading].role in SYSTEM_ROLES:
         leading += 1
-    rounds = rounds_of(entries[leading:])
-    task = task_of(rounds)
     segments: list[Segment] = []
-    for round_ in rounds:
+    for round_ in rounds_of(entries[leading:]):
         shown = [RenderedMessage(messages[entry.seq - 1], entry.tokens, entry.seq) for entry in round_.entries]
-        segment = segment_of(round_, shown)
-        why = "task" if round_ is task else "pinned" if round_.is_pinned else ""
-        segments.append(with_protection(segment, why))
+        segments.append(with_protection(segment_of(round_, shown), "pinned" if round_.is_pinned else ""))
+    for index in task_of(segments)[:1]:  # alone: a list must fit its window
+        segments[index] = with_protection(segments[index], "task")
     fixed = sum(entry.tokens for entry in entries[:leading])
     return list(messages[:leading]), Draft(tuple(segments), fixed)
+
+
+def task_of(segments: Sequence[Segment]) -> list[int]:
+    """Return the indices of the task: the first message of a person, and a second one before the agent does anything.
+
+    The second is of a person who interrupts the agent to state the task again. What a host notes between them is too
+    short to be folded.
+    """
+    humans = list(islice((index for index, segment in enumerate(segments) if segment.is_human), 2))
+    between = segments[humans[0] + 1 : humans[-1]] if humans else ()
+    is_restated = all(one.round is not None and one.round.head.role != "assistant" for one in between)
+    return humans if is_restated else humans[:1]
 
 
 def with_protection(segment: Segment, why: str) -> Segment:
