@@ -16,10 +16,15 @@ INJECTED_SOURCES = frozenset({"hook", "context-compaction"})  # docs/kernel.md: 
 REFERENCE_ONLY = "amplifier_public_reference_only"  # docs/kernel.md: originals of a host, never sent
 _INPUT = "amplifier_input"  # docs/kernel.md: where an input came from
 _REMINDERS = frozenset({"system-reminder", "system-reminders"})  # tags of one, and of an envelope of many
-_REPORTS = frozenset(  # tags of what Claude Code writes in the name of its user; what the user typed has other tags
-    {"task-notification", "local-command-caveat", "local-command-stdout", "local-command-stderr"}
-    | {"bash-stdout", "bash-stderr"}
-)
+# With those of what Claude Code writes in the name of its user. What the user typed has other tags.
+_OF_PROGRAMS = _REMINDERS | {
+    "task-notification",
+    "local-command-caveat",
+    "local-command-stdout",
+    "local-command-stderr",
+    "bash-stdout",
+    "bash-stderr",
+}
 _INTERRUPT = re.compile(r"\s*\[Request interrupted by user(?: for tool use)?\]\s*")  # as Claude Code notes it
 _TAG = re.compile(r"\s*<([a-z-]{1,40})(?=[\s>])")
 _LONGEST_TAG = 1_000  # characters; a longer one is no tag
@@ -45,7 +50,7 @@ def is_native_context(metadata: Mapping[str, Any]) -> bool:
 
 def is_of_a_program(text: str) -> bool:
     """True if the text of a user's message is only reminders, reports of a program, or a note of an interrupt."""
-    return _INTERRUPT.fullmatch(text) is not None or _holds_only(_REMINDERS | _REPORTS, text)
+    return _INTERRUPT.fullmatch(text) is not None or _holds_only(_OF_PROGRAMS, text)
 
 
 def lineages_of(role: str, metadata: Mapping[str, Any], text: str) -> frozenset[str]:
