@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import Conninfo
 
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.stores.protocol import Durability
@@ -62,11 +64,8 @@ def parse_store_url(url: str, durability: Durability) -> tuple[PostgresSettings,
     except (psycopg.Error, ValueError, TypeError) as problem:
         if isinstance(problem, ConfigError):
             raise
-        # Without the text of the error: it may quote the URL. After an '@' the name may be a piece of a password.
-        unknown = re.search(r'invalid URI query parameter: "(\w{1,40})"', str(problem))
-        if unknown is None or "@" in urlsplit(plain).query:
-            raise ConfigError("store", _EXPECTED) from None
-        raise ConfigError("store", f"has an unknown parameter {unknown[1]!r}; known are {', '.join(_OWN)}") from None
+        # Without the text of the error: it may quote the URL.
+        raise ConfigError("store", _unknown_parameter(problem, plain) or _EXPECTED) from None
     host = fields.get("host") or fields.get("hostaddr") or "the local server"
     database = repr(fields.get("dbname") or "by default")
     settings = PostgresSettings(
@@ -92,3 +91,18 @@ def _check_once(url: str) -> None:
     for name in fields:
         if given.count(name) > 1:
             raise ConfigError("store", f"gives {name} twice")
+
+
+def _unknown_parameter(problem: Exception, url: str) -> str:
+    """Return what is wrong with a parameter that libpq does not know; empty if the problem is another.
+
+    The text quotes only the parameter's name. It quotes nothing if an '@' follows in the query: then the name may be
+    a piece of a password.
+    """
+    found = re.search(r'invalid URI query parameter: "(\w{1,40})"', str(problem))
+    if found is None or "@" in urlsplit(url).query:
+        return ""
+    known = [*_OWN, *(option.keyword.decode() for option in Conninfo.get_defaults())]
+    near = difflib.get_close_matches(found[1], known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(_OWN)} and the parameters of libpq"
+    return f"has an unknown parameter {found[1]!r}; {hint}"

@@ -39,11 +39,15 @@ class TestUrls:
     @pytest.mark.parametrize(
         ("more", "hint"),
         [
-            ("schmea=mine", "'schmea'; known are schema, lease_ttl,"),
-            ("sslmode=prefer&sslmod=require", "'sslmod'; known are"),
+            ("schmea=mine", "'schmea'; did you mean 'schema'?"),
+            ("sslmode=prefer&sslmod=require", "'sslmod'; did you mean 'sslmode'?"),
+            (
+                "bogus=1",
+                "'bogus'; known are schema, lease_ttl, statement_timeout, pool_size and the parameters of libpq",
+            ),
         ],
     )
-    def test_an_unknown_parameter_is_named(self, more: str, hint: str) -> None:
+    def test_an_unknown_parameter_is_named_with_the_nearest_known(self, more: str, hint: str) -> None:
         with pytest.raises(ConfigError) as caught:
             open_store(f"postgresql://some_user:sesame@127.0.0.1/test?{more}")
         assert hint in str(caught.value)
