@@ -31,7 +31,8 @@ _UNUSED_TTL = 3_600.0  # seconds that an unused lease is kept after its last ren
 _STALE_AFTER = 86_400.0  # seconds until the directory drops a name without a session; longer than clocks differ
 _AOF_POLLS = 200  # how often to ask, every tenth of a second, whether a rewrite of the append-only file has ended
 _WINDOW = 200  # rows of one read, seqs of one search, sessions of one listing
-_MAX_ROWS = 1_000_000  # of one change; a command has at most 1,048,576 parts
+# Of one change: a command has at most 1,048,576 parts, and Redis ends the connection of a client that has sent it 1 GB.
+_MAX_ROWS, _MAX_BYTES = 1_000_000, 500_000_000
 
 
 class StateReply(NamedTuple):
@@ -148,8 +149,9 @@ class RedisDriver:
     async def _change(
         self, script: Script, lease: Lease, revision: int, ttl: float, values: Sequence[Any], rows: Sequence[bytes]
     ) -> int:
-        if len(rows) > _MAX_ROWS:
-            raise StoreError(f"session {lease.session_id!r}: Redis takes at most {_MAX_ROWS:,} messages in one change")
+        if len(rows) > _MAX_ROWS or sum(map(len, rows)) > _MAX_BYTES:
+            most = f"{_MAX_ROWS:,} messages and {_MAX_BYTES:,} bytes"
+            raise StoreError(f"session {lease.session_id!r}: Redis takes at most {most} in one change")
         await self._before_first_change(lease)
         keys = self._keys(lease.session_id)
         result = await self._client.change(script, keys, *_guard(lease, revision, ttl), *values, *rows)

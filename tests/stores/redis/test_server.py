@@ -54,13 +54,16 @@ class TestScripts:
         await store.delete("child")
         assert len(await store.sessions()) == 13
 
-    async def test_a_change_of_more_rows_than_a_command_takes_is_refused(
-        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize(
+        ("limit", "most", "text"), [("_MAX_ROWS", 3, "at most 3 messages and"), ("_MAX_BYTES", 99, "and 99 bytes in")]
+    )
+    async def test_a_change_of_more_than_a_command_takes_is_refused(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch, limit: str, most: int, text: str
     ) -> None:
         await store.append("s", entries(1, 2))
-        monkeypatch.setattr(driver_module, "_MAX_ROWS", 3)
+        monkeypatch.setattr(driver_module, limit, most)
         before = await whole(store)
-        with pytest.raises(StoreError, match="at most 3 messages in one change"):
+        with pytest.raises(StoreError, match=text):
             await store.append("s", entries(3, 6))
         assert not (await whole(store)).differs(before)
 
