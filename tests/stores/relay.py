@@ -2,76 +2,82 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import socket
+import socketserver
 import threading
 from collections.abc import Callable, Generator
+from io import BufferedIOBase
 
 Reply = Callable[[list[bytes]], bytes | None]  # the reply to a command, or None: ask the real server
 
 
-async def _command(reader: asyncio.StreamReader) -> list[bytes]:
-    count = int((await reader.readline())[1:])
+def _exactly(source: BufferedIOBase, size: int) -> bytes:
+    found = source.read(size)
+    if len(found) < size:
+        raise EOFError
+    return found
+
+
+def _command(source: BufferedIOBase) -> list[bytes]:
+    count = int(source.readline()[1:])
     parts: list[bytes] = []
     for _ in range(count):
-        size = int((await reader.readline())[1:])
-        parts.append((await reader.readexactly(size + 2))[:-2])
+        size = int(source.readline()[1:])
+        parts.append(_exactly(source, size + 2)[:-2])
     return parts
 
 
-async def _reply(reader: asyncio.StreamReader) -> bytes:
-    line = await reader.readline()
+def _reply(source: BufferedIOBase) -> bytes:
+    line = source.readline()
     if line[:1] == b"$" and int(line[1:]) >= 0:
-        return line + await reader.readexactly(int(line[1:]) + 2)
+        return line + _exactly(source, int(line[1:]) + 2)
     if line[:1] == b"*":
-        return line + b"".join([await _reply(reader) for _ in range(int(line[1:]))])
+        return line + b"".join([_reply(source) for _ in range(int(line[1:]))])
     return line
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    """Keeps its connections, so that they can be ended: its threads wait for them."""
+
+    def __init__(self, handler: type[socketserver.BaseRequestHandler]) -> None:
+        super().__init__(("127.0.0.1", 0), handler)
+        self.connections: list[socket.socket] = []
+
+    def get_request(self) -> tuple[socket.socket, object]:
+        connection, address = super().get_request()
+        self.connections.append(connection)
+        return connection, address
 
 
 @contextlib.contextmanager
 def relayed(port: int, answer: Reply) -> Generator[int]:
     """Run a relay in front of a Redis server, and yield its port."""
-    loop: asyncio.AbstractEventLoop
-    ending: asyncio.Event
-    ready = threading.Event()
-    ports: list[int] = []
 
-    async def serve(client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
-        with contextlib.closing(back), contextlib.suppress(OSError, ValueError, EOFError, asyncio.CancelledError):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            with contextlib.closing(writer):
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            with (
+                contextlib.suppress(OSError, ValueError, EOFError),
+                socket.create_connection(("127.0.0.1", port)) as server,
+                server.makefile("rb") as replies,
+            ):
                 while True:
-                    command = await _command(client)
+                    command = _command(self.rfile)
                     reply = answer(command)
                     if reply is None:
-                        writer.write(b"*%d\r\n" % len(command))
-                        for part in command:
-                            writer.write(b"$%d\r\n%b\r\n" % (len(part), part))
-                        reply = await _reply(reader)
-                    back.write(reply)
+                        server.sendall(b"*%d\r\n" % len(command))
+                        server.sendall(b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in command))
+                        reply = _reply(replies)
+                    self.wfile.write(reply)
 
-    async def begin() -> None:
-        server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=1 << 26)
-        ports.append(server.sockets[0].getsockname()[1])
-        ready.set()
-        async with server:
-            await ending.wait()
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
-
-    thread = threading.Thread(target=lambda: asyncio.run(run()), daemon=True)
-
-    async def run() -> None:
-        nonlocal ending, loop
-        ending, loop = asyncio.Event(), asyncio.get_running_loop()
-        await begin()
-
-    thread.start()
-    ready.wait(10)
-    try:
-        yield ports[0]
-    finally:
-        loop.call_soon_threadsafe(ending.set)
-        thread.join(10)
+    with _Server(Handler) as relay:
+        thread = threading.Thread(target=relay.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield relay.server_address[1]
+        finally:
+            relay.shutdown()
+            thread.join()
+            for connection in relay.connections:
+                with contextlib.suppress(OSError):  # it was closed
+                    connection.shutdown(socket.SHUT_RDWR)
