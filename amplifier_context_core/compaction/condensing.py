@@ -18,7 +18,7 @@ from ..messages.parsing import text_of
 from ..messages.tokens import TokenCounter
 from . import tuning
 from .checkpoint import DigestEntry, Fact, Segment
-from .identifiers import identifiers
+from .identifiers import identifiers, with_parts
 from .speech import GAP, OWN, RULE, joined, length, read, select, with_gaps, word_end
 from .tuning import Tuning
 
@@ -277,6 +277,11 @@ def _cut(text: str, room: int, whole: int = 0) -> tuple[str, str]:
     return (f"{text[:end]} …" if end < len(text) else text), text[end:]
 
 
+def _told(fact: Fact) -> str:
+    """Return the text of a fact without its names."""
+    return replace(fact, names=(), scores=()).text
+
+
 def _choose_names(facts: list[list[Fact]], room: int, freshness: float) -> None:
     """Keep the names likeliest to be needed again in `room` characters, each once, in place.
 
@@ -292,7 +297,7 @@ def _choose_names(facts: list[list[Fact]], room: int, freshness: float) -> None:
         reverse=True,
     )
     kept: set[tuple[int, int, int]] = set()
-    seen: set[str] = set()
+    seen = set(with_parts(name for of_entry in facts for fact in of_entry for name in identifiers(_told(fact))))
     labelled: set[tuple[int, int]] = set()
     for _, place, number, index in ranked:
         name = facts[place][number].names[index]
@@ -304,7 +309,7 @@ def _choose_names(facts: list[list[Fact]], room: int, freshness: float) -> None:
         if room < 0:
             break
         labelled.add((place, number))
-        seen.add(name)
+        seen.update(with_parts((name,)))
         kept.add((place, number, index))
     for place, of_entry in enumerate(facts):
         were_bare = [_is_bare(fact) for fact in of_entry]

@@ -26,7 +26,7 @@ from ..transcript.recalled import RECALL_TOOL
 from . import tuning
 from .checkpoint import Chapter, ChapterText, DigestEntry, Fact, Segment
 from .excerpts import excerpt
-from .identifiers import LONGEST, Names, identifiers, is_identifier
+from .identifiers import LONGEST, Names, identifiers, is_identifier, with_parts
 from .roots import root_of
 from .speech import Speaker, joined, read, select, word_end
 
@@ -267,11 +267,11 @@ def _speech(entry: Entry, text: str, known: Names, room: int) -> Fact:
     speaker_name = single_line(name)[:60] if isinstance(name, str) and name else entry.role
     if not speaker:
         line = quote(text, room)
-        known.update(identifiers(line))
+        known.update(with_parts(identifiers(line)))
         return _fact(f"{entry.mark} {speaker_name}: {line}", "", _candidates(text, 2.0), known, room // 2)
     most = tuning.TUNING.person_chars if entry.human else tuning.TUNING.agent_chars
     [sentences] = select([read(text, speaker)], most)
-    known.update(identifiers(joined(sentences)))
+    known.update(with_parts(identifiers(joined(sentences))))
     fact = _fact(
         f"{entry.mark} {speaker_name}", "", _candidates(text, 2.0) if len(text) > most else [], known, room // 2
     )
@@ -288,7 +288,7 @@ def _call(
 ) -> Fact:
     shown, hidden = _show_arguments(arguments_of(call), max(_LEAST_ARGUMENTS, room // 2), known)
     head = f"{entry.mark} {single_line(call.name)[:60] or 'call'} {shown}".rstrip()
-    known.update(identifiers(shown))
+    known.update(with_parts(identifiers(shown)))
     if call.name == RECALL_TOOL:  # its result is a copy: a chapter has the facts of the original
         return Fact(head)
     if found is None:
@@ -304,7 +304,7 @@ def _call(
             outcome = f'{outcome}: "{quote(line, 140)}"'
         elif not outcome.startswith('"') and (line := excerpt(text, known, _SOURCE, tuning.TUNING.excerpt_chars)):
             outcome = f'{outcome}, "{line}"'
-    known.update(identifiers(outcome))
+    known.update(with_parts(identifiers(outcome)))
     candidates = _candidates(hidden, 1.5) + _candidates(text, 1.0)
     return _fact(head, outcome, candidates, known, max(30, room - len(head) // 2))
 
@@ -415,7 +415,7 @@ def _pick(candidates: Sequence[tuple[float, str]], known: Names, room: int) -> l
             if room < 8:
                 break
             continue
-        known.add(token)
+        known.update(with_parts((token,)))
         chosen.append(index)
         room -= len(token) + 1
     return [candidates[index] for index in sorted(chosen)]

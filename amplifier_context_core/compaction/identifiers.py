@@ -7,15 +7,17 @@ must not lose. Pure: no I/O, no clock.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 # A run of word characters with the separators that paths, modules, ids, mail addresses and tickets use.
 # A path keeps its beginning: /etc/hosts, ./run.sh, ~/.ssh, .gitignore.
 _TOKEN = re.compile(r"(?:(?<![\w.~/])(?:~?\.{0,2}/)?\.?)?[A-Za-z0-9_][A-Za-z0-9_./:@#-]{4,}")
 _CAMEL = re.compile(r"[a-z][A-Z]")
 _EDGES = "./:@#-"
+_SHORTEST = 5  # characters
 LONGEST = 120  # characters; longer runs are data, not names
 _MARKING = frozenset("0123456789/_.")
+_JOINT = re.compile(r"[./:#]+")
 
 
 def identifiers(text: str, limit: int = 10_000) -> list[str]:
@@ -29,9 +31,22 @@ def identifiers(text: str, limit: int = 10_000) -> list[str]:
         if len(found) >= limit:
             break
         token = run.rstrip(_EDGES)
-        if 5 <= len(token) <= LONGEST and token not in found and is_identifier(token):
+        if _SHORTEST <= len(token) <= LONGEST and token not in found and is_identifier(token):
             found[token] = None
     return list(found)
+
+
+def with_parts(names: Iterable[str]) -> Iterator[str]:
+    """Yield each name, and what of it before and after a separator is a name itself: who reads the name has read that.
+
+    ``./strategy/common.go`` is followed by ``strategy/common.go``, ``./strategy`` and ``common.go``.
+    """
+    for name in names:
+        yield name
+        for joint in _JOINT.finditer(name):
+            for part in (name[: joint.start()], name[joint.end() :]):
+                if len(part) >= _SHORTEST and is_identifier(part):
+                    yield part
 
 
 class MoreNames:

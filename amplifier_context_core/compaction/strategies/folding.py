@@ -18,7 +18,7 @@ from .. import tuning
 from ..checkpoint import DigestEntry, Draft, Segment
 from ..condensing import condense, only_people, people_tokens, shorten_agent
 from ..digest import chapter_of, digest_round, is_long
-from ..identifiers import MoreNames, identifiers
+from ..identifiers import MoreNames, identifiers, with_parts
 from ..speech import OWN, RULE
 from .base import Goal, Strategy
 
@@ -179,11 +179,11 @@ async def _names_shown(segments: Sequence[Segment]) -> set[str]:
     for segment in segments:
         await turns.give()
         if segment.chapter:
-            names.update(*(entry.names for entry in segment.chapter.entries))
+            names.update(*(with_parts(entry.names) for entry in segment.chapter.entries))
         elif segment.is_human:
             for shown in segment.shown:
                 text = text_of(shown.message.get("content"))[:_SCANNED]
-                names.update(identifiers(text, limit=len(text)))
+                names.update(with_parts(identifiers(text, limit=len(text))))
     return names
 
 
