@@ -288,3 +288,9 @@ def test_an_argument_is_never_cut_within_a_path() -> None:
     message = {"role": "assistant", "content": "", "tool_calls": [{"id": "a", "tool": "grep", "arguments": arguments}]}
     (line,) = lines(message, result("a", "fine"))
     assert [word for word in line.text.split() if "/srv" in word] == [f"path={path}"]
+
+
+def test_a_name_that_stands_in_another_is_not_named_again() -> None:
+    output = "src/strategy/common.go holds CommonStore\ncommon.go\nstrategy/common.go\nCommonStore.Delete\n" + FILE
+    text = chapter(call("a"), result("a", output))
+    assert text.count("common.go") == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from amplifier_context_core.compaction.identifiers import identifiers, is_identifier
+from amplifier_context_core.compaction.identifiers import identifiers, is_identifier, with_parts
 
 
 @pytest.mark.parametrize(
@@ -72,3 +72,10 @@ def test_a_megabyte_is_searched_in_one_pass() -> None:
     """Data without white space must not be searched again and again from each of its characters."""
     assert identifiers("A" * 1_000_000 + " name_1") == ["name_1"]
     assert identifiers("./" * 500_000 + " name_1")[-1] == "name_1"
+
+
+def test_who_reads_a_name_has_read_its_parts() -> None:
+    parts = set(with_parts(["./strategy/common.go", "GitStore.DeleteBranch", "word.or"]))
+    assert {"./strategy/common.go", "strategy/common.go", "./strategy", "common.go"} <= parts
+    assert {"GitStore.DeleteBranch", "GitStore", "DeleteBranch"} <= parts
+    assert not {"word", "or", "go"} & parts
