@@ -38,6 +38,15 @@ _LEAST_CHARS = 60
 _LEAST_ARGUMENTS = 80  # characters of what a tool was called with
 _MOST_CHARS = 3_000
 _WRITTEN_AT_ONCE = 3_000  # tokens of a chapter that is written on the event loop: about three milliseconds
+_VERDICT = re.compile(
+    r"\b\d+ (?:\w+ ){0,2}(?:pass(?:ed|ing)|fail(?:ed|ing|ures?)|errors?|problems?|issues?|vulnerabilities)\b|"
+    r"^\W*(?:ok|pass|fail(?:ed|ure)?|success\w*)\b|"
+    r"\b(?:tests?|build|checks?|lint|compilation) (?:is |are |was |were |has |have )?(?:pass|fail|succe|ok\b)|"
+    r"\bexit(?:ed)?(?: with)?(?: code| status)?:? \d+",
+    re.IGNORECASE,
+)
+_VERDICT_LINES = 12  # lines of an output, from its end, that may say how it ended
+_VERDICT_CHARS = 100
 _TROUBLE_TRIES = 8  # lines that only quote trouble, until it is taken that there is none
 # A numbered line of a file, or one a search found. A compiler's word follows its place at once.
 _SOURCE = re.compile(r"\s*\d+\s*[\u2192|\t]|\s*[\w./@-]+[:-]\d+[:-](?!\s*(?:\d+:\s*)?(?:fatal |)error)", re.I)
@@ -299,11 +308,7 @@ def _call(
     if summary is not None:
         outcome = quote(summary, room)
     else:
-        outcome = _size(text)
-        if not outcome.startswith('"') and (line := _trouble(text)):
-            outcome = f'{outcome}: "{quote(line, 140)}"'
-        elif not outcome.startswith('"') and (line := excerpt(text, known, _SOURCE, tuning.TUNING.excerpt_chars)):
-            outcome = f'{outcome}, "{line}"'
+        outcome = _outcome(text, known)
     known.update(with_parts(identifiers(outcome)))
     candidates = _candidates(hidden, 1.5) + _candidates(text, 1.0)
     return _fact(head, outcome, candidates, known, max(30, room - len(head) // 2))
@@ -321,6 +326,27 @@ def _size(text: str) -> str:
     if len(text) <= 80 and lines == 1:
         return f'"{single_line(text)}"'
     return f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters"
+
+
+def _outcome(text: str, known: Names) -> str:
+    """Return how a call ended: a short result, or its size with its verdict and first error, or with an excerpt."""
+    size = _size(text)
+    if size.startswith('"') or not text.strip():
+        return size
+    said = list(dict.fromkeys(filter(None, (quote(_verdict(text), _VERDICT_CHARS), quote(_trouble(text), 140)))))
+    if said:
+        return f"{size}: " + ", ".join(f'"{line}"' for line in said)
+    line = excerpt(text, known, _SOURCE, tuning.TUNING.excerpt_chars)
+    return f'{size}, "{line}"' if line else size
+
+
+def _verdict(text: str) -> str:
+    """Return the last line near the end that says how a run of tests or a check ended, unless it is source code."""
+    for line in reversed(text[-4_000:].splitlines()[-_VERDICT_LINES:]):
+        line = line[:300]
+        if _VERDICT.search(line) and not _SOURCE.match(line):
+            return line.strip(" =-\t")
+    return ""
 
 
 def _trouble(text: str) -> str:

@@ -294,3 +294,14 @@ def test_a_name_that_stands_in_another_is_not_named_again() -> None:
     output = "src/strategy/common.go holds CommonStore\ncommon.go\nstrategy/common.go\nCommonStore.Delete\n" + FILE
     text = chapter(call("a"), result("a", output))
     assert text.count("common.go") == 1
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    ["1 failed, 4 passed in 0.31s", "test result: ok. 5 passed; 0 failed", "Tests: 1 failed, 6 total", "ok  \tpkg/a\t0.3s"],
+)
+def test_of_a_run_of_tests_it_says_first_how_it_ended(verdict: str) -> None:
+    output = "".join(f"tests/test_{n}.py ....\n" for n in range(30)) + f"=== {verdict} ===\n"
+    (line,) = lines(call("a"), result("a", output))
+    said = " ".join(verdict.split())
+    assert f'31 lines: "{said}"' in line.text or f'32 lines: "{said}"' in line.text
