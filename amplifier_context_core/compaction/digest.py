@@ -47,6 +47,8 @@ _VERDICT = re.compile(
 )
 _VERDICT_LINES = 12  # lines of an output, from its end, that may say how it ended
 _VERDICT_CHARS = 100
+# Arguments that hold the old and the new text of an edit, as coding agents name them.
+_EDITS = (("old_string", "new_string"), ("old_str", "new_str"), ("old_text", "new_text"), ("oldText", "newText"))
 _TROUBLE_TRIES = 8  # lines that only quote trouble, until it is taken that there is none
 # A numbered line of a file, or one a search found. A compiler's word follows its place at once.
 _SOURCE = re.compile(r"\s*\d+\s*[\u2192|\t]|\s*[\w./@-]+[:-]\d+[:-](?!\s*(?:\d+:\s*)?(?:fatal |)error)", re.I)
@@ -373,6 +375,12 @@ def _show_arguments(arguments: Mapping[str, Any], room: int, known: Names) -> tu
     """Return the arguments in at most about `room` characters, and the text that did not fit."""
     shown: list[str] = []
     hidden: list[str] = []
+    for old, new in _EDITS:
+        if isinstance(arguments.get(old), str) and isinstance(arguments.get(new), str):
+            before, after = arguments[old], arguments[new]
+            rest = {key: value for key, value in arguments.items() if key not in (old, new)}
+            shown_rest, hidden_rest = _show_arguments(rest, room // 2, known)
+            return f"{shown_rest} {_change(before, after, room // 2)}", "\n".join((hidden_rest, before, after))
     ordered = sorted(arguments.items(), key=lambda item: item[1] is None or isinstance(item[1], bool))
     for key, value in ordered:
         text = value if isinstance(value, str) else to_compact_text(value)
@@ -391,6 +399,23 @@ def _show_arguments(arguments: Mapping[str, Any], room: int, known: Names) -> tu
         shown.append(piece)
         room -= len(piece)
     return " ".join(shown), "\n".join(hidden)
+
+
+def _change(old: str, new: str, room: int) -> str:
+    """Return the first and the last line that an edit takes away, and that it brings, and how many they are."""
+    before, after = old.splitlines(), new.splitlines()
+    both = range(min(len(before), len(after)))
+    start = next((n for n in both if before[n] != after[n]), len(both))
+    end = next((n for n in both[: len(both) - start] if before[-1 - n] != after[-1 - n]), len(both) - start)
+    sides = (("-", before[start : len(before) - end]), ("+", after[start : len(after) - end]))
+    return " ".join(_side(sign, lines, room // 2) for sign, lines in sides if lines)
+
+
+def _side(sign: str, lines: Sequence[str], room: int) -> str:
+    told = [line for line in lines if line.strip()] or [""]
+    ends = told[:1] if len(told) == 1 else [told[0], told[-1]]
+    text = " … ".join(quote(line.strip(), max(20, room // len(ends))) for line in ends)
+    return f"{sign} {text}" if len(lines) <= len(ends) else f"{sign} {text} ({len(lines):,} lines)"
 
 
 def _whole_words(text: str, end: int) -> int:

@@ -305,3 +305,13 @@ def test_of_a_run_of_tests_it_says_first_how_it_ended(verdict: str) -> None:
     (line,) = lines(call("a"), result("a", output))
     said = " ".join(verdict.split())
     assert f'31 lines: "{said}"' in line.text or f'32 lines: "{said}"' in line.text
+
+
+def test_of_an_edit_it_shows_what_changed() -> None:
+    old = "def total(items):\n    value = 0\n    return value\n"
+    new = "def total(items):\n    value = sum(items)\n    return value\n"
+    arguments = json.dumps({"file_path": "a.py", "old_string": old, "new_string": new})
+    edit = says(None, tool_calls=[{"id": "a", "function": {"name": "Edit", "arguments": arguments}}])
+    (line,) = lines(edit, result("a", "done"))
+    assert "- value = 0 + value = sum(items)" in line.text
+    assert "return value" not in line.text.partition(";")[0]
