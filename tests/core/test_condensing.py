@@ -258,3 +258,12 @@ def test_one_ranking_gives_a_round_that_concluded_more_room_than_one_that_announ
     together, alone = (kept(made, 0.5, one_ranking=on, agent=0.9) for on in (True, False))
     assert ["Let me look" in text_of(one) for one in (together, alone)] == [False, True]
     assert all("The cause is lock" in text_of(one) for one in (together, alone))
+
+
+def test_names_of_arguments_are_not_kept_for_their_values() -> None:
+    arguments = {"path": "src/first.py", "old_words": FILE}
+    first = says(None, tool_calls=[{"id": "first", "name": "edit", "arguments": arguments}])
+    others = [m for n in range(40) for m in (call(f"c{n}", path=f"src/mod_{n}.py"), result(f"c{n}", FILE))]
+    text = text_of(kept(lines(first, result("first", "done"), *others), 0.6))
+    assert "src/first.py" in text
+    assert "old_words" not in text
