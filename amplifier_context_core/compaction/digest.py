@@ -28,7 +28,7 @@ from .checkpoint import Chapter, ChapterText, DigestEntry, Fact, Segment
 from .excerpts import excerpt
 from .identifiers import LONGEST, Names, identifiers, is_identifier, with_parts
 from .roots import root_of
-from .speech import Speaker, joined, read, select, word_end
+from .speech import Sentence, Speaker, joined, read, select, word_end
 
 _SCAN_HEAD = 24_000  # characters of an output searched for identifiers, from its start
 _SCAN_TAIL = 8_000  # and from its end
@@ -281,7 +281,9 @@ def _speech(entry: Entry, text: str, known: Names, room: int) -> Fact:
         known.update(with_parts(identifiers(line)))
         return _fact(f"{entry.mark} {speaker_name}: {line}", "", _candidates(text, 2.0), known, room // 2)
     most = tuning.TUNING.person_chars if entry.human else tuning.TUNING.agent_chars
-    [sentences] = select([read(text, speaker)], most)
+    worth = tuning.TUNING.beside_calls if speaker == "agent" and entry.call_ids else 1.0
+    spoken = [Sentence(sentence.text, round(sentence.worth * worth, 3)) for sentence in read(text, speaker)]
+    [sentences] = select([spoken], most)
     known.update(with_parts(identifiers(joined(sentences))))
     fact = _fact(
         f"{entry.mark} {speaker_name}", "", _candidates(text, 2.0) if len(text) > most else [], known, room // 2

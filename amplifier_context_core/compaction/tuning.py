@@ -19,6 +19,8 @@ class Tuning:
     Attributes:
         person_chars: characters of one message that a person wrote. Issue 12: room for all of it at every budget.
         agent_chars: characters of the agent's sentences in one message. Frontier: 0 leaves the agent's sentences out.
+        beside_calls: of the worth of an agent's sentence, what it has beside calls. What an agent says at the end of a
+            turn is what came of it. docs/evaluation.md (Working memory).
         excerpt_chars: characters of the line that is quoted of an output. docs/evaluation.md (Excerpts of outputs).
         agent_share: of the tokens a chapter replaces, what the agent's sentences in it may take. Frontier.
         people: share of the room that sentences of people may take, when chapters are condensed and not all that people
@@ -40,6 +42,7 @@ class Tuning:
 
     person_chars: int = 4_000
     agent_chars: int = 3_000
+    beside_calls: float = 0.6
     excerpt_chars: int = 80
     agent_share: float = 0.30
     people: float = 0.8

@@ -267,3 +267,16 @@ def test_names_of_arguments_are_not_kept_for_their_values() -> None:
     text = text_of(kept(lines(first, result("first", "done"), *others), 0.6))
     assert "src/first.py" in text
     assert "old_words" not in text
+
+
+def test_what_an_agent_says_at_the_end_goes_before_what_it_says_beside_calls() -> None:
+    beside = [f"The table of depot {n} is wrong because of its key." for n in range(12)]
+    ended = "The table of ledgers is wrong because of its key."
+    work = [
+        m
+        for n, said in enumerate(beside)
+        for m in (call(f"c{n}", path=f"src/mod_{n}.py", content=said), result(f"c{n}", FILE))
+    ]
+    text = text_of(kept(lines(*work[:2], says(ended), *work[2:]), 0.35))
+    assert ended in text
+    assert beside[0] not in text
