@@ -280,7 +280,10 @@ def _cut(text: str, room: int, whole: int = 0) -> tuple[str, str]:
     after = after if after >= 0 else len(text)
     if after - end <= whole and identifiers(text[end:after]):
         end = after
-    return (f"{text[:end]} …" if end < len(text) else text), text[end:]
+    if end == len(text):
+        return text, ""
+    lost = end if text[end] == " " else max(text.rfind(" ", 0, end), text.rfind('"', 0, end)) + 1  # no part of a name
+    return f"{text[:end]} …", text[lost:]
 
 
 def _told(fact: Fact) -> str:

@@ -280,3 +280,12 @@ def test_what_an_agent_says_at_the_end_goes_before_what_it_says_beside_calls() -
     text = text_of(kept(lines(*work[:2], says(ended), *work[2:]), 0.35))
     assert ended in text
     assert beside[0] not in text
+
+
+def test_a_name_that_is_cut_in_the_middle_is_kept_whole() -> None:
+    url = "https://example.com/" + "/".join(f"part_{n}" for n in range(8))
+    others = [m for n in range(30) for m in (call(f"c{n}", path=f"src/mod_{n}.py"), result(f"c{n}", FILE))]
+    made = lines(*others, call("last", path="src/last.py"), result("last", url))
+    shortened = kept(made, 0.3)[-1]
+    assert f'"{url[:10]}' in shortened.text and url not in shortened.facts[-1].outcome
+    assert shortened.facts[-1].names[0] == url
