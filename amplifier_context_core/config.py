@@ -55,13 +55,13 @@ class Config(BaseModel):
         200_000, ge=1, description="tokens to use when the provider reports no window; also an upper limit when set"
     )
     compact_threshold: float = Field(
-        0.92, gt=0, le=1, description="share above which a view is compacted; with `cadence: auto` the latest moment"
+        0.95, gt=0, le=1, description="share above which a view is compacted; with `cadence: auto` the latest moment"
     )
     target_usage: float = Field(
-        0.50, gt=0, lt=1, description="share that a compaction aims at, at most; often less, as whole rounds fold"
+        0.40, gt=0, lt=1, description="share that a compaction aims at, at most; often less, as whole rounds fold"
     )
     protected_recent: float = Field(
-        0.30, ge=0, le=1, description="share of the target that the newest rounds keep, while older ones can go"
+        0.45, ge=0, le=1, description="share of the target that the newest rounds keep, while older ones can go"
     )
     protected_human: float = Field(
         0.40, ge=0, le=1, description="share of the target that people's messages keep, but in the last passes"
@@ -71,9 +71,9 @@ class Config(BaseModel):
     )
     truncate_chars: int = Field(250, ge=1, description="characters an old tool output is clipped to")
     cadence: Literal["fixed", "auto"] = Field(
-        "auto",
-        description="auto: compact when reading the growth of the view from the cache has cost as much as writing the "
-        "changed prefix will; fixed: at `compact_threshold`",
+        "fixed",
+        description="fixed: compact at `compact_threshold`; auto: when reading the growth of the view from the cache "
+        "has cost as much as writing the changed prefix will",
     )
     cache_ttl: int | None = Field(
         None,
@@ -100,7 +100,9 @@ class Config(BaseModel):
     offload_above: float = Field(
         1.0, gt=0, description="share above which a description, head and tail are shown in place of a tool output"
     )
-    chapter_share: float = Field(0.60, gt=0, lt=1, description="share chapters may fill")
+    chapter_share: float = Field(
+        0.60, gt=0, lt=1, description="share chapters may fill at most, however much they replace"
+    )
     json_tables: bool = Field(True, description="large tool outputs in JSON are shown as tables, nothing left out")
     recall_share: float = Field(
         0.30, ge=0, le=1, description="share of the room above the target that recalls fill between two compactions"

@@ -133,7 +133,7 @@ class Sessions:
 
     async def one_with_the_trap_of_a_provider(self) -> None:
         """It caches nothing of the request after a compaction; see docs/caching.md."""
-        manager = self.manager("trap", max_tokens=16_000)
+        manager = self.manager("trap", cadence="auto", target_usage=0.5, max_tokens=16_000)
         await feed(manager, work(1))
         compactions = 0
         for number in range(60):

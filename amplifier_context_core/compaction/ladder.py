@@ -102,7 +102,7 @@ class Pass:
 
 
 PASSES = (
-    Pass(spares_recent=True, spares_people=True, spares_folded=False, enough=0.2),
+    Pass(spares_recent=True, spares_people=True, spares_folded=False, enough=0.4),
     Pass(spares_recent=False, spares_people=True, spares_folded=False, enough=0.2),
     Pass(spares_recent=False, spares_people=False, spares_folded=True, enough=0.7),
     Pass(spares_recent=False, spares_people=False, spares_folded=False, enough=0.7),

@@ -32,6 +32,9 @@ class Tuning:
         freshness: worth that the newest entry has above the oldest. At 0.5 recall fell by 0.001 at 10 % and 5 %.
         cut_name: worth of a name that was cut off: what a call or a sentence was about. Set by reading.
         names_of_speech: of the sentences that are left out, what names in them may take. Set by reading.
+        chapters: share of the budget that chapters may fill. docs/evaluation.md (Working memory).
+        chapters_of_replaced: of the geometric mean of the budget and the tokens that chapters replace, what they may
+            fill where that is more: a small view of a long session keeps as much as it can. The same experiment.
         condensed_share: of the tokens that chapters may fill, what condensing aims at. Frontier.
         condensed_for_people: of the same, what it aims at, at most, to keep all that people wrote themselves.
             docs/evaluation.md (Chats).
@@ -47,11 +50,13 @@ class Tuning:
     agent_share: float = 0.30
     people: float = 0.8
     pasted: float = 0.05
-    agent: float = 0.65
+    agent: float = 0.60
     calls: float = 0.15
     freshness: float = 0.2
     cut_name: float = 2.5
     names_of_speech: float = 0.25
+    chapters: float = 0.25
+    chapters_of_replaced: float = 0.13
     condensed_share: float = 0.65
     condensed_for_people: float = 0.75
     roots: bool = True

@@ -35,7 +35,8 @@ _SKIPPED = frozenset({"__pycache__", "node_modules", "build", "dist", "venv", "t
 _HUGE = 4_000_000  # bytes; larger files are read by their beginning only when nothing else is left
 _PAGE = 400  # lines of one reading
 _RECALLED = 60  # lines that are recalled of one
-_READING = re.compile(r"^m(\d+) read_file (\S+)", re.MULTILINE)  # in a record of earlier messages
+# In a record of earlier messages: the call, or what was said beside it.
+_READING = re.compile(r"^m(\d+) (?:read_file;?|assistant: (?:… )?Next I read) ([^\s,]+)", re.MULTILINE)
 
 _SUFFIXES = """
     .c .cc .cfg .cpp .css .csv .go .h .html .ini .java .js .json .jsonl .kt .md .php .py .pyi .rb .rs .rst .sh .sql
@@ -288,4 +289,4 @@ def _readings(messages: Iterable[Any]) -> Iterator[tuple[str, int]]:
             mark = int(found[1])
             if mark not in marks:
                 marks.add(mark)
-                yield found[2], mark
+                yield found[2].rstrip("."), mark

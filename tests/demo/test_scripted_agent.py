@@ -68,7 +68,7 @@ async def test_it_recalls_what_a_record_names_where_the_tool_is_mounted(project:
         {"module": "context-simple", "config": {"max_tokens": 8_000, "token_counter": "heuristic"}},
         script="amplifier_context_testing.demo.scripted_agent:explore_script",
         window=10_000,
-        provider={"steps": 40, "check": True},
+        provider={"steps": 90, "check": True},
         tools={"tool-folder": {"path": str(project)}, "tool-context-recall": {}},
     )
     async with session(plan) as running:

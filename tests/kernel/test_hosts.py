@@ -272,7 +272,7 @@ async def test_a_jobs_late_result_replaces_its_receipt_and_nothing_else() -> Non
 
 
 async def test_the_handle_of_a_job_that_still_runs_is_kept_by_every_compaction() -> None:
-    async with running(max_tokens=3_000) as (opened, context):
+    async with running(max_tokens=3_000, target_usage=0.2) as (opened, context):
         made, call = ConversationBuilder("kernel").user("Delegate it."), "job_call"
         made.call(("delegate", {"task": "search"}), ids=[call])
         made.result(call, '{"status": "queued", "job_id": "job-4711"}', name="delegate")

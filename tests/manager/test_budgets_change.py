@@ -94,7 +94,7 @@ async def test_what_a_compaction_took_out_does_not_come_back_with_an_older_view_
     await ask(manager, LARGE)
     assert (await manager.compact())["compacted"]
     before, compactions = await ask(manager, LARGE), 1
-    for number in range(30):
+    for number in range(100):
         await feed(manager, rounds(1, start=500 + number))
         view = await ask(manager, LARGE)
         is_compacted = compactions != (compactions := manager.compactor.compactions)
@@ -121,7 +121,7 @@ async def test_after_a_refusal_the_next_view_is_smaller_even_with_the_same_budge
 async def test_refusals_one_after_the_other_shrink_the_view_again_and_again() -> None:
     manager = await feed(new_manager(target_usage=0.05), work(30))
     sizes = [size(await ask(manager, LARGE))]
-    for _ in range(3):
+    for _ in range(2):
         manager.on_context_length_error()
         sizes.append(size(await ask(manager, LARGE)))
     assert sizes == sorted(set(sizes), reverse=True)

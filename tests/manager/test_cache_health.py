@@ -59,7 +59,7 @@ class Loop:
 async def test_the_trap_of_provider_anthropic_is_recognised_and_the_setting_named_once() -> None:
     hooks = HookRegistry()
     recorder = EventRecorder(hooks, ["context:warning"])
-    loop = await Loop("anthropic", hooks=hooks).work(72)
+    loop = await Loop("anthropic", hooks=hooks).work(140)
     health = await loop.health()
     assert (await loop.manager.explain())["compactions"] > 2
     assert SETTING in health["advice"]
@@ -80,7 +80,7 @@ async def test_the_trap_of_provider_anthropic_is_recognised_and_the_setting_name
     ],
 )
 async def test_no_other_cache_and_no_other_provider_is_taken_for_it(cache: str, key: tuple[str, str]) -> None:
-    loop = await Loop(cache, key).work(72)
+    loop = await Loop(cache, key).work(140)
     health = await loop.health()
     assert (await loop.manager.explain())["compactions"] > 2
     assert health["advice"] == ""
@@ -89,7 +89,7 @@ async def test_no_other_cache_and_no_other_provider_is_taken_for_it(cache: str, 
 
 
 async def test_breaks_are_explained_by_what_the_session_did() -> None:
-    loop = await Loop("declared").work(72)
+    loop = await Loop("declared").work(140)
     health = await loop.health()
     assert set(health["breaks"]) == {"compaction"}
     assert health["breaks"]["compaction"] == (await loop.manager.explain())["compactions"]
@@ -184,7 +184,7 @@ async def test_without_reported_cache_figures_it_says_so_and_before_any_usage_to
 
 
 async def test_a_cleared_session_begins_again() -> None:
-    loop = await Loop("anthropic").work(72)
+    loop = await Loop("anthropic").work(140)
     assert (await loop.health())["advice"]
     await loop.manager.clear()
     assert (await loop.health()) == (await new_manager().cache_health())

@@ -12,6 +12,9 @@ from tests.messages import Message, rounds, size, text, work
 BUDGET = 8_000
 
 
+AUTO: dict[str, Any] = {"cadence": "auto", "target_usage": 0.5, "compact_threshold": 0.92}
+
+
 async def grown(manager: ContextManager, budget: int = BUDGET, *, output: int = 400) -> list[tuple[int, int]]:
     """A session of many rounds; tokens of the views before and after each compaction, as the manager counts them."""
     await manager.add_message({"role": "user", "content": "Do the work."})
@@ -30,14 +33,14 @@ async def grown(manager: ContextManager, budget: int = BUDGET, *, output: int = 
     return compactions
 
 
-async def test_fixed_is_at_the_threshold_and_down_to_the_target() -> None:
-    for before, after in await grown(new_manager(cadence="fixed", chapter_share=0.4)):
-        assert 0.88 * BUDGET < before <= 0.92 * BUDGET
-        assert after <= 0.52 * BUDGET + 400
+async def test_by_default_it_is_at_the_threshold_and_down_to_the_target() -> None:
+    for before, after in await grown(new_manager()):
+        assert 0.91 * BUDGET < before <= 0.95 * BUDGET
+        assert after <= 0.42 * BUDGET + 400
 
 
-async def test_by_default_it_is_sooner_where_views_grow_slowly_and_further_down() -> None:
-    manager = new_manager(protected_recent=0.0)
+async def test_with_auto_it_is_sooner_where_views_grow_slowly_and_further_down() -> None:
+    manager = new_manager(**AUTO, protected_recent=0.0)
     first, *later = await grown(manager, output=120)
     assert first[0] > 0.88 * BUDGET, "before the first compaction there is nothing to go by"
     assert later, "too little to see a cadence"
@@ -47,7 +50,7 @@ async def test_by_default_it_is_sooner_where_views_grow_slowly_and_further_down(
 
 async def test_the_sooner_a_compaction_the_less_often_must_it_not_be() -> None:
     """However little a round adds, a compaction frees what it must free at least."""
-    compactions = await grown(new_manager(), output=40)
+    compactions = await grown(new_manager(**AUTO), output=40)
     assert all(before - after >= 0.04 * BUDGET for before, after in compactions)
 
 
@@ -63,8 +66,8 @@ async def test_beside_a_long_system_prompt_the_threshold_is_a_share_of_what_it_l
             sizes.append(size(await ask(manager, BUDGET)))
         return max(sizes)
 
-    assert await largest(cadence="fixed") <= 0.92 * BUDGET
-    assert 0.93 * BUDGET < await largest() <= BUDGET
+    assert await largest(**AUTO | {"cadence": "fixed"}) <= 0.92 * BUDGET
+    assert 0.93 * BUDGET < await largest(**AUTO) <= BUDGET
 
 
 async def test_asked_for_it_goes_down_to_the_target_itself_and_asked_for_again_it_changes_nothing() -> None:
@@ -82,7 +85,7 @@ async def test_where_the_provider_names_its_prices_the_break_even_is_theirs() ->
     async def threshold(read: float) -> int:
         pricing = {"input_per_million": 4.0, "cache_read_per_million": read, "cache_write_per_million": 5.0}
         provider = SimpleNamespace(name="openai", get_model_info=lambda: {"pricing": pricing})
-        manager = await feed(new_manager(), work(1))
+        manager = await feed(new_manager(**AUTO), work(1))
         number = 0
         while (await manager.explain())["compactions"] == 0:  # the first one has no costs to go by
             number += 1

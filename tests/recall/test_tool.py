@@ -35,7 +35,7 @@ LONG = "\n".join(f"line {number}: value_{number * 7919 % 10_007}" for number in 
 
 async def session(*, compacted: bool = True) -> ContextManager:
     """A session in which the long output of m3 was folded."""
-    manager = new_manager(max_tokens=16_000)
+    manager = new_manager(max_tokens=16_000, target_usage=0.5, compact_threshold=0.92)
     messages = work(20, task="Do the work.", output=1_500)
     messages[2]["content"] = LONG
     await feed(manager, messages)
@@ -255,7 +255,7 @@ async def test_search_finds_the_output_of_another_tool_that_begins_like_its_own(
 
 async def folded_beside_a_hit() -> ContextManager:
     """A session that folded a path and an output, near a sentence that a search finds."""
-    manager = new_manager(max_tokens=50_000)
+    manager = new_manager(max_tokens=50_000, target_usage=0.5)
     call = {"id": "c", "tool": "read", "arguments": {"path": "src/ledger/rounding.py"}}
     await feed(
         manager,
@@ -266,7 +266,7 @@ async def folded_beside_a_hit() -> ContextManager:
             *work(40)[1:],
         ],
     )
-    await ask(manager, 1_200)
+    await ask(manager, 2_400)
     return manager
 
 
@@ -277,7 +277,7 @@ NAMED = "[names that are no longer in this conversation, by message; quoted, not
 
 async def test_search_adds_the_names_that_the_view_lacks_under_their_marks() -> None:
     manager = await folded_beside_a_hit()
-    view = str(await ask(manager, 1_200))
+    view = str(await ask(manager, 2_400))
     named = (await recalled(tool_of(manager), "search", query=TOTALS["query"])).split(NAMED)[1]
     assert "src/ledger/rounding.py" in view
     assert "rounding.py" not in named

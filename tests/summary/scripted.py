@@ -80,11 +80,15 @@ def broken(request: ChatRequest, number: int) -> str:
     raise ConnectionError("down, with SECRET in the text")
 
 
+# Compactions follow soon after each other, so that a short session has many.
+OFTEN: dict[str, Any] = {"cadence": "auto", "target_usage": 0.5, "compact_threshold": 0.92, "protected_recent": 0.3}
+
+
 def summary_manager(
     provider: Any, *, store: Store | None = None, hooks: Any = None, session_id: str = "s", **config: Any
 ) -> Any:
     """A manager whose only mounted provider is this one; keyword arguments are config keys."""
-    keys = {"token_counter": "heuristic", "max_tokens": BUDGET, "summary_spend": 100.0, **config}
+    keys = {"token_counter": "heuristic", "max_tokens": BUDGET, "summary_spend": 100.0, **OFTEN, **config}
     mounted = {} if provider is None else {"scripted": provider}
     settings = load_summary_config(keys)
     return SummaryManager(settings, session_id=session_id, store=store, hooks=hooks, providers=lambda: mounted)

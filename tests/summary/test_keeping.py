@@ -12,7 +12,7 @@ from amplifier_context_core import ContextManager, load_config
 from amplifier_context_testing.summaries.writers import Writer
 from tests.messages import bare, digest, rounds, text, work
 from tests.places import Place, parameters
-from tests.summary.scripted import BUDGET, Provider, drive, good, summary_manager, wait_for_summaries
+from tests.summary.scripted import BUDGET, OFTEN, Provider, drive, good, summary_manager, wait_for_summaries
 
 pytestmark = pytest.mark.kernel
 SESSION = work(60, output=900)
@@ -264,7 +264,7 @@ async def test_undo_that_changes_nothing_keeps_the_state_of_a_module_that_is_not
     (newest, *_) = reversed([one for one in manager.compactor.last_sent.view.checkpoint.segments if one.chapter])
     assert held[-1].upto > newest.last
     await manager.close()
-    other = ContextManager(load_config({"token_counter": "heuristic"}), session_id="s", store=place.store())
+    other = ContextManager(load_config({"token_counter": "heuristic", **OFTEN}), session_id="s", store=place.store())
     assert (await other.undo(newest.mark))["shows"] == "chapter", "it is the digest's already"
     await other.close()
     again = summary_manager(None, store=place.store())

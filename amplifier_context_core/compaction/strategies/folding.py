@@ -6,6 +6,7 @@ chapters outgrow their share, all of them are condensed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, groupby, islice
@@ -197,12 +198,12 @@ class CondenseChapters(Strategy):
         for _ in range(_TRIES):
             chapters = [segment for segment in draft.segments if segment.chapter]
             total = sum(segment.tokens for segment in chapters)
-            is_outgrown = total > goal.chapter_tokens
             is_tight = goal.is_last_resort and draft.tokens > goal.ceiling > 0
-            if not is_outgrown and not is_tight:
+            if total <= _room(goal, chapters) and not is_tight:
                 break
             people = await in_thread_if(_are_long(_entries_of(chapters)), people_tokens, chapters, goal.counter, OWN)
-            room = _aim(goal.chapter_tokens, people) if is_outgrown else goal.chapter_tokens
+            most = _room(goal, chapters, people)
+            room = _aim(most, people) if total > most else most
             if is_tight:
                 room = min(room, max(total - (draft.tokens - goal.ceiling), int(_MIN_KEPT_SHARE * total), people))
             if total <= room:
@@ -227,6 +228,16 @@ class CondenseChapters(Strategy):
                 done.append(await _folded(run, kept, goal, self.name))
         same = len(done) == len(draft.segments) and all(a is b for a, b in zip(done, draft.segments, strict=True))
         return draft if same else draft.with_segments(done)
+
+
+def _room(goal: Goal, chapters: Sequence[Segment], people: int = 0) -> int:
+    """Return the tokens that chapters may fill: more the more they replace, or the more people wrote in them."""
+    if goal.budget == 0:
+        return goal.chapter_tokens
+    replaced = sum(segment.original_tokens for segment in chapters)
+    of_replaced = tuning.TUNING.chapters_of_replaced * math.sqrt(goal.budget * replaced)
+    wanted = max(tuning.TUNING.chapters * goal.budget, of_replaced, people / tuning.TUNING.condensed_for_people)
+    return min(goal.chapter_tokens, int(wanted))
 
 
 def _entries_of(segments: Iterable[Segment]) -> list[DigestEntry]:
