@@ -28,7 +28,6 @@ _LEAST_OUTCOME = 16  # characters: a size, or the beginning of what went wrong
 _WHOLE_NAME = 120  # characters: a name at the edge of what is cut stays up to this length
 # An outcome that says least: how large the output was, with an excerpt or not.
 _SIZE = re.compile(r'[\d,]+ (?:lines|characters)(?:, ".*")?|no output')
-_ARGUMENT_NAME = re.compile(r"(?<!\S)[\w-]{1,40}=")  # of a call: the tool's description has it
 _FRAME = 40  # tokens of a chapter beside its entries: the tags, its span, and how many rounds it leaves out
 _JOINTS = 5  # characters that join subject, outcome and names
 
@@ -222,13 +221,8 @@ def _bare(fact: Fact) -> Fact:
     """Return a call as its mark, its tool and its names, those of its arguments and outcome first."""
     mark, _, rest = fact.subject.partition(" ")
     tool, _, rest = rest.partition(" ")
-    lost = _names_in(f"{rest} {fact.outcome}")
+    lost = identifiers(f"{rest} {fact.outcome}")
     return _with_names(replace(fact, subject=f"{mark} {tool}".rstrip(" :"), outcome=""), lost)
-
-
-def _names_in(cut: str) -> list[str]:
-    """Return the names in what was cut off a call, without those of its arguments."""
-    return identifiers(_ARGUMENT_NAME.sub(" ", cut))
 
 
 def _is_bare(fact: Fact) -> bool:
@@ -265,7 +259,7 @@ def _shortened(fact: Fact, share: float) -> Fact:
     subject_room = max(_LEAST_SUBJECT, room - min(len(fact.outcome), outcome_room))
     subject, lost = _cut(fact.subject, subject_room, whole=_WHOLE_NAME)
     outcome, lost_too = _cut(fact.outcome, outcome_room)
-    return _with_names(replace(fact, subject=subject, outcome=outcome), _names_in(f"{lost} {lost_too}"))
+    return _with_names(replace(fact, subject=subject, outcome=outcome), identifiers(f"{lost} {lost_too}"))
 
 
 def _cut(text: str, room: int, whole: int = 0) -> tuple[str, str]:
