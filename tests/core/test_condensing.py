@@ -260,15 +260,6 @@ def test_one_ranking_gives_a_round_that_concluded_more_room_than_one_that_announ
     assert all("The cause is lock" in text_of(one) for one in (together, alone))
 
 
-def test_names_of_arguments_are_not_kept_for_their_values() -> None:
-    arguments = {"path": "src/first.py", "old_words": FILE}
-    first = says(None, tool_calls=[{"id": "first", "name": "edit", "arguments": arguments}])
-    others = [m for n in range(40) for m in (call(f"c{n}", path=f"src/mod_{n}.py"), result(f"c{n}", FILE))]
-    text = text_of(kept(lines(first, result("first", "done"), *others), 0.6))
-    assert "src/first.py" in text
-    assert "old_words" not in text
-
-
 def test_what_an_agent_says_at_the_end_goes_before_what_it_says_beside_calls() -> None:
     beside = [f"The table of depot {n} is wrong because of its key." for n in range(12)]
     ended = "The table of ledgers is wrong because of its key."
