@@ -239,7 +239,7 @@ async def test_what_only_the_archive_has_is_recalled_until_it_is_erased(place: P
 
 @pytest.mark.parametrize("resumes", [False, True])
 async def test_a_view_from_before_an_erasure_brings_nothing_back(place: Place, resumes: bool) -> None:
-    manager = manager_on(place.store(), place.session_id())
+    manager = manager_on(place.store(), place.session_id(), protected_human=0.0)
     await feed(manager, [user(f"Do it. {SECRET}"), says("How?"), user(f"The key is {SECRET}")])
     view = await compacted(manager)
     await manager.add_message(user("go on"))
