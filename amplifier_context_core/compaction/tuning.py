@@ -33,6 +33,8 @@ class Tuning:
         cut_name: worth of a name that was cut off: what a call or a sentence was about. Set by reading.
         names_of_speech: of the sentences that are left out, what names in them may take. Set by reading.
         chapters: share of the budget that chapters may fill. docs/evaluation.md (Working memory).
+        least_chapters: tokens that chapters may fill whatever the budget, up to `chapter_share`: in a small view names
+            are most of what there is to know. docs/evaluation.md (Working memory).
         chapters_of_replaced: of the geometric mean of the budget and the tokens that chapters replace, what they may
             fill where that is more: a small view of a long session keeps as much as it can. The same experiment.
         condensed_share: of the tokens that chapters may fill, what condensing aims at. Frontier.
@@ -56,6 +58,7 @@ class Tuning:
     cut_name: float = 2.5
     names_of_speech: float = 0.25
     chapters: float = 0.25
+    least_chapters: int = 1_200
     chapters_of_replaced: float = 0.13
     condensed_share: float = 0.65
     condensed_for_people: float = 0.75

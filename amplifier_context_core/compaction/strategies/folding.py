@@ -236,7 +236,8 @@ def _room(goal: Goal, chapters: Sequence[Segment], people: int = 0) -> int:
         return goal.chapter_tokens
     replaced = sum(segment.original_tokens for segment in chapters)
     of_replaced = tuning.TUNING.chapters_of_replaced * math.sqrt(goal.budget * replaced)
-    wanted = max(tuning.TUNING.chapters * goal.budget, of_replaced, people / tuning.TUNING.condensed_for_people)
+    of_budget = max(tuning.TUNING.chapters * goal.budget, tuning.TUNING.least_chapters)
+    wanted = max(of_budget, of_replaced, people / tuning.TUNING.condensed_for_people)
     return min(goal.chapter_tokens, int(wanted))
 
 
