@@ -377,12 +377,12 @@ def _show_arguments(arguments: Mapping[str, Any], room: int, known: Names) -> tu
     """Return the arguments in at most about `room` characters, and the text that did not fit."""
     shown: list[str] = []
     hidden: list[str] = []
-    for old, new in _EDITS:
-        if isinstance(arguments.get(old), str) and isinstance(arguments.get(new), str):
-            before, after = arguments[old], arguments[new]
-            rest = {key: value for key, value in arguments.items() if key not in (old, new)}
+    for keys in _EDITS:
+        before, after = map(arguments.get, keys)
+        if isinstance(before, str) and isinstance(after, str):
+            rest = {key: value for key, value in arguments.items() if key not in keys}
             shown_rest, hidden_rest = _show_arguments(rest, room // 2, known)
-            return f"{shown_rest} {_change(before, after, room // 2)}", "\n".join((hidden_rest, before, after))
+            return f"{shown_rest} {_change(before, after, room // 2)}", f"{hidden_rest}\n{before}\n{after}"
     ordered = sorted(arguments.items(), key=lambda item: item[1] is None or isinstance(item[1], bool))
     for key, value in ordered:
         text = value if isinstance(value, str) else to_compact_text(value)

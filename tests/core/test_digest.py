@@ -298,7 +298,12 @@ def test_a_name_that_stands_in_another_is_not_named_again() -> None:
 
 @pytest.mark.parametrize(
     "verdict",
-    ["1 failed, 4 passed in 0.31s", "test result: ok. 5 passed; 0 failed", "Tests: 1 failed, 6 total", "ok  \tpkg/a\t0.3s"],
+    [
+        "1 failed, 4 passed in 0.31s",
+        "test result: ok. 5 passed; 0 failed",
+        "Tests: 1 failed, 6 total",
+        "ok  \tpkg/a\t0.3s",
+    ],
 )
 def test_of_a_run_of_tests_it_says_first_how_it_ended(verdict: str) -> None:
     output = "".join(f"tests/test_{n}.py ....\n" for n in range(30)) + f"=== {verdict} ===\n"

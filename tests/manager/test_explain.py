@@ -89,7 +89,9 @@ async def test_without_a_compaction_every_round_is_kept_at_its_cost() -> None:
 
 
 async def test_each_round_says_what_became_of_it_and_by_which_rule() -> None:
-    manager = new_manager(target_usage=0.5, ladder=["supersede", {"clip": {"max_chars": 100}}, {"clear": {"keep_last": 1}}, "fold"])
+    manager = new_manager(
+        target_usage=0.5, ladder=["supersede", {"clip": {"max_chars": 100}}, {"clear": {"keep_last": 1}}, "fold"]
+    )
     talk = ConversationBuilder().user("Look.")
     for number in range(30):
         talk.round("read", {"path": "same" if number % 3 == 0 else f"f{number}"}, f"{number} " * 300)
