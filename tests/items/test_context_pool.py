@@ -40,24 +40,14 @@ def test_a_new_pool_is_empty_and_without_a_limit() -> None:
     assert (len(pool), bool(pool), pool.catalogue(), repr(pool)) == (0, False, "", "ContextPool(limit=None, len=0)")
 
 
-async def test_an_item_is_found_by_its_id() -> None:
-    pool = await filled(None, "a", "b")
-    assert pool.get("b") == item("b")
-    with pytest.raises(KeyError, match="c"):
-        pool.get("c")
-
-
-async def test_items_are_in_insertion_order_and_a_copy() -> None:
+async def test_an_item_is_found_by_its_id_and_items_are_a_copy_in_order() -> None:
     pool = await filled(None, "b", "a")
     pool.items.clear()
     assert ids(pool) == "ba"
-    assert list(pool) == pool.items
-    assert len(pool) == 2
-    assert pool
-
-
-async def test_the_catalogue_has_a_line_for_each_item() -> None:
-    assert (await filled(None, "a", "b")).catalogue() == "- [a] about a\n- [b] about b"
+    assert (list(pool), len(pool), bool(pool), pool.get("b")) == (pool.items, 2, True, item("b"))
+    for unknown in (pool.get, pool.remove):
+        with pytest.raises(KeyError, match="c"):
+            await unknown("c")  # type: ignore[misc]
 
 
 # -- adding -----------------------------------------------------------------------------------------------------------
@@ -68,16 +58,9 @@ async def test_an_item_without_id_or_description_is_refused(bad: ContextItem[int
     pool: ContextPool[Any] = ContextPool()
     with pytest.raises(ValueError, match="both 'id' and 'description' set"):
         await pool.add(bad)
-    assert not pool
-
-
-async def test_what_is_no_item_is_refused() -> None:
     with pytest.raises(TypeError, match="ContextItem"):
-        await ContextPool().add("raw")  # type: ignore[arg-type]
-
-
-async def test_at_the_limit_the_oldest_item_goes_for_a_new_id() -> None:
-    assert ids(await filled(2, "a", "b", "c")) == "bc"
+        await pool.add("raw")  # type: ignore[arg-type]
+    assert not pool
 
 
 async def test_an_item_of_a_known_id_is_replaced_in_its_place_without_an_eviction() -> None:
@@ -159,17 +142,6 @@ async def test_remove_runs_its_hooks_with_the_item_present_and_gone() -> None:
     assert calls == [("a", "ab"), ("a", "b")]
 
 
-async def test_an_unknown_id_is_not_removed_and_no_hook_runs() -> None:
-    pool = await filled(None, "a")
-
-    @pool.before_remove
-    async def before(pool: Any, gone: Any) -> None:
-        raise AssertionError("no hook may run")
-
-    with pytest.raises(KeyError, match="b"):
-        await pool.remove("b")
-
-
 async def test_clear_runs_its_hooks_with_a_copy_of_the_items() -> None:
     pool = await filled(None, "a")
     calls: list[Any] = []
@@ -191,42 +163,27 @@ async def test_clear_runs_its_hooks_with_a_copy_of_the_items() -> None:
 # -- branching --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_branch_has_limit_items_hooks_and_tags_of_its_parent_and_is_independent() -> None:
-    parent: ContextPool[Any] = ContextPool(3, tags=["t"])
-    await parent.add(item("a"))
-
-    @parent.before_add
-    async def before(*arguments: Any) -> None: ...
-
-    child = parent.branch()
-    assert (child.limit, ids(child), child.hooks, child.tags) == (3, "a", [before], frozenset({"t"}))
-    await child.add(item("b"))
-    await parent.add(item("c"))
-    child.hooks.clear()
-    assert (ids(parent), ids(child), parent.hooks) == ("ac", "ab", [before])
-
-
-async def test_a_branch_of_a_smaller_limit_keeps_the_newest_and_runs_no_hook() -> None:
-    parent = await filled(None, "a", "b", "c")
-
-    @parent.on_evict
-    async def evicted(pool: Any, gone: Any) -> None:
-        raise AssertionError("no hook may run")
-
-    assert ids(parent.branch(limit=2)) == "bc"
-
-
-async def test_a_branch_with_the_limit_none_has_none() -> None:
-    parent = await filled(2, "a", "b")
-    assert parent.branch().limit == 2
-    assert parent.branch(limit=None).limit is None
-
-
-async def test_a_branch_of_a_subclass_is_of_that_class() -> None:
+async def test_a_branch_inherits_limit_items_hooks_and_tags_unless_it_gets_another_limit() -> None:
     class Mine(ContextPool[Any]):
         pass
 
-    assert type(Mine(1).branch()) is Mine
+    parent = Mine(3, tags=["t"])
+    await parent.add(item("a"))
+    await parent.add(item("b"))
+
+    async def never(*arguments: Any) -> None:
+        raise AssertionError("no hook may run")
+
+    never.type = list(ContextPoolHook)  # type: ignore[attr-defined]
+
+    parent.hooks.append(never)
+    child = parent.branch()
+    assert type(child) is Mine
+    assert (child.limit, ids(child), child.hooks, child.tags) == (3, "ab", [never], frozenset("t"))
+    child.hooks.clear()
+    await child.add(item("c"))
+    assert (ids(parent), parent.hooks) == ("ab", [never])
+    assert (parent.branch(limit=None).limit, ids(parent.branch(limit=1))) == (None, "b")
 
 
 # -- saving -----------------------------------------------------------------------------------------------------------
@@ -259,11 +216,13 @@ def test_reading_runs_no_hook_and_evicts_nothing() -> None:
     assert ids(ContextPool.from_dict(data)) == "ab"
 
 
-def test_an_item_without_an_id_is_not_read() -> None:
-    with pytest.raises(ValueError, match="requires a ContextItem with 'id' set"):
-        ContextPool.from_dict({"items": [{"content": 1}]})
-
-
-def test_a_hook_that_is_not_registered_is_an_error_that_names_it() -> None:
-    with pytest.raises(UnregisteredHookError, match="'gone' is not registered"):
-        ContextPool.from_dict({"hooks": {"before_add": ["gone"]}})
+@pytest.mark.parametrize(
+    ("data", "error", "message"),
+    [
+        ({"items": [{"content": 1}]}, ValueError, "requires a ContextItem with 'id' set"),
+        ({"hooks": {"before_add": ["gone"]}}, UnregisteredHookError, "'gone' is not registered"),
+    ],
+)
+def test_what_cannot_be_read_is_an_error(data: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        ContextPool.from_dict(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -33,40 +34,16 @@ def test_a_limit_below_one_is_refused(limit: int) -> None:
         ContextQueue(limit)
 
 
-def test_a_new_queue_is_empty_and_has_no_hooks_and_no_tags() -> None:
-    queue = ContextQueue(3)
-    assert (queue.limit, queue.items, queue.hooks, queue.tags, len(queue), bool(queue)) == (
-        3,
-        [],
-        [],
-        frozenset(),
-        0,
-        False,
-    )
-
-
-def test_tags_become_a_frozen_set() -> None:
-    assert ContextQueue(1, tags=["a", "b", "a"]).tags == frozenset({"a", "b"})
-    assert ContextQueue(1, frozenset({"a"})).tags == frozenset({"a"})
-
-
-def test_a_text_in_place_of_tags_is_refused() -> None:
+async def test_a_queue_shows_its_limit_items_hooks_and_tags() -> None:
+    queue: ContextQueue[Any] = ContextQueue(3, tags=["a", "b", "a"])
+    assert (queue.limit, queue.items, queue.hooks, queue.tags) == (3, [], [], frozenset("ab"))
+    assert not queue
+    await queue.append(item("a"), item("b"))
+    queue.items.clear()  # a copy
+    assert list(queue) == queue.items == [item("a"), item("b")]
+    assert (len(queue), bool(queue), repr(queue)) == (2, True, "ContextQueue(limit=3, len=2)")
     with pytest.raises(TypeError, match="list of texts"):
         ContextQueue(1, tags="monitored")
-
-
-async def test_length_iteration_truth_and_repr() -> None:
-    queue = await filled(3, "a", "b")
-    assert len(queue) == 2
-    assert list(queue) == [item("a"), item("b")]
-    assert queue
-    assert repr(queue) == "ContextQueue(limit=3, len=2)"
-
-
-async def test_items_is_a_copy() -> None:
-    queue = await filled(3, "a")
-    queue.items.clear()
-    assert contents(queue) == ["a"]
 
 
 async def test_setting_items_replaces_them_without_hooks_and_keeps_the_newest_that_fit() -> None:
@@ -77,14 +54,9 @@ async def test_setting_items_replaces_them_without_hooks_and_keeps_the_newest_th
         raise AssertionError("no hook may run")
 
     queue.items = [item("b"), item("c"), item("d")]
-    assert contents(queue) == ["c", "d"]
-
-
-async def test_setting_items_that_are_none_changes_nothing() -> None:
-    queue = await filled(2, "a")
     with pytest.raises(TypeError, match="ContextItem"):
-        queue.items = ["b"]  # type: ignore[list-item]
-    assert contents(queue) == ["a"]
+        queue.items = ["e"]  # type: ignore[list-item]
+    assert contents(queue) == ["c", "d"]
 
 
 async def test_history_joins_the_contents_of_the_newest_items() -> None:
@@ -96,10 +68,6 @@ async def test_history_joins_the_contents_of_the_newest_items() -> None:
 
 
 # -- appending --------------------------------------------------------------------------------------------------------
-
-
-async def test_the_oldest_items_are_evicted_when_the_window_is_full() -> None:
-    assert contents(await filled(3, "a", "b", "c", "d")) == ["b", "c", "d"]
 
 
 async def test_what_is_no_item_is_refused_and_nothing_of_its_batch_is_appended() -> None:
@@ -116,28 +84,29 @@ async def test_what_is_no_item_is_refused_and_nothing_of_its_batch_is_appended()
     assert calls == []
 
 
-async def test_before_append_gets_the_queue_what_comes_and_what_is_there() -> None:
+async def test_the_hooks_of_an_append_get_copies_and_run_around_each_change() -> None:
     queue = await filled(2, "a", "b")
     calls: list[Any] = []
 
-    @queue.before_append
-    async def before(*arguments: Any) -> None:
-        calls.append((*arguments, contents(queue)))
+    async def called(where: Any, *arguments: Any) -> None:
+        calls.append((where is queue, deepcopy(arguments), contents(queue)))
+        for argument in arguments:
+            if isinstance(argument, list):
+                argument.clear()
 
-    await queue.append(item("c"))
-    assert calls == [(queue, [item("c")], [item("a"), item("b")], ["a", "b"])]
-
-
-async def test_after_append_gets_the_queue_what_came_and_what_is_there_now() -> None:
-    queue = await filled(2, "a", "b")
-    calls: list[Any] = []
-
-    @queue.after_append
-    async def after(queue: Any, appended: Any, current: Any) -> None:
-        calls.append((queue, appended, current))
-
-    await queue.append(item("c"))
-    assert calls == [(queue, [item("c")], [item("b"), item("c")])]
+    for decorator in (queue.before_append, queue.on_evict, queue.after_append):
+        decorator(called)
+    await queue.append(item("c"), item("d"))
+    a, b, c, d = map(item, "abcd")
+    assert calls == [
+        (True, ([c, d], [a, b]), ["a", "b"]),
+        (True, (a,), ["a", "b"]),
+        (True, (b,), ["b", "c"]),
+        (True, ([c, d], [c, d]), ["c", "d"]),
+    ]
+    calls.clear()
+    await queue.append()
+    assert calls == [(True, ([], [c, d]), ["c", "d"])] * 2
 
 
 async def test_an_after_append_hook_of_two_arguments_is_not_given_the_queue() -> None:
@@ -155,79 +124,6 @@ async def test_an_after_append_hook_of_two_arguments_is_not_given_the_queue() ->
     queue.hooks.append(bare)
     await queue.append(item("a"))
     assert calls == [([item("a")], [item("a")], "x"), ([item("a")], [item("a")], 0)]
-
-
-async def test_on_evict_runs_while_the_item_is_still_in_once_for_each_item() -> None:
-    queue = await filled(2, "a", "b")
-    calls: list[Any] = []
-
-    @queue.on_evict
-    async def evicted(where: Any, gone: Any) -> None:
-        calls.append((where is queue, gone.content, contents(queue)))
-
-    await queue.append(item("c"), item("d"), item("e"))
-    assert calls == [(True, "a", ["a", "b"]), (True, "b", ["b", "c"]), (True, "c", ["c", "d"])]
-
-
-async def test_appending_nothing_runs_both_hooks() -> None:
-    queue = await filled(2, "a")
-    calls: list[str] = []
-
-    @queue.before_append
-    async def before(*arguments: Any) -> None:
-        calls.append("before")
-
-    @queue.after_append
-    async def after(*arguments: Any) -> None:
-        calls.append("after")
-
-    await queue.append()
-    assert calls == ["before", "after"]
-    assert contents(queue) == ["a"]
-
-
-async def test_hooks_get_copies() -> None:
-    queue = await filled(3, "a")
-
-    @queue.before_append
-    async def before(queue: Any, incoming: list[Any], current: list[Any]) -> None:
-        incoming.clear()
-        current.clear()
-
-    @queue.after_append
-    async def after(queue: Any, appended: list[Any], current: list[Any]) -> None:
-        assert appended
-        assert len(current) == 2
-        appended.clear()
-        current.clear()
-
-    await queue.append(item("b"))
-    assert contents(queue) == ["a", "b"]
-
-
-async def test_a_hook_that_raises_before_an_append_leaves_the_queue_as_it_was() -> None:
-    queue = await filled(2, "a", "b")
-
-    @queue.before_append
-    async def before(*arguments: Any) -> None:
-        raise RuntimeError("no")
-
-    with pytest.raises(RuntimeError, match="no"):
-        await queue.append(item("c"))
-    assert contents(queue) == ["a", "b"]
-
-
-async def test_a_hook_that_raises_at_an_eviction_leaves_the_queue_as_it_was() -> None:
-    queue = await filled(2, "a", "b")
-
-    @queue.on_evict
-    async def evicted(queue: Any, gone: Any) -> None:
-        if gone.content == "b":
-            raise RuntimeError("no")
-
-    with pytest.raises(RuntimeError, match="no"):
-        await queue.append(item("c"), item("d"))
-    assert contents(queue) == ["a", "b"]
 
 
 async def test_appends_of_many_tasks_never_exceed_the_limit_and_announce_each_eviction() -> None:
@@ -267,70 +163,25 @@ async def test_clear_runs_its_hooks_around_the_removal() -> None:
 # -- branching --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_branch_and_its_parent_are_independent() -> None:
-    parent = await filled(3, "a", "b")
-    child = parent.branch()
-    grandchild = child.branch()
-    await child.append(item("c"))
-    await parent.append(item("x"))
-    assert (contents(parent), contents(child), contents(grandchild)) == (
-        ["a", "b", "x"],
-        ["a", "b", "c"],
-        ["a", "b"],
-    )
+async def test_a_branch_inherits_limit_hooks_and_tags_unless_it_gets_others() -> None:
+    class Mine(ContextQueue[Any]):
+        pass
 
-
-@pytest.mark.parametrize(("limit", "left", "limit_left"), [(None, "abc", 3), (2, "bc", 2), (9, "abc", 9)])
-async def test_a_branch_keeps_the_newest_items_that_fit(limit: int | None, left: str, limit_left: int) -> None:
-    child = (await filled(3, *"abc")).branch(limit=limit)
-    assert contents(child) == list(left)
-    assert child.limit == limit_left
-
-
-async def test_a_branch_inherits_a_copy_of_the_hooks_and_the_tags() -> None:
-    parent = ContextQueue(2, tags=["t"])
-
-    @parent.before_append
-    async def before(*arguments: Any) -> None: ...
-
-    child = parent.branch()
-    assert child.hooks == [before]
-    assert child.hooks is not parent.hooks
-    assert child.tags == frozenset({"t"})
-
-
-@pytest.mark.parametrize("hooks", [None, []])
-async def test_a_branch_may_have_no_hooks(hooks: Any) -> None:
-    parent = ContextQueue(2)
-
-    @parent.before_append
-    async def before(*arguments: Any) -> None: ...
-
-    assert parent.branch(hooks=hooks).hooks == []
-
-
-async def test_a_branch_may_have_other_hooks() -> None:
-    async def other(*arguments: Any) -> None: ...
-
-    assert ContextQueue(2).branch(hooks=[other]).hooks == [other]
-
-
-async def test_no_hook_runs_for_a_branch() -> None:
-    queue = await filled(3, "a", "b")
+    parent = Mine(3, tags=["t"])
+    await parent.append(*map(item, "abc"))
 
     @hook(list(ContextQueueHook))
     async def never(*arguments: Any, **more: Any) -> None:
         raise AssertionError("no hook may run")
 
-    queue.hooks.append(never)
-    assert len(queue.branch(limit=1)) == 1
-
-
-async def test_a_branch_of_a_subclass_is_of_that_class() -> None:
-    class Mine(ContextQueue[Any]):
-        pass
-
-    assert type(Mine(1).branch()) is Mine
+    parent.hooks.append(never)
+    child = parent.branch(limit=2)
+    assert type(child) is Mine
+    assert (child.limit, contents(child), child.hooks, child.tags) == (2, ["b", "c"], [never], frozenset("t"))
+    assert child.hooks is not parent.hooks
+    assert parent.branch(limit=None).limit == 3
+    others = [parent.branch(hooks=hooks).hooks for hooks in (None, [], [child.append])]
+    assert others == [[], [], [child.append]]
 
 
 # -- saving -----------------------------------------------------------------------------------------------------------

@@ -103,21 +103,6 @@ async def test_what_a_compaction_took_out_does_not_come_back_with_an_older_view_
     assert compactions > 1
 
 
-async def test_a_budget_passed_for_an_overflow_retry_shrinks_the_view_at_once() -> None:
-    manager = await feed(new_manager(target_usage=0.05), work(30))
-    first = await ask(manager, LARGE)
-    retried = await ask(manager, size(first) * 3 // 4)
-    assert size(retried) <= size(first) * 3 // 4
-
-
-async def test_after_a_refusal_the_next_view_is_smaller_even_with_the_same_budget() -> None:
-    manager = await feed(new_manager(target_usage=0.05), work(30))
-    first = await ask(manager, LARGE)
-    manager.on_context_length_error()
-    second = await ask(manager, LARGE)
-    assert size(second) < size(first)
-
-
 async def test_refusals_one_after_the_other_shrink_the_view_again_and_again() -> None:
     manager = await feed(new_manager(target_usage=0.05), work(30))
     sizes = [size(await ask(manager, LARGE))]
@@ -125,13 +110,6 @@ async def test_refusals_one_after_the_other_shrink_the_view_again_and_again() ->
         manager.on_context_length_error()
         sizes.append(size(await ask(manager, LARGE)))
     assert sizes == sorted(set(sizes), reverse=True)
-
-
-async def test_a_tiny_budget_still_gives_a_valid_view() -> None:
-    manager = await feed(new_manager(), session(60))
-    for budget in (1, 5, 30, 100):
-        view = await manager.get_messages_for_request(budget)
-        assert [message for message in view if message["role"] == "user"]
 
 
 # --- at the same time -------------------------------------------------------------------------------------------------
@@ -162,13 +140,6 @@ class SlowHooks:
     async def emit(self, event: str, data: dict[str, Any]) -> Any:
         self.events.append(event)
         await asyncio.sleep(self.seconds)
-
-
-async def test_two_tasks_that_ask_at_once_get_one_compaction_and_the_same_view() -> None:
-    manager = await feed(new_manager(), session(200))
-    one, two = await asyncio.gather(ask(manager, LARGE), ask(manager, LARGE))
-    assert text(one) == text(two)
-    assert (await manager.explain())["compactions"] == 1
 
 
 async def test_tasks_that_ask_while_handlers_run_get_one_compaction_and_the_same_view() -> None:
@@ -269,18 +240,6 @@ def provider(window: Any = None, answer: Any = None) -> Any:
     return SimpleNamespace(name="p", get_info=lambda: SimpleNamespace(defaults=defaults))
 
 
-async def budget_of(given: Any, **config: Any) -> int:
-    manager = await feed(new_manager(**config), [{"role": "user", "content": "Hi."}])
-    await manager.get_messages_for_request(provider=given)
-    return (await manager.explain())["view"]["budget"]
-
-
-async def test_the_budget_is_the_window_less_the_answer_less_the_margin() -> None:
-    assert await budget_of(provider(100_000, 8_000)) == 100_000 - 8_000 - 1_000
-    assert await budget_of(provider(100_000, 8_000), output_reserve_fraction=0.5) == 100_000 - 4_000 - 1_000
-    assert await budget_of(provider(100_000, 8_000), output_reserve_fraction=0, safety_margin=0) == 100_000
-
-
 async def test_max_tokens_caps_a_larger_window_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
     manager = await feed(new_manager(max_tokens=5_000), [{"role": "user", "content": "Hi."}])
     with caplog.at_level(logging.INFO):
@@ -296,95 +255,3 @@ async def test_max_tokens_caps_a_larger_window_and_says_so_once(caplog: pytest.L
 async def test_max_tokens_caps_an_explicit_budget_too() -> None:
     manager = await feed(new_manager(max_tokens=2_000), work(60))
     assert size(await ask(manager, 100_000)) <= 2_000
-
-
-async def test_max_tokens_does_not_cap_unless_it_is_set() -> None:
-    assert await budget_of(provider(1_000_000, 8_000)) == 1_000_000 - 8_000 - 1_000
-
-
-async def test_a_smaller_window_than_max_tokens_counts() -> None:
-    assert await budget_of(provider(50_000, 8_000), max_tokens=100_000) == 41_000
-
-
-def raising(*_: Any, **__: Any) -> Any:
-    raise RuntimeError("the provider's own trouble")
-
-
-async def async_info() -> Any:
-    return SimpleNamespace(defaults={"context_window": 5_000})
-
-
-class Troubled:
-    """A provider whose attributes raise."""
-
-    @property
-    def name(self) -> str:
-        raise RuntimeError("no name")
-
-    @property
-    def default_model(self) -> str:
-        raise RuntimeError("no model")
-
-    @property
-    def get_info(self) -> Any:
-        raise RuntimeError("no info")
-
-
-class TroubledInfo:
-    @property
-    def defaults(self) -> Any:
-        raise RuntimeError("no defaults")
-
-
-NONSENSE: dict[str, Any] = {
-    "no provider": None,
-    "nothing": object(),
-    "text": "anthropic",
-    "get_info raises": SimpleNamespace(name="p", get_info=raising),
-    "get_model_info raises": SimpleNamespace(name="p", get_model_info=raising),
-    "get_info is no method": SimpleNamespace(name="p", get_info=7),
-    "get_info gives none": SimpleNamespace(name="p", get_info=lambda: None),
-    "get_info is a coroutine": SimpleNamespace(name="p", get_info=async_info),
-    "no defaults": SimpleNamespace(name="p", get_info=lambda: SimpleNamespace()),
-    "defaults are a list": SimpleNamespace(name="p", get_info=lambda: SimpleNamespace(defaults=[1])),
-    "zero": provider(0, 0),
-    "negative": provider(-5, 0),
-    "text as window": provider("200k", 0),
-    "NaN": provider(float("nan"), 0),
-    "infinite": provider(float("inf"), 0),
-    "true": provider(True, 0),
-    "a billion billion": provider(10**18, 0),
-    "a name that is no text": SimpleNamespace(name=7),
-    "attributes raise": Troubled(),
-    "defaults raise": SimpleNamespace(name="p", get_info=lambda: TroubledInfo()),
-}
-
-
-@pytest.mark.parametrize("given", NONSENSE.values(), ids=NONSENSE.keys())
-async def test_a_provider_that_lacks_raises_or_returns_nonsense_leaves_the_budget_to_max_tokens(given: Any) -> None:
-    assert await budget_of(given) == 200_000
-
-
-async def test_an_answer_that_is_nonsense_reserves_nothing() -> None:
-    assert await budget_of(provider(50_000, "many")) == 49_000
-    assert await budget_of(provider(50_000, -7)) == 49_000
-
-
-async def test_a_window_smaller_than_its_answer_still_leaves_a_budget() -> None:
-    assert 1 <= await budget_of(provider(8_000, 8_000)) <= 8_000
-
-
-async def test_model_info_goes_before_the_providers_defaults() -> None:
-    given = provider(100_000, 1_000)
-    given.get_model_info = lambda: SimpleNamespace(context_window=50_000, max_output_tokens=1_000)
-    assert await budget_of(given) == 48_000
-    given.get_model_info = lambda: {"context_window": 30_000, "max_output_tokens": 1_000}
-    assert await budget_of(given) == 28_000
-    given.get_model_info = raising
-    assert await budget_of(given) == 98_000
-
-
-async def test_a_provider_passed_beside_an_explicit_budget_does_not_change_it() -> None:
-    manager = await feed(new_manager(), work(100))
-    view = await manager.get_messages_for_request(SMALL, provider(100_000, 1_000))
-    assert size(view) <= SMALL

@@ -7,7 +7,7 @@ from typing import Any
 
 from amplifier_context_core import ContextManager
 from tests.managers import ask, feed, new_manager
-from tests.messages import Message, rounds, size, text, work
+from tests.messages import rounds, size, work
 
 BUDGET = 8_000
 
@@ -68,15 +68,6 @@ async def test_beside_a_long_system_prompt_the_threshold_is_a_share_of_what_it_l
 
     assert await largest(**AUTO | {"cadence": "fixed"}) <= 0.92 * BUDGET
     assert 0.93 * BUDGET < await largest(**AUTO) <= BUDGET
-
-
-async def test_asked_for_it_goes_down_to_the_target_itself_and_asked_for_again_it_changes_nothing() -> None:
-    manager = new_manager()
-    await grown(manager, output=120)
-    await manager.compact()
-    once: list[Message] = await ask(manager, BUDGET)
-    await manager.compact()
-    assert text(await ask(manager, BUDGET)) == text(once)
 
 
 async def test_where_the_provider_names_its_prices_the_break_even_is_theirs() -> None:

@@ -12,7 +12,7 @@ from amplifier_context_core.compaction.strategies import ClearToolOutputs, ClipT
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from tests.authors import make_manager
 from tests.managers import Watch, ask, feed, new_manager
-from tests.messages import bare, rounds, session, size, text, work
+from tests.messages import bare, rounds, size, text, work
 
 BUDGET = 4_000
 
@@ -76,12 +76,6 @@ async def test_compact_compacts_below_the_trigger() -> None:
     assert (await manager.explain())["compactions"] == 1
 
 
-async def test_compact_before_any_request_uses_the_configured_budget() -> None:
-    manager = await feed(new_manager(max_tokens=8_000), work(60))
-    assert (await manager.compact())["compacted"] is True
-    assert size(await ask(manager)) < size(await manager.get_messages())
-
-
 async def test_compact_with_nothing_to_free_says_so() -> None:
     for messages in ([], [{"role": "user", "content": "Hi."}]):
         report = await (await feed(new_manager(), messages)).compact()
@@ -99,22 +93,6 @@ async def test_the_focus_reaches_the_folder_now_and_later() -> None:
     await ask(manager, 8_000)
     assert len(watch.goals) >= 2
     assert watch.goals[-1].focus == "the ticket numbers"
-
-
-async def test_compacting_twice_is_compacting_once() -> None:
-    manager = await feed(new_manager(), work(60))
-    await ask(manager, 8_000)
-    await manager.compact()
-    once = await ask(manager, 8_000)
-    await manager.compact()
-    assert text(await ask(manager, 8_000)) == text(once)
-
-
-async def test_compact_leaves_the_history_alone() -> None:
-    manager = await feed(new_manager(), session(200))
-    before = await manager.get_messages()
-    await manager.compact()
-    assert await manager.get_messages() == before
 
 
 # -- summaries of results ----------------------------------------------------------------------------------------------
@@ -140,13 +118,6 @@ async def test_a_summary_registered_by_call_id_takes_the_place_of_a_clip() -> No
     assert bare(await manager.get_messages()) == work(60)
 
 
-async def test_a_summary_is_used_for_a_giant_at_any_age() -> None:
-    manager = await feed(new_manager(), work(1, output=100_000))
-    await manager.compact_summary("call_0", "THE GIANT IN SHORT")
-    view = await ask(manager, BUDGET)
-    assert view[-1]["content"] == "THE GIANT IN SHORT"
-
-
 async def test_a_summary_registered_after_the_result_was_clipped_is_used_at_the_next_compaction() -> None:
     manager = await feed(clipping(), work(60))
     await ask(manager, BUDGET)
@@ -155,23 +126,7 @@ async def test_a_summary_registered_after_the_result_was_clipped_is_used_at_the_
     assert "THE LAST IN SHORT" in text(await ask(manager, BUDGET))
 
 
-async def test_clear_drops_registered_summaries() -> None:
-    manager = await feed(clipping(), work(60))
-    await manager.compact_summary("call_3", "FILE THREE IN SHORT")
-    await manager.clear()
-    await feed(manager, work(60))
-    assert "IN SHORT" not in text(await ask(manager, BUDGET))
-
-
 # -- recall ------------------------------------------------------------------------------------------------------------
-
-
-async def test_every_message_is_recallable_whatever_was_folded() -> None:
-    messages = session(300)
-    manager = await feed(new_manager(), messages)
-    await ask(manager, BUDGET)
-    recalled = [await manager.recall(f"m{number}") for number in range(1, 301)]
-    assert bare([message for message in recalled if message]) == messages
 
 
 async def test_search_finds_what_was_folded() -> None:

@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 from amplifier_core import HookRegistry, HookResult
-from amplifier_core.testing import MockCoordinator
 
 from amplifier_context_core import events
 from amplifier_context_core.compaction.strategies import FoldRounds
-from amplifier_context_core.kernel import mount_manager
 from amplifier_context_testing import EventRecorder
 from tests.managers import Watch, ask, feed, new_manager
 from tests.messages import rounds, size, text, work
@@ -42,14 +40,6 @@ def answering(action: str, **more: Any) -> Handler:
 
 
 # --- what is emitted --------------------------------------------------------------------------------------------------
-
-
-async def test_a_compaction_is_announced_before_and_after_and_to_existing_consumers() -> None:
-    hooks = hooks_with()
-    recorder = EventRecorder(hooks, [PRE, POST, COMPACTION])
-    await ask(await feed(new_manager(hooks=hooks), work(60)), BUDGET)
-    assert sorted(recorder.names()) == sorted([PRE, COMPACTION, POST])
-    assert recorder.names()[0] == PRE
 
 
 async def test_without_a_compaction_nothing_is_emitted() -> None:
@@ -121,16 +111,6 @@ async def test_a_manual_compaction_is_announced_as_such() -> None:
     await manager.compact()
     assert [payload["trigger"] for payload in recorder.named(PRE, POST)] == ["manual", "manual"]
     assert recorder.named(PRE)[0]["reason"] == "asked for"
-
-
-async def test_the_figures_before_and_after_are_in_the_same_tokens() -> None:
-    """A provider that counts half as much again as we do: both figures in its tokens, or both in ours."""
-    hooks = hooks_with()
-    recorder = EventRecorder(hooks, [PRE, POST])
-    manager = await feed(new_manager(hooks=hooks), work(60))
-    manager.meter.correction(("", "")).ratio = 1.5
-    await manager.get_messages_for_request(BUDGET)
-    assert recorder.named(PRE)[0]["token_count"] == recorder.named(POST)[0]["before_tokens"]
 
 
 # --- another prefix ---------------------------------------------------------------------------------------------------
@@ -234,13 +214,6 @@ async def test_a_handler_that_asks_for_a_view_when_another_prefix_is_announced_g
     assert views == [len(view)]
 
 
-async def test_the_events_are_announced_on_the_observability_channel() -> None:
-    coordinator = MockCoordinator()
-    await mount_manager(coordinator, new_manager(), "context-test")
-    announced = [name for names in await coordinator.collect_contributions("observability.events") for name in names]
-    assert set(announced) == {PRE, POST, COMPACTION, WARNING, PREFIX_CHANGED}
-
-
 # --- what handlers answer ---------------------------------------------------------------------------------------------
 
 
@@ -279,25 +252,6 @@ async def test_a_denied_manual_compaction_is_reported_to_its_caller() -> None:
     manager = await feed(new_manager(hooks=hooks_with(answering("deny"))), work(30))
     await ask(manager, BUDGET)
     assert (await manager.compact())["compacted"] is False
-
-
-async def test_what_handlers_inject_reaches_the_folder() -> None:
-    watch = Watch()
-    hooks = hooks_with(answering("inject_context", context_injection="Keep the ticket numbers."))
-    manager = await feed(new_manager(hooks=hooks, strategies=[watch, FoldRounds()]), work(60))
-    await ask(manager, BUDGET)
-    assert watch.goals[0].focus == "Keep the ticket numbers."
-
-
-async def test_injections_of_several_handlers_all_reach_the_folder() -> None:
-    watch = Watch()
-    hooks = hooks_with(answering("inject_context", context_injection="Keep the names."))
-    hooks.register(PRE, answering("inject_context", context_injection="Keep the dates."), 1, name="second")
-    manager = await feed(new_manager(hooks=hooks, strategies=[watch, FoldRounds()]), work(60))
-    await ask(manager, BUDGET)
-    assert watch.goals[0].focus is not None
-    assert "Keep the names." in watch.goals[0].focus
-    assert "Keep the dates." in watch.goals[0].focus
 
 
 async def test_an_injection_comes_beside_the_focus_asked_for_before() -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.kernel import response_in
-from amplifier_context_testing import conversations
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.managers import ask, feed, new_manager
 from tests.messages import Message, bare, digest, text, work
@@ -42,136 +41,71 @@ def every_shape() -> list[Message]:
     return [*talk.messages, *work(2)[1:]]
 
 
-async def same_afterwards(manager: ContextManager, do: Callable[[], Awaitable[Any]]) -> None:
-    """The history and the view are, byte for byte, what they were."""
-    history, view = digest(await manager.get_messages()), digest(await ask(manager, BUDGET))
-    vandalise(await do())
-    assert digest(await manager.get_messages()) == history
-    assert digest(await ask(manager, BUDGET)) == view
-    assert "VANDALISED" not in text(await manager.get_messages())
-
-
-async def test_messages_that_went_in_may_be_changed() -> None:
-    messages = every_shape()
-    manager = await feed(new_manager(), messages)
-    history = digest(await manager.get_messages())
-    vandalise(messages)
-    assert digest(await manager.get_messages()) == history
-    await ask(manager, BUDGET)
-
-
-async def test_adding_changes_nothing_of_what_the_caller_holds() -> None:
-    messages = every_shape()
-    before = deepcopy(messages)
-    await feed(new_manager(), messages)
-    assert messages == before
-
-
-async def test_setting_changes_nothing_of_what_the_caller_holds() -> None:
-    messages = every_shape()
-    before = deepcopy(messages)
-    await new_manager().set_messages(messages)
-    assert messages == before
-
-
-async def test_a_list_that_was_set_may_be_changed() -> None:
-    messages = every_shape()
+@pytest.mark.parametrize("put", ["added", "set", "given back"])
+async def test_messages_that_went_in_stay_as_they_are_and_may_be_changed(put: str) -> None:
     manager = new_manager()
-    await manager.set_messages(messages)
+    messages = every_shape()
+    before = deepcopy(messages)
+    await (feed(manager, messages) if put == "added" else manager.set_messages(messages))
+    assert messages == before
+    if put == "given back":
+        messages = await manager.get_messages()
+        await manager.set_messages(messages)
     history = digest(await manager.get_messages())
     vandalise(messages)
     assert digest(await manager.get_messages()) == history
 
 
-async def test_an_echo_that_is_changed_afterwards_changes_nothing() -> None:
-    manager = await feed(new_manager(), every_shape())
-    echo = await manager.get_messages()
-    await manager.set_messages(echo)
-    history = digest(await manager.get_messages())
-    vandalise(echo)
-    assert digest(await manager.get_messages()) == history
+async def view(manager: ContextManager) -> list[Message]:
+    return await manager.get_messages_for_request(BUDGET)
 
 
-async def test_the_history_that_came_out_may_be_changed() -> None:
-    manager = await feed(new_manager(), every_shape())
-    await same_afterwards(manager, manager.get_messages)
+async def retained(manager: ContextManager) -> list[Message]:
+    return await manager.request_retention(retain_contents=["Do the work."], token_budget=BUDGET)
 
 
-async def test_a_view_may_be_changed() -> None:
-    manager = await feed(new_manager(), every_shape())
-    await same_afterwards(manager, lambda: manager.get_messages_for_request(BUDGET))
+async def snapshot(manager: ContextManager) -> list[Message]:
+    """Messages of a snapshot, by each way to reach them."""
+    one = manager.snapshot()
+    found = one.find(2)
+    assert found is not None
+    return [*(entry.message for entry in one), one[0].message, one[-1].message, one[1:3][0].message, found.message]
 
 
-async def test_a_compacted_view_may_be_changed() -> None:
-    manager = await feed(new_manager(), [*every_shape(), *work(60)])
-    await same_afterwards(manager, lambda: manager.get_messages_for_request(BUDGET))
-    assert len(await ask(manager, BUDGET)) < 120
+async def report(manager: ContextManager) -> list[Any]:
+    report = await manager.explain()
+    report.pop("summary", None)  # what each request adds to the money of summaries
+    return [report]
 
 
-async def test_a_view_with_fixed_messages_may_be_changed() -> None:
-    for conversation in conversations():
-        if conversation.messages:
-            manager = await feed(new_manager(), conversation.messages)
-            history = digest(await manager.get_messages())
-            view = await manager.get_messages_for_request(BUDGET)
-            before = digest(view)
-            vandalise(view)
-            assert digest(await manager.get_messages_for_request(BUDGET)) == before, conversation.name
-            assert digest(await manager.get_messages()) == history, conversation.name
+OUT: dict[str, tuple[int, dict[str, Any], Callable[[ContextManager], Awaitable[Any]]]] = {
+    "history": (2, {}, lambda manager: manager.get_messages()),
+    "view": (2, {}, view),
+    "merged view": (1, {"merge_consecutive": True}, view),
+    "compacted view": (60, {}, view),
+    "retained view": (60, {}, retained),
+    "snapshot": (2, {}, snapshot),
+    "original": (2, {}, lambda manager: manager.recall("m3")),
+    "report": (60, {}, report),
+}
 
 
-async def test_a_view_with_a_prompt_from_the_factory_may_be_changed() -> None:
-    manager = await feed(new_manager(), every_shape())
+@pytest.mark.parametrize("name", OUT)
+async def test_what_came_out_may_be_changed(name: str) -> None:
+    rounds, config, get = OUT[name]
+    manager = await feed(new_manager(**config), [*every_shape(), *work(rounds)])
 
     async def prompt() -> str:
         return "From the factory."
 
     await manager.set_system_prompt_factory(prompt)
-    await same_afterwards(manager, lambda: manager.get_messages_for_request(BUDGET))
-
-
-async def test_a_merged_view_may_be_changed() -> None:
-    manager = await feed(new_manager(merge_consecutive=True), [*every_shape(), *work(1)])
-    history = digest(await manager.get_messages())
-    vandalise(await manager.get_messages_for_request(BUDGET))
+    history, shown = digest(await manager.get_messages()), digest(await view(manager))
+    got = await get(manager)
+    before = deepcopy(got)
+    vandalise(got)
+    assert await get(manager) == before
     assert digest(await manager.get_messages()) == history
-
-
-async def test_messages_of_a_snapshot_may_be_changed() -> None:
-    manager = await feed(new_manager(), every_shape())
-
-    async def snapshot() -> list[Message]:
-        return [entry.message for entry in manager.snapshot()]
-
-    await same_afterwards(manager, snapshot)
-
-
-async def test_messages_of_a_snapshot_however_reached_may_be_changed() -> None:
-    manager = await feed(new_manager(), every_shape())
-
-    async def reached() -> list[Any]:
-        snapshot = manager.snapshot()
-        found = snapshot.find(2)
-        assert found is not None
-        return [snapshot[0].message, snapshot[-1].message, snapshot[1:3][0].message, found.message]
-
-    await same_afterwards(manager, reached)
-
-
-async def test_an_original_that_was_recalled_may_be_changed() -> None:
-    manager = await feed(new_manager(), every_shape())
-    await same_afterwards(manager, lambda: manager.recall("m3"))
-
-
-async def test_the_report_of_explain_may_be_changed() -> None:
-    manager = await feed(new_manager(), [*every_shape(), *work(60)])
-    await ask(manager, BUDGET)
-    await ask(manager, BUDGET)
-    before = await manager.explain()
-    before.pop("summary", None)  # what each request adds to the money of summaries
-    await same_afterwards(manager, manager.explain)
-    after = await manager.explain()
-    assert text([{key: after[key] for key in before}]) == text([before])
+    assert digest(await view(manager)) == shown
 
 
 async def test_what_compact_reports_may_be_changed() -> None:
@@ -179,14 +113,6 @@ async def test_what_compact_reports_may_be_changed() -> None:
     vandalise(await manager.compact())
     assert "VANDALISED" not in text(await ask(manager, BUDGET))
     assert "VANDALISED" not in text([await manager.explain()])
-
-
-async def test_a_retained_view_may_be_changed() -> None:
-    manager = await feed(new_manager(), [*every_shape(), *work(60)])
-    await same_afterwards(
-        manager,
-        lambda: manager.request_retention(retain_contents=["Do the work."], token_budget=BUDGET),
-    )
 
 
 async def test_the_payload_of_an_event_may_be_changed_by_its_handler() -> None:
@@ -199,13 +125,6 @@ async def test_the_payload_of_an_event_may_be_changed_by_its_handler() -> None:
     assert "VANDALISED" not in text(view)
     assert "VANDALISED" not in text([await manager.explain()])
     assert "VANDALISED" not in text([await manager.compact()])
-
-
-async def test_two_views_share_nothing_that_can_be_changed() -> None:
-    manager = await feed(new_manager(), [*every_shape(), *work(60)])
-    one, two = await ask(manager, BUDGET), await ask(manager, BUDGET)
-    vandalise(one)
-    assert "VANDALISED" not in text(two)
 
 
 async def test_a_message_that_cannot_be_stored_stores_nothing_of_it() -> None:

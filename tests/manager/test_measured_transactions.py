@@ -33,17 +33,6 @@ async def test_nothing_changes_before_the_commit() -> None:
     assert text(result["base_view"]) == text(await ask(manager, None))
 
 
-async def test_rollback_leaves_the_next_view_as_it_would_have_been() -> None:
-    manager, result, _ = await pending()
-    result["transaction"].rollback()
-    view, state = text(await ask(manager, None)), await state_of(manager)
-    shared_cache.clear()
-    other = new_manager(session_id="other", **settings())
-    await other.set_messages(await manager.get_messages())
-    assert view == text(await ask(other, None))
-    assert state == await state_of(other)
-
-
 async def test_rollback_leaves_nothing_for_other_sessions_to_find() -> None:
     _, result, _ = await pending()
     result["transaction"].rollback()
@@ -69,18 +58,6 @@ async def test_a_cancelled_commit_is_a_rollback() -> None:
     manager, result, before = await pending()
     assert await result["transaction"].commit(is_cancelled=lambda: True) is False
     assert await result["transaction"].commit() is False
-    assert await state_of(manager) == before
-
-
-async def test_a_commit_whose_question_raises_may_be_rolled_back() -> None:
-    manager, result, before = await pending()
-
-    def raises() -> bool:
-        raise TypeError("no answer")
-
-    with pytest.raises(TypeError, match="no answer"):
-        await result["transaction"].commit(is_cancelled=raises)
-    result["transaction"].rollback()
     assert await state_of(manager) == before
 
 
@@ -229,13 +206,6 @@ async def test_a_compaction_is_reported_when_it_is_committed_and_asked_about_onc
     assert hooks.events == ["context:pre_compact"]
     await result["transaction"].commit()
     assert hooks.events == ["context:pre_compact", "context:compaction", "context:post_compact"]
-
-
-async def test_a_compaction_that_is_rolled_back_is_not_reported() -> None:
-    hooks = Recorder()
-    _, result, _ = await pending(hooks=hooks)
-    result["transaction"].rollback()
-    assert hooks.events == ["context:pre_compact"]
 
 
 async def test_a_handler_may_postpone_it() -> None:

@@ -203,12 +203,6 @@ async def test_texts_to_retain_take_no_place_of_views_for_other_budgets() -> Non
     assert shared_prefix(before, await ask(manager, BUDGET // 2)) == len(before)
 
 
-async def test_a_text_to_retain_that_is_not_in_the_history_is_an_error() -> None:
-    manager = await feed(new_manager(**settings()), work(2))
-    with pytest.raises(ValueError, match="not in the history"):
-        await manager.measured_request_view(provider=None, retain_contents=["other"], count_view=Counting())
-
-
 # -- counts that fail --------------------------------------------------------------------------------------------------
 
 

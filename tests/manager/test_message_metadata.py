@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any
@@ -40,18 +39,6 @@ async def test_a_hooks_message_between_calls_and_results_is_placed_after_the_res
     talk.result(one, "edited a").result(two, "edited b").say("Done.")
     view = await ask(await feed(new_manager(), talk.messages), BUDGET)
     assert [message["role"] for message in view] == ["user", "assistant", "tool", "tool", "system", "assistant"]
-
-
-async def test_after_a_compaction_only_the_newest_message_of_each_hook_is_left() -> None:
-    messages: list[Message] = [{"role": "user", "content": "Edit many files."}]
-    for number in range(60):
-        call, result = rounds(1, start=number)
-        messages += [call, notice(f"lint run {number}."), notice(f"todo list {number}.", "todo"), result]
-    manager = await feed(new_manager(), messages)
-    view = await ask(manager, BUDGET)
-    shown = [m["content"] for m in view if m["role"] == "system"]
-    assert [content for content in shown if content.startswith("lint")] == ["lint run 59."]
-    assert [content for content in shown if content.startswith("todo")] == ["todo list 59."]
 
 
 async def test_a_later_system_message_is_an_ordinary_entry_not_the_system_prompt() -> None:
@@ -96,12 +83,6 @@ async def test_a_retired_row_is_left_out_of_chapters_as_well() -> None:
     assert "Dutch" not in text(view)
 
 
-async def test_an_active_instruction_row_is_shown() -> None:
-    active = {"amplifier:instruction": {"id": "i1", "disposition": "active"}}
-    messages = [*work(1), {"role": "developer", "content": "Answer in Dutch.", "metadata": active}]
-    assert "Dutch" in text(await ask(await feed(new_manager(), messages), BUDGET))
-
-
 # -- provider state in metadata ----------------------------------------------------------------------------------------
 
 
@@ -126,20 +107,6 @@ async def test_a_compaction_takes_response_ids_from_every_message_before_it() ->
     assert response_ids(view) == []
     assert view[-2]["metadata"] == {"openai:kept": 59}
     assert await manager.get_messages() == before
-
-
-async def test_response_ids_after_the_compaction_stay() -> None:
-    messages = [{"role": "user", "content": "Do it."}]
-    messages += [message for number in range(60) for message in answered(number, f"resp_{number}")]
-    manager = await feed(new_manager(), messages)
-    await ask(manager, BUDGET)
-    await feed(manager, answered(100, "resp_100"))
-    assert response_ids(await ask(manager, BUDGET)) == ["resp_100"]
-
-
-async def test_without_a_compaction_response_ids_stay() -> None:
-    manager = await feed(new_manager(), [{"role": "user", "content": "Do it."}, *answered(1, "r1"), *answered(2, "r2")])
-    assert response_ids(await ask(manager, BUDGET)) == ["r1", "r2"]
 
 
 async def test_a_call_open_at_the_compaction_loses_its_response_id_too() -> None:
@@ -168,13 +135,6 @@ def thought(signature: str, model: str, provider: str) -> Message:
     return {"role": "assistant", "content": blocks, "metadata": {"model": model, "provider": provider}}
 
 
-async def test_signed_thinking_stays_for_the_provider_that_signed_it() -> None:
-    manager = await feed(new_manager(), [{"role": "user", "content": "Well?"}])
-    await ask(manager, None, Provider("anthropic"))
-    await feed(manager, [thought("c2ln", "c-1", "anthropic")])
-    assert "c2ln" in text(await ask(manager, None, Provider("anthropic")))
-
-
 async def test_signed_thinking_goes_when_the_provider_changes_and_comes_back_with_it() -> None:
     manager = await feed(new_manager(), [{"role": "user", "content": "Well?"}])
     await ask(manager, None, Provider("anthropic"))
@@ -195,35 +155,7 @@ async def test_the_provider_of_a_response_is_known_from_its_event() -> None:
     assert "c2lnQQ" not in text(await ask(manager, None, Provider("openai")))
 
 
-async def test_the_streaming_loops_copy_of_foreign_thinking_goes_too() -> None:
-    message = {**thought("c2lnQQ", "c-1", "anthropic"), "thinking_block": {"type": "thinking", "signature": "c2lnQQ"}}
-    manager = await feed(new_manager(), [{"role": "user", "content": "Well?"}, message])
-    await feed(manager, [{"role": "user", "content": "Sure?"}])
-    assert "c2lnQQ" not in text(await ask(manager, None, Provider("openai")))
-
-
-async def test_metadata_of_what_stays_is_never_dropped() -> None:
-    state = {"openai:reasoning_items": ["rs_1"], "custom": {"nested": [1, 2]}}
-    messages = [{"role": "user", "content": "Go.", "metadata": dict(state)}, *rounds(2)]
-    messages[1]["metadata"] = dict(state)
-    view = await ask(await feed(new_manager(), messages), BUDGET)
-    assert view[0]["metadata"] == view[1]["metadata"] == state
-
-
 # -- timestamps --------------------------------------------------------------------------------------------------------
-
-
-async def test_a_message_without_a_timestamp_gets_one_in_iso_8601_utc_with_milliseconds() -> None:
-    manager = await feed(new_manager(), work(1))
-    for message in await manager.get_messages():
-        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", message["metadata"]["timestamp"])
-
-
-async def test_a_timestamp_a_message_brings_is_kept() -> None:
-    manager = new_manager()
-    stamp = "2024-02-29T12:00:00.000+00:00"
-    await manager.add_message({"role": "user", "content": "Hi.", "metadata": {"timestamp": stamp, "more": 1}})
-    assert (await manager.get_messages())[0]["metadata"] == {"timestamp": stamp, "more": 1}
 
 
 async def test_a_timestamp_at_the_top_of_a_message_counts_as_its_timestamp() -> None:
@@ -275,15 +207,3 @@ async def test_an_injected_user_message_is_no_task_no_turn_and_not_the_newest_hu
     assert manager.turn_count == 1
     assert {member["why"]: member["mark"] for member in report["floor"]["members"]}["task"] == "m2"
     assert any(message["content"] == "THE TASK" for message in view)
-
-
-async def test_text_beside_a_reminder_is_human() -> None:
-    manager = new_manager()
-    await manager.add_message({"role": "user", "content": "<system-reminder>x</system-reminder> Add a title."})
-    assert manager.turn_count == 1
-
-
-async def test_user_messages_that_only_carry_results_begin_no_turn() -> None:
-    talk = ConversationBuilder("anthropic").user("Fix the tests.").work(3, "tests").say("Fixed.")
-    manager = await feed(new_manager(), talk.messages)
-    assert manager.turn_count == 1

@@ -38,17 +38,6 @@ async def test_a_view_that_no_compaction_gets_within_its_budget_is_clipped_but_f
     assert view[-1]["content"] == human["content"]
 
 
-async def test_a_pin_keeps_a_message_and_its_round_verbatim() -> None:
-    manager = await feed(new_manager(), work(20))
-    await manager.pin("m5")
-    await feed(manager, rounds(60, start=100))
-    view = await ask(manager, BUDGET)
-    original = await manager.recall("m5")
-    assert original is not None
-    place = next(i for i, m in enumerate(view) if m["content"] == original["content"])
-    assert view[place - 1]["tool_calls"][0]["id"] == "call_1"
-
-
 async def test_a_pin_brings_back_what_was_folded_already() -> None:
     manager = await feed(new_manager(), work(60))
     original = work(60)[4]["content"]
@@ -77,15 +66,6 @@ async def test_a_pin_beyond_the_share_is_refused_with_sizes() -> None:
         await manager.pin("m12")
 
 
-async def test_pins_together_are_held_to_their_share() -> None:
-    manager = await feed(new_manager(), work(60))
-    await ask(manager, BUDGET)
-    for number in range(3, 20, 2):
-        await manager.pin(f"m{number}")
-    with pytest.raises(PinRefused, match=r"pins hold \d{3} of the 1,000"):
-        await pin_all(manager, [f"m{number}" for number in range(21, 40, 2)])
-
-
 async def test_pins_of_several_tasks_at_once_are_held_to_their_share_together() -> None:
     manager = await feed(new_manager(), work(60))
     await ask(manager, BUDGET)
@@ -95,21 +75,6 @@ async def test_pins_of_several_tasks_at_once_are_held_to_their_share_together() 
     assert all(isinstance(problem, PinRefused) for problem in refused)
     pinned = [row["mark"] for row in (await manager.explain())["rounds"] if row["rule"].startswith("pinned")]
     assert len(pinned) == len(range(3, 40, 2)) - len(refused)
-
-
-async def test_a_refused_pin_changes_nothing() -> None:
-    manager = await feed(new_manager(), [*work(5), {"role": "user", "content": "word " * 1_600}])
-    before = await manager.get_messages_for_request(BUDGET)
-    with pytest.raises(PinRefused):
-        await manager.pin("m12")
-    assert await manager.get_messages_for_request(BUDGET) == before
-
-
-async def test_pinning_twice_costs_once() -> None:
-    manager = await feed(new_manager(), work(60))
-    await ask(manager, BUDGET)
-    for _ in range(50):
-        await manager.pin("m5")
 
 
 @pytest.mark.parametrize("mark", ["m0", "m999", "12", "", "x", "m1.5"])

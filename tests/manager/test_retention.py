@@ -36,18 +36,6 @@ async def test_of_equal_texts_the_newest_stays() -> None:
     assert [m["content"] for m in view].count("STEER LEFT") == 1
 
 
-async def test_without_texts_retention_is_an_ordinary_request() -> None:
-    manager = await feed(new_manager(), work(60))
-    view = await ask(manager, BUDGET)
-    assert await manager.request_retention(retain_contents=[], token_budget=BUDGET) == view
-
-
-async def test_a_text_that_is_not_in_the_history_is_a_value_error() -> None:
-    manager = await feed(new_manager(), work(3))
-    with pytest.raises(ValueError, match="not in the history"):
-        await manager.request_retention(retain_contents=["never written"])
-
-
 async def test_a_text_of_an_assistant_or_a_tool_is_not_meant() -> None:
     manager = await feed(new_manager(), [*work(1), {"role": "assistant", "content": "written by the model"}])
     with pytest.raises(ValueError, match="not in the history"):
@@ -68,16 +56,6 @@ async def test_a_text_that_fits_stays_however_large_its_share() -> None:
     assert check_request(view) == []
     assert steering["content"] in [m["content"] for m in view]
     assert size(view) <= BUDGET
-
-
-async def test_hard_fit_holds_the_view_to_this_very_budget() -> None:
-    manager = await feed(new_manager(), [*work(40), steered("STEER LEFT"), *rounds(2, start=100)])
-    first = await ask(manager, 8_000)
-    budget = size(first) // 2
-    view = await manager.request_retention(retain_contents=["STEER LEFT"], token_budget=budget, hard_fit=True)
-    assert check_request(view) == []
-    assert size(view) <= budget
-    assert "STEER LEFT" in [m["content"] for m in view]
 
 
 async def test_hard_fit_by_the_providers_own_count() -> None:

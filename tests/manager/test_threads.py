@@ -98,28 +98,6 @@ def test_views_are_valid_and_within_budget_or_reported_while_others_add() -> Non
     assert len(manager.snapshot()) == 3 + THREADS * ROUNDS * 2
 
 
-def test_rounds_are_intact_in_every_view() -> None:
-    """A result is next to its own call, whatever the other threads add between the two."""
-    manager = new_manager()
-    asyncio.run(start(manager))
-    parted: list[str] = []
-
-    async def work(thread: int) -> None:
-        for number in range(10):
-            for message in a_round(thread, number):
-                await manager.add_message(message)
-            for message in await manager.get_messages_for_request(1_000_000):
-                if message["role"] == "tool" and not message["content"].startswith("[no result"):
-                    _, thread_, number_ = message["tool_call_id"].split("_")
-                    if not message["content"].startswith(f"thread {thread_} round {number_} "):
-                        parted.append(message["tool_call_id"])
-
-    in_threads(work)
-    assert parted == []
-    view = asyncio.run(manager.get_messages_for_request(1_000_000))
-    assert not any(message["content"].startswith("[no result") for message in view if message["role"] == "tool")
-
-
 def test_all_the_kernels_methods_may_be_called_from_any_loop() -> None:
     manager = new_manager()
     asyncio.run(start(manager))

@@ -40,13 +40,6 @@ async def test_human_messages_one_after_the_other_are_turns_of_their_own() -> No
     assert turns(manager) == ["u1", "u2", "a2"]
 
 
-async def test_the_messages_that_the_kernel_adds_for_one_prompt_are_one_turn() -> None:
-    talk = ConversationBuilder("anthropic").user("Fix it.").work(3, "fix").say("Fixed.")
-    manager = await feed(new_manager(), talk.messages)
-    assert manager.turn_count == 1
-    assert set(turns(manager)[1:]) == {"a1"}
-
-
 async def test_turn_ids_stay_as_they_were_when_a_repair_inserts_a_result() -> None:
     talk = ConversationBuilder().user("One.")
     (made,) = talk.call(("read", {}))
@@ -81,21 +74,6 @@ async def test_an_interrupt_takes_the_unfinished_turn_out() -> None:
     assert manager.turn_count == 1
 
 
-async def test_the_snapshot_taken_before_an_interrupt_still_shows_the_turn() -> None:
-    manager = await feed(new_manager(), work(2))
-    before = manager.snapshot()
-    await manager.interrupt()
-    assert [entry.mark for entry in before] == ["m1", "m2", "m3", "m4", "m5"]
-    assert before[4].message["content"] == work(2)[4]["content"]
-    assert marks(manager) == []
-
-
-async def test_a_finished_turn_is_not_interrupted() -> None:
-    manager = await feed(new_manager(), ConversationBuilder().user("One.").say("Yes.").messages)
-    assert await manager.interrupt() == {"interrupted": False, "removed": []}
-    assert len(await manager.get_messages()) == 2
-
-
 async def test_an_interrupt_in_an_empty_session_does_nothing() -> None:
     assert await new_manager().interrupt() == {"interrupted": False, "removed": []}
     manager = await feed(new_manager(), [{"role": "system", "content": "Prompt."}])
@@ -109,15 +87,6 @@ async def test_marks_of_an_interrupted_turn_are_never_given_again() -> None:
     await feed(manager, [{"role": "user", "content": "Two, otherwise."}])
     assert marks(manager) == ["m1", "m2", "m4"]
     assert (await manager.recall("m3") or {})["content"] == "Two."
-
-
-async def test_a_view_after_an_interrupt_shows_nothing_of_the_turn() -> None:
-    manager = await feed(new_manager(), [*work(60), {"role": "assistant", "content": "Done."}])
-    before = await ask(manager, 4_000)
-    await feed(manager, [{"role": "user", "content": "FORGET THIS"}, *rounds(2, start=600)])
-    await ask(manager, 4_000)
-    await manager.interrupt()
-    assert await ask(manager, 4_000) == before
 
 
 async def test_an_interrupt_of_a_turn_that_a_checkpoint_covers_rebuilds_the_view() -> None:

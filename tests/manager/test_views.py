@@ -10,7 +10,7 @@ from amplifier_context_core import ContextOverflow
 from amplifier_context_testing import check_request
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.managers import ask, feed, new_manager
-from tests.messages import Message, digest, rounds, session, shared_prefix, size, text, work
+from tests.messages import Message, rounds, shared_prefix, size, text, work
 
 BUDGET = 4_000
 
@@ -27,12 +27,6 @@ async def test_a_system_prompt_alone_is_given_alone() -> None:
     assert await manager.get_messages_for_request(BUDGET) == [{"role": "system", "content": "You wait."}]
 
 
-async def test_what_needs_no_fix_is_shown_as_it_is_stored() -> None:
-    messages = [{"role": "system", "content": "Prompt."}, *work(3)]
-    view = await ask(await feed(new_manager(), messages), BUDGET)
-    assert [{**message, "content": message["content"] or None} for message in view] == messages
-
-
 async def test_a_history_that_begins_with_no_human_gets_a_constant_first_line() -> None:
     views = []
     for greeting in ("Welcome!", "Good day!"):
@@ -44,45 +38,7 @@ async def test_a_history_that_begins_with_no_human_gets_a_constant_first_line() 
     assert views[0][0] == views[1][0]
 
 
-# -- lists of their own ------------------------------------------------------------------------------------------------
-
-
-async def test_each_view_is_a_new_list() -> None:
-    manager = await feed(new_manager(), work(3))
-    one, two = await ask(manager, BUDGET), await ask(manager, BUDGET)
-    assert one == two
-    assert one is not two
-    assert all(a is not b for a, b in zip(one, two, strict=True))
-
-
-async def test_asking_never_changes_the_history() -> None:
-    messages = session(150)
-    manager = await feed(new_manager(), messages)
-    before = digest(await manager.get_messages())
-    for budget in (500, 2_000, 20_000):
-        await ask(manager, budget)
-    await manager.compact()
-    assert digest(await manager.get_messages()) == before
-
-
 # -- the prefix --------------------------------------------------------------------------------------------------------
-
-
-async def test_between_compactions_the_prefix_is_byte_identical() -> None:
-    manager = await feed(new_manager(), [{"role": "system", "content": "Prompt."}, {"role": "user", "content": "Go."}])
-    before: list[Message] = []
-    compactions = kept = 0
-    for message in session(300)[1:]:
-        if message["role"] == "assistant":  # as loops do: ask, then store the answer
-            view = await ask(manager, 10_000)
-            now = (await manager.explain())["compactions"]
-            if now == compactions:
-                assert digest(view[: len(before)]) == digest(before)
-                kept += 1
-            compactions, before = now, view
-        await manager.add_message(message)
-    assert compactions >= 5
-    assert kept > 100
 
 
 async def test_a_compaction_keeps_the_chapters_there_are_byte_identical() -> None:
@@ -107,19 +63,6 @@ async def test_what_is_open_at_a_compaction_is_answered_in_its_place_later() -> 
     assert after[-1]["content"] == result["content"]
 
 
-@pytest.mark.digest
-async def test_the_same_inputs_give_the_same_bytes() -> None:
-    views = []
-    for _ in range(2):
-        manager = new_manager(session_id=f"session {len(views)}")
-        seen = []
-        for message in session(100, seed=7):
-            await manager.add_message({**message, "metadata": {"timestamp": f"time {len(views)}"}})
-            seen.append(digest(await ask(manager, BUDGET)))
-        views.append(seen)
-    assert views[0] == views[1]
-
-
 async def test_explain_says_how_much_of_the_view_was_in_the_request_before() -> None:
     manager = await feed(new_manager(), work(3))
     before = await ask(manager, BUDGET)
@@ -130,17 +73,6 @@ async def test_explain_says_how_much_of_the_view_was_in_the_request_before() -> 
 
 
 # -- the budget and what is protected ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("budget", [700, 1_500, 6_000])
-async def test_no_view_is_ever_over_its_budget(budget: int) -> None:
-    manager = new_manager()
-    for message in session(150, seed=3):
-        if message["role"] == "assistant":
-            view = await manager.get_messages_for_request(budget)
-            assert check_request(view) == []
-            assert size(view) <= budget
-        await manager.add_message(message)
 
 
 async def test_a_giant_call_that_was_never_answered_is_clipped_to_the_budget_like_any_other() -> None:
@@ -159,25 +91,6 @@ async def test_a_call_that_stays_open_does_not_push_the_view_over_its_budget() -
         await feed(manager, rounds(1, start=100 + number))
         sizes.append(size(await manager.get_messages_for_request(2_000)))
     assert max(sizes) <= 2_000
-
-
-async def test_the_task_the_newest_human_message_and_the_newest_round_survive_verbatim() -> None:
-    messages = [*work(60, task="THE TASK"), {"role": "user", "content": "THE NEWEST"}, *rounds(3, start=100)]
-    manager = await feed(new_manager(), messages)
-    view = await ask(manager, 1_500)
-    contents = [message["content"] for message in view]
-    assert "THE TASK" in contents
-    assert "THE NEWEST" in contents
-    assert contents[-1] == messages[-1]["content"]
-
-
-async def test_a_pinned_message_survives_verbatim_with_its_round() -> None:
-    call, result = rounds(1, start=900)
-    pinned = {**result, "metadata": {"pinned": True}}
-    manager = await feed(new_manager(), [*work(5), call, pinned, *rounds(100, start=10)])
-    view = await ask(manager, 2_000)
-    place = next(i for i, m in enumerate(view) if m["content"] == result["content"])
-    assert view[place - 1]["tool_calls"] == call["tool_calls"]
 
 
 async def test_what_humans_wrote_is_kept_longer_than_what_tools_printed() -> None:
