@@ -48,12 +48,6 @@ async def test_the_kernels_validator_passes_it() -> None:
     assert result.passed, result.summary()
 
 
-async def test_a_listing_shows_folders_first_and_sizes(root: Path) -> None:
-    found = await run(root, "list_folder")
-    assert found.output == f"dir  src/\nfile  {(root / 'README.md').stat().st_size}  README.md"
-    assert (await run(root, "list_folder", path="src")).output.endswith("loader.py")
-
-
 def test_a_large_file_is_cut_and_says_where_to_go_on(tmp_path: Path) -> None:
     (tmp_path / "big").write_text("\n".join(f"{n:09d}" for n in range(100_000)))
     shown = Folder(tmp_path, Limits(read_bytes=1000)).read("big")
@@ -61,14 +55,6 @@ def test_a_large_file_is_cut_and_says_where_to_go_on(tmp_path: Path) -> None:
     assert len(shown) < 1100
     goes_on = Folder(tmp_path, Limits(read_bytes=1000)).read("big", first=101)
     assert goes_on.startswith("000000100")
-
-
-async def test_a_search_names_file_and_line(root: Path) -> None:
-    found = await run(root, "search_files", text="load")
-    assert found.output == "README.md:2: The loader is in src/loader.py.\nsrc/loader.py:1: def load_cache():"
-    assert (await run(root, "search_files", text="load", names="*.py")).output == "src/loader.py:1: def load_cache():"
-    assert (await run(root, "search_files", text="load", path="src/loader.py")).output.count("\n") == 0
-    assert "no line holds 'nowhere' (2 files searched)" in (await run(root, "search_files", text="nowhere")).output
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,12 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-import yaml
 from click.testing import CliRunner, Result
 
 from amplifier_context_core.cli.app import main
-from amplifier_context_testing import Conversation
 from tests.pages import between, read
 
-from .conftest import PLAN, Run, clone_at, lines_with
+from .conftest import Run, clone_at, lines_with
 
 pytestmark = pytest.mark.kernel
 
@@ -50,28 +48,6 @@ def test_every_request_has_a_line_that_stays_within_its_budget(demo: Result) -> 
     assert {budget for _, _, budget in rows} == {"3,000"}
 
 
-@pytest.mark.parametrize("ratio", [0.74, 1.3])
-def test_all_figures_are_in_the_tokens_that_the_provider_reports(run: Run, clone: Path, ratio: float) -> None:
-    """A provider whose tokenizer disagrees with ours, as all but OpenAI's do."""
-    mounts = yaml.safe_load(PLAN.read_text())
-    mounts["providers"][0]["config"]["usage_ratio"] = ratio
-    (clone / "plan.yaml").write_text(yaml.safe_dump(mounts))
-    result = run("plan.yaml", "--budget", BUDGET)
-    assert result.exit_code == 0, result.output
-    rows = [
-        [int(figure.replace(",", "")) for figure in found]
-        for found in re.findall(r"[█▏▎▍▌▋▊▉░] +([\d,]+) of +([\d,]+) +([\d,]+) +(\d+)%", result.output)
-    ]
-    assert len(rows) > 50
-    for tokens, budget, cacheable, share in rows:
-        assert cacheable <= tokens <= budget == BUDGET
-        assert share == pytest.approx(100 * cacheable / tokens, abs=1)
-    (cache,) = lines_with(result, "prompt cache")
-    sent = sum(tokens for tokens, *_ in rows)
-    cached = sum(cacheable for _, _, cacheable, _ in rows)
-    assert f"{cached / sent:.0%} of the {sent:,} sent tokens" in cache
-
-
 def test_a_compaction_says_what_it_freed_and_what_it_cost(demo: Result) -> None:
     line = lines_with(demo, "└ compacted")[0]
     assert re.search(
@@ -93,13 +69,6 @@ def test_a_plan_brings_its_own_prompts_and_prompt_replaces_them(run: Run, plan: 
     result = run(file, "--prompt", "First of mine.", "--prompt", "Second of mine.")
     assert [line.split("  ")[1] for line in lines_with(result, "user  ")] == ["First of mine.", "Second of mine."]
     assert lines_with(result, "agent  Hello.")
-
-
-def test_what_is_piped_in_is_one_prompt(run: Run, plan: Callable[..., Path]) -> None:
-    result = run(plan(), typed="Two lines,\none prompt.\n")
-    assert result.exit_code == 0
-    assert lines_with(result, "requests      1, all valid")
-    assert lines_with(result, "history       2 messages, complete")
 
 
 def test_context_swaps_the_module_and_keeps_its_config(run: Run, plan: Callable[..., Path]) -> None:
@@ -132,11 +101,6 @@ def test_the_head_names_the_distribution_of_the_mounted_module(demo: Result) -> 
 
 
 # --- recorded sessions ------------------------------------------------------------------------------------------------
-
-
-def asks(made: Conversation) -> bool:
-    """Without a user's message there is nothing to replay."""
-    return any(message["role"] == "user" for message in made.messages)
 
 
 def test_a_recording_in_a_quarter_of_its_size_compacts(run: Run, tmp_path: Path) -> None:

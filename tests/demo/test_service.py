@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import pytest
-
-from amplifier_context_testing import coding_session
 
 from .conftest import Run, lines_with
 
@@ -30,13 +27,3 @@ def test_a_context_that_asks_a_model_runs_over_http_and_says_that_there_is_no_mo
     calls = int(re.search(r"(\d+) calls", summaries)[1])  # type: ignore[index]
     (service,) = lines_with(result, "  service  ")
     assert f"{63 + calls} requests over HTTP, 0 refused" in service
-
-
-def test_a_recording_is_replayed_with_its_tools_and_summaries_over_http(run: Run, tmp_path: Path) -> None:
-    file = tmp_path / "recorded.jsonl"
-    file.write_text(json.dumps({"id": "one", "messages": list(coding_session(120, seed=3))}) + "\n")
-    result = run("--transcript", file, "--context", "context-summary", "--budget", 6_000)
-    assert result.exit_code == 0, result.output
-    assert lines_with(result, "a summary of m")
-    (service,) = lines_with(result, "  service  ")
-    assert "0 refused" in service

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from amplifier_context_testing.checks.message_shapes import Message
 from amplifier_context_testing.lab.request import Request
@@ -18,11 +16,6 @@ RULE = "Never touch the generated files."
 WISH = "I would like to have a faster start."
 FOUND = "The loader reads every file twice."
 PLAN = "Next I look at how the cache is filled:"
-
-
-def test_a_sentence_ends_after_a_full_stop_or_a_colon_and_at_the_end_of_a_line() -> None:
-    text = f"{RULE} {WISH}\n{PLAN} this.is not the end of it, nor is 3:4 either"
-    assert sentences(text) == [RULE, WISH, PLAN, "this.is not the end of it, nor is 3:4 either"]
 
 
 def test_a_sentence_has_twenty_five_characters_with_its_white_space_folded() -> None:
@@ -99,14 +92,3 @@ def test_a_paste_states_no_rules_and_is_not_a_persons_own() -> None:
     assert kept(paste, paste)["rules"] == (0, 0)
     assert kept(paste, paste)["people"] == (2, 2)
     assert kept([*paste, *SESSION], paste)["own"] == (1, 2)
-
-
-TEXTS = st.text(st.sampled_from("ab. :!\n请"), max_size=80)
-MESSAGES = st.lists(st.builds(user, TEXTS) | st.builds(says, TEXTS), max_size=6)
-
-
-@given(messages=MESSAGES)
-def test_the_whole_history_keeps_every_sentence_and_an_empty_view_none(messages: list[Message]) -> None:
-    everything, nothing = kept(messages, messages), kept(messages, [])
-    assert everything == {kind: (sought, sought) for kind, (_, sought) in everything.items()}
-    assert nothing == {kind: (0, sought) for kind, (_, sought) in everything.items()}

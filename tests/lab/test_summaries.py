@@ -49,15 +49,6 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_recorded_summary_is_not_in_the_history_and_is_kept_at_its_boundary(file: Path) -> None:
-    (recorded,) = boundaries.recorded_sessions([file])
-    assert RECORDED not in [message["content"] for message in recorded.session.messages]
-    ((index, text),) = recorded.summaries.items()
-    assert text == RECORDED
-    assert recorded.session.messages == messages(160)
-    assert recorded.session.messages[index]["role"] == "assistant"
-
-
 async def test_a_recorded_summary_is_the_answer_at_its_boundary_and_is_in_the_chapter(file: Path) -> None:
     recorded = boundaries.recorded_sessions([file])
     outcome = await boundaries.judged(
@@ -68,17 +59,6 @@ async def test_a_recorded_summary_is_the_answer_at_its_boundary_and_is_in_the_ch
     assert outcome.kept.rules.value == 1.0
     assert 5 < outcome.requests <= boundaries.JUDGED
     assert (outcome.names.value or 0.0) > 0.5
-
-
-async def test_the_digest_and_the_summary_alone_are_judged_on_the_same_requests(file: Path) -> None:
-    recorded, scale = boundaries.recorded_sessions([file]), TokenScale()
-    digest = await boundaries.judged(recorded, "context-simple", None, scale, {})
-    alone = boundaries.as_used(recorded, scale)
-    assert digest.requests == alone.requests
-    assert digest.names.sought == alone.names.sought > 0
-    assert digest.calls == []
-    assert alone.chapter_tokens[0] == scale.tokens({"role": "user", "content": RECORDED})
-    assert (alone.names.value or 0.0) < (digest.names.value or 0.0)
 
 
 async def replayed(**config: Any) -> tuple[Any, summaries.Spent]:
