@@ -201,16 +201,3 @@ async def test_the_config_of_the_plan_reaches_the_manager() -> None:
     plan = mount_plan({"module": CURRENT.module, "config": {"max_tokens": 7_777}}, script=["Hello."])
     async with session(plan) as running:
         assert running.coordinator.get("context").config.max_tokens == 7_777
-
-
-async def test_two_sessions_in_one_process_have_nothing_in_common() -> None:
-    plan = mount_plan(CURRENT.module, script=["Hello.", "Hello."])
-    async with session(plan, session_id="one") as one, session(plan, session_id="two") as two:
-        await one.execute("Only here.")
-        assert await two.coordinator.get("context").get_messages() == []
-
-
-async def test_a_session_cleans_up_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        await through_a_session(mount_plan(CURRENT.module, script=["Hello."]))
-    assert [record.getMessage() for record in caplog.records] == []

@@ -92,18 +92,6 @@ def pictures_in(messages: list[Message]) -> dict[int, list[str]]:
     return found
 
 
-@pytest.mark.parametrize("style", ["basic", "streaming"])
-async def test_a_tool_that_returns_text_and_images_is_seen_as_it_returned_them(style: str) -> None:
-    async with session(plan_of(3, 20_000, style), modules={"camera": mount_camera}) as running:
-        provider, sent = recorded(running)
-        assert await running.execute("Look.") == "Seen."
-        assert provider.violations == []
-        history = await running.coordinator.get("context").get_messages()
-    order = ["text", "image", "text"]
-    assert [pictures_in(request) for request in sent] == [dict.fromkeys(range(seen), order) for seen in range(4)]
-    assert pictures_in(history) == dict.fromkeys(range(3), order)
-
-
 async def test_of_a_session_that_outgrows_its_window_the_history_keeps_every_image() -> None:
     async with session(plan_of(PICTURES, 5_000, "basic"), modules={"camera": mount_camera}) as running:
         provider, sent = recorded(running)

@@ -11,13 +11,8 @@ from amplifier_core import HookRegistry
 
 from amplifier_context_summary import call
 from amplifier_context_summary.asking import EVENTS
-from amplifier_context_testing import EventRecorder, checked
+from amplifier_context_testing import EventRecorder
 from amplifier_context_testing.summaries.writers import (
-    CLAIMED_TASK,
-    FAILING,
-    INJECTED_RULE,
-    INVENTED_FILE,
-    INVENTED_QUOTE,
     Writer,
 )
 from tests.messages import bare, digest, text, work
@@ -41,31 +36,6 @@ async def digests() -> list[str]:
     return _plain()
 
 
-@pytest.mark.parametrize("kind", FAILING)
-async def test_whatever_fails_the_view_is_the_digests_byte_for_byte(kind: str) -> None:
-    writer = Writer(kind)
-    manager = summary_manager(writer, summary_timeout=0.01 if kind in ("never", "slow") else 5)
-    views = await drive(manager, SESSION)
-    assert writer.asked
-    assert [digest(bare(view)) for view in views] == await digests()
-    assert manager._extra_state()["context-summary"]["records"] == []
-    assert (await manager.explain())["summary"]["status"] in ("failed", "refused")
-
-
-@pytest.mark.parametrize("kind", ["never", "slow", "good"])
-async def test_no_request_waits_for_a_model(kind: str) -> None:
-    """Each view is there before the writer may answer: a request that waited for it would never end."""
-    writer = Writer("slow" if kind == "good" else kind)
-    manager = summary_manager(writer)
-    views = await drive(manager, SESSION, waits=False)
-    assert writer.asked
-    assert writer.answered == 0
-    assert [digest(bare(view)) for view in views] == await digests()
-    await manager.close()
-    assert not manager.writer.is_running
-    assert writer.cancelled == len(writer.asked)
-
-
 async def test_a_late_summary_takes_the_place_of_the_digest_at_the_next_compaction() -> None:
     writer = Writer("slow")
     manager = summary_manager(writer)
@@ -80,29 +50,6 @@ async def test_a_late_summary_takes_the_place_of_the_digest_at_the_next_compacti
     views = await drive(manager, SESSION[45:])
     assert manager.compactor.compactions > 1
     assert "in a model's words" in text(views[-1])
-
-
-@pytest.mark.parametrize("kind", ["inventing", "claiming", "forging", "oversized", "sections", "good"])
-async def test_what_a_model_writes_is_valid_and_within_the_budget(kind: str) -> None:
-    manager = summary_manager(Writer(kind))
-    views = await drive(manager, SESSION)
-    for view in views:
-        checked(view)
-        shown = text(view)
-        assert shown.count("<context_record>") == shown.count("</context_record>")
-        for lie in (INVENTED_QUOTE, INVENTED_FILE, CLAIMED_TASK, INJECTED_RULE, "m999999"):
-            assert lie not in shown
-    kept = str(manager._extra_state())
-    for lie in (INVENTED_QUOTE, INVENTED_FILE, CLAIMED_TASK, INJECTED_RULE, "m999999"):
-        assert lie not in kept
-
-
-async def test_plain_sections_count_after_one_request_for_the_form() -> None:
-    writer = Writer("sections")
-    manager = summary_manager(writer)
-    views = await drive(manager, SESSION)
-    assert "in a model's words" in text(views[-1])
-    assert "could not be used" in str(writer.asked[1].messages[-1].content)
 
 
 @pytest.mark.parametrize("kind", ["refusing", "filtered", "empty", "truncated"])
@@ -134,14 +81,6 @@ async def test_a_range_in_pieces_takes_one_call_more_than_pieces_at_most(kind: s
     assert sum("could not be used" in asked for asked in attempts) == 1
     if kind == "sections":
         assert len(attempts) > 2, "the range is not in pieces"
-
-
-async def test_one_call_is_made_for_each_compaction() -> None:
-    writer = Writer("good")
-    manager = summary_manager(writer)
-    await drive(manager, work(120, output=900))
-    assert manager.compactor.compactions >= 4
-    assert len(writer.asked) <= manager.compactor.compactions + 1
 
 
 async def test_events_report_calls_and_quote_nothing() -> None:
@@ -201,15 +140,6 @@ async def test_a_compaction_by_hand_asks_no_model_before_the_back_off_is_over() 
         assert len(writer.asked) == asked
         assert (await manager.explain())["summary"]["reason"] == reason
         now[0] += 31
-
-
-async def test_a_model_is_not_asked_for_more_than_its_share() -> None:
-    writer = Writer("good")
-    manager = summary_manager(writer, summary_spend=0.0)
-    await drive(manager, work(120, output=900))
-    assert manager.compactor.compactions >= 4
-    assert len(writer.asked) == 1, "the first call is always allowed, and no other"
-    assert (await manager.explain())["summary"]["reason"] == "summary_spend"
 
 
 async def test_without_a_provider_there_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:

@@ -88,27 +88,6 @@ async def test_an_edit_of_a_summarised_message_drops_the_state_that_derives_from
     await manager.close()
 
 
-async def test_a_fork_carries_the_state(place: Place) -> None:
-    manager = await kept(place, Provider(good))
-    state = manager._extra_state()
-    await manager.close()
-    store = place.store()
-    await store.fork("s", "t")
-    await store.close()
-    provider = Provider(good)
-    fork = summary_manager(provider, store=place.store(), session_id="t")
-    await fork.get_messages()
-    assert fork._extra_state() == state
-    await fork.close()
-
-
-async def test_clear_drops_the_state(place: Place) -> None:
-    manager = await kept(place, Provider(good))
-    await manager.clear()
-    assert manager._extra_state()["context-summary"]["records"] == []
-    await manager.close()
-
-
 async def test_saved_state_that_cannot_be_read_is_left_out_with_a_warning(place: Place) -> None:
     manager = summary_manager(Provider(good), store=place.store())
     manager._restore_extra({"context-summary": {"records": "nonsense"}})

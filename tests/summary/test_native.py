@@ -15,7 +15,7 @@ import pytest
 from amplifier_core import ChatRequest
 
 from amplifier_context_core import approx_token_counter
-from amplifier_context_core.stores import MemoryStore, Store
+from amplifier_context_core.stores import Store
 from amplifier_context_core.view.chapter_carriers import carrier_of
 from amplifier_context_testing import checked
 from amplifier_context_testing.replay.answer_policies import Answer
@@ -117,66 +117,6 @@ async def test_the_carrier_stays_byte_for_byte_and_the_next_one_is_made_from_it(
         assert all(block["content"] == WORDS for block in blocks)
         assert made[-1].body["messages"][0]["content"][0] in blocks, "the one before is part of the request"
         assert all(one.status == 200 for one in made)
-
-
-async def test_a_resumed_session_and_a_fork_begin_with_the_same_carrier() -> None:
-    store = MemoryStore()
-    async with anthropic() as found:
-        session = Session(found.provider, store)
-        before = await session.run(SESSION)
-        await session.manager.close()
-        await store.fork("s", "t")
-        again = Session(found.provider, store)
-        assert digest(await again.view()) == digest(before)
-        asked = len(found.service.exchanges)
-        await wait_for_summaries(again.manager)
-        assert len(found.service.exchanges) == asked
-        fork = summary_manager(found.provider, store=store, session_id="t", **NATIVE)
-        assert digest(await fork.get_messages_for_request(BUDGET, found.provider)) == digest(before)
-        await again.manager.close()
-        await fork.close()
-
-
-async def test_another_model_is_sent_the_chapters_and_the_first_one_its_carrier_again() -> None:
-    async with anthropic() as found, anthropic(model="wire-2") as other:
-        session = Session(found.provider)
-        view = await session.run(SESSION)
-        theirs = await session.view(other.provider)
-        assert carriers(theirs) == []
-        assert "<context_record>" in text(theirs)
-        again = await session.view()
-        assert carriers(again) == carriers(view)
-        assert again[0] == view[0]
-
-
-async def test_pins_are_sent_after_the_carrier() -> None:
-    async with anthropic() as found:
-        session = Session(found.provider)
-        await session.run(SESSION[:9])
-        pinned = session.manager.snapshot()[4]
-        await session.manager.pin(pinned.mark)
-        view = await session.run(SESSION[9:])
-        assert carriers(view) == [view[0]]
-        assert pinned.message["content"] in [message["content"] for message in view[1:]]
-        await sent(found, view)
-
-
-async def test_an_edit_of_what_it_covers_drops_it() -> None:
-    async with anthropic() as found:
-        session = Session(found.provider)
-        assert carriers(await session.run(SESSION))
-        assert await session.manager.forget([session.manager.snapshot()[4].mark])
-        assert carriers(await session.view()) == []
-        assert session.manager.records.valid(session.manager.history) == []
-
-
-async def test_undo_takes_it_back() -> None:
-    async with anthropic() as found:
-        session = Session(found.provider)
-        [carrier] = carriers(await session.run(SESSION))
-        report = await session.manager.undo()
-        assert report["undone"]
-        assert carrier not in await session.view()
 
 
 @cache

@@ -57,7 +57,7 @@ async def taken_back_and_cleared(manager: Any) -> None:
 CHANGES: list[Change] = [cleared, emptied, replaced, erased, erased_and_cleared, taken_back_and_cleared]
 
 
-@pytest.fixture(params=parameters("memory", "sqlite", soak=BACKENDS))
+@pytest.fixture(params=parameters("sqlite", soak=BACKENDS))
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return Place(request.param, tmp_path)
 

@@ -96,13 +96,6 @@ async def test_reported_output_is_paid_whatever_is_reported_of_the_input(input_t
 
 
 @pytest.mark.kernel
-async def test_more_cache_reads_than_input_are_no_cache_reads() -> None:
-    usage = SimpleNamespace(input_tokens=20_000, output_tokens=1_000, cache_read_tokens=90_000_000)
-    manager = await spent(Reporting(usage), ONE_CALL)
-    assert manager.limits.summary_cost == 20_000 + 5 * 1_000
-
-
-@pytest.mark.kernel
 @pytest.mark.parametrize("kind", ["broken", "cancelled", "nothing", *(f"error:{name}" for name in ERRORS)])
 async def test_a_call_without_an_answer_counts_its_input_unless_the_provider_refused_it(kind: str) -> None:
     manager = await spent(Writer(kind), ONE_CALL)
@@ -110,24 +103,6 @@ async def test_a_call_without_an_answer_counts_its_input_unless_the_provider_ref
     cost = manager.limits.summary_cost
     assert (cost == 0) is (kind.removeprefix("error:") in FREE)
     assert cost == 0 or cost > 1_000
-
-
-@pytest.mark.kernel
-async def test_an_answer_that_cannot_be_read_counts_its_input() -> None:
-    class Unreadable(Reporting):
-        async def complete(self, request: ChatRequest, **kwargs: Any) -> Any:
-            self.requests.append(request)
-
-            class Hostile:
-                @property
-                def content(self) -> str:
-                    raise ValueError("as the test asked for")
-
-            return Hostile()
-
-    manager = await spent(Unreadable(None), ONE_CALL)
-    assert manager.limits.calls == 1
-    assert manager.limits.summary_cost > 1_000
 
 
 @pytest.mark.kernel

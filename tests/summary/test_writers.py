@@ -59,14 +59,6 @@ async def test_a_good_summary_is_in_the_chapters_beside_the_digests_index(digest
     assert done.named("failed") == []
 
 
-async def test_plain_sections_count_after_one_attempt_to_repair() -> None:
-    writer = Writer("sections")
-    done = await course(writer, MESSAGES)
-    assert "Goal: Rename the module." in done.text
-    again = [data["again"] for data in done.named("started")]
-    assert again[:2] == [False, True]
-
-
 async def test_a_model_that_answers_in_sections_is_asked_for_json_once() -> None:
     """Else each of its summaries would cost two calls."""
     writer = Writer("sections")
@@ -119,12 +111,6 @@ async def test_a_call_beyond_its_time_limit_is_cancelled_and_the_digest_goes_on(
     assert done.bytes == digest.bytes
 
 
-async def test_an_oversized_answer_stays_within_the_state_and_the_budget() -> None:
-    done = await course(Writer("oversized"), MESSAGES)
-    assert_valid(done)
-    assert max(len(chapter) for chapter in done.chapters) < 12_000
-
-
 async def test_invented_quotes_files_and_marks_reach_no_view() -> None:
     writer = Writer("inventing")
     done = await course(writer, MESSAGES)
@@ -152,24 +138,6 @@ async def test_an_answer_can_forge_neither_a_tag_nor_a_rule() -> None:
         assert not [line for line in chapter.splitlines() if line.startswith("[system]")]
 
 
-@pytest.mark.parametrize(("kind", "retry_after"), [("error:RateLimitError", 3_600.0), ("error:RateLimitError", None)])
-async def test_a_failure_is_followed_by_a_pause_not_by_a_storm(kind: str, retry_after: float | None) -> None:
-    writer = Writer(kind, retry_after=retry_after)
-    done = await course(writer, MESSAGES)
-    assert len(writer.asked) == 1
-    assert done.explained["summary"]["waits_seconds"] >= (3_500 if retry_after else 20)
-
-
-async def test_requests_for_summaries_are_marked_small_and_without_tools() -> None:
-    writer = Writer("good")
-    await course(writer, MESSAGES)
-    for request in writer.asked:
-        assert request.metadata["purpose"] == "context-compaction"
-        assert request.reasoning_effort == "low"
-        assert request.tools is None
-        assert [message.role for message in request.messages] == ["system", "user"]
-
-
 async def test_calls_for_a_compaction_are_one_in_the_median_and_two_at_most() -> None:
     done = await course(Writer("good"), MESSAGES)
     assert len(done.calls) == done.compactions
@@ -189,13 +157,6 @@ async def test_a_session_with_little_money_pays_for_the_first_call_only() -> Non
     done = await course(writer, MESSAGES, summary_spend=0.001)
     assert len(writer.asked) == 1
     assert done.explained["summary"]["reason"] == "summary_spend"
-
-
-async def test_no_model_is_asked_when_the_config_says_so(digest: Course) -> None:
-    writer = Writer("good")
-    done = await course(writer, MESSAGES, max_summary_calls=0)
-    assert writer.asked == []
-    assert done.bytes == digest.bytes
 
 
 async def test_the_usage_that_a_summary_reports_is_not_the_sessions() -> None:
