@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -44,14 +45,14 @@ def messages() -> list[dict[str, Any]]:
     return made
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with one compacted session, a part of which is in its archive."""
-    url = f"sqlite:{tmp_path / 'sessions.db'}"
+    file = tmp_path_factory.mktemp("made") / "sessions.db"
 
     async def fill() -> None:
         settings = load_config({"token_counter": "heuristic", "max_tokens": 4_000})
-        manager = ContextManager(settings, session_id="one", store=open_store(url))
+        manager = ContextManager(settings, session_id="one", store=open_store(f"sqlite:{file}"))
         for message in messages():
             await manager.add_message(message)
             await manager.get_messages_for_request()
@@ -60,7 +61,13 @@ def url(tmp_path: Path) -> str:
         await manager.close()
 
     asyncio.run(fill())
-    return url
+    return file
+
+
+@pytest.fixture
+def url(made: Path, tmp_path: Path) -> str:
+    """A copy of that store."""
+    return f"sqlite:{shutil.copy(made, tmp_path)}"
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ async def holds(transcript: Transcript, share: float) -> None:
 CORPUS = {c.name: Transcript(c.name, "corpus", c.messages) for c in conversations()}
 
 
-@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("share", [SHARES[0], *(pytest.param(one, marks=pytest.mark.soak) for one in SHARES[1:])])
 @pytest.mark.parametrize("name", CORPUS)
 async def test_a_made_conversation_keeps_every_rule_at_every_request(name: str, share: float) -> None:
     await holds(CORPUS[name], share)

@@ -59,6 +59,9 @@ def whole_newest_human() -> list[Message]:
 
 
 VARIANTS = [giant_task, giant_newest_human, whole_newest_human, giant_pin, giant_system_prompt, giant_loaded_tools]
+# One that may be clipped, and those that may not be or need not be; the others in a soak.
+SHORT = (giant_task, giant_system_prompt, whole_newest_human)
+FEW = [pytest.param(start, marks=[] if start in SHORT else pytest.mark.soak) for start in VARIANTS]
 
 
 async def storm(manager: ContextManager, requests: int, every: int = 1) -> list[list[str]]:
@@ -76,7 +79,7 @@ async def storm(manager: ContextManager, requests: int, every: int = 1) -> list[
     return wrong
 
 
-@pytest.mark.parametrize("start", VARIANTS)
+@pytest.mark.parametrize("start", FEW)
 async def test_five_hundred_requests_beside_a_giant_cause_a_handful_of_compactions_and_one_warning(
     start: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -95,7 +98,7 @@ async def test_five_hundred_requests_beside_a_giant_cause_a_handful_of_compactio
     assert len(records) == once
 
 
-@pytest.mark.parametrize("start", VARIANTS)
+@pytest.mark.parametrize("start", FEW)
 async def test_beside_a_giant_a_compaction_comes_only_when_the_capacity_left_is_full_again(start: Any) -> None:
     """Rounds of 65 tokens: where the giant may be clipped they find a thousand tokens of room, beside a system prompt
     of 95 %, which may not, some four hundred, and beside a message of 80 %, which need not, some seven hundred."""
