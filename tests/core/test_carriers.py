@@ -7,10 +7,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.messages.carriers import can_read, carried_items, carried_text, is_carrier
-from amplifier_context_core.messages.reminders import is_injected, lineages_of
-from amplifier_context_core.messages.tokens import count_message_tokens
-from amplifier_context_core.rendering.merge import merge_consecutive
-from tests.messages import says, user
+from tests.messages import user
 
 LABEL = "Native compacted conversation."
 OPUS = "claude-opus-5"
@@ -57,30 +54,8 @@ def test_only_the_model_that_made_a_compaction_reads_it(
     assert can_read(carrier, provider, model) is reads
 
 
-def test_a_carrier_is_counted_by_what_is_in_it_and_not_by_its_label() -> None:
-    small, large = anthropic(content="word " * 10), anthropic(content="word " * 1_000)
-    assert count_message_tokens(large) - count_message_tokens(small) > 900
-    assert count_message_tokens({**small, "content": LABEL * 100}) == count_message_tokens(small)
-    assert count_message_tokens(openai()) > count_message_tokens(openai(output=[{"type": "compaction"}]))
-    assert count_message_tokens(user(LABEL, metadata={"openai:compaction": 7})) == count_message_tokens(user(LABEL))
-
-
 def test_the_words_that_are_not_sealed_are_read_from_it() -> None:
     assert carried_text(anthropic()) == "We fixed the loader."
     assert carried_text(openai()) == "Fix the loader."
     assert carried_items(user(LABEL, metadata={"openai:compaction": {"version": 2, "output": 7}})) == []
     assert carried_text(anthropic(version=2, block={"type": "other"})) == ""
-
-
-def test_a_carrier_is_merged_with_nothing() -> None:
-    messages = [user("a"), user("b"), anthropic(), user("c"), user("d")]
-    merged = merge_consecutive(messages)
-    assert [message["content"] for message in merged] == ["a\n\nb", LABEL, "c\n\nd"]
-    assert merged[1] == anthropic()
-
-
-def test_a_carrier_is_no_persons_message_and_replaces_no_reminder() -> None:
-    for carrier in (anthropic(), openai()):
-        assert is_injected(carrier["metadata"])
-        assert lineages_of("user", {**carrier["metadata"], "ephemeral": True, "persisted": True}, "") == frozenset()
-    assert not is_carrier(says("x", metadata=anthropic()["metadata"]))

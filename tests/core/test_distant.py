@@ -11,8 +11,6 @@ from amplifier_context_core.rendering.renderer import Renderer
 from tests.core.drafts import transcript
 from tests.messages import Message, call, result, says, user
 
-RENDERER = Renderer(approx_token_counter, output_limit=100)
-
 
 async def folded(*messages: Message, pins: tuple[int, ...] = ()) -> list[Segment]:
     """All of these messages as distant history."""
@@ -67,10 +65,6 @@ async def test_a_result_that_came_after_a_providers_own_compaction_stays_with_it
     assert len([segment for segment in without if segment.state == "kept"]) == 2
 
 
-async def test_distant_history_without_people_is_one_chapter() -> None:
-    assert spans(await folded(*work(0, 20))) == [(1, 40, "folded")]
-
-
 async def end_of(*messages: Message, budget: int, **limits: Any) -> int:
     renderer = Renderer(approx_token_counter, **{"output_limit": 100, **limits})
     return await distant_end(transcript(messages).snapshot(), 0, budget, renderer)
@@ -80,13 +74,6 @@ async def test_history_within_eight_budgets_of_what_a_view_shows_is_not_distant(
     giants = [message for place in range(9) for message in (call(f"c{place}"), result(f"c{place}", "word " * 9_000))]
     assert await end_of(user("task"), *giants, budget=1_000) == 0  # nine outputs of 100 tokens, as they are shown
     assert await end_of(user("task"), *giants, budget=1_000, output_limit=4_000) == 15
-
-
-async def test_distant_history_ends_between_rounds() -> None:
-    messages = [user("task"), *work(0, 400)]
-    end = await end_of(*messages, budget=200)
-    assert 0 < end < len(messages)
-    assert messages[end]["role"] != "tool"
 
 
 async def test_an_output_that_may_become_a_table_says_nothing_of_the_distance() -> None:

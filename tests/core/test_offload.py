@@ -7,12 +7,10 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from amplifier_context_core.rendering.offload import describe, offloaded
 from tests.managers import ask, feed, new_manager
-from tests.messages import size, work
+from tests.messages import work
 from tests.threads import longest_wait_beside
 
 RECORDS = [{"id": number, "name": f"user_{number}", "state": "open"} for number in range(500)]
@@ -52,14 +50,6 @@ def test_an_output_is_described_by_its_shape(text: str, description: str) -> Non
     assert describe(text).startswith(description)
 
 
-@given(st.text(), st.integers(80, 600), st.text(max_size=300))
-def test_what_is_shown_is_within_its_room_and_not_blank(text: str, room: int, description: str) -> None:
-    shown = offloaded(text, room, "m3", description)
-    assert len(shown) <= max(room, 200)
-    assert shown.strip()
-    assert "m3" in shown
-
-
 @pytest.mark.parametrize("room", [1, 10, 80, 100, 160, 200, 400])
 @pytest.mark.parametrize("description", ["", "a log", "words " * 80])
 def test_the_line_with_the_mark_is_whole_in_any_room(room: int, description: str) -> None:
@@ -73,29 +63,6 @@ def output(tokens: int) -> list[dict[str, Any]]:
     return messages
 
 
-async def test_an_output_larger_than_the_budget_is_described_with_its_head_and_tail() -> None:
-    manager = await feed(new_manager(max_tokens=16_000), output(200_000))
-    view = await ask(manager, 16_000)
-    shown = next(message["content"] for message in view if message["role"] == "tool")
-    assert "are kept outside this view: m3]" in shown
-    assert "a log; " in shown
-    assert "step 0" in shown
-    assert "step 899" in shown
-    assert "ERROR cannot open" in shown
-    assert size(view) < 16_000 * 0.10
-    assert "an output too large for the view is described" in str((await manager.explain())["rounds"])
-
-
-async def test_the_description_of_the_tool_comes_before_that_by_rules() -> None:
-    manager = new_manager(max_tokens=16_000)
-    messages = output(60_000)
-    messages[2]["metadata"] = {"compact_summary": "Step 412 of the import cannot open q3.db."}
-    await feed(manager, messages)
-    shown = next(message["content"] for message in await ask(manager, 16_000) if message["role"] == "tool")
-    assert "[Step 412 of the import cannot open q3.db.]" in shown
-    assert "a log" not in shown
-
-
 @pytest.mark.parametrize(("tokens", "above"), [(60_000, 1.0), (60_000, 0.1), (2_000, 0.1)])
 async def test_a_short_form_that_a_caller_registered_is_shown_in_place_of_a_description(
     tokens: int, above: float
@@ -104,14 +71,6 @@ async def test_a_short_form_that_a_caller_registered_is_shown_in_place_of_a_desc
     await manager.compact_summary("call_0", "Step 412 cannot open q3.db.")
     shown = next(message["content"] for message in await ask(manager, 16_000) if message["role"] == "tool")
     assert shown == "Step 412 cannot open q3.db."
-
-
-@pytest.mark.parametrize(("above", "apart"), [(1.0, False), (0.25, True), (0.99, False)])
-async def test_offload_above_says_from_which_share_on(above: float, apart: bool) -> None:
-    manager = await feed(new_manager(max_tokens=16_000, offload_above=above), output(8_000))
-    shown = next(message["content"] for message in await ask(manager, 16_000) if message["role"] == "tool")
-    assert ("kept outside this view" in shown) is apart
-    assert ("characters cut, whole text: m3" in shown) is True
 
 
 async def test_the_whole_output_is_in_the_history_and_is_found() -> None:
@@ -126,11 +85,6 @@ async def test_the_whole_output_is_in_the_history_and_is_found() -> None:
 def test_json_is_described_alike_whatever_its_size(records: int) -> None:
     text = json.dumps([{"id": number, "name": "a longer value"} for number in range(records)])
     assert describe(text) == f"JSON: a list of {records:,} objects with keys id, name"
-
-
-@pytest.mark.parametrize("size", [10_000, 600_000])
-def test_deep_nesting_is_no_json(size: int) -> None:
-    assert describe("[" * size).startswith("text")
 
 
 @pytest.mark.parametrize(
@@ -160,11 +114,6 @@ def test_lines_like_paths_are_described_in_a_time_that_grows_as_they_do(piece: s
         return time.thread_time() - start
 
     assert min(taken(1_990) for _ in range(3)) < 4 * max(taken(100) for _ in range(3))
-
-
-def test_words_for_errors_far_into_a_line_are_no_report() -> None:
-    assert describe("x" * 3_000 + " error") == "text"
-    assert "1 lines report errors" in describe("x" * 1_000 + " error")
 
 
 def test_other_threads_run_while_a_large_text_is_described() -> None:

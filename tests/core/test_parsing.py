@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import enum
 import math
 from collections import OrderedDict
@@ -14,100 +13,19 @@ import pytest
 from amplifier_context_core.errors import InvalidMessage
 from amplifier_context_core.messages.parsing import (
     MAX_DEPTH,
-    arguments_text,
     calls_of,
-    copy_checked,
-    copy_json,
-    copy_message,
     is_human,
     is_signed,
-    json_text,
-    metadata_of,
     parse_message,
     result_text,
-    results_of,
     text_of,
 )
-from amplifier_context_testing import conversations
-from tests.messages import IMAGE, SIGNED, block, call, result, says, user
+from tests.messages import IMAGE, block, result, says, user
 
 REMINDER = "<system-reminder>three todos</system-reminder>"
 
 
 # -- what goes in comes back ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        user("plain"),
-        user(None),
-        user(""),
-        user([]),
-        {"role": "user"},
-        {"role": "assistant"},
-        user([block("a"), IMAGE, {"type": "never seen", "deep": [{"x": [1, 2.5, None, True]}]}]),
-        says(None, tool_calls=None),
-        says("x", tool_calls=[]),
-        call("a", "b"),
-        call("a", "a"),
-        says([block("x"), {"type": "tool_use", "id": "a", "name": "read", "input": {}}]),
-        says([{"type": "tool_call", "id": "a", "tool": "read"}], tool_calls=[{"id": "a", "tool": "read"}]),
-        says([SIGNED]),
-        result("a", None),
-        result("a", [block("x"), IMAGE]),
-        {"role": "tool", "content": [{"type": "tool_result", "tool_use_id": "a", "content": {"any": "json"}}]},
-        user([{"type": "tool_result", "tool_call_id": "a", "output": 5}]),
-        {"role": "function", "name": "look_up", "content": "x"},
-        {"role": "developer", "content": "x", "metadata": None},
-        user("x", metadata={"timestamp": 5, "unknown": {"kept": [1]}}, unknown_key=["kept"], name=None),
-        user("lone \ud83d surrogate and \x00"),
-    ],
-    ids=str,
-)
-def test_every_shape_is_read_without_loss(message: dict[str, Any]) -> None:
-    given = copy.deepcopy(message)
-    assert parse_message(message)[0] == given
-    assert message == given
-
-
-def test_the_whole_corpus_is_read_without_loss() -> None:
-    for conversation in conversations():
-        for message in conversation.messages:
-            assert parse_message(message)[0] == message
-
-
-def test_integers_past_64_bits_are_kept() -> None:
-    assert parse_message(user("x", metadata={"big": 10**30}))[0]["metadata"]["big"] == 10**30
-
-
-def test_changing_what_went_in_changes_nothing_stored() -> None:
-    raw = user([block("before")], metadata={"list": [1]}, tool_calls=[{"id": "a", "function": {"name": "f"}}])
-    stored, _ = parse_message(raw)
-    raw["content"][0]["text"] = "after"
-    raw["metadata"]["list"].append(2)
-    raw["tool_calls"][0]["function"]["name"] = "g"
-    assert stored == user(
-        [block("before")], metadata={"list": [1]}, tool_calls=[{"id": "a", "function": {"name": "f"}}]
-    )
-
-
-def test_a_copy_handed_out_shares_no_container_with_the_original() -> None:
-    stored, _ = parse_message(user([{"type": "text", "text": "x", "deep": [{"y": []}]}], metadata={"m": {}}))
-    before = copy.deepcopy(stored)
-    out = copy_message(stored)
-    out["content"][0]["deep"][0]["y"].append(1)
-    out["metadata"]["m"]["n"] = 1
-    out["new"] = 1
-    assert stored == before
-
-
-def test_copies_of_json_are_equal_and_apart() -> None:
-    data = {"a": [1, {"b": None}], "c": "x"}
-    copied = copy_json(data)
-    assert copied == data
-    assert copied["a"] is not data["a"]
-    assert copied["a"][1] is not data["a"][1]
 
 
 def test_mappings_tuples_and_subclasses_become_plain_json() -> None:
@@ -194,20 +112,6 @@ def test_bad_input_is_refused_by_the_field_at_fault(message: Any, field: str) ->
     assert str(caught.value).startswith(f"{field}: ")
 
 
-def test_null_in_place_of_a_call_is_named_as_such() -> None:
-    with pytest.raises(InvalidMessage, match=r"^tool_calls\[0\]: .*got null"):
-        parse_message(says("x", tool_calls=[None]))
-
-
-@pytest.mark.parametrize("blank", ["", " ", "\n\t"])
-def test_a_blank_id_is_no_id(blank: str) -> None:
-    """Providers take an id of white space for none at all."""
-    with pytest.raises(InvalidMessage, match="tool_calls"):
-        parse_message(says(None, tool_calls=[{"id": blank, "tool": "read", "arguments": {}}]))
-    with pytest.raises(InvalidMessage, match="tool_call_id"):
-        parse_message(result(blank))
-
-
 def test_nesting_is_read_to_a_hundred_levels_and_refused_beyond() -> None:
     def nested(levels: int) -> Any:
         value: Any = "x"
@@ -227,12 +131,6 @@ def test_a_message_that_holds_itself_is_refused() -> None:
         parse_message(message)
 
 
-def test_a_very_long_key_does_not_fill_the_error() -> None:
-    with pytest.raises(InvalidMessage) as caught:
-        parse_message(user("x", metadata={"k" * 10_000: object()}))
-    assert len(str(caught.value)) < 300
-
-
 # -- calls and results ------------------------------------------------------------------------------------------------
 
 
@@ -250,57 +148,12 @@ def test_calls_are_read_in_every_spelling() -> None:
         assert (found.id, found.name, found.arguments) == ("x", "read", arguments)
 
 
-def test_arguments_given_as_text_stay_text() -> None:
-    (found,) = calls_of(call("x"))
-    assert found.arguments == '{"path": "src/a.py"}'
-    assert arguments_text(found) == found.arguments
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"), [(None, "{}"), ([1, 2], '{"value":[1,2]}'), (0, '{"value":0}'), ({"a": 1}, '{"a":1}')]
-)
-def test_arguments_that_are_neither_text_nor_object_become_an_object(arguments: Any, text: str) -> None:
-    (found,) = calls_of(says(None, tool_calls=[{"id": "x", "tool": "f", "arguments": arguments}]))
-    assert arguments_text(found) == text
-
-
 def test_a_call_stated_in_a_block_and_in_the_list_is_one_call() -> None:
     message = says(
         [{"type": "tool_call", "id": "x", "name": "read", "input": {}}, {"type": "tool_use", "id": "y", "name": "w"}],
         tool_calls=[{"id": "x", "tool": "read", "arguments": {}}],
     )
     assert parse_message(message)[1].call_ids == ("x", "y")
-
-
-def test_an_id_used_twice_in_one_list_is_two_calls() -> None:
-    assert parse_message(call("x", "x"))[1].call_ids == ("x", "x")
-
-
-def test_a_call_without_a_name_has_an_empty_one() -> None:
-    (found,) = calls_of(says(None, tool_calls=[{"id": "x", "function": {"name": None}}]))
-    assert found.name == ""
-
-
-def test_a_tool_message_answers_one_call_whatever_its_blocks_say() -> None:
-    message = result("x", [{"type": "tool_result", "tool_use_id": "y", "content": "z"}])
-    assert [found.call_id for found in results_of(message)] == ["x"]
-
-
-def test_results_in_blocks_are_read_in_both_spellings_and_in_order() -> None:
-    message = user(
-        [
-            {"type": "tool_result", "tool_use_id": "a", "content": "one"},
-            block("and"),
-            {"type": "tool_result", "tool_call_id": "b", "output": {"two": 2}},
-        ]
-    )
-    assert [(found.call_id, found.content) for found in results_of(message)] == [("a", "one"), ("b", {"two": 2})]
-    assert parse_message(message)[1].answered_ids == ("a", "b")
-
-
-def test_an_output_of_null_is_not_replaced_by_another_key() -> None:
-    message = user([{"type": "tool_result", "tool_call_id": "a", "output": None, "content": "other"}])
-    assert [found.content for found in results_of(message)] == [None]
 
 
 # -- its author --------------------------------------------------------------------------------------------------------
@@ -388,15 +241,3 @@ def test_the_words_of_a_content_are_its_texts_and_nested_results_without_thinkin
 def test_a_result_that_is_an_object_is_shown_as_json() -> None:
     assert result_text({"exit": 0}) == '{"exit":0}'
     assert result_text([block("x")]) == "x"
-
-
-@pytest.mark.parametrize("value", [10**30, {"a": -(10**25)}, "\ud83d", {"\ud83d": ["\udc00"]}, None, [], "é"])
-def test_any_checked_value_has_a_json_text(value: Any) -> None:
-    import json
-
-    assert json.loads(json_text(copy_checked(value))) == value
-
-
-def test_metadata_is_empty_where_there_is_none() -> None:
-    assert metadata_of(user("x")) == metadata_of(user("x", metadata=None)) == {}
-    assert metadata_of(user("x", metadata={"a": 1})) == {"a": 1}

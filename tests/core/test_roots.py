@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from amplifier_context_core.compaction.checkpoint import DigestEntry, Fact
 from amplifier_context_core.compaction.digest import chapter_of
 from amplifier_context_core.compaction.roots import root_of, with_full_paths
@@ -31,12 +28,6 @@ def test_paths_below_the_root_are_relative_to_it_and_the_root_is_named_once() ->
     assert "m3 Read /etc/hosts" in text
 
 
-def test_a_directory_that_only_begins_like_the_root_is_not_below_it() -> None:
-    text = chapter(facts(f"{HOME}/src/a.py", f"{HOME}/src/b.py", f"{HOME}-old/src/c.py", f"/mnt{HOME}/d.py"))
-    assert f"{HOME}-old/src/c.py" in text
-    assert f"/mnt{HOME}/d.py" in text
-
-
 def test_sentences_stay_word_for_word() -> None:
     speech = Fact("m9 assistant", "", (), (), "agent", (Sentence(f"The fault is in {HOME}/src/a.py.", 0.5),))
     assert f"m9 assistant: The fault is in {HOME}/src/a.py." in chapter([*facts(*[f"{HOME}/src/a.py"] * 9), speech])
@@ -52,35 +43,6 @@ def test_a_sign_that_a_path_of_the_chapter_begins_with_is_not_used() -> None:
 
 def test_full_paths_begin_where_a_path_begins() -> None:
     assert with_full_paths("[./ = /a/]\n./x ../lib/x.py b./c ./") == "\n/a/x ../lib/x.py b./c ./"
-
-
-def test_a_root_that_is_too_long_is_none() -> None:
-    text = f"[./ = /{'x' * 8_000}/]\n" + "./a " * 2_000
-    assert with_full_paths(text) == text
-
-
-def test_few_short_or_no_paths_have_no_root() -> None:
-    assert root_of(facts("/a/b.py", "/a/c.py")) is None
-    assert root_of(facts("src/a.py", "src/b.py")) is None
-    assert root_of([]) is None
-
-
-PARTS = st.sampled_from(["home", "src", "a.py", ".git", "x-1", "..", "@s", "+", "a b", "<end>", "\\", "["])
-
-
-@given(st.lists(st.lists(PARTS, max_size=5).map(lambda parts: "/" + "/".join(parts)), max_size=12))
-def test_the_paths_of_a_chapter_can_be_read_back(paths: list[str]) -> None:
-    given_facts = facts(*paths)
-    root = root_of(given_facts)
-    if root is None:
-        return
-    for fact in given_facts:
-        shortened = root.shorten(fact)
-        assert shortened.subject.replace(root.sign, root.path) == fact.subject
-        assert len(shortened.text) <= len(fact.text)
-    assert sum(len(root.shorten(fact).text) + 1 for fact in given_facts) + len(root.line) < sum(
-        len(fact.text) + 1 for fact in given_facts
-    )
 
 
 def test_a_chapter_of_many_long_paths_takes_linear_time() -> None:

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.compaction.protected import Protection, mark_protected
 from amplifier_context_core.compaction.states import state_key, states_of, writes_only_states
 from amplifier_context_core.compaction.strategies import Goal, SupersedeStaleReads
@@ -149,24 +148,6 @@ def test_of_each_state_the_newest_stays() -> None:
     assert why(*history, tools=()) == {"m1": "task", "m10": "newest round"}
 
 
-def test_a_state_newer_than_the_draft_is_the_newest() -> None:
-    both = segments(user("task"), writes("a"), result("a"), says("x"), writes("b"), result("b"))
-    marked, _ = mark_protected(both[:-1], Protection(later=both[-1:]), state_tokens=10_000)
-    assert [segment.protected_because for segment in marked] == ["task", "", ""]
-
-
-def test_states_beyond_their_share_are_not_protected_the_newest_first_served() -> None:
-    huge = [{"content": f"step {n} " * 40, "status": "pending"} for n in range(200)]
-    history = [
-        user("task"), writes("a", "plan", plan=ITEMS), result("a"), writes("b", todos=huge), result("b"),
-        writes("c", "update_plan", plan=ITEMS), result("c"), says("end"),
-    ]  # fmt: skip
-    assert why(*history, room=200) == {
-        "m1": "task", "m2": "newest state", "m6": "newest state", "m8": "newest round",
-    }  # fmt: skip
-    assert why(*history, room=0) == {"m1": "task", "m8": "newest round"}
-
-
 # -- the older go first -----------------------------------------------------------------------------------------------
 
 
@@ -179,46 +160,6 @@ async def superseded(*messages: Message, target: int = 0, tools: Any = None, **m
 OLDER = (user("task"), writes("a"), result("a"), says("x"), writes("b"), result("b"), writes("c"), result("c"))
 
 
-async def test_rounds_that_only_wrote_an_older_state_go_before_all_else() -> None:
-    assert await superseded(*OLDER) == ["m1", "m4", "m7"]
-    assert await superseded(*OLDER, tools=()) == ["m1", "m2", "m4", "m5", "m7"]
-
-
 async def test_no_more_older_states_go_than_the_goal_asks_for() -> None:
     assert await superseded(*OLDER, target=draft(*OLDER).tokens - 1) == ["m1", "m4", "m5", "m7"]
     assert await superseded(*OLDER, target=1_000_000) == ["m1", "m2", "m4", "m5", "m7"]
-
-
-async def test_text_beside_an_older_state_stays_and_its_output_goes() -> None:
-    history = (user("t"), writes("a", text="It is the parser.", todos=ITEMS[:1]), result("a", "ok " * 90), *OLDER[6:])
-    given = draft(*history)
-    done = await SupersedeStaleReads().apply(given, Goal(0, 0))
-    assert [segment.mark for segment in done.segments] == ["m1", "m2", "m4"]
-    assert "written again at m4" in str(done.segments[1].shown[1].message["content"])
-
-
-async def test_a_recent_older_state_stays_while_others_can_give() -> None:
-    assert await superseded(*OLDER, recent=frozenset({5})) == ["m1", "m4", "m5", "m7"]
-
-
-# -- in a session -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("state_tools", [None, []])
-async def test_the_newest_todo_list_is_verbatim_in_the_view_however_far_back(state_tools: list[str] | None) -> None:
-    config = load_config({"token_counter": "heuristic", "state_tools": state_tools})
-    manager = ContextManager(config, session_id="states")
-    view = ""
-    await manager.add_message(user("Fix the parser."))
-    for version in range(3):
-        todos = [{"content": f"Step {n} of version {version}", "status": "pending"} for n in range(9)]
-        for message in (writes(f"t{version}", todos=todos), result(f"t{version}", "saved")):
-            await manager.add_message(message)
-        for number in range(20):
-            for message in (call(f"r{number}", path=f"src/{version}/{number}.py"), result(f"r{number}", "line " * 300)):
-                await manager.add_message(message)
-            view = json.dumps(await manager.get_messages_for_request(token_budget=4_000))
-            if state_tools is None:
-                assert all(f"Step {n} of version {version}" in view for n in range(9))
-    assert ("Step 8 of version 2" in view) is (state_tools is None)
-    assert "Step 8 of version 1" not in view
