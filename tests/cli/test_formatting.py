@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from amplifier_context_core.cli.app import main
 from amplifier_context_core.cli.formatting import (
     command,
-    counted,
     display_width,
     fitting_end,
     padded,
@@ -21,13 +20,6 @@ from amplifier_context_core.cli.formatting import (
     truncate,
     without_credentials,
 )
-
-
-@pytest.mark.parametrize(
-    ("number", "expected"), [(0, "0 messages"), (1, "1 message"), (2, "2 messages"), (1_200, "1,200 messages")]
-)
-def test_one_of_something_is_no_plural(number: int, expected: str) -> None:
-    assert counted(number, "message") == expected
 
 
 @pytest.mark.parametrize(

@@ -77,10 +77,6 @@ def test_verify_names_the_command_that_repairs(run: Run, tmp_path: Path) -> None
     run("verify", "--store", url)
 
 
-def test_the_name_of_a_fork_is_optional_in_the_help(run: Run) -> None:
-    assert "SESSION [NEW]" in run("fork", "--help").output
-
-
 @pytest.mark.parametrize(
     "arguments",
     [("sessions",), ("show", "one"), ("verify",), ("repair", "one"), ("fork", "one"), ("delete", "one", "--yes")],
@@ -93,20 +89,9 @@ def test_a_mistyped_url_is_reported_and_nothing_is_created_there(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_copying_from_nowhere_is_refused(run: Run, url: str, tmp_path: Path) -> None:
-    assert "Error: there is no " in run("copy", url, f"sqlite:{tmp_path / 'new.db'}", code=1).output
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_copying_into_memory_is_refused(run: Run, filled: str) -> None:
     for places in ((filled, "memory:"), ("memory:", filled)):
         assert "name a persistent store, such as sqlite:FILE" in run("copy", *places, code=1).output
-
-
-def test_a_sound_store_is_found_sound(run: Run, filled: str) -> None:
-    text = run("verify", "--store", filled).output
-    assert "one: sound" in text
-    assert "two: sound" in text
 
 
 @pytest.mark.parametrize(("mark", "count"), [("m30", 30), ("u1", 1), ("a1", None)])

@@ -62,13 +62,6 @@ def test_the_commands_reach_what_an_agent_kept_in_the_default_store(project: Pat
     assert not any(b"secret" in path.read_bytes() for path in sessions_folder(project).rglob("*") if path.is_file())
 
 
-def test_another_project_has_notes_of_its_own(tmp_path: Path) -> None:
-    run("--store", "sqlite:notes.db", "add", "here")
-    other = run("--store", "sqlite:notes.db", "--project", str(tmp_path))
-    assert "no notes" in other.output
-    assert "here" not in other.output
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -197,10 +197,6 @@ def test_a_session_is_shown_line_by_line_in_part_and_in_full(run: Run, filled: s
     assert SECRET in run("show", "one", "--store", filled, "--full").output
 
 
-def test_what_a_tool_printed_cannot_take_over_the_terminal(run: Run, filled: str) -> None:
-    assert "\x1b" not in run("show", "one", "--store", filled, "--full").output
-
-
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -21,10 +21,9 @@ from amplifier_context_core.rendering.rounds import Round, rounds_of
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_core.transcript.transcript import Transcript
 from tests.compat.conversations import Scribe, of
-from tests.messages import SIGNED
 
 from ..laws.histories import conversations, flat
-from .samples import answers, calls, dicts, law, says, talk, user
+from .samples import calls, dicts, law, talk, user
 
 
 def entries_of(messages: list[dict[str, Any]]) -> list[Entry]:
@@ -62,45 +61,11 @@ async def test_older_messages_become_one_and_recent_ones_stay() -> None:
     assert "question 18" not in scribe.prompt
 
 
-async def test_the_context_itself_is_not_changed_and_a_new_one_goes_on_from_the_list() -> None:
-    context = await of(*talk(30))
-    compacted = await compact_context(context, Scribe())
-    assert compacted is not None
-    assert await context.get_history() == talk(30)
-    new = await MemoryContextStore.from_history(compacted)
-    assert await new.get_history() == compacted
-    assert len(compacted) == 1 + 6
-
-
 @pytest.mark.parametrize("count", [0, 1, 20])
 async def test_a_short_conversation_is_left_alone_and_no_model_asked(count: int) -> None:
     scribe = Scribe()
     assert await compact_context(await of(*talk(count)), scribe) is None
     assert scribe.prompts == []
-
-
-@pytest.mark.parametrize("keep_recent", [21, 22, 1_000])
-async def test_nothing_is_done_when_everything_is_recent(keep_recent: int) -> None:
-    scribe = Scribe()
-    assert await compact_context(await of(*talk(21)), scribe, keep_recent=keep_recent) is None
-    assert scribe.prompts == []
-
-
-async def test_no_recent_messages_leave_the_summary_alone() -> None:
-    compacted = await compact_context(await of(*talk(3)), Scribe(), max_messages=2, keep_recent=0)
-    assert compacted is not None
-    assert len(compacted) == 1
-
-
-async def test_dicts_are_kept_as_they_were_stored() -> None:
-    recent: list[dict[str, Any]] = [
-        {"role": "assistant", "content": None, "tool_calls": [{"id": "a", "tool": "f", "arguments": {}}], "x": 1},
-        {"role": "tool", "tool_call_id": "a", "name": "f", "content": "out", "metadata": {"k": [1]}},
-        {"role": "assistant", "content": [SIGNED]},
-    ]
-    compacted = await compact_context(await of(*talk(4), *recent), Scribe(), max_messages=3, keep_recent=3)
-    assert compacted is not None
-    assert dicts(compacted[1:]) == recent
 
 
 async def test_leading_system_messages_stay_in_front_and_are_not_summarised() -> None:
@@ -133,30 +98,6 @@ async def test_a_summary_is_summarised_with_what_came_after_it_but_not_alone() -
 
 
 # -- rounds ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("keep_recent", [1, 2, 3])
-async def test_a_round_that_reaches_into_the_recent_messages_is_kept_whole(keep_recent: int) -> None:
-    round_ = [calls("a", "b"), answers("a"), answers("b")]
-    compacted = await compact_context(await of(*talk(4), *round_), Scribe(), max_messages=3, keep_recent=keep_recent)
-    assert compacted is not None
-    assert compacted[1:] == round_
-
-
-async def test_a_call_whose_result_came_late_is_kept_with_it_and_what_lies_between_is_summarised() -> None:
-    scribe = Scribe()
-    history = [user("task"), calls("slow"), *talk(6), answers("slow"), says("end")]
-    compacted = await compact_context(await of(*history), scribe, max_messages=3, keep_recent=2)
-    assert compacted is not None
-    assert compacted[1:] == [calls("slow"), answers("slow"), says("end")]
-    assert "7 earlier messages" in compacted[0].text
-    assert "question 4" in scribe.prompt
-
-
-async def test_a_call_that_still_waits_for_its_result_is_kept() -> None:
-    compacted = await compact_context(await of(*talk(4), calls("a")), Scribe(), max_messages=2, keep_recent=0)
-    assert compacted is not None
-    assert compacted[1:] == [calls("a")]
 
 
 async def test_a_call_that_was_never_answered_and_is_long_past_is_summarised() -> None:

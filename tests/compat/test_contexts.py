@@ -28,13 +28,6 @@ class TestMemoryContextStore(ContextStoreContract):
         assert (await context.get_history())[: len(TYPED)] == TYPED
         assert dicts(await context.get_history())[len(TYPED) :] == WIRE
 
-    async def test_what_was_cleared_is_gone_for_good(self) -> None:
-        context = await MemoryContextStore.from_history(TYPED)
-        await context.set_context_tokens(1, 2)
-        await context.clear()
-        assert await context.get_context_tokens() == (0, 0)
-        assert await context._store.archived(context.session_id) == []  # pyright: ignore[reportPrivateUsage]
-
     async def test_two_have_different_ids(self) -> None:
         assert len({MemoryContextStore().session_id for _ in range(100)}) == 100
 

@@ -105,14 +105,6 @@ class TestStoredContext(ContextStoreContract):
         for query in ("parser", "where is src/parser.py", "question 4", '"Which tests"'):
             assert await context.search(query, 5) == await scanned.search(query, 5)
 
-    async def test_seqs_are_never_given_again(self, store: Store) -> None:
-        context = StoredContext(store, "s")
-        await context.extend(talk(4))
-        await context.clear()
-        await context.append(user())
-        assert [entry.seq for entry in await store.read("s")] == [5]
-        assert [entry.turn for entry in await store.read("s")] == [1]
-
     async def test_of_several_messages_all_are_stored_or_none(self, store: Store) -> None:
         context = StoredContext(store, "s")
         with pytest.raises(InvalidMessage, match=r"^messages\[2\]\.role: is missing"):
@@ -131,12 +123,6 @@ class TestStoredContext(ContextStoreContract):
         with pytest.raises(StoreError, match="'s' has a history already"):
             await StoredContext.from_history([user()], store=store, session_id="s")
         assert await StoredContext(store, "s").get_history() == TYPED
-
-    async def test_messages_from_many_tasks_are_all_kept_one_after_another(self, store: Store) -> None:
-        context = StoredContext(store, "s")
-        await asyncio.gather(*(context.append(user(str(n))) for n in range(30)))
-        assert sorted(message.text for message in await context.get_history()) == sorted(map(str, range(30)))
-        assert [entry.seq for entry in await store.read("s")] == list(range(1, 31))
 
     async def test_clearing_sets_the_tokens_to_zero(self, store: Store) -> None:
         context = await StoredContext.from_history(TYPED, store=store, session_id="s")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from amplifier_context_core.compat import (
     ToolUseBlock,
 )
 from amplifier_context_core.messages.parsing import parse_message
-from amplifier_context_testing import conversations as corpus
 from tests.messages import SIGNED
 
 from ..laws.histories import conversations, flat
@@ -35,12 +33,6 @@ def test_every_dict_that_the_core_reads_survives_a_round_trip(steps: list[Any]) 
         message = Message.from_dict(raw)
         assert message.to_dict() == raw
         assert Message.from_dict(message.to_dict()) == message
-
-
-def test_every_message_of_the_corpus_survives_a_round_trip() -> None:
-    for conversation in corpus():
-        for raw in conversation.messages:
-            assert Message.from_dict(raw).to_dict() == raw
 
 
 @law
@@ -191,36 +183,11 @@ def test_an_id_used_twice_in_a_message_is_two_calls() -> None:
 # -- apart from their callers -----------------------------------------------------------------------------------------
 
 
-def test_changing_the_dict_that_was_read_does_not_change_the_message() -> None:
-    raw: dict[str, Any] = {"role": "user", "content": [{"type": "text", "text": "x"}], "metadata": {"a": [1]}}
-    given = copy.deepcopy(raw)
-    message = Message.from_dict(raw)
-    raw["content"].clear()
-    raw["metadata"]["a"].append(2)
-    assert message.to_dict() == given
-
-
-def test_changing_a_dict_that_was_handed_out_does_not_change_the_message() -> None:
-    raw = {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": "x"}], "metadata": {"a": [1]}}
-    message = Message.from_dict(raw)
-    message.to_dict()["content"].clear()
-    message.to_dict()["metadata"]["a"].append(2)
-    assert message.to_dict() == raw
-
-
 def test_a_message_has_its_own_list_of_blocks() -> None:
     blocks = [TextBlock("x")]
     message = Message("user", blocks)
     blocks.append(TextBlock("y"))
     assert message.content == [TextBlock("x")]
-
-
-def test_a_deep_copy_is_equal_and_independent() -> None:
-    message = Message.from_dict({"role": "tool", "tool_call_id": "a", "content": "out"})
-    copied = copy.deepcopy(message)
-    copied.content.clear()
-    assert message.to_dict() == {"role": "tool", "tool_call_id": "a", "content": "out"}
-    assert copied.to_dict() == {"role": "user", "content": []}
 
 
 def test_the_text_of_a_message_is_that_of_its_text_blocks() -> None:

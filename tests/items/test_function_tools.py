@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
 from pydantic import Field
 
-from amplifier_context_core import ContextManager
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.items import ContextItem, ContextPool, ContextQueue, tool_from_function
 from amplifier_context_core.items.function_tools import log_no_session
-from amplifier_context_core.items.injection import active, offering
+from amplifier_context_core.items.injection import offering
 from tests.managers import ask, feed, new_manager
 
 PROMPT = [{"role": "user", "content": "Read."}]
@@ -163,27 +162,6 @@ def test_a_host_of_one_event_loop_per_request_offers_the_items_itself() -> None:
     assert [item.id for item in manager.pool] == ["q3"]
 
 
-async def test_a_task_that_outlives_its_block_keeps_its_items_in_what_the_block_offered() -> None:
-    ended = asyncio.Event()
-
-    async def slow() -> ContextItem[str]:
-        await ended.wait()
-        return await fetch("running")
-
-    async def later() -> None:
-        await ended.wait()
-        await run(fetch, doc="begun after it")
-
-    pool, queue = ContextPool(), ContextQueue(1)
-    with offering(pool, queue):
-        tasks = [asyncio.create_task(run(slow)), asyncio.create_task(later())]
-        await asyncio.sleep(0)
-    ended.set()
-    await asyncio.gather(*tasks)
-    assert sorted(item.id or "" for item in pool) == ["begun after it", "running"]
-    assert active() == ()
-
-
 async def test_a_tool_of_a_closed_session_keeps_its_item_in_that_session() -> None:
     ended = asyncio.Event()
 
@@ -205,33 +183,6 @@ async def test_a_tool_of_a_closed_session_keeps_its_item_in_that_session() -> No
     await ask(manager)
     assert await run(delegate) == "['late']"
     assert not manager.pool
-
-
-@pytest.mark.parametrize("is_generator", [False, True])
-async def test_a_tool_that_leaves_a_session_open_returns_its_item_to_its_own(is_generator: bool) -> None:
-    kept_beside = list[Any]()
-
-    async def note_queue(pool: ContextPool, item: ContextItem[Any], queue: ContextQueue) -> None:
-        kept_beside.append(queue)
-
-    async def returning() -> ContextItem[str]:
-        child = await feed(new_manager(session_id="child"), PROMPT)
-        await ask(child)
-        await run(fetch, doc="of child")
-        children.append(child)
-        return await fetch("result")
-
-    async def yielding() -> AsyncIterator[ContextItem[str]]:
-        yield await returning()
-
-    children = list[ContextManager]()
-    manager = await feed(new_manager(), PROMPT)
-    manager.pool.after_add(note_queue)
-    await ask(manager)
-    await run(yielding if is_generator else returning)
-    assert [item.id for item in manager.pool] == ["result"]
-    assert [item.id for item in children[0].pool] == ["of child"]
-    assert kept_beside == [manager.queue]
 
 
 async def test_an_item_that_nothing_keeps_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import pytest
 
-from amplifier_context_core import ContextError
 from amplifier_context_core.items import (
     ContextItem,
     ContextPool,
@@ -23,12 +22,6 @@ from amplifier_context_core.items.hooks import Hook
 from amplifier_context_core.items.injection import offering
 
 ITEM = ContextItem("x", "d", "i")
-
-
-def test_the_values_of_the_events_are_their_names_in_small_letters() -> None:
-    events = [*ContextQueueHook, *ContextPoolHook]
-    assert all(one.value == one.name.lower() and isinstance(one, str) for one in events)
-    assert len(events) == 12
 
 
 # -- decorators -------------------------------------------------------------------------------------------------------
@@ -265,17 +258,6 @@ async def test_a_hook_gets_the_pool_and_the_queue_of_the_session_that_it_asks_fo
     assert [one is other for one, other in zip(seen, (changed, pool, queue), strict=True)] == [True] * 3
 
 
-async def test_outside_a_session_a_hook_gets_nothing() -> None:
-    seen: list[object] = []
-
-    @hook(ContextQueueHook.AFTER_CLEAR)
-    async def noted(queue: object, pool: ContextPool | None = None) -> None:
-        seen.append(pool)
-
-    await ContextQueue(1).clear()
-    assert seen == [None]
-
-
 # -- registry ---------------------------------------------------------------------------------------------------------
 
 
@@ -291,14 +273,6 @@ def test_a_name_is_of_one_hook() -> None:
         async def noted(queue: object) -> None: ...
 
     assert HookRegistry.get_global_by_type(ContextQueueHook.AFTER_CLEAR) == [first]
-
-
-def test_an_unknown_name_is_an_error_of_its_own_and_a_key_error() -> None:
-    with pytest.raises(UnregisteredHookError, match="hook 'gone' is not registered") as caught:
-        HookRegistry.get("gone")
-    assert isinstance(caught.value, KeyError)
-    assert isinstance(caught.value, ContextError)
-    assert caught.value.name == "gone"
 
 
 def test_clear_empties_the_registry() -> None:

@@ -13,27 +13,13 @@ from amplifier_context_core.items import ContextItem
 from amplifier_context_core.items.item import living_items
 
 
-def test_only_content_is_required() -> None:
-    item = ContextItem({"text": "a"})
-    assert (item.content, item.description, item.id) == ({"text": "a"}, None, None)
-
-
 def test_an_item_never_changes() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         ContextItem("a").content = "b"  # type: ignore[misc]
 
 
-def test_items_with_the_same_fields_are_equal() -> None:
-    assert ContextItem([1], "d", "x") == ContextItem([1], "d", "x")
-    assert ContextItem([1], "d", "x") != ContextItem([1], "d", "y")
-
-
 def test_an_item_is_written_with_id_description_and_content_in_this_order() -> None:
     assert list(ContextItem(1, "d", "x").to_dict().items()) == [("id", "x"), ("description", "d"), ("content", 1)]
-
-
-def test_id_and_description_may_be_missing_in_what_is_read() -> None:
-    assert ContextItem.from_dict({"content": 1}) == ContextItem(1)
 
 
 def test_an_item_without_content_is_not_read() -> None:

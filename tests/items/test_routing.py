@@ -82,12 +82,6 @@ async def test_an_argument_of_the_model_never_replaces_the_pool(given: object) -
     assert "pool" in str(result.output)
 
 
-async def test_outside_a_session_nothing_is_injected() -> None:
-    with pytest.raises(TypeError, match="pool"):
-        await run(look, question="q")
-    assert await run(fetch, doc="a") == "body of a, 1 pages"
-
-
 async def test_an_optional_queue_is_none_outside_a_session_and_injected_inside() -> None:
     async def think(question: str, memory: ContextQueue | None = None) -> str:
         return f"{question}: {memory.history() if memory is not None else 'no memory'}"
@@ -140,15 +134,6 @@ async def test_an_id_without_a_description_is_a_warning_and_a_plain_result(caplo
 
 
 # -- a session --------------------------------------------------------------------------------------------------------
-
-
-async def test_an_item_is_in_the_pool_before_the_next_call_runs() -> None:
-    manager = await feed(new_manager(), [PROMPT])
-    await ask(manager)
-    assert await run(fetch, doc="q3") == "Kept in the pool: [q3] report q3"
-    assert "[q3] report q3" in await run(look, question="which")
-    assert await run(note, text="done") == "done"
-    assert [item.content for item in manager.queue] == ["done"]
 
 
 async def test_sessions_that_run_at_the_same_time_keep_their_items_apart() -> None:
@@ -206,21 +191,6 @@ async def test_items_survive_a_resume_and_the_view_stays(store: Store) -> None:
     assert again.queue.history() == "a note"
 
 
-async def test_items_are_durable_from_the_next_request_on(store: Store) -> None:
-    await with_items(store)  # not closed
-    if isinstance(store, MemoryStore):
-        again = opened(store)
-        await again.ready()
-        assert len(again.pool) == 1
-
-
-async def test_a_manager_that_is_closed_and_used_again_has_each_item_once(store: Store) -> None:
-    manager = await with_items(store)
-    await manager.close()
-    await ask(manager)
-    assert (len(manager.pool), manager.queue.history()) == (1, "a note")
-
-
 async def test_a_fork_has_the_items_of_its_parent_and_its_own_from_then_on(store: Store) -> None:
     parent = await with_items(store)
     await parent.close()
@@ -246,17 +216,6 @@ async def test_items_are_forgotten_by_their_text_and_with_the_session(store: Sto
     await again.ready()
     assert not again.pool
     assert not again.queue
-    await again.close()
-
-
-async def test_a_payload_that_is_no_json_is_saved_as_its_text(store: Store, caplog: pytest.LogCaptureFixture) -> None:
-    manager = await feed(opened(store), [PROMPT])
-    await manager.pool.add(ContextItem(Path("a/b"), "a path", "p"))
-    await ask(manager)
-    await manager.close()
-    again = opened(store)
-    await again.ready()
-    assert again.pool.get("p").content == "a/b"
     await again.close()
 
 

@@ -93,17 +93,8 @@ def test_a_source_folder_is_taken_before_the_installed_copy(installed: Path, mod
     assert loaded_from(installed, str(module_path)) == module_path / "__init__.py"
 
 
-def test_a_plan_without_a_source_takes_the_installed_copy(installed: Path) -> None:
-    assert loaded_from(installed, "") == installed / CURRENT.package / "__init__.py"
-
-
 def test_a_second_session_of_a_process_loads_the_same_folder(installed: Path, module_path: Path) -> None:
     assert loaded_from(installed, str(module_path), str(module_path), "") == module_path / "__init__.py"
-
-
-def test_the_installed_copy_is_a_valid_source_as_well(installed: Path) -> None:
-    folder = installed / CURRENT.package
-    assert loaded_from(installed, str(folder)) == folder / "__init__.py"
 
 
 def test_the_validator_loads_the_folder_beside_an_installed_copy(installed: Path, module_path: Path) -> None:

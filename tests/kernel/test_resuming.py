@@ -18,7 +18,6 @@ import amplifier_context_summary
 from amplifier_context_core import ConfigError, ContextManager
 from amplifier_context_core.messages.parsing import text_of
 from amplifier_context_core.stores import open_store
-from amplifier_context_persistent import PersistentConfig
 from amplifier_context_testing import EventRecorder, mount_plan, session
 from tests.kernel.hosted import process, view_of, worked
 from tests.kernel.mounted import CURRENT
@@ -238,14 +237,6 @@ async def test_memory_files_are_held_against_the_window_of_the_provider_and_noth
         assert await running.execute("Hi.") == "Yes."
 
 
-async def test_memory_files_may_be_larger_than_a_default_budget(tmp_path: Path) -> None:
-    (tmp_path / "large.md").write_text("word " * 300_000)
-    config = {"memory_files": [str(tmp_path / "large.md")], "storage_path": str(tmp_path / "kept")}
-    plan = mount_plan({"module": CURRENT.module, "config": config}, script=["Yes."], window=1_000_000)
-    async with session(plan) as running:
-        assert await running.execute("Hi.") == "Yes."
-
-
 @pytest.mark.parametrize(
     ("windows", "max_tokens", "limit"),
     [
@@ -278,22 +269,6 @@ async def test_one_memory_file_needs_no_list(tmp_path: Path) -> None:
     await cleanup()
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"store": "nosuch://x"},
-        {"store": "no URL"},
-        {"durability": "maybe"},
-        {"archive": "perhaps"},
-        {"memory_files": 5},
-        {"transcript_path": 7},
-    ],
-)
-async def test_an_impossible_value_is_an_error_that_names_its_key(config: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=next(iter(config))):
-        await mount(config)
-
-
 @pytest.mark.parametrize("key", ["storage_path", "transcript_path"])
 async def test_a_path_beside_store_is_a_warning_that_names_both(
     key: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -305,10 +280,6 @@ async def test_a_path_beside_store_is_a_warning_that_names_both(
     _, cleanup = await mount({key: str(tmp_path / "kept")})
     assert "ignored" not in caplog.text
     await cleanup()
-
-
-async def test_what_was_acknowledged_is_on_disk_by_default() -> None:
-    assert PersistentConfig().durability == "fsync"
 
 
 async def test_a_session_that_is_open_elsewhere_is_reported_with_the_holder(tmp_path: Path) -> None:

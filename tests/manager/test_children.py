@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from tests.managers import Counter, ask, feed, new_manager
-from tests.messages import rounds, text, work
+from tests.messages import text, work
 
 BUDGET = 4_000
 
@@ -34,28 +32,6 @@ async def test_a_child_counts_again_nothing_its_parents_checkpoint_covers() -> N
     after = sum(len(text([message])) for message in history[covered:])
     assert covered > 100
     assert counter.characters <= after + 200 < counted / 3
-
-
-async def test_a_child_keeps_the_marks_its_parents_chapters_name() -> None:
-    parent = await feed(new_manager(session_id="parent"), work(80))
-    await ask(parent, BUDGET)
-    child = new_manager(session_id="child")
-    await child.set_messages(await parent.get_messages())
-    named = set(re.findall(r"\bm\d+\b", text(await ask(child, BUDGET))))
-    assert named
-    for mark in named:
-        assert await child.recall(mark) == await parent.recall(mark)
-
-
-async def test_a_child_that_goes_its_own_way_leaves_its_parent_alone() -> None:
-    parent = await feed(new_manager(session_id="parent"), work(80))
-    before, view = await parent.get_messages(), await ask(parent, BUDGET)
-    child = new_manager(session_id="child")
-    await child.set_messages(before)
-    await feed(child, [{"role": "user", "content": "Only the child hears this."}, *rounds(40, start=500)])
-    await ask(child, BUDGET)
-    assert await parent.get_messages() == before
-    assert text(await ask(parent, BUDGET)) == text(view)
 
 
 async def test_a_checkpoint_of_another_history_is_not_found() -> None:

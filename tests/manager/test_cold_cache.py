@@ -60,31 +60,6 @@ async def test_a_view_that_is_nearly_due_is_compacted_after_a_pause() -> None:
     assert len(text(after)) < len(text(before))
 
 
-@pytest.mark.parametrize("pause", [0, TTL - 20, TTL])
-async def test_it_is_not_after_a_shorter_pause(pause: float) -> None:
-    manager, recorder, now = await large()
-    await manager.add_message(at(BACK, now + pause))
-    await ask(manager, BUDGET)
-    assert recorder.count("context:compaction") == 0
-
-
-async def test_a_view_that_is_far_from_due_is_left_alone() -> None:
-    manager, recorder, now = await large(12)
-    await manager.add_message(at(BACK, now + 10 * TTL))
-    await ask(manager, BUDGET)
-    assert recorder.count("context:pre_compact") == 0
-
-
-async def test_one_pause_makes_one_compaction_however_often_a_view_is_asked_for() -> None:
-    manager, recorder, now = await large()
-    await manager.add_message(at(BACK, now + TTL + 1))
-    first = await ask(manager, BUDGET)
-    for number in range(9):
-        await manager.add_message(at({"role": "user", "content": f"And {number}. " + "More of it. " * 80}, now + 9_000))
-        assert (await ask(manager, BUDGET))[: len(first)] == first
-    assert recorder.count("context:compaction") == 1
-
-
 async def test_a_pause_during_the_run_of_a_tool_counts_too() -> None:
     manager, recorder, now = await large()
     called, answered = rounds(1, start=900)

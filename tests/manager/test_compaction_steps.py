@@ -2,101 +2,23 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from types import FrameType
 from typing import Any
 
 import pytest
 from amplifier_core import HookRegistry, HookResult
 
-from amplifier_context_core import ContextManager, ContextOverflow
+from amplifier_context_core import ContextOverflow
 from amplifier_context_core.compaction.checkpoint import Draft, Segment
 from amplifier_context_core.compaction.strategies import FoldRounds, Goal
-from amplifier_context_core.events import POST_COMPACT, PRE_COMPACT
-from amplifier_context_core.view.cache import ViewCache
-from amplifier_context_core.view.selection import Selection
+from amplifier_context_core.events import PRE_COMPACT
 from amplifier_context_core.view.session_state import load
-from amplifier_context_core.view.view_request import ViewRequest
 from tests.manager.measured import Counting, measure, settings
 from tests.managers import Watch, ask, feed, new_manager
 from tests.messages import work
 
 BUDGET = 4_000
-
-
-@pytest.fixture
-def selections(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The budgets that views were selected for."""
-    made: list[int] = []
-    select = ViewCache.select
-
-    async def counted(self: ViewCache, request: ViewRequest) -> Selection:
-        made.append(request.limits.budget)
-        return await select(self, request)
-
-    monkeypatch.setattr(ViewCache, "select", counted)
-    return made
-
-
-async def test_a_request_selects_its_view_once_whether_it_compacts_or_not(selections: list[int]) -> None:
-    manager = new_manager()
-    compacting = 0
-    for message in work(60):
-        await feed(manager, [message])
-        before, selections[:] = manager.compactor.compactions, []
-        await ask(manager, BUDGET)
-        assert selections == [BUDGET]
-        compacting += manager.compactor.compactions > before
-    assert compacting
-
-
-async def entered(manager: ContextManager, functions: Collection[str]) -> dict[str, int]:
-    """Return how often a request enters each of these functions of core, by qualified name."""
-    entered = dict.fromkeys(functions, 0)
-
-    def profile(frame: FrameType, event: str, _: object) -> None:
-        code = frame.f_code
-        if event == "call" and code.co_qualname in entered and "amplifier_context_core" in code.co_filename:
-            entered[code.co_qualname] += 1
-
-    before = sys.getprofile()
-    sys.setprofile(profile)
-    try:
-        await ask(manager, BUDGET)
-    finally:
-        sys.setprofile(before)
-    return entered
-
-
-async def test_what_is_known_of_a_request_is_found_once() -> None:
-    known = {"token_limits": 1, "RequestPrefix.of": 1, "pause_of": 1, "compaction_threshold": 1, "announcement": 0}
-    compacting = {**known, "compaction_threshold": 2, "announcement": 1}  # a threshold for the new view, too
-    manager = new_manager(hooks=HookRegistry())
-    found: list[dict[str, int]] = []
-    for message in work(60):
-        await feed(manager, [message])
-        before = manager.compactor.compactions
-        found.append(await entered(manager, known))
-        assert found[-1] == (compacting if manager.compactor.compactions > before else known)
-    assert known in found
-    assert compacting in found
-
-
-@pytest.mark.parametrize("event", [PRE_COMPACT, POST_COMPACT])
-async def test_a_message_that_came_while_handlers_ran_is_in_the_view(event: str, selections: list[int]) -> None:
-    hooks = HookRegistry()
-    manager = await feed(new_manager(hooks=hooks), work(60))
-
-    async def add(_: str, __: dict[str, Any]) -> HookResult:
-        await manager.add_message({"role": "user", "content": "what came meanwhile"})
-        return HookResult(action="continue")
-
-    hooks.register(event, add, 0, name="test")
-    view = await ask(manager, BUDGET)
-    assert view[-1]["content"] == "what came meanwhile"
-    assert len(selections) == 2
 
 
 async def test_the_state_is_saved_after_a_compaction_even_where_the_view_does_not_fit() -> None:

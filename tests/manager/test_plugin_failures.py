@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from amplifier_core import HookRegistry
 
-from amplifier_context_core import ContextManager, Entry, Goal, KeepImportant, Plugins, Strategy, hookimpl, load_config
+from amplifier_context_core import ContextManager, Entry, Goal, Plugins, Strategy, hookimpl, load_config
 from amplifier_context_core.compaction.checkpoint import Draft
 from amplifier_context_core.compaction.strategies import FoldRounds
 from amplifier_context_core.events import POST_COMPACT, WARNING
-from amplifier_context_core.failures import failure
 from amplifier_context_testing import EventRecorder, checked
 from tests.authors import make_manager
 from tests.managers import ask, feed, new_manager
@@ -121,15 +120,6 @@ async def test_what_a_failing_strategy_quotes_is_in_no_log_line_above_debug(capl
     assert SECRET not in str((await manager.explain())["warnings"])
 
 
-async def test_at_debug_the_traceback_of_a_failing_strategy_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    manager = new_manager(strategies=[Broken(), FoldRounds()])
-    with caplog.at_level(logging.DEBUG):
-        await compacted_often(manager)
-    traced = [record for record in caplog.records if record.exc_info and record.levelno == logging.DEBUG]
-    assert traced
-    assert "# where Broken fails" in caplog.text
-
-
 @pytest.mark.parametrize(
     ("strategy", "why"),
     [
@@ -147,27 +137,6 @@ async def test_a_strategy_that_breaks_its_contract_is_skipped_and_named_once(
     with caplog.at_level(logging.WARNING):
         await compacted_often(manager)
     assert [text.partition(": ")[2] for text in warnings(caplog)] == [f"strategy {strategy.name} {why}; it is skipped"]
-
-
-def important(message: Any) -> float:
-    raise ValueError(str(message))  # where the score fails
-
-
-async def test_a_failing_function_that_a_strategy_of_core_calls_is_found_by_its_own_line() -> None:
-    manager = new_manager(strategies=[KeepImportant(important), FoldRounds()])
-    await compacted_often(manager, 2)
-    (warning,) = (await manager.explain())["warnings"]
-    assert f"ValueError at {HERE}:{line_of('# where the score fails')}" in warning
-
-
-def test_a_failure_inside_a_library_is_found_by_the_plug_ins_line() -> None:
-    def calls_a_library() -> None:
-        Path("\0").read_text(encoding="utf-8")  # where the library is called
-
-    with pytest.raises(ValueError, match="null") as caught:
-        calls_a_library()
-    assert failure(caught.value, calls_a_library) == f"failed (ValueError at {HERE}:{line_of('# where the library')})"
-    assert failure(ValueError("never raised"), calls_a_library) == "failed (ValueError)"
 
 
 # -- observers ---------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 
 from amplifier_context_core import ContextError
 from tests.managers import ask, feed, new_manager
-from tests.messages import Message, bare, digest, text, work
+from tests.messages import Message, digest, work
 
 BUDGET = 4_000
 
@@ -39,23 +39,6 @@ async def test_the_factorys_prompt_replaces_stored_ones_except_a_hooks() -> None
     assert [m["role"] for m in view[:3]] == ["system", "system", "user"]
 
 
-async def test_the_history_keeps_the_stored_prompt_and_never_sees_the_factorys() -> None:
-    manager = await feed(new_manager(), stored_prompts())
-    await manager.set_system_prompt_factory(Prompt("Made again."))
-    await ask(manager, BUDGET)
-    assert "Made again." not in text(await manager.get_messages())
-    assert bare(await manager.get_messages()) == stored_prompts()
-
-
-async def test_the_factory_is_called_on_every_request() -> None:
-    manager = await feed(new_manager(), work(3))
-    prompt = Prompt("Made again.")
-    await manager.set_system_prompt_factory(prompt)
-    for _ in range(4):
-        await ask(manager, BUDGET)
-    assert prompt.calls == 4
-
-
 async def test_an_unchanged_prompt_stays_byte_identical_and_a_changed_one_costs_its_own_bytes_only() -> None:
     manager = await feed(new_manager(), work(60))
     prompt = Prompt("One.")
@@ -67,21 +50,6 @@ async def test_an_unchanged_prompt_stays_byte_identical_and_a_changed_one_costs_
     assert after[0]["content"] == "Two."
     assert digest(after[1:]) == digest(before[1:])
     assert (await manager.explain())["compactions"] == 1
-
-
-async def test_the_prompt_counts_in_the_budget() -> None:
-    manager = await feed(new_manager(), work(60))
-    await manager.set_system_prompt_factory(Prompt("word " * 2_000))
-    view = await ask(manager, BUDGET)
-    assert view[0]["content"] == "word " * 2_000
-
-
-async def test_a_factory_taken_away_leaves_the_stored_prompt() -> None:
-    manager = await feed(new_manager(), stored_prompts())
-    await manager.set_system_prompt_factory(Prompt("Made again."))
-    await ask(manager, BUDGET)
-    await manager.set_system_prompt_factory(None)
-    assert (await ask(manager, BUDGET))[0]["content"] == "Stored."
 
 
 async def test_a_factory_that_gives_nothing_leaves_no_empty_message() -> None:

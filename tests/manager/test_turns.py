@@ -30,11 +30,6 @@ async def test_turn_count_counts_human_messages() -> None:
     assert manager.turn_count == 2
 
 
-async def test_what_comes_before_the_first_human_message_is_turn_zero() -> None:
-    talk = ConversationBuilder().system("Prompt.").say("Welcome.").user("Hi.")
-    assert turns(await feed(new_manager(), talk.messages)) == ["a0", "a0", "u1"]
-
-
 async def test_human_messages_one_after_the_other_are_turns_of_their_own() -> None:
     manager = await feed(new_manager(), ConversationBuilder().user("One.").user("Two.").say("Both.").messages)
     assert turns(manager) == ["u1", "u2", "a2"]
@@ -72,13 +67,6 @@ async def test_an_interrupt_takes_the_unfinished_turn_out() -> None:
     assert outcome == {"interrupted": True, "removed": ["m3", "m4", "m5"]}
     assert bare(await manager.get_messages()) == talk.messages[:2]
     assert manager.turn_count == 1
-
-
-async def test_an_interrupt_in_an_empty_session_does_nothing() -> None:
-    assert await new_manager().interrupt() == {"interrupted": False, "removed": []}
-    manager = await feed(new_manager(), [{"role": "system", "content": "Prompt."}])
-    assert await manager.interrupt() == {"interrupted": False, "removed": []}
-    assert len(await manager.get_messages()) == 1
 
 
 async def test_marks_of_an_interrupted_turn_are_never_given_again() -> None:

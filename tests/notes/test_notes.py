@@ -178,19 +178,6 @@ def test_no_conversation_has_an_id_that_some_file_system_takes_for_notes(session
         check_conversation_id(session_id)
 
 
-@pytest.mark.parametrize(
-    "session_id", ["notes.2026-11-23", "notes.p", "notes.", "my-notes.p-0a1b2c3d", "notes.p-0a1b2c3"]
-)
-def test_a_conversation_may_have_any_other_id(session_id: str) -> None:
-    assert check_conversation_id(session_id) == session_id
-
-
-@pytest.mark.parametrize("folder", ["/", "/p", "/my project", "/Ünï", "/x.y-z", f"/{'long' * 50}"])
-def test_the_notes_of_any_project_have_an_id_of_their_own(folder: str) -> None:
-    with pytest.raises(ConfigError, match="names notes of a project"):
-        check_conversation_id(notes_id(Path(folder)))
-
-
 @pytest.mark.parametrize("text", ["", " \n", "\u202e\u200b", "(erased)", "x" * (MAX_CHARS + 1), None, 5])
 async def test_a_note_that_is_empty_or_too_long_is_refused(notes: Notes, text: object) -> None:
     with pytest.raises(ConfigError, match=r"^note: (must be a text|has 1,001 characters)"):
@@ -211,12 +198,6 @@ async def test_what_another_program_put_among_notes_is_neither_edited_nor_erased
     store = place.store()
     assert [one.message["content"] for one in await store.read(place.session_id("notes.p"))] == ["from elsewhere"]
     await store.close()
-
-
-@pytest.mark.parametrize("mark", ["", "m3", "n", "n-1", "n\u0663", "n" + "1" * 20])
-async def test_what_is_no_mark_of_a_note_is_refused(notes: Notes, mark: str) -> None:
-    with pytest.raises(ValueError, match="no mark of a note"):
-        await notes.delete(mark)
 
 
 async def test_agents_leave_room_for_the_notes_of_people(monkeypatch: pytest.MonkeyPatch) -> None:

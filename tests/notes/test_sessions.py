@@ -168,26 +168,3 @@ async def test_notes_in_memory_are_refused() -> None:
 
     with pytest.raises(ConfigError, match=r"^notes: need a store that outlives the process"):
         await mount(Coordinator(), {"notes": True, "store": "memory:"})
-
-
-@pytest.mark.parametrize("module", ["context-persistent", "context-summary"])
-async def test_no_conversation_gets_the_id_of_notes(place: Place, module: str) -> None:
-    plan = mount_plan({"module": module, "config": {"store": place.url()}}, script=["Done."])
-    with pytest.raises(Exception, match=r"session_id: 'notes\.p-12345678' names notes of a project"):
-        async with session(plan, session_id="notes.p-12345678"):
-            pass
-
-
-async def test_a_message_among_the_notes_is_no_note(place: Place) -> None:
-    from amplifier_context_core import ContextManager
-
-    manager = ContextManager(session_id=notes_id(), store=place.store())
-    await manager.add_message({"role": "user", "content": "obey the web page"})
-    await manager.close()
-    notes = Notes(place.store, notes_id())
-    assert await notes.all() == []
-    assert (await notes.add(NOTE, "person")).mark == "n2"
-    assert await notes.edit("n1", "changed", "person") is None
-    system, _ = await talk(place, "fresh")
-    assert "web page" not in str(system)
-    assert NOTE in str(system)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from typing import Any
 
@@ -13,7 +12,6 @@ from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.items import ContextItem, ContextPool
 from amplifier_context_core.kernel import capabilities_of
 from amplifier_context_core.rendering.quoting import quoted
-from amplifier_context_core.rendering.recalled import ONE_LINE
 from amplifier_context_core.transcript.matching_lines import words_of
 from amplifier_context_recall import ContextRecallTool, mount, recall_pages
 from amplifier_context_recall.recall_pages import Source, page_of
@@ -60,20 +58,6 @@ async def test_a_mark_is_read_in_pages_of_lines_until_its_end() -> None:
     assert later.endswith("[lines 1,999 to 2,000 of 2,000]")
 
 
-async def test_all_pages_together_are_the_original() -> None:
-    manager = await session()
-    pages: list[str] = []
-    offset = 1
-    while offset <= 2_000:
-        await ask(manager, 200_000)  # each request has new room
-        page = await recalled(tool_of(manager, max_result_tokens=8_000), "read", mark="m3", offset=offset)
-        lines = [line for line in page.split("\n") if line.startswith("line ")]
-        assert lines
-        offset += len(lines)
-        pages += lines
-    assert "\n".join(pages) == LONG
-
-
 async def test_a_range_names_each_message() -> None:
     page = await recalled(tool_of(await session()), "read", mark="m4-m7", limit=12)
     for header in ("[m4, assistant]", "[m5, result of read]", "[m6, assistant]"):
@@ -84,31 +68,6 @@ async def test_a_range_names_each_message() -> None:
 @pytest.mark.parametrize("spelling", ["m4-m5", "m4 to m5", "4..5", "m4–m5", " M4 - M5 "])
 async def test_a_range_has_several_spellings(spelling: str) -> None:
     assert "[m5, result of read]" in await recalled(tool_of(await session()), "read", mark=spelling)
-
-
-async def test_a_text_of_one_endless_line_is_read_in_pages_too() -> None:
-    manager = new_manager(max_tokens=50_000)
-    await feed(manager, [{"role": "user", "content": "word " * 20_000}])
-    page = await recalled(tool_of(manager), "read", mark="m1", offset=60, limit=2)
-    assert "[lines 60 to 61 of 100; go on with offset 62]" in page
-
-
-@pytest.mark.parametrize("text", ["one_giant_line_" * 300, "\u4f60\u597d" * 700], ids=["ASCII", "Chinese"])
-async def test_a_giant_line_is_read_to_its_end_in_the_smallest_pages(text: str) -> None:
-    manager = new_manager(max_tokens=50_000)
-    await feed(manager, [{"role": "user", "content": text}])
-    tool = tool_of(manager, max_result_tokens=100)
-    read, at = "", {"offset": 1, "column": 1}
-    for _ in range(1_000):
-        await ask(manager, 200_000)  # each request has new room
-        page = await recalled(tool, "read", mark="m1", **at)
-        assert approx_token_counter(page) <= 100
-        read += page.split("]\n")[2].split("\n</quoted_output>")[0]
-        on = re.search(r"go on with offset (\d+)(?:, column (\d+))?\]$", page)
-        if on is None:
-            break
-        at = {"offset": int(on[1]), "column": int(on[2] or 1)}
-    assert read.replace("\n", "") == text
 
 
 def test_a_page_of_escaped_tags_is_made_in_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,16 +164,6 @@ async def test_search_shows_the_matching_lines_with_their_numbers() -> None:
     assert "\n1234: line 1234: value_" in found
 
 
-async def test_search_shows_lines_that_have_the_words_in_another_form() -> None:
-    manager = new_manager(max_tokens=50_000)
-    text = "What did she say?\nWe went to the harbour.\nIt was cancelled.\nShe tried the trains."
-    await feed(manager, [{"role": "user", "content": text}])
-    asked = (("where did she go", "2: We went"), ("cancellation", "3: It was cancelled"), ("try", "4: She tried"))
-    for query, line in asked:
-        found = await recalled(tool_of(manager), "search", query=query)
-        assert f"\n{line}" in found
-
-
 async def test_search_within_a_mark_shows_its_lines_only() -> None:
     found = await recalled(tool_of(await session()), "search", query='"line 77:"', mark="m3")
     assert "[m3, " in found
@@ -241,16 +190,6 @@ async def test_search_finds_originals_and_not_what_it_printed_itself() -> None:
     assert "[m3," in again
     assert "context_recall" not in again
     assert "found in this conversation" not in again.replace("[found in this conversation; quoted", "", 1)
-
-
-async def test_search_finds_the_output_of_another_tool_that_begins_like_its_own() -> None:
-    manager = await session()
-    tool = tool_of(manager)
-    page = f"{(await recalled(tool, 'search', query='value_7919')).partition(';')[0]}; quoted]\nthe heron passphrase"
-    call = {"id": "fetch_1", "tool": "fetch", "arguments": {}}
-    result = {"role": "tool", "tool_call_id": "fetch_1", "content": page}
-    await feed(manager, [{"role": "assistant", "content": "", "tool_calls": [call]}, result])
-    assert "the heron passphrase" in await recalled(tool, "search", query="heron passphrase")
 
 
 async def folded_beside_a_hit() -> ContextManager:
@@ -380,28 +319,7 @@ async def test_an_impossible_config_is_an_error_that_names_the_key(config: dict[
         await mount(Coordinator(), config)
 
 
-async def test_null_in_the_config_is_the_default() -> None:
-    mounted: list[ContextRecallTool] = []
-
-    class Coordinator:
-        def get_capability(self, name: str) -> None: ...
-
-        async def mount(self, point: str, tool: ContextRecallTool, name: str) -> None:
-            mounted.append(tool)
-
-    await mount(Coordinator(), {"allow": None, "max_result_tokens": None, "name_tokens": None})
-    assert mounted[0].input_schema["properties"]["operation"]["enum"] == ["read", "search", "list"]
-
-
 # -- bounds -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("most", [100, 500, 4_000])
-async def test_no_result_is_larger_than_the_config_allows(most: int) -> None:
-    tool = tool_of(await session(), max_result_tokens=most)
-    for arguments in ({"operation": "read", "mark": "m3-m30"}, {"operation": "search", "query": "line value file"}):
-        result = await tool.execute(arguments)
-        assert approx_token_counter(str(result.output)) <= most
 
 
 async def test_between_two_compactions_recalls_bring_their_share_and_then_a_line() -> None:
@@ -431,11 +349,6 @@ async def test_calls_of_one_round_share_the_room() -> None:
     assert [page.success for page in pages] == [True, True, False, False]
 
 
-async def test_an_answer_in_one_line_counts_as_much_as_a_full_one() -> None:
-    assert approx_token_counter(USED_UP) >= ONE_LINE
-    assert len(USED_UP.split()) >= ONE_LINE
-
-
 async def test_at_the_next_compaction_recalled_text_goes_first_and_its_original_is_one_call_away() -> None:
     manager = await session()
     page = await recalled(tool_of(manager), "read", mark="m3", limit=60)
@@ -448,14 +361,6 @@ async def test_at_the_next_compaction_recalled_text_goes_first_and_its_original_
     assert "line 60:" not in str(view)
     assert "[recalled text left out again]" in [message["content"] for message in view]
     assert "line 60:" in await recalled(tool_of(manager), "read", mark="m3", limit=60)
-
-
-async def test_the_newest_recalled_text_stays_until_the_model_has_used_it() -> None:
-    manager = await session()
-    page = await recalled(tool_of(manager), "read", mark="m3", limit=60)
-    await feed(manager, recall_round(1, {"operation": "read", "mark": "m3", "limit": 60}, page))
-    await manager.compact()
-    assert "line 60:" in str(await ask(manager, 16_000))
 
 
 async def test_a_message_that_speaks_of_what_was_found_is_found() -> None:
@@ -481,15 +386,6 @@ async def test_arguments_that_are_no_object_are_a_result_too(given: Any) -> None
     result = await tool_of(new_manager()).execute(given)
     assert not result.success
     assert "operation" in str(result.output)
-
-
-@pytest.mark.parametrize("word", ["api", "cli", "ui"])
-async def test_a_word_that_ends_in_i_is_shown_in_its_line(word: str) -> None:
-    text = f"apply this clue of a union map\nand then call the {word} of it"
-    manager = await feed(new_manager(), [{"role": "user", "content": text}])
-    shown = await recalled(tool_of(manager), "search", query=word)
-    assert f"call the {word}" in shown
-    assert "union map" not in shown
 
 
 async def test_a_query_of_any_length_is_searched_by_its_first_words() -> None:

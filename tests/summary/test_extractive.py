@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -14,9 +13,8 @@ from amplifier_context_core.stores import MemoryStore
 from amplifier_context_summary.patch import Patch
 from amplifier_context_summary.request import pieces_of, range_of, request_text
 from amplifier_context_summary.state import State, applied
-from amplifier_context_testing import coding_session
 from amplifier_context_testing.summaries.asked import Asked, asked
-from amplifier_context_testing.summaries.extractive import extracted, extractive_answer, with_summaries
+from amplifier_context_testing.summaries.extractive import extracted
 
 pytestmark = pytest.mark.kernel
 
@@ -80,19 +78,3 @@ async def test_an_open_task_of_the_state_is_done_by_its_id() -> None:
     (task,) = before.of("open")
     patch = Patch.model_validate(extracted(await question_of(WORK[1:], before)))
     assert [(done.id, done.text) for done in patch.done] == [(task.id, "Fix the tests.")]
-
-
-async def test_the_same_request_gets_the_same_answer_and_others_are_left_to_the_policy() -> None:
-    request = await request_of(WORK)
-    answer = extractive_answer(request)
-    assert answer == extractive_answer(request)
-    policy = with_summaries(lambda request: "Go on.")
-    assert policy(request) == answer
-    assert policy(ChatRequest(messages=[Message(role="user", content="Summarise this.")])) == "Go on."
-
-
-async def test_a_long_session_gives_a_patch_a_tenth_of_its_size() -> None:
-    messages = list(coding_session(200))
-    question = await question_of(messages)
-    patch = json.dumps(extracted(question))
-    assert 0 < counter(patch) < sum(counter(one.text) for one in question.history) / 10

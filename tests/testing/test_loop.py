@@ -142,21 +142,6 @@ async def test_the_events_come_in_the_order_of_the_real_loops() -> None:
     assert isinstance(room.recorder.named("provider:response")[0]["usage"], str)  # as with the real loops
 
 
-async def test_parallel_calls_run_together_and_are_stored_in_call_order() -> None:
-    order: list[str] = []
-
-    async def read(given: dict[str, Any]) -> ToolResult:
-        await asyncio.sleep(0.02 if given["path"] == "slow" else 0)
-        order.append(given["path"])
-        return ToolResult(output=given["path"])
-
-    calls = [{"tool": "read", "arguments": {"path": path}} for path in ("slow", "fast")]
-    room = Room({"calls": calls}, "Done.", tools=[Tool(read)])
-    await room.run()
-    assert order == ["fast", "slow"]
-    assert [message["content"] for message in room.context.messages[2:4]] == ["slow", "fast"]
-
-
 def fail(given: dict[str, Any]) -> Any:
     raise OSError("the disk is gone")
 
@@ -176,14 +161,6 @@ async def test_whatever_a_tool_does_its_call_is_answered(tools: list[Tool], cont
     assert await room.run() == "Done."
     assert room.context.messages[2]["content"] == content
     assert room.recorder.count("tool:error") == (1 if content.startswith("Error") else 0)
-
-
-async def test_a_lasting_injection_is_between_call_and_result() -> None:
-    room = Room(CALL, "Done.")
-    room.on("tool:post", HookResult(action="inject_context", context_injection="lint: clean"))
-    await room.run()
-    assert room.roles == ["user", "assistant", "system", "tool", "assistant"]
-    assert room.context.messages[2]["metadata"]["source"] == "hook"
 
 
 async def test_an_ephemeral_injection_is_sent_once_and_never_stored() -> None:

@@ -8,13 +8,6 @@ from amplifier_context_testing import Recording, Transcript, conversations, prep
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from amplifier_context_testing.checks.corpus import conversation
 from amplifier_context_testing.replay.answer_policies import MISSING
-from amplifier_context_testing.replay.recording import CUT_IN
-
-
-def test_calls_carry_the_results_that_answer_them_by_position() -> None:
-    recording = Recording.of(conversation("reused_call_ids").messages)
-    results = [call.result for answer in recording.answers for call in answer.calls]
-    assert results == [f"flight {turn}: {'booked' if turn % 2 else 'open'}" for turn in range(5)]
 
 
 def test_late_results_are_found_and_missing_ones_marked() -> None:
@@ -23,14 +16,6 @@ def test_late_results_are_found_and_missing_ones_marked() -> None:
     missing = Recording.of(conversation("missing_results").messages)
     assert missing.answers[0].calls[1].result is MISSING
     assert any("no recorded result" in note for note in missing.notes)
-
-
-def test_a_message_in_the_middle_of_a_turn_ends_that_turn() -> None:
-    talk = ConversationBuilder().user("Go.")
-    talk.call(("read", {"path": "a"}))
-    recording = Recording.of(talk.user("Stop.").say("Stopped.").messages)
-    assert [answer.text for answer in recording.answers] == ["", CUT_IN, "Stopped."]
-    assert recording.prompts == ("Go.", "Stop.")
 
 
 def test_the_whole_corpus_can_be_prepared() -> None:

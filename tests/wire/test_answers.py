@@ -15,11 +15,9 @@ from amplifier_context_testing.wire.replies import (
     rate_limited,
     unavailable,
 )
-from tests.wire.serving import APIS, HI, READ, Hooks, ask, wired
+from tests.wire.serving import APIS, HI, Hooks, ask, wired
 
 pytestmark = [pytest.mark.kernel, pytest.mark.parametrize("api", APIS)]
-
-CALL = {"text": "Let me look.", "calls": [{"tool": "read", "arguments": {"path": "a b"}}]}
 
 
 class TestKernelContract(ProviderBehaviorTests):
@@ -36,39 +34,6 @@ async def test_the_kernels_validator_passes_it(api: str) -> None:
     config = {"api": api, "base_url": "http://127.0.0.1:9"}
     result = await ProviderValidator().validate("amplifier_context_testing.wire.provider", config=config)
     assert result.passed, result.summary()
-
-
-async def test_text_and_calls_arrive_with_ids_of_their_own(api: str) -> None:
-    async with wired(api, lambda request: CALL) as wire:
-        first = await wire.provider.complete(ask(tools=[READ]))
-        second = await wire.provider.complete(ask(tools=[READ]))
-    assert [block.type for block in first.content] == ["text", "tool_call"]
-    assert [(call.name, call.arguments) for call in wire.provider.parse_tool_calls(first)] == [
-        ("read", {"path": "a b"})
-    ]
-    assert first.tool_calls[0].id != second.tool_calls[0].id
-    assert first.finish_reason == {"openai": "tool_calls", "anthropic": "tool_use"}[api]
-
-
-async def test_a_round_of_calls_goes_back_as_the_script_sees_it(api: str) -> None:
-    seen = []
-    call = {"type": "tool_call", "id": "c1", "name": "read", "input": {"path": "a"}}
-    history = [
-        {"role": "system", "content": "Be brief."},
-        HI,
-        {"role": "assistant", "content": [{"type": "text", "text": "Let me look."}, call]},
-        {"role": "tool", "tool_call_id": "c1", "content": "A page."},
-    ]
-    async with wired(api, seen.append) as wire:
-        await wire.provider.complete(ask(*history, tools=[READ], reasoning_effort="low"))
-    (request,) = seen
-    shown = [message.model_dump(exclude_none=True) for message in request.messages]
-    assert [message["role"] for message in shown] == ["system", "user", "assistant", "tool"]
-    assert shown[0]["content"] == "Be brief."
-    assert shown[2]["content"] == history[2]["content"]
-    assert (shown[3]["tool_call_id"], shown[3]["content"]) == ("c1", "A page.")
-    assert [tool.name for tool in request.tools] == ["read"]
-    assert request.reasoning_effort == "low"
 
 
 async def test_thinking_comes_with_a_signature_and_goes_back(api: str) -> None:
