@@ -1,7 +1,8 @@
 """Repair a damaged database of sessions: ``python -m amplifier_context_core.repair FILE``.
 
-What is readable is copied into a new file, which takes the place of the damaged one; that one is kept beside it. Needs
-no extra. No other program may use the file meanwhile.
+What is readable is copied into a new file, which takes the place of the damaged one; that one is kept beside it. Of a
+session in a folder (``SESSION/context.db``), what only its text file holds is taken from there. Needs no extra. No
+other program may use the file meanwhile.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .errors import StoreError
+from .stores.jsonl.paths import DATABASE_NAME, MAIN_NAME
+from .stores.jsonl.store import JsonlStore
 from .stores.protocol import Repair
 from .stores.sqlite.schema import replacement
 from .stores.sqlite.store import SqliteStore
@@ -25,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Copy what is readable of a damaged SQLite database of sessions into a new file.",
     )
     parser.add_argument("file", type=Path, help="the database; the damaged one is kept beside it")
-    file: Path = parser.parse_args(arguments).file
+    file: Path = parser.parse_args(arguments).file.absolute()
     if not file.is_file() and not replacement(file).is_file():
         parser.error(f"{file}: no such file")
     try:
@@ -42,9 +45,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 async def _repaired(file: Path) -> list[Repair]:
     """Repair a database if anything in it is damaged; return what was lost and what was copied."""
     repairs: list[Repair] = []
-    store = SqliteStore(file)
+    mirror = file.with_name(MAIN_NAME) if file.name == DATABASE_NAME else file.with_suffix(".jsonl")
+    store, session_id = SqliteStore(file), None
+    if mirror.exists():
+        root, name = (file.parent.parent, None) if file.name == DATABASE_NAME else (file.parent, mirror)
+        store, session_id = JsonlStore(root, file=name), file.parent.name if name is None else file.stem
     try:
-        await store.repair(None, repairs.append)
+        await store.repair(session_id, repairs.append)
     finally:
         await store.close()
     return repairs

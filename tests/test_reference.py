@@ -158,8 +158,8 @@ class Sessions:
     async def one_that_is_damaged(self) -> None:
         manager = await feed(self.manager("damaged"), work(5))
         await manager.close()
-        (file,) = self.folder.rglob("damaged/context-messages.jsonl")
-        file.write_bytes(file.read_bytes()[:-200])
+        (file,) = self.folder.rglob("damaged/context.db")
+        file.unlink()
         manager = self.manager("damaged")
         await self.ask(manager)
         await manager.close()

@@ -269,11 +269,11 @@ def _name_host_files(erasure: Erasure, sessions: Collection[str]) -> None:
     found = search(sessions, forms_in_files({erasure.secret} if whole else erasure.texts, whole=whole))
     of_hosts, elsewhere = list[Path](), dict[str, None]()
     for path in found.matches:
-        url = store_of(path)
-        if url is None:
+        store = store_of(path)
+        if store is None:
             of_hosts.append(path)
-        elif not is_same_store(url, erasure.url):  # of this store, messages are named by their marks
-            session = [path.parent.name] if url.startswith("jsonl:") else []
+        elif not is_same_store(url := store[0], erasure.url):  # of this store, messages are named by their marks
+            session = [store[1]] if store[1] else []
             elsewhere[command("forget", *session, options=["--containing"], url=url)] = None
     lines = [f"Another store contains it as well; to erase it there: {there}" for there in elsewhere]
     if of_hosts:

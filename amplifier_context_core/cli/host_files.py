@@ -71,24 +71,30 @@ def search(sessions: Collection[str], forms: Collection[bytes]) -> Search:
     return found
 
 
-def store_of(path: Path) -> str | None:
-    """Return the URL of the store of this program that a file is part of; None if it is of none.
+def store_of(path: Path) -> tuple[str, str] | None:
+    """Return the URL of the store of this program that a file is part of, and the session if it holds only one.
+
+    None if it is of no store.
 
     A file of another name is of none, although it may be a copy: no store erases what is in it. A copy of a database is
     a store of its own.
     """
-    from ..stores.jsonl.paths import FILE_NAMES
-    from ..stores.sqlite.schema import APPLICATION_ID
+    from ..stores.jsonl.paths import DATABASE_NAME, FILE_NAMES, FORMER_NAME
+    from ..stores.sqlite.schema import APPLICATION_ID, ONE_SESSION_ID
 
     if path.name in FILE_NAMES:
-        return f"jsonl:{path.parent.parent}"
+        folder = path.parent.parent if path.parent.name == FORMER_NAME else path.parent
+        return f"jsonl:{folder.parent}", folder.name
     database = path.with_name(_SIDE_FILE.sub("", path.name))
     try:
         with database.open("rb") as file:
             head = file.read(_SQLITE_HEAD)
     except OSError:
         return None
-    return f"sqlite:{database}" if head[-4:] == APPLICATION_ID.to_bytes(4, "big") else None
+    application = int.from_bytes(head[-4:], "big")
+    if application == ONE_SESSION_ID and database.name == DATABASE_NAME:
+        return f"jsonl:{path.parent.parent}", path.parent.name
+    return (f"sqlite:{database}", "") if application == APPLICATION_ID else None
 
 
 def _files(sessions: Collection[str]) -> Iterator[Path]:

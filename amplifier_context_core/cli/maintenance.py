@@ -215,14 +215,13 @@ async def _repair(store: Store, name: str, url: str | None) -> bool:
     left = await _problems(
         store, name, url
     )  # not `require_session`, which repairs what it meets, and reports it nowhere
+    if left and isinstance(store, Repairable):
+        await store.repair(name, repairs)
     await store.open(name, repairs)
     async for _ in read_in_batches(store, name):
         pass  # reading repairs
     await store.load_checkpoint(name)
     if left or repairs.made:
-        left = await _problems(store, name, url)
-    if left and isinstance(store, Repairable):
-        await store.repair(name, repairs)
         left = await _problems(store, name, url)
     length = (await store.extent(name)).length
     repairs.show()

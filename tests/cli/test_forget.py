@@ -447,6 +447,9 @@ def test_a_copy_of_the_session_in_another_store_is_named_with_its_command(home: 
     for url in (f"jsonl:{project / 'sessions'}", f"sqlite:{project / 'context.db'}"):
         done = CliRunner().invoke(main, ["copy", files.url(), url, "--session", "one"])
         assert done.exit_code == 0, done.output
+    former = project / "sessions" / "one" / "former" / "context-messages.archive.jsonl"
+    former.parent.mkdir()
+    former.write_text(PASSWORD)
     Host(home, "one")
     done = forget(files, "one", "m1", "--yes")
     start = "Another store contains it as well; to erase it there: `amplifier-context forget --containing --store "

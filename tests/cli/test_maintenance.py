@@ -15,6 +15,7 @@ from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.stores import open_store
 from amplifier_context_testing.contract.samples import entries
 from tests.cli.kept import Run, fill, messages
+from tests.stores.jsonl.files import garble
 
 
 def test_a_search_without_a_match_is_reported(run: Run, filled: str) -> None:
@@ -31,11 +32,11 @@ def test_a_search_without_a_match_is_reported(run: Run, filled: str) -> None:
 def test_unreadable_messages_are_reported(run: Run, tmp_path: Path) -> None:
     url = f"jsonl:{tmp_path}"
     asyncio.run(fill(url, "one", 60, 4))
-    (tmp_path / "one" / "context-messages.jsonl").write_bytes(b"")
+    garble(tmp_path / "one" / "context.db")
     damage = f"`amplifier-context verify --store {url} one`"
     output = run("show", "one", "--store", url, code=1).output
-    assert output == f"Error: one in {url} is damaged, and no message can be read: {damage}\n"
-    assert "one: 2 problems\n" in run("verify", "one", "--store", url, code=1).output
+    assert f"Error: 61 messages of one cannot be read: {damage}\n" in output
+    assert "one: 61 problems\n" in run("verify", "one", "--store", url, code=1).output
 
 
 def test_copied_sessions_are_listed_in_the_same_order(run: Run, url: str, tmp_path: Path) -> None:
@@ -64,10 +65,7 @@ def test_verify_names_the_command_that_repairs(run: Run, tmp_path: Path) -> None
     url = f"jsonl:{tmp_path / 'with a blank'}"
     for name in ("one", "two too"):
         asyncio.run(fill(url, name, 30, 4))
-        file = tmp_path / "with a blank" / name / "context-messages.jsonl"
-        lines = file.read_bytes().splitlines(keepends=True)
-        lines[10] = b"\x00" * (len(lines[10]) - 1) + b"\n"
-        file.write_bytes(b"".join(lines))
+        garble(tmp_path / "with a blank" / name / "context.db", 11)
     output = run("verify", "--store", url, code=1).output
     assert re.search(r"^one: (1 problem|\d+ problems)$", output, re.MULTILINE)
     commands = re.findall("`(.*)` repairs what can be repaired", output)
@@ -171,11 +169,9 @@ def test_a_session_in_use_is_shown_but_not_deleted(run: Run, filled: str) -> Non
 def test_a_damaged_file_is_found_and_repaired(run: Run, tmp_path: Path) -> None:
     url = f"jsonl:{tmp_path}"
     asyncio.run(fill(url, "one", 60, 4))
-    file = tmp_path / "one" / "context-messages.jsonl"
-    lines = file.read_bytes().splitlines(keepends=True)
-    lines[10] = b"\x00" * (len(lines[10]) - 1) + b"\n"
-    file.write_bytes(b"".join(lines) + b'{"role": "user", "con')
-    assert "problems" in run("verify", "--store", url, code=1).output
+    garble(tmp_path / "one" / "context.db", 11)
+    (tmp_path / "one" / "context-messages.jsonl").unlink()  # it would give the message back
+    assert "1 problem" in run("verify", "--store", url, code=1).output
     text = run("repair", "one", "--store", url).output
     assert "1 message lost" in text
     assert "repaired:" in text

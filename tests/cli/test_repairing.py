@@ -14,6 +14,7 @@ import pytest
 from amplifier_context_core.stores import Store, open_store
 from amplifier_context_testing.contract.samples import entries
 from tests.cli.kept import Run
+from tests.stores.jsonl.files import garble
 from tests.stores.sqlite.damage import overwritten_page
 
 
@@ -85,19 +86,16 @@ def test_all_sessions_of_files_are_repaired_and_one_in_use_is_named(run: Run, tm
     url = f"jsonl:{tmp_path}"
     fill(url)
     for name in ("one", "two"):
-        with (tmp_path / name / "context-messages.jsonl").open("ab") as file:
-            file.write(b'{"role": "user", "con')
+        garble(tmp_path / name / "context.db", 3)
     store = open_store(url)
     loop = asyncio.new_event_loop()
     try:
         loop.run_until_complete(store.open("two"))
-        with (tmp_path / "two" / "context-messages.jsonl").open("ab") as file:
-            file.write(b'{"role": "user", "con')
         output = run("repair", "--store", url, code=1).output
     finally:
         loop.run_until_complete(store.close())
         loop.close()
-    assert re.search(r"^one: 12 messages, 1 repair, ", output, re.MULTILINE)
+    assert re.search(r"^one: 12 messages, 2 repairs, 1 message lost", output, re.MULTILINE)
     assert "two: session 'two' is in use by pid" in output
     run("repair", "--store", url)
     assert sorted(run("repair", "--store", url).output.splitlines()) == [
@@ -113,10 +111,7 @@ def test_repair_of_a_store_without_sessions_says_so(run: Run, tmp_path: Path) ->
 @pytest.fixture
 def garbled(filled: str) -> str:
     """A store whose session `one` has a message that is not as it was written."""
-    (path,) = Path(filled.partition(":")[2]).rglob("one/context-messages.jsonl")
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] = 0xFF
-    path.write_bytes(data)
+    garble(Path(filled.partition(":")[2]) / "one" / "context.db", 61)
     return filled
 
 
@@ -140,7 +135,19 @@ def test_an_incomplete_copy_is_not_kept(run: Run, garbled: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("url", ["jsonl"], indirect=True)
-def test_a_repair_that_another_command_brings_about_is_reported(run: Run, garbled: str) -> None:
-    done = run("forget", "one", "m1", "--yes", "--store", garbled)
-    assert re.search("^Warning: session one: .* 1 message lost; kept in ", done.stderr)
-    assert "1 message erased" in done.stdout
+def test_a_command_that_would_change_a_damaged_session_names_the_one_that_repairs(run: Run, garbled: str) -> None:
+    done = run("forget", "one", "m1", "--yes", "--store", garbled, code=1)
+    assert "1 damaged message was left out" in done.stderr
+    assert "python -m amplifier_context_core.repair FILE" in done.stderr
+
+
+def test_a_session_whose_database_is_no_database_is_taken_from_its_text_file(run: Run, tmp_path: Path) -> None:
+    url = f"jsonl:{tmp_path}"
+    fill(url)
+    (tmp_path / "one" / "context.db").write_bytes(b"no database" * 1_000)
+    assert "python -m amplifier_context_core.repair" in run("show", "one", "--store", url, code=1).output
+    output = run("repair", "one", "--store", url).output
+    assert "the messages are those of context-messages.jsonl" in output
+    assert "one: 12 messages, " in output
+    assert "one: sound" in run("verify", "one", "--store", url).output
+    assert len(list((tmp_path / "one").glob("context.db.damaged-*"))) == 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
@@ -11,7 +9,6 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.errors import NotErased, StoreError
-from amplifier_context_core.stores.jsonl.journal import RedoJournal
 from amplifier_context_core.stores.sqlite import secure_erase
 from amplifier_context_servers.postgres_server.pool import PostgresPool
 from amplifier_context_servers.redis_server.client import RedisClient
@@ -25,7 +22,6 @@ class Hindrance:
         self._patch = patch
         self.tries = 0
         self._is_on = False
-        self._hinder(RedoJournal, "apply", OSError(errno.EIO, os.strerror(errno.EIO)))
         self._hinder(secure_erase, "_vacuum", NotErased("not erased yet"))
         self._hinder(PostgresPool, "run_alone", StoreError("the vacuum was refused"))
         refused = StoreError("the rewrite was refused")

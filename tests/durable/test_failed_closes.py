@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import StoreError, open_store
-from amplifier_context_core.stores.jsonl.journal import RedoJournal
 from amplifier_context_core.stores.sqlite.engine import SqliteEngine
 from amplifier_context_servers.postgres_server.driver import PostgresDriver
 from amplifier_context_servers.redis_server.driver import RedisDriver
@@ -21,8 +20,8 @@ from tests.managers import feed
 from tests.places import KEPT, SERVERS, Place
 
 LAST_STEP: dict[str, tuple[type, str, Exception]] = {
-    "jsonl": (RedoJournal, "clear_rejected", OSError(errno.EIO, os.strerror(errno.EIO))),
-    "sqlite": (SqliteEngine, "_disconnect", sqlite3.OperationalError("disk I/O error")),
+    "jsonl": (SqliteEngine, "disconnect", OSError(errno.EIO, os.strerror(errno.EIO))),
+    "sqlite": (SqliteEngine, "disconnect", sqlite3.OperationalError("disk I/O error")),
     "postgresql": (PostgresDriver, "release", StoreError("refused; try again")),
     "redis": (RedisDriver, "release", StoreError("refused; try again")),
 }

@@ -24,6 +24,7 @@ from tests.durable.faulty import FaultyStore
 from tests.durable.sessions import call, manager_on, user
 from tests.managers import ask, feed
 from tests.places import OURS, Place, server
+from tests.stores.jsonl.files import garble
 
 MESSAGES = 40
 
@@ -117,16 +118,10 @@ async def test_damage_found_while_resuming_gives_no_message_twice(backend: str, 
         await manager.add_message({**message, "metadata": {"pinned": True}} if number == 4 else message)
         await manager.get_messages_for_request()
     await manager.close()
+    database = tmp_path / ("sessions/s/context.db" if backend == "jsonl" else "sessions.db")
+    garble(database, 5, 11)
     if backend == "jsonl":
-        file = tmp_path / "sessions" / "s" / "context-messages.jsonl"
-        data = bytearray(file.read_bytes())
-        data[data.rfind(b"\n", 0, data.find(b"text 10 ")) + 1] ^= 0x40  # no JSON any more
-        data[data.find(b"text 4 ") + 7] ^= 0x02  # one letter of the pinned message
-        file.write_bytes(data)
-    else:
-        with sqlite3.connect(tmp_path / "sessions.db") as db:
-            db.execute("UPDATE entries SET message = '{' WHERE message LIKE '%text 10 %' OR message LIKE '%text 4 %'")
-        db.close()
+        (tmp_path / "sessions" / "s" / "context-messages.jsonl").unlink()
     manager = opened()
     await manager.get_messages_for_request()
     reported = list(manager.warnings.texts)
@@ -135,12 +130,11 @@ async def test_damage_found_while_resuming_gives_no_message_twice(backend: str, 
     counted = collections.Counter(message["content"][:8] for message in messages)
     assert max(counted.values()) == 1
     assert len(messages) < MESSAGES
-    if backend == "sqlite":
-        with pytest.raises(StoreError, match="cannot be read, so nothing was written"):
-            await manager.set_messages(messages[:-1])
-        await manager.close()
-        assert await asyncio.to_thread(repair.main, [str(tmp_path / "sessions.db")]) == 0
-        manager = opened()
+    with pytest.raises(StoreError, match="cannot be read, so nothing was written"):
+        await manager.set_messages(messages[:-1])
+    await manager.close()
+    assert await asyncio.to_thread(repair.main, [str(database)]) == 0
+    manager = opened()
     assert len(messages) == (await manager.store.extent("s")).length
     await manager.set_messages([*messages, {"role": "user", "content": "the host goes on"}])
     await manager.close()
@@ -226,13 +220,14 @@ async def test_damage_in_a_long_history_costs_the_damaged_message_and_no_other(t
     for n in range(2_600):
         await manager.add_message(user(f"u{n}"))
     await manager.close()
-    (tmp_path / "s" / "context-messages.checkpoint").unlink()
-    file = tmp_path / "s" / "context-messages.jsonl"
-    lines = file.read_bytes().split(b"\n")
-    lines[3] = b"\x00" * len(lines[3])
-    file.write_bytes(b"\n".join(lines))
+    (tmp_path / "s" / "context-messages.jsonl").unlink()  # it would give the message back
+    garble(tmp_path / "s" / "context.db", 4)
     manager = manager_on(open_store(url), max_tokens=10_000_000)
     expected = [f"u{n}" for n in range(2_600) if n != 3]
+    assert [m["content"] for m in await manager.get_messages()] == expected
+    await manager.close()
+    assert await asyncio.to_thread(repair.main, [str(tmp_path / "s" / "context.db")]) == 0
+    manager = manager_on(open_store(url), max_tokens=10_000_000)
     assert [m["content"] for m in await manager.get_messages()] == expected
     await feed(manager, [user("last"), call("c")])
     await manager.interrupt()
@@ -240,12 +235,12 @@ async def test_damage_in_a_long_history_costs_the_damaged_message_and_no_other(t
     await manager.close()
 
 
-async def test_damage_is_reported_to_hooks_and_by_explain(tmp_path: Path) -> None:
+async def test_what_another_program_wrote_is_reported_to_hooks_and_by_explain(tmp_path: Path) -> None:
     url = f"jsonl:{tmp_path}"
     manager = await feed(manager_on(open_store(url)), [user("a"), user("b")])
     await manager.close()
     with (tmp_path / "s" / "context-messages.jsonl").open("ab") as file:
-        file.write(b'{"role": "user", "content": "torn')
+        file.write(b'{"role": "user", "content": "theirs"}\n{"role": "user", "content": "torn')
     hooks = Heard()
     manager = make_manager(
         load_config({"token_counter": "heuristic"}), session_id="s", hooks=hooks, store=open_store(url)
@@ -254,8 +249,9 @@ async def test_damage_is_reported_to_hooks_and_by_explain(tmp_path: Path) -> Non
     warnings = [data for event, data in hooks.events if event == "context:warning"]
     assert [data["reason"] for data in warnings] == ["repair"]
     assert warnings[0]["message"] in (await manager.explain())["warnings"]
-    assert "torn" not in warnings[0]["message"].replace("torn tail", "")  # no content of messages
-    assert len(await manager.get_messages()) == 2
+    assert "torn" not in warnings[0]["message"]  # no content of messages
+    assert "theirs" not in warnings[0]["message"]
+    assert len(await manager.get_messages()) == 3
     await manager.close()
 
 

@@ -47,8 +47,8 @@ def opened(folder: Path) -> ContextManager:
     return ContextManager(load_config({"token_counter": "heuristic"}), session_id="s", store=JsonlStore(folder))
 
 
-def on_disk(folder: Path) -> str:
-    return "\n".join(path.read_text() for path in folder.rglob("*") if path.is_file())
+def on_disk(folder: Path) -> bytes:
+    return b"\n".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
 @UNREADABLE
@@ -62,7 +62,7 @@ async def test_a_payload_without_a_text_stops_no_method_of_its_session(tmp_path:
     assert manager.queue.history() == type(payload).__name__
     await manager.set_messages([{"role": "user", "content": SECRET}, {"role": "assistant", "content": "yes"}])
     assert await manager.forget(["m1"]) == ["m1"]
-    assert "hunter2" not in on_disk(tmp_path)
+    assert b"hunter2" not in on_disk(tmp_path)
     await manager.close()
     again = opened(tmp_path)
     await again.ready()

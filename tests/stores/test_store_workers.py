@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from amplifier_context_core.errors import StoreError
-from amplifier_context_core.stores.jsonl import worker as jsonl_worker
 from amplifier_context_core.stores.sqlite import worker as sqlite_worker
 from amplifier_context_core.stores.sqlite.engine import SqliteEngine
 from amplifier_context_servers.leased.loop_thread import LoopThread
@@ -37,46 +36,15 @@ def of(problem: BaseException) -> type[BaseException]:
     return StoreError if isinstance(problem, StopIteration) else type(problem)
 
 
-def put(worker: jsonl_worker.JsonlWorker, work: Callable[[], object] | None) -> asyncio.Future[object]:
-    """Make a JSONL worker run some work, or without it an append. Return the future of its result."""
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[object] = loop.create_future()
-    call = jsonl_worker._QueuedCall(loop, answer, work, None if work else ("s", []))  # pyright: ignore[reportPrivateUsage]
-    worker._put(call)  # pyright: ignore[reportPrivateUsage]
-    return answer
-
-
-@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: type(problem).__name__)
-async def test_the_jsonl_worker_answers_every_call(problem: BaseException) -> None:
-    worker = jsonl_worker.JsonlWorker(raising(problem), list)
-    for work in (raising(problem), None):
-        assert type(await ended(put(worker, work))) is of(problem)
-    assert await asyncio.wait_for(worker.run(lambda: "goes on"), DEADLINE) == "goes on"
-    worker.stop()
-
-
-async def test_a_listener_that_raises_hides_no_answer() -> None:
-    problem = ValueError("of a listener")
-    reported = [raising(problem)]
-    worker = jsonl_worker.JsonlWorker(raising(problem), lambda: [reported.pop()] if reported else [])
-    seen: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context.get("exception")))
-    assert await asyncio.wait_for(worker.run(lambda: "done"), DEADLINE) == "done"
-    assert seen == [problem]
-    worker.stop()
-
-
 async def test_a_thread_that_cannot_be_started_is_an_error_and_the_next_call_starts_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def refused(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    files = jsonl_worker.JsonlWorker(lambda appends: [None] * len(appends), list)
     database = SqliteEngine(tmp_path / "sessions.db", "fsync", 1.0)
     server = LoopThread("test")
     calls: list[Callable[[], asyncio.Future[object]]] = [
-        lambda: asyncio.ensure_future(files.run(lambda: "done")),
         lambda: asyncio.ensure_future(database.run(lambda: "done")),
         lambda: asyncio.ensure_future(server.run(asyncio.sleep(0, "done"))),
     ]
@@ -86,7 +54,6 @@ async def test_a_thread_that_cannot_be_started_is_an_error_and_the_next_call_sta
             for _ in range(2):
                 assert isinstance(await ended(call()), StoreError)
         assert await asyncio.wait_for(call(), DEADLINE) == "done"
-    files.stop()
     server.stop()
     await database.close()
 
@@ -105,8 +72,8 @@ async def test_the_sqlite_worker_answers_every_job(problem: BaseException) -> No
             task.result = "done"
         sqlite_worker.deliver(tasks)
 
-    worker = sqlite_worker.SqliteWorker("test", handle)
-    tasks = [sqlite_worker.Task(raising(problem), "read", future=loop.create_future()) for _ in range(2)]
+    worker = sqlite_worker.SqliteWorker("test")
+    tasks = [sqlite_worker.Task(raising(problem), "read", handle=handle, future=loop.create_future()) for _ in range(2)]
     for task in tasks:
         worker.submit(task)
     first, second = [task.future for task in tasks]
@@ -121,7 +88,9 @@ async def test_the_sqlite_worker_answers_every_job(problem: BaseException) -> No
 async def test_a_sqlite_job_that_raises_anything_is_answered(problem: BaseException, tmp_path: Path) -> None:
     engine = SqliteEngine(tmp_path / "sessions.db", "fsync", 1.0)
     for kind, call in (("read", engine.read), ("write", engine.write), ("plain", engine.run)):
-        task = sqlite_worker.Task(raising(problem), kind, future=asyncio.get_running_loop().create_future())
+        task = sqlite_worker.Task(
+            raising(problem), kind, handle=engine._handle, future=asyncio.get_running_loop().create_future()
+        )
         engine._worker.submit(task)  # pyright: ignore[reportPrivateUsage]
         assert task.future is not None
         assert type(await ended(task.future)) is of(problem)

@@ -1,8 +1,8 @@
 """Paths of a session's files.
 
 A session is a folder of the root, named by its id. Where a host names one file, the session is that file, with the
-other files beside it. The main file has the name and the format of the module that this package replaces: one message a
-line, and nothing else.
+other files beside it. The main file, the mirror, has the name and the format of the module that this package replaces:
+one message a line, and nothing else.
 """
 
 from __future__ import annotations
@@ -16,11 +16,17 @@ from typing import Literal, get_args
 
 from ...errors import ConfigError, StoreError
 from ..validation import check_session_id
-from .file_ops import exists
+from .files import exists
 
 MAIN_NAME = "context-messages.jsonl"
+DATABASE_NAME = "context.db"
 
 Part = Literal["main", "index", "archive", "checkpoint", "pending", "damaged", "lock", "owner"]
+FORMER_PARTS: tuple[Part, ...] = ("index", "archive", "checkpoint", "owner", "pending")  # of commit 37ba2a6
+FORMER_NAME = "former"  # the folder of those files, once they were carried over
+_DATABASE_SUFFIX = ".db"  # beside a file that a host names
+_DATABASE_SUFFIXES = (".db", ".db-wal", ".db-shm")
+_FORMER_SUFFIX = f".{FORMER_NAME}"
 _JSON_LINES: tuple[Part, ...] = ("index", "archive")  # JSON Lines files
 _SUFFIXES: dict[Part, str] = {
     part: f".{part}{'.jsonl' if part in _JSON_LINES else ''}" for part in get_args(Part) if part != "main"
@@ -32,7 +38,6 @@ _RESERVED = re.compile(
     re.IGNORECASE,
 )
 _IS_WINDOWS = sys.platform == "win32"
-ERASED_PARTS: tuple[Part, ...] = ("main", "index", "archive", "checkpoint", "damaged")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,7 @@ class SessionFiles:
 
     Attributes:
         session_id: The session.
-        main: The messages, one a line.
+        main: The mirror: the messages, one a line.
         own_folder: True if the folder holds only this session.
     """
 
@@ -59,12 +64,31 @@ class SessionFiles:
         """The name of the main file, for messages to people."""
         return os.path.basename(self.main)
 
+    @property
+    def database(self) -> str:
+        """The database."""
+        if self.own_folder:
+            return os.path.join(self.folder, DATABASE_NAME)
+        return self.main.removesuffix(".jsonl") + _DATABASE_SUFFIX
+
+    @property
+    def former_folder(self) -> str:
+        """The folder of the files of a former version."""
+        if self.own_folder:
+            return os.path.join(self.folder, FORMER_NAME)
+        return self.main.removesuffix(".jsonl") + _FORMER_SUFFIX
+
+    @property
+    def exists(self) -> bool:
+        """True if there is a database or a mirror."""
+        return exists(self.database) or exists(self.main)
+
     def path(self, part: Part) -> str:
         """Return the path of one file."""
         return self.main if part == "main" else self.main.removesuffix(".jsonl") + _SUFFIXES[part]
 
 
-# Names of all files that a session may have in a folder of its own.
+# Names of the files that a session may have in a folder of its own, but for the database.
 FILE_NAMES = frozenset(SessionFiles("", MAIN_NAME, own_folder=True).path(part) for part in get_args(Part))
 
 
@@ -88,8 +112,9 @@ class SessionPaths:
         _check_spelling(session_id, self.root / session_id if self.file is None else self._fork_path(session_id))
         if self.file is not None:
             fork = self._fork_path(session_id)
-            is_fork = not is_sidecar_name(fork) and exists(fork)
-            return SessionFiles(session_id, str(fork if is_fork else self.file), own_folder=False)
+            files = SessionFiles(session_id, str(fork), own_folder=False)
+            is_fork = not is_sidecar_name(fork) and files.exists
+            return files if is_fork else SessionFiles(session_id, str(self.file), own_folder=False)
         folder = self.root / session_id
         if folder.is_symlink():
             root = os.path.realpath(self.root)
@@ -123,17 +148,18 @@ class SessionPaths:
         except FileNotFoundError:
             return []
         made = [SessionFiles(name, str(self.root / name / MAIN_NAME), own_folder=True) for name in names]
-        return [files for files in made if _may_exist(files.main)]
+        return [files for files in made if _may_exist(files)]
 
     def _all_forks(self, file: Path) -> list[SessionFiles]:
-        found = [SessionFiles(_stem(file), str(file), own_folder=False)] if exists(file) else []
-        start, end = f"{_stem(file)}.fork-", ".jsonl"
-        if file.parent.is_dir():
-            for one in sorted(file.parent.iterdir()):
+        start, names = f"{_stem(file)}.fork-", set[str]()
+        for one in sorted(file.parent.iterdir()) if file.parent.is_dir() else ():
+            for end in (".jsonl", _DATABASE_SUFFIX):
                 name = one.name.removeprefix(start).removesuffix(end)
-                if one.name == f"{start}{name}{end}" and not is_sidecar_name(one):
-                    found.append(SessionFiles(name, str(one), own_folder=False))
-        return found
+                if one.name == f"{start}{name}{end}" and not is_sidecar_name(one.with_suffix(".jsonl")):
+                    names.add(name)
+        main = SessionFiles(_stem(file), str(file), own_folder=False)
+        forks = [SessionFiles(name, str(self._fork_path(name)), own_folder=False) for name in sorted(names)]
+        return [files for files in (main, *forks) if files.exists]
 
     def _fork_path(self, session_id: str) -> Path:
         file = self.file or self.root
@@ -142,7 +168,7 @@ class SessionPaths:
 
 def is_sidecar_name(path: Path) -> bool:
     """True if a file name is that of an index, an archive, a checkpoint or another file beside a main file."""
-    return path.name.endswith(tuple(_SUFFIXES.values()))
+    return path.name.endswith((*_SUFFIXES.values(), _FORMER_SUFFIX, *_DATABASE_SUFFIXES))
 
 
 def _check_spelling(session_id: str, path: Path) -> None:
@@ -156,10 +182,10 @@ def _check_spelling(session_id: str, path: Path) -> None:
     raise ConfigError("session_id", f"{session_id!r} differs from the id of another session in case only; use that one")
 
 
-def _may_exist(path: str) -> bool:
-    """False if the file does not exist. A file that cannot be examined is listed, and reported when it is read."""
+def _may_exist(files: SessionFiles) -> bool:
+    """False if no file exists. One that cannot be examined is listed, and reported when it is read."""
     try:
-        return exists(path)
+        return files.exists
     except OSError:
         return True
 

@@ -10,9 +10,9 @@ import sqlite3
 from contextlib import suppress
 from typing import cast
 
+from .changes import drop_index
 from .columns import number_in, row_checksum, text_in
 from .errors import damage_error
-from .queries import drop_index
 from .rows import MAX_SESSION_NUMBER, RawRow, SessionRow, first_key
 from .schema import CREATE_SESSIONS, CREATE_VIEW
 

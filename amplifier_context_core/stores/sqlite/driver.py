@@ -71,7 +71,13 @@ class CheckedCursor(sqlite3.Cursor):
 
 
 class CheckedConnection(sqlite3.Connection):
-    """A connection that raises nothing but `sqlite3.Error`."""
+    """A connection that raises nothing but `sqlite3.Error`.
+
+    Attributes:
+        holds_one: The database holds one session, whatever id its row has: its folder may have been renamed.
+    """
+
+    holds_one = False
 
     def execute(self, sql: str, parameters: Any = (), /) -> CheckedCursor:
         return self.cursor(CheckedCursor).execute(sql, parameters)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from traceback import clear_frames
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ...errors import StoreError
 from ..protocol import Durability, Repair
@@ -40,29 +40,86 @@ _FAULTS = (sqlite3.Error, OSError)
 _abandoned: list[sqlite3.Connection | None] = []
 
 
+class Companion(Protocol):
+    """What belongs to the database of one session: its first rows, and a file that follows it.
+
+    All methods are called in the thread of the tasks.
+    """
+
+    def on_connect(self) -> None:
+        """The engine opened its database."""
+        ...
+
+    def fill(self, db: sqlite3.Connection) -> None:
+        """Write the first rows of a new database, in the transaction that creates it."""
+        ...
+
+    def open_in_memory(self) -> sqlite3.Connection:
+        """Return what the database would hold if it was created now, for readers; it stays open."""
+        ...
+
+    def prepare(self, tasks: Sequence[Task]) -> None:
+        """Lock the session for tasks that change it, before their transaction begins."""
+        ...
+
+    def before_commit(self, db: sqlite3.Connection) -> None:
+        """Record what will be written after the commit, in the same transaction."""
+        ...
+
+    def after_commit(self, db: sqlite3.Connection) -> None:
+        """Write it. Never raises."""
+        ...
+
+    def on_edit(self, keep: int) -> None:
+        """The transaction leaves the first `keep` messages as they are."""
+        ...
+
+    def on_erase(self, *, messages: bool) -> None:
+        """The transaction erases messages, or else only what may be among quarantined bytes."""
+        ...
+
+
 class SqliteEngine:
     """Runs the tasks of one store object. If a caller is cancelled, its task is executed all the same.
 
     Attributes:
         path: The database file.
         locks: The sessions that this store object has locked. Only tasks use it.
+        companion: What belongs to the database of one session; None for a database of many.
     """
 
-    def __init__(self, path: Path, durability: Durability, busy: float) -> None:
+    def __init__(
+        self,
+        path: Path,
+        durability: Durability,
+        busy: float,
+        *,
+        worker: SqliteWorker | None = None,
+        locks: SessionLocks | None = None,
+    ) -> None:
+        """
+        Args:
+            path: The database file.
+            durability: What a commit promises.
+            busy: Seconds to wait while another process has locked the file.
+            worker: The thread, if several engines share one; its owner stops it.
+            locks: None for locks in the folder ``FILE.locks``.
+        """
         self.path = path
-        self.locks = SessionLocks(path)
+        self.locks = locks or SessionLocks(sidecar(path, ".locks"))
+        self.companion: Companion | None = None
         self._durability: Durability = durability
         self._busy = busy
         self._db: sqlite3.Connection | None = None
         self._identity: Identity | None = None  # of the file that was opened last
         self._log_identity: Identity | None = None
         self._erase_is_resumed = False
-        self._pid = os.getpid()
-        self._worker = SqliteWorker("sqlite store", self._handle)
+        self._owns_worker = worker is None
+        self._worker = worker or SqliteWorker("sqlite store")
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run a function that reads from one snapshot. Where there is no database, it is an empty one in memory."""
-        return await self._run(Task(work, "read"))
+        return await self._run(Task(work, "read", handle=self._handle))
 
     async def write(self, work: Callable[[sqlite3.Connection], T], session_id: str = "", *, deletes: bool = False) -> T:
         """Run a function in a transaction, perhaps together with others, and lock a session before.
@@ -72,11 +129,11 @@ class SqliteEngine:
             session_id: The session; empty for none.
             deletes: It deletes the session, which is released afterwards.
         """
-        return await self._run(Task(work, "write", session_id, deletes))
+        return await self._run(Task(work, "write", session_id, deletes, self._handle))
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run a function outside any transaction."""
-        return await self._run(Task(work, "plain"))
+        return await self._run(Task(work, "plain", handle=self._handle))
 
     async def close(self) -> None:
         """Release all sessions and close the connection, after all earlier tasks; a later call opens it again."""
@@ -85,17 +142,17 @@ class SqliteEngine:
 
     def abandon(self) -> None:
         """Close without waiting: the store object is gone."""
-        if not self._worker.is_idle and self._pid == os.getpid():
-            self._worker.submit(Task(self._close, "plain"))
+        if not self._worker.is_idle:
+            with suppress(StoreError):  # of the parent process
+                self._worker.submit(Task(self._close, "plain", handle=self._handle))
 
     async def _run(self, task: Task) -> Any:
-        if self._pid != os.getpid():
-            if not self._worker.is_idle:
-                _abandoned.append(self._db)
-                raise StoreError("this store was used before the process forked; make a new one in the child")
-            self._pid = os.getpid()
         task.future = asyncio.get_running_loop().create_future()
-        self._worker.submit(task)
+        try:
+            self._worker.submit(task)
+        except StoreError:
+            _abandoned.append(self._db)
+            raise
         return await task.future
 
     # -- for tasks -----------------------------------------------------------------------------------------------------
@@ -111,23 +168,55 @@ class SqliteEngine:
             self._lose_replaced()
             check_not_replaced(self.path)
             make_file(self.path)
-            db = self._db = open_database(self.path, self._durability, self._busy, carry_over)
+            fill = self.companion.fill if self.companion is not None else None
+            db = self._db = open_database(self.path, self._durability, self._busy, carry_over, fill)
             self._identity, self._log_identity = _identity_of(self.path), _identity_of(sidecar(self.path, "-wal"))
             if is_truncated(db, self.path):
-                self._disconnect()
+                self.disconnect()
                 raise damage_error("the file is shorter than it should be")
             if not self._erase_is_resumed:
                 self._erase_is_resumed = True
                 if is_erase_pending(db):
-                    self._worker.submit(Task(self._resume_erasing, "plain"))
+                    self._worker.submit(Task(self._resume_erasing, "plain", handle=self._handle))
+            if self.companion is not None:
+                self.companion.on_connect()
         return self._db
 
     def repair(self) -> list[Repair]:
         """Copy what is readable of the database into a new one, and return what was lost."""
-        self._disconnect()
+        self.disconnect()
         repairs = repair_database(self.path)
-        self._identity = None
+        self.expect_replaced()
         return repairs
+
+    def expect_replaced(self) -> None:
+        """Take whatever file is at the path when it is opened next."""
+        self._identity = None
+
+    def on_edit(self, keep: int) -> None:
+        """Tell the companion that a transaction leaves the first `keep` messages as they are."""
+        if self.companion is not None:
+            self.companion.on_edit(keep)
+
+    def on_erase(self, *, messages: bool) -> None:
+        """Tell the companion what a transaction erases. See `Companion.on_erase`."""
+        if self.companion is not None:
+            self.companion.on_erase(messages=messages)
+
+    @property
+    def is_connected(self) -> bool:
+        """True if the database is open."""
+        return self._db is not None
+
+    @property
+    def is_busy(self) -> bool:
+        """True if the database is open and in a transaction."""
+        return self._db is not None and self._db.in_transaction
+
+    @property
+    def is_replaced(self) -> bool:
+        """True if the file at the path is not the one that was opened last. SQLite does not check that."""
+        return self._identity is not None and _identity_of(self.path) != self._identity
 
     def _resume_erasing(self) -> None:
         erase_now(self.database, self.path)
@@ -156,14 +245,21 @@ class SqliteEngine:
     def _write(self, tasks: Sequence[Task]) -> None:
         """Execute tasks in one transaction. A failing task does not affect the others."""
         began = False
+        companion = self.companion if any(task.session_id for task in tasks) else None
         try:
+            if companion is not None:
+                companion.prepare(tasks)
             db = self.database()
             db.execute("BEGIN IMMEDIATE")
             began = True
             for task in tasks:
                 self._run_in_group(db, task, alone=len(tasks) == 1)
             if db.in_transaction:
+                if companion is not None:
+                    companion.before_commit(db)
                 db.execute("COMMIT")
+                if companion is not None:
+                    companion.after_commit(db)
         except _FAULTS as problem:
             self._roll_back(problem)
             for task in tasks:
@@ -192,9 +288,15 @@ class SqliteEngine:
         if task.kind == "plain":
             task.result = task.work()
             return
+        with self.reading() as db:
+            task.result = task.work(db)
+
+    @contextmanager
+    def reading(self) -> Generator[sqlite3.Connection]:
+        """Yield a connection that sees one snapshot."""
         with self._connection_to_read() as db:
             db.execute("BEGIN")
-            task.result = task.work(db)
+            yield db
             db.execute("COMMIT")
 
     @contextmanager
@@ -209,6 +311,9 @@ class SqliteEngine:
                 raise
         if self._db is not None:
             yield self._db
+            return
+        if self.companion is not None and not self.path.exists():
+            yield self.companion.open_in_memory()
             return
         db = open_to_read(self.path, self._busy)
         try:
@@ -226,29 +331,28 @@ class SqliteEngine:
             if db.in_transaction:
                 db.execute("ROLLBACK")
         is_fault = isinstance(problem, _FAULTS)
-        if db.in_transaction or (is_fault and (closes_connection(problem) or self._is_replaced())):
-            self._disconnect()
+        if db.in_transaction or (is_fault and (closes_connection(problem) or self.is_replaced)):
+            self.disconnect()
 
     # -- the file ------------------------------------------------------------------------------------------------------
 
-    def _is_replaced(self) -> bool:
-        """True if the file at the path is not the one that was opened last. SQLite does not check that."""
-        return self._identity is not None and _identity_of(self.path) != self._identity
-
     def _lose_replaced(self) -> None:
         """Give up the sessions of a file that is gone: the one at its path may hold something else."""
-        if self._db is None and self.locks.held and self._is_replaced():
+        if self.companion is not None and self._db is not None and not self.is_busy and self.is_replaced:
+            self.disconnect()  # a database of many sessions is compared after an error only
+        if self._db is None and self.locks.held and self.is_replaced:
             self.locks.lose_all(f"removed or replaced {self.path}")
             self._identity = None
 
-    def _disconnect(self) -> None:
+    def disconnect(self) -> None:
+        """Close the connection; the next task opens it again."""
         db, self._db = self._db, None
         if db is None:
             return
         with suppress(*_FAULTS):
             disconnect(db, self.path)
         with suppress(*_FAULTS):
-            if self._is_replaced() and self.path.exists() and self._is_log_left():
+            if self.is_replaced and self.path.exists() and self._is_log_left():
                 kept = keep_log(self.path)  # SQLite would merge the log of the former file into the other one
                 log.warning("another program replaced %s while it was in use; its log is kept as %s", self.path, kept)
 
@@ -257,11 +361,12 @@ class SqliteEngine:
 
     def _close(self) -> None:
         try:
-            self._disconnect()
+            self.disconnect()
         finally:
             self.locks.release_all()
             self._identity, self._erase_is_resumed = None, False
-            self._worker.stop()
+            if self._owns_worker:
+                self._worker.stop()
 
 
 def _identity_of(path: Path) -> Identity | None:

@@ -1,16 +1,17 @@
-"""The session locks of one store object: a file for each session, in the folder ``FILE.locks``."""
+"""The session locks of one store object: a file for each session, all in one folder."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from ...errors import StoreError
 from ..session_lock import SessionLock, lock_holder
-from .schema import make_folder, sidecar
+from .schema import make_folder
 
 _MAX_ATTEMPTS = 20
 
@@ -19,11 +20,12 @@ class SessionLocks:
     """Locks sessions of a database.
 
     Args:
-        path: The database.
+        folder: Where the lock files are; created with the first one.
+        name: The name of the only file; None for a file for each session.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._folder = sidecar(path, ".locks")
+    def __init__(self, folder: Path, name: str | None = None) -> None:
+        self._folder, self._name = folder, name
         self._held: dict[str, SessionLock] = {}
         self._lost: dict[str, StoreError] = {}  # sessions whose database is gone, until they are opened or released
 
@@ -52,6 +54,7 @@ class SessionLocks:
             return False
         for _ in range(_MAX_ATTEMPTS):
             make_folder(self._folder)
+            self._check_file_type(self._path_of(session_id))
             with suppress(FileNotFoundError):  # another store that closed has removed the folder
                 self._held[session_id] = SessionLock(self._path_of(session_id), session_id, to_delete=to_delete)
                 return True
@@ -70,8 +73,9 @@ class SessionLocks:
         while self._held:
             with suppress(OSError):
                 self.release(next(iter(self._held)))
-        with suppress(OSError):  # others have sessions open, or there is no folder
-            self._folder.rmdir()
+        if self._name is None:
+            with suppress(OSError):  # others have sessions open, or there is no folder
+                self._folder.rmdir()
 
     def lose_all(self, what: str) -> None:
         """Release all sessions, because the database is gone. They are refused until they are opened or released."""
@@ -97,6 +101,14 @@ class SessionLocks:
         names = [name for name in session_ids if os.path.basename(self._path_of(name)) in locked]
         return {name: holder for name in names if (holder := lock_holder(self._path_of(name)))}
 
+    @staticmethod
+    def _check_file_type(path: str) -> None:
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG(os.lstat(path).st_mode):
+                raise StoreError(f"{path} is no file, so it cannot be locked; move it away")
+
     def _path_of(self, session_id: str) -> str:
         # Not the id: a file system may ignore case, or reserve names.
+        if self._name is not None:
+            return str(self._folder / self._name)
         return str(self._folder / f"{hashlib.sha256(session_id.encode()).hexdigest()[:32]}.lock")

@@ -1,62 +1,31 @@
-"""Histories in a database: what each call of a store does to its rows.
+"""Histories in a database: what each call of a store that changes nothing reads of its rows.
 
-All are functions of a connection. Those that write run inside a transaction of their caller, which has locked the
-session. After an error the caller rolls the transaction back.
+All are functions of a connection.
 """
 
 from __future__ import annotations
 
 import sqlite3
-import time
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as but
 from datetime import UTC, datetime
 
-from ...errors import StoreError
 from ...transcript.entry import Entry
-from ..codec import loads
 from ..protocol import SessionInfo, index_range
-from ..validation import check_index, no_session, session_exists
-from ..word_index import has_fts5
-from .driver import required_row
-from .errors import damage_error, is_index_damage
-from .rows import (
-    ENTRY_COLUMNS,
-    ENTRY_VALUES,
-    MAX_SESSION_NUMBER,
-    SESSION_COLUMNS,
-    EntryRow,
-    RawRow,
-    SessionRow,
-    decode_entry_row,
-    decode_session_row,
-    encode_entry_row,
-    first_key,
-)
-from .schema import NOT_AT_SEQ, has_search_table
+from .errors import damage_error
+from .rows import ENTRY_COLUMNS, SESSION_COLUMNS, RawRow, SessionRow, decode_entry_row, decode_session_row, first_key
+from .schema import NOT_AT_SEQ
 
 SLICE = 1_000  # entries of a long read between other tasks: some milliseconds
-_MAX_VALUES = 400  # values in one statement; older SQLite takes 999 parameters
-_last_update = 0
-
 # Constants only: names of columns.
-_INSERT = f"INSERT INTO entries(id, session, {ENTRY_COLUMNS}) VALUES (?, ?, {ENTRY_VALUES})"  # noqa: S608
-_ARCHIVE = f"INSERT INTO archive(session, {ENTRY_COLUMNS}) SELECT ?1, {ENTRY_COLUMNS} - id + ?2 FROM entries \
-WHERE id >= ?3 AND id < ?4 AND seq NOT IN (SELECT seq FROM temp.staying) ORDER BY id"  # noqa: S608
+_MAX_VALUES = 400  # values in one statement; older SQLite takes 999 parameters
 _SELECT_RANGE = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"  # noqa: S608
 _SELECT_ARCHIVED = f"SELECT id, {ENTRY_COLUMNS} FROM archive WHERE session = ? AND id BETWEEN ? AND ? ORDER BY id"  # noqa: S608
 _MARKS = ",".join("?" * _MAX_VALUES)
 _SELECT_BY_SEQ = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE session = ? AND seq IN ({_MARKS}) AND {NOT_AT_SEQ}"  # noqa: S608
 _SELECT_BY_KEY = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE id IN ({_MARKS}) AND NOT ({NOT_AT_SEQ})"  # noqa: S608
-_UPDATE = "SET seq = ?, turn = ?, tokens = ?, origin = ?, extra = CAST(? AS TEXT), message = CAST(? AS TEXT), crc = ? \
-WHERE id = ?"
-_FORK = (
-    "INSERT INTO entries(id, session, seq, turn, tokens, origin, extra, message, crc) SELECT id + ?1, ?2, seq, turn, \
-tokens, CASE WHEN origin IS NULL THEN CAST(?3 AS TEXT) ELSE origin END, extra, message, crc + ?1 FROM entries \
-WHERE id >= ?4 AND id < ?5 ORDER BY id"
-)
-_UPDATE_SESSION = f"UPDATE sessions SET {' = ?, '.join(SESSION_COLUMNS.split(', '))} = ? WHERE number = ?"  # noqa: S608
 
 
 @dataclass(slots=True)
@@ -84,6 +53,9 @@ def find_session(db: sqlite3.Connection, session_id: str) -> SessionRow | None:
     Raises:
         sqlite3.Error: The database is damaged, or cannot be read.
     """
+    if getattr(db, "holds_one", False):
+        row = db.execute(f"SELECT {SESSION_COLUMNS} FROM sessions LIMIT 1").fetchone()  # noqa: S608 - constants
+        return but(decode_session_row(row), session_id=session_id) if row is not None else None
     select = f"SELECT {SESSION_COLUMNS} FROM sessions {{}} WHERE id = ?"  # noqa: S608 - constants
     row = db.execute(select.format(""), (session_id,)).fetchone()
     if row is not None:
@@ -101,13 +73,6 @@ def check_end(db: sqlite3.Connection, session: SessionRow) -> None:
     newest = db.execute("SELECT max(id) FROM entries WHERE id >= ? AND id < ?", (start, stop_key)).fetchone()[0]
     if (start - 1 if newest is None else newest) != start + session.length - 1:
         raise damage_error(f"session {session.number} ends elsewhere than it should")
-
-
-def append(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -> None:
-    """Append entries to a history, or begin one with them."""
-    session = find_session(db, session_id) or _create(db, session_id)
-    _add(db, session, session_id, entries, session.length)
-    _touch(db, session)
 
 
 def read(
@@ -192,7 +157,7 @@ def archived(
     if last is None:
         select = "SELECT id FROM archive WHERE session = ? ORDER BY id"
         wanted: Sequence[int] = [key for (key,) in db.execute(select, (session.number,))]
-        _check_archive(session, len(wanted))
+        check_archive(session, len(wanted))
     elif last.version == (session.number, session.edits):
         wanted = last.left
     else:
@@ -205,85 +170,10 @@ def archived(
     return found
 
 
-def _check_archive(session: SessionRow, count: int) -> None:
+def check_archive(session: SessionRow, count: int) -> None:
     """Raise the driver's error for a damaged file if a session's archive does not hold this many entries."""
     if count != session.archived:
         raise damage_error(f"the archive of session {session.number} does not hold what it should")
-
-
-def replace(db: sqlite3.Connection, session_id: str, keep: int, entries: Sequence[Entry], *, archive: bool) -> None:
-    """Keep the first entries of a history, archive the others, and continue with new ones."""
-    session = find_session(db, session_id)
-    check_index(session_id, keep, session.length if session else 0)
-    if session is None:
-        if entries:
-            append(db, session_id, entries)
-        return
-    if keep == session.length and not entries:
-        return
-    start_key, stop_key = session.key_of(keep), session.key_of(session.length)
-    if stop_key > start_key:
-        _mark_retained(db, [entry.seq for entry in entries])
-        if archive:
-            session.archived += db.execute(
-                _ARCHIVE, (session.number, first_key(session.number), start_key, stop_key)
-            ).rowcount
-        session.size = max(0, session.size - _size(db, start_key, stop_key))
-        db.execute("DELETE FROM entries WHERE id >= ? AND id < ?", (start_key, stop_key))
-        if session.indexed > keep:
-            remove_from_index(db, session, keep)
-        session.edits += 1
-    db.execute("DELETE FROM checkpoints WHERE session = ? AND covered > ?", (session.number, keep))
-    _add(db, session, session_id, entries, keep)
-    _touch(db, session)
-
-
-def rewrite(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -> bool:
-    """Replace entries by new ones with the same seqs, in history and archive. Return True if anything must be erased.
-
-    That is so if a message changes, or may be among rows that a former version moved to the table `damaged`.
-    """
-    session = find_session(db, session_id)
-    if session is None:
-        return False
-    erased = False
-    seqs = {entry.seq for entry in entries}
-    start = first_key(session.number)
-    keys_by_table = {"entries": _keys(db, session, seqs), "archive": _archive_keys(db, session, seqs)}
-    for entry in entries:
-        for table, keys in keys_by_table.items():
-            for key in keys.get(entry.seq, ()):
-                row = encode_entry_row(entry, session_id, key if table == "entries" else start)
-                (message,) = required_row(db.execute(f"SELECT message FROM {table} WHERE id = ?", (key,)))  # noqa: S608
-                db.execute(f"UPDATE {table} {_UPDATE}", (*row, key))
-                session.size += len(row[5]) - len(message) if table == "entries" else 0
-                erased = erased or not _is_same_message(message, row, entry)
-    if not seqs or seqs.difference(*keys_by_table.values()):
-        erased = _delete_damaged(db, session) or erased
-    if erased:
-        db.execute("DELETE FROM checkpoints WHERE session = ?", (session.number,))
-        _delete_damaged(db, session)
-    session.edits += 1
-    _touch(db, session)
-    return erased
-
-
-def _delete_damaged(db: sqlite3.Connection, session: SessionRow) -> bool:
-    """Delete the damaged rows that a former version moved to a table: not even their seqs can be trusted."""
-    if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'damaged'").fetchone() is None:
-        return False
-    return db.execute("DELETE FROM damaged WHERE session = ?", (session.number,)).rowcount > 0
-
-
-def save_checkpoint(db: sqlite3.Connection, session_id: str, covered: int, data: bytes) -> None:
-    """Save bytes that cover the beginning of a history."""
-    session = find_session(db, session_id)
-    check_index(session_id, covered, session.length if session else 0)
-    session = session or _create(db, session_id)
-    db.execute(
-        "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?)", (session.number, covered, zlib.crc32(data), data)
-    )
-    _touch(db, session)
 
 
 def load_checkpoint(db: sqlite3.Connection, session_id: str) -> tuple[bytes | None, bool]:
@@ -302,43 +192,6 @@ def is_intact(data: object, crc: object) -> bool:
     return isinstance(data, bytes) and zlib.crc32(data) == crc
 
 
-def fork(db: sqlite3.Connection, session_id: str, new_id: str, length: int | None) -> None:
-    """Create a session that begins as another."""
-    session = find_session(db, session_id)
-    if session is None:
-        raise no_session(session_id)
-    if find_session(db, new_id) is not None:
-        raise session_exists(new_id)
-    count = session.length if length is None else length
-    check_index(session_id, count, session.length)
-    child = _create(db, new_id)
-    child.length = count
-    child.last_seq = session.last_seq
-    start, to = first_key(session.number), first_key(child.number)
-    db.execute(_FORK, (to - start, child.number, session_id, start, start + child.length))
-    child.size = session.size if count == session.length else _size(db, to, to + child.length)
-    db.execute(
-        "INSERT INTO checkpoints SELECT ?, covered, crc, data FROM checkpoints WHERE session = ? AND covered <= ?",
-        (child.number, session.number, count),
-    )
-    _touch(db, child)
-
-
-def delete(db: sqlite3.Connection, session_id: str) -> None:
-    """Erase a session."""
-    session = find_session(db, session_id)
-    if session is None:
-        return
-    if session.indexed:
-        remove_from_index(db, session, 0)
-    start, stop_key = first_key(session.number), first_key(session.number + 1)
-    db.execute("DELETE FROM entries WHERE id >= ? AND id < ?", (start, stop_key))
-    _check_archive(session, db.execute("DELETE FROM archive WHERE session = ?", (session.number,)).rowcount)
-    _delete_damaged(db, session)
-    db.execute("DELETE FROM checkpoints WHERE session = ?", (session.number,))
-    db.execute("DELETE FROM sessions WHERE number = ?", (session.number,))
-
-
 def session_rows(db: sqlite3.Connection) -> Iterator[SessionRow]:
     """Yield the row of every session, the last changed first."""
     for row in db.execute(f"SELECT {SESSION_COLUMNS} FROM sessions ORDER BY updated DESC, number DESC"):  # noqa: S608 - constant
@@ -352,37 +205,6 @@ def sessions(db: sqlite3.Connection) -> list[SessionInfo]:
         when = datetime.fromtimestamp(session.updated / 1e6, UTC).isoformat(timespec="milliseconds")
         found.append(SessionInfo(session.session_id, session.length, when, session.size))
     return found
-
-
-def remove_from_index(db: sqlite3.Connection, session: SessionRow, index: int) -> None:
-    """Remove all entries from an index on from the search index."""
-    start = first_key(session.number)
-    if has_fts5(db):  # without FTS5 there is no search; a build with FTS5 fills the index again over stale entries
-        try:
-            db.execute("DELETE FROM search WHERE rowid >= ? AND rowid < ?", (start + index, start + session.indexed))
-        except sqlite3.DatabaseError as problem:
-            if not is_index_damage(problem):
-                raise
-            drop_index(db)
-            index = 0
-    session.indexed = index
-    save_session_row(db, session)
-
-
-def drop_index(db: sqlite3.Connection) -> None:
-    """Drop the index; the next search fills it again.
-
-    Raises:
-        StoreError: This build of SQLite cannot remove the index.
-    """
-    if not has_search_table(db):
-        return
-    if not has_fts5(db):
-        raise StoreError("this build of SQLite has no FTS5: it cannot erase from the search index; use one that has")
-    db.execute("DROP TABLE search")
-    for session in [session for session in session_rows(db) if session.indexed]:
-        session.indexed = 0
-        save_session_row(db, session)
 
 
 def iterate_rows(db: sqlite3.Connection, first: int, stop_key: int, limit: int = -1) -> Iterator[RawRow]:
@@ -404,85 +226,9 @@ def iterate_rows(db: sqlite3.Connection, first: int, stop_key: int, limit: int =
         yield row
 
 
-def _create(db: sqlite3.Connection, session_id: str) -> SessionRow:
-    (last,) = db.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'sessions'").fetchone()
-    if (last or 0) >= MAX_SESSION_NUMBER:
-        raise StoreError("the database has no session numbers left; use a new database file")
-    session = SessionRow((last or 0) + 1, session_id)
-    session.insert(db)
-    return session
-
-
-def _add(db: sqlite3.Connection, session: SessionRow, session_id: str, entries: Sequence[Entry], stop: int) -> None:
-    """Write entries from an index on."""
-    key = session.key_of(stop)
-    for entry in entries:
-        row = encode_entry_row(entry, session_id, key)
-        db.execute(_INSERT, (key, session.number, *row))
-        key += 1
-        session.last_seq = max(session.last_seq, entry.seq)
-        session.size += len(row[5])
-    session.length = stop + len(entries)
-
-
-def _size(db: sqlite3.Connection, first: int, stop_key: int) -> int:
-    sizes = "SELECT total(length(CAST(message AS BLOB))) FROM entries WHERE id >= ? AND id < ?"
-    return int(db.execute(sizes, (first, stop_key)).fetchone()[0])
-
-
-def _keys(db: sqlite3.Connection, session: SessionRow, seqs: set[int]) -> dict[int, list[int]]:
-    """Return the keys of the history's entries with these seqs. No index is used: it may miss one."""
-    start = first_key(session.number)
-    rows = db.execute("SELECT id, seq FROM entries WHERE id >= ? AND id < ?", (start, start + session.length))
-    return _by_seq(rows, seqs)
-
-
-def _archive_keys(db: sqlite3.Connection, session: SessionRow, seqs: set[int]) -> dict[int, list[int]]:
-    """Return the keys of the archive's entries with these seqs."""
-    rows = db.execute("SELECT id, seq FROM archive WHERE session = ?", (session.number,)).fetchall()
-    _check_archive(session, len(rows))
-    return _by_seq(rows, seqs)
-
-
-def _by_seq(rows: Iterable[tuple[int, int]], seqs: set[int]) -> dict[int, list[int]]:
-    keys: dict[int, list[int]] = {}
-    for key, seq in rows:
-        if seq in seqs:
-            keys.setdefault(seq, []).append(key)
-    return keys
-
-
-def _touch(db: sqlite3.Connection, session: SessionRow) -> None:
-    """Save a session row with the current time; it is later than that of any change before."""
-    global _last_update
-    session.updated = _last_update = max(time.time_ns() // 1000, _last_update + 1)
-    save_session_row(db, session)
-
-
-def save_session_row(db: sqlite3.Connection, session: SessionRow) -> None:
-    """Save a session row."""
-    db.execute(_UPDATE_SESSION, (*session.values, session.number))
-
-
 def _add_row(found: ReadResult, row: RawRow, session_id: str, key: int) -> None:
     entry = decode_entry_row(row[1:], session_id, key)
     if entry is None:
         found.damaged.append(row[0])
     else:
         found.entries.append(entry)
-
-
-def _mark_retained(db: sqlite3.Connection, seqs: Sequence[int]) -> None:
-    db.execute("CREATE TEMP TABLE IF NOT EXISTS staying(seq INTEGER PRIMARY KEY)")
-    db.execute("DELETE FROM temp.staying")
-    db.executemany("INSERT OR IGNORE INTO temp.staying VALUES (?)", ((seq,) for seq in seqs))
-
-
-def _is_same_message(message: bytes, row: EntryRow, entry: Entry) -> bool:
-    """True if the message is the same as before, as far as it can be read."""
-    if message == row[5]:
-        return True
-    try:
-        return bool(loads(message) == entry.message)
-    except (TypeError, ValueError, RecursionError):
-        return False

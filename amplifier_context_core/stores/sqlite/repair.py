@@ -23,6 +23,7 @@ from ..validation import check_session_id, recovered_id
 from .carry_over import FORMER_COLUMNS, carry_over, decode_former_row
 from .columns import number_in, text_in
 from .driver import required_row
+from .errors import is_unwritable
 from .queries import is_intact
 from .rows import (
     ENTRY_COLUMNS,
@@ -39,6 +40,7 @@ from .schema import (
     APPLICATION_ID,
     FORMER_VERSION,
     MAX_SLOTS,
+    ONE_SESSION_ID,
     SLOT_BITS,
     VERSION,
     connect,
@@ -54,6 +56,27 @@ from .schema import (
 _FAILURES = 20_000  # ranges of one search that may fail: a second or two
 _MAX_SEQ_JUMP = 1_000_000  # a seq in a damaged row is ignored if it exceeds those of the entries by this much
 _LOCK_OFFSET, _LOCK_LENGTH = 0x40000000, 512  # SQLite's locks in a file
+
+
+def repair_session(path: Path, mirror: Path) -> list[Repair]:
+    """Write what is readable of a session's database into a new file. If nothing is, keep the damaged one beside it:
+    the next opening takes the messages from the mirror.
+
+    Raises:
+        StoreError: Others use the database, or nothing of the session can be read. Nothing was changed.
+        sqlite3.Error, OSError: As for `repair_database`.
+    """
+    _check_exclusive(path)
+    try:
+        return repair_database(path)
+    except StoreError:
+        if not mirror.exists():
+            raise
+    kept = sidecar(path, f".damaged-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}")
+    os.replace(path, kept)
+    _remove(path)
+    sync_folder(path.parent)
+    return [Repair("", f"nothing of {path.name} can be read; the messages are those of {mirror.name}", 0, str(kept))]
 
 
 def repair_database(path: Path) -> list[Repair]:
@@ -119,34 +142,45 @@ def _check_exclusive(path: Path) -> None:
 
 def _copy_into(new_path: Path, path: Path) -> list[Repair]:
     make_file(new_path)
-    new = open_database(new_path, "none", 1.0, carry_over)
+    old = connect(path, 1.0, "mode=ro")
     try:
-        old = connect(path, 1.0, "mode=ro")
+        application, version = _version_of(old, path)
+        fill = _fill_nothing if application == ONE_SESSION_ID else None
+        new = open_database(new_path, "none", 1.0, carry_over, fill)
         try:
-            version = _version_of(old, path)
             new.execute("BEGIN")
             repairs = _Copy(old, new, version).run()
             new.execute("COMMIT")
         finally:
-            disconnect(old, path)
+            disconnect(new, new_path)
     finally:
-        disconnect(new, new_path)
+        disconnect(old, path)
     with new_path.open("r+b") as file:
         os.fsync(file.fileno())
     return repairs
 
 
-def _version_of(old: sqlite3.Connection, path: Path) -> int:
+def _fill_nothing(_: sqlite3.Connection) -> None:
+    """The rows come from the damaged database."""
+
+
+def _version_of(old: sqlite3.Connection, path: Path) -> tuple[int, int]:
+    """Return the application id and the version of a database of ours."""
     found: tuple[int, int, bytes] = (0, 0, b"")
-    with suppress(sqlite3.DatabaseError):
+    try:
         old.execute("PRAGMA writable_schema = ON")  # a definition that cannot be read hides no other table
         query = (
             "SELECT application_id, user_version, name FROM pragma_application_id, pragma_user_version, sqlite_master"
         )
         found = old.execute(f"{query} WHERE name = 'entries'").fetchone()
-    if found not in ((APPLICATION_ID, version, b"entries") for version in (FORMER_VERSION, VERSION)):
+    except sqlite3.DatabaseError as problem:
+        if is_unwritable(problem):
+            raise
+    application, version, name = found or (0, 0, b"")
+    is_known = application in (APPLICATION_ID, ONE_SESSION_ID) and version in (FORMER_VERSION, VERSION)
+    if not is_known or name != b"entries":
         raise StoreError(f"the first page of {path} is damaged, or not ours, so it was not changed; restore a backup")
-    return found[1]
+    return application, version
 
 
 @dataclass(slots=True)
@@ -178,6 +212,7 @@ class _Copy:
             stop = found.stop if found.row else MAX_SLOTS
             self._copy("entries", self._by_ranges(select, first_key(number), first_key(number) + stop - 1))
         self._copy("entries", self._by_scan(select))
+        self._copy_mark()
         select = select.replace("entries", "archive")
         self._copy("archive", self._by_ranges(select, 1, MAX_SLOTS))
         self._copy("archive", self._by_scan(select))
@@ -207,6 +242,12 @@ class _Copy:
         for order in ("ASC", "DESC"):
             with suppress(sqlite3.Error):
                 yield from self._old.execute(f"{select} > 0 ORDER BY {select.rpartition(' ')[2]} {order}")
+
+    def _copy_mark(self) -> None:
+        """Copy the mark of a mirror, and not its identity: it is compared with what could be read."""
+        with suppress(sqlite3.Error):
+            for row in self._old.execute("SELECT name, value FROM facts WHERE name = 'mirror mark'"):
+                self._new.execute("INSERT INTO facts VALUES (CAST(? AS TEXT), max(1, ?))", row)
 
     def _copy(self, table: str, rows: Iterator[RawRow]) -> None:
         """Write the rows whose checksum is right, if they are not written yet."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from dataclasses import astuple, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any, cast
 
 from ...errors import StoreError
@@ -63,6 +65,15 @@ def _checksum(seq: int, turn: int, tokens: int, extra: bytes, message: bytes) ->
     return zlib.crc32(message, zlib.crc32(b"%d %d %d %b" % (seq, turn, tokens, extra)))
 
 
+def is_intact_row(row: RawRow) -> bool:
+    """True if a row of `entries`, its key first, is as it was written."""
+    key, seq, turn, tokens, _, extra, message, crc = row
+    try:
+        return _checksum(seq, turn, tokens, extra, message) + key == crc
+    except TypeError:
+        return False
+
+
 def decode_entry_row(row: RawRow, session_id: str, key: int) -> Entry | None:
     """Return the entry of a row with a key (in the archive: that of slot 0); None if the row is damaged."""
     seq, turn, tokens, origin, extra, message, crc = row
@@ -119,12 +130,15 @@ class SessionRow:
     @property
     def values(self) -> tuple[int | str, ...]:
         """The row, with its checksum."""
-        row = astuple(self)
+        row = _values(self)
         return (*row, row_checksum(row))
 
     def insert(self, db: sqlite3.Connection) -> None:
         """Insert the row into a database."""
         db.execute(_INSERT, self.values)
+
+
+_values: Callable[[SessionRow], tuple[int | str, ...]] = attrgetter(*(one.name for one in fields(SessionRow)))
 
 
 def decode_session_row(row: RawRow) -> SessionRow:

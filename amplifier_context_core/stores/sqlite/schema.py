@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 from ...errors import StoreError
 from ..protocol import Durability
@@ -23,6 +24,7 @@ from .driver import CheckedConnection
 from .errors import REPAIR, code_of, damage_error, is_unwritable
 
 APPLICATION_ID = 0x41436374  # "ACct"; marks a database as ours
+ONE_SESSION_ID = 0x41436F73  # "ACos"; the same, of a database that holds one session whatever its id
 SLOT_BITS = 36  # bits of an entry's key; the bits above are the session's number
 
 MAX_SLOTS = (1 << SLOT_BITS) - 1
@@ -51,6 +53,8 @@ data BLOB NOT NULL)""",
     CREATE_VIEW,
 )
 CarryOver = Callable[[sqlite3.Connection], None]  # brings a database of the former format to the present one
+Fill = Callable[[sqlite3.Connection], None]  # writes the first rows of a new database of one session
+_SMALL_PAGES = 1024  # bytes; a database of one session has a dozen pages before its first message
 VERSION = 3  # of the format
 FORMER_VERSION = 2
 _open_connections: Counter[Path] = Counter()
@@ -58,8 +62,17 @@ _connections_lock = threading.Lock()
 SEARCH_TABLE = f"CREATE VIRTUAL TABLE search USING fts5({COLUMNS})"
 
 
-def open_database(path: Path, durability: Durability, busy: float, carry_over: CarryOver) -> sqlite3.Connection:
+def open_database(
+    path: Path, durability: Durability, busy: float, carry_over: CarryOver, fill: Fill | None = None
+) -> sqlite3.Connection:
     """Return a connection to the database at a path. Create the database if it is missing; bring it up to date.
+
+    Args:
+        path: The file.
+        durability: What a commit promises.
+        busy: Seconds to wait while others have locked the file.
+        carry_over: Brings a database of the former format up to date.
+        fill: Called when a database of one session is created, in the same transaction; None for many sessions.
 
     Raises:
         StoreError: The file is not a database of ours, or of a newer version.
@@ -70,6 +83,8 @@ def open_database(path: Path, durability: Durability, busy: float, carry_over: C
     db = connect(path, busy)
     try:
         version = _check_schema(db, path)
+        if not version and fill is not None:
+            db.execute(f"PRAGMA page_size = {_SMALL_PAGES}")
         _enable_wal(db, busy)
         # A damaged page is noticed when it is read, before a message is written to it.
         db.execute("PRAGMA cell_size_check = ON")
@@ -78,7 +93,7 @@ def open_database(path: Path, durability: Durability, busy: float, carry_over: C
         db.execute("PRAGMA temp_store = MEMORY")
         db.execute("PRAGMA journal_size_limit = 16777216")
         if version < VERSION:
-            _bring_up_to_date(db, path, carry_over)
+            _bring_up_to_date(db, path, carry_over, fill)
     except BaseException:
         disconnect(db, path)
         raise
@@ -97,9 +112,7 @@ def open_to_read(path: Path, busy: float) -> sqlite3.Connection:
     """
     check_not_replaced(path)
     if not path.exists():
-        db = connect(path, 0.0, "mode=memory")
-        _create_tables(db)
-        return db
+        return open_in_memory(path)
     _check_file_types(path)
     try:
         return _opened_to_read(path, busy, "mode=ro")
@@ -108,6 +121,13 @@ def open_to_read(path: Path, busy: float) -> sqlite3.Connection:
         if not is_unwritable(problem) or (wal.exists() and wal.stat().st_size):
             raise
     return _opened_to_read(path, busy, "immutable=1")
+
+
+def open_in_memory(path: Path, fill: Fill | None = None) -> sqlite3.Connection:
+    """Return a connection to a new database that is not written anywhere. See `open_database` for `fill`."""
+    db = connect(path, 0.0, "mode=memory")
+    _create_tables(db, fill)
+    return db
 
 
 def _opened_to_read(path: Path, busy: float, how: str) -> sqlite3.Connection:
@@ -260,7 +280,7 @@ def _check_schema(db: sqlite3.Connection, path: Path) -> int:
         application, version, changes = db.execute(query).fetchone()
         if application == version == changes == 0:
             return 0
-        if application != APPLICATION_ID:
+        if application not in (APPLICATION_ID, ONE_SESSION_ID):
             raise StoreError(f"{path} is a database of another application; name another path, or restore a backup")
         if version > VERSION:
             raise StoreError(
@@ -276,6 +296,7 @@ def _check_schema(db: sqlite3.Connection, path: Path) -> int:
         if code_of(problem) == sqlite3.SQLITE_ERROR:  # these statements fail for no other reason
             raise damage_error("the schema cannot be read") from problem
         raise
+    cast("CheckedConnection", db).holds_one = application == ONE_SESSION_ID
     return version
 
 
@@ -292,14 +313,14 @@ def _enable_wal(db: sqlite3.Connection, busy: float) -> None:
         time.sleep(0.005)
 
 
-def _bring_up_to_date(db: sqlite3.Connection, path: Path, carry_over: CarryOver) -> None:
+def _bring_up_to_date(db: sqlite3.Connection, path: Path, carry_over: CarryOver, fill: Fill | None) -> None:
     db.execute("BEGIN IMMEDIATE")
     try:
         version = _check_schema(db, path)  # checked again: another process may have done it
         if version == FORMER_VERSION:
             carry_over(db)
         elif version == 0:
-            _create_tables(db)
+            _create_tables(db, fill)
         db.execute(f"PRAGMA user_version = {VERSION}")
         db.execute("COMMIT")
     except BaseException:
@@ -308,7 +329,10 @@ def _bring_up_to_date(db: sqlite3.Connection, path: Path, carry_over: CarryOver)
         raise
 
 
-def _create_tables(db: sqlite3.Connection) -> None:
+def _create_tables(db: sqlite3.Connection, fill: Fill | None) -> None:
     for statement in _CREATE_TABLES:
         db.execute(statement)
-    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    db.execute(f"PRAGMA application_id = {APPLICATION_ID if fill is None else ONE_SESSION_ID}")
+    if fill is not None:
+        cast("CheckedConnection", db).holds_one = True
+        fill(db)

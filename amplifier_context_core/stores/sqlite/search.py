@@ -10,7 +10,8 @@ from ...transcript.ranking import Query, Text, rank
 from ...transcript.search import ScanIndex, ranked_text, searchable_text
 from ..word_index import candidates, has_fts5, indexed
 from ..yielding import yielding
-from .queries import find_session, iterate_rows, save_session_row, session_rows
+from .changes import save_session_row
+from .queries import find_session, iterate_rows, session_rows
 from .rows import ENTRY_COLUMNS, decode_entry_row, first_key
 from .schema import SEARCH_TABLE, has_search_table
 

@@ -17,10 +17,10 @@ from dataclasses import replace as but
 from functools import partial
 from pathlib import Path
 
-from ...errors import StoreError
+from ...errors import NotErased, StoreError
 from ...transcript.entry import Entry
 from ..protocol import Durability, Extent, KeptVector, OnRepair, Repair, SessionInfo, report_repair
-from ..sqlite import queries, search
+from ..sqlite import changes, queries, search
 from ..validation import check_session_id, no_session, session_exists, url_path
 from .engine import SqliteEngine
 from .errors import REPAIR, damaged_messages, is_index_damage, is_unwritable
@@ -49,6 +49,7 @@ class SqliteStore:
         durability: Durability = "fsync",
         archive: bool = True,
         busy: float = 10.0,
+        engine: SqliteEngine | None = None,
     ) -> None:
         """
         Args:
@@ -56,15 +57,17 @@ class SqliteStore:
             durability: What an acknowledgement promises.
             archive: Keep what edits and interrupts remove from a history.
             busy: Seconds to wait while another process has locked the file.
+            engine: Runs its calls; None for one of its own.
         """
         self.path = Path(os.path.abspath(os.path.expanduser(path)))
         self._archive = archive
-        self._engine = SqliteEngine(self.path, durability, busy)
+        self._engine = engine or SqliteEngine(self.path, durability, busy)
         self._busy = busy
         self._listeners: dict[str, OnRepair] = {}  # by session
         self._damaged: dict[str, set[int]] = {}  # keys of damaged messages by session, as far as they were read
         # A store without references ends its thread and releases its sessions.
-        weakref.finalize(self, self._engine.abandon).atexit = False
+        if engine is None:
+            weakref.finalize(self, self._engine.abandon).atexit = False
 
     @classmethod
     def from_url(cls, url: str, *, durability: Durability, archive: bool) -> SqliteStore:
@@ -153,31 +156,46 @@ class SqliteStore:
         batch = tuple(entries)
         check_session_id(session_id)
         if batch:
-            await self._change(session_id, lambda db: queries.append(db, session_id, batch))
+            await self._change(session_id, lambda db: changes.append(db, session_id, batch))
 
     async def replace(self, session_id: str, keep: int, entries: Sequence[Entry]) -> None:
         batch = tuple(entries)
-        await self._change(session_id, lambda db: queries.replace(db, session_id, keep, batch, archive=self._archive))
+
+        def work(db: sqlite3.Connection) -> None:
+            changes.replace(db, session_id, keep, batch, archive=self._archive)
+            self._engine.on_edit(keep)
+
+        await self._change(session_id, work)
 
     async def save_checkpoint(self, session_id: str, covered: int, data: bytes) -> None:
-        await self._change(session_id, lambda db: queries.save_checkpoint(db, session_id, covered, data))
+        await self._change(session_id, lambda db: changes.save_checkpoint(db, session_id, covered, data))
 
     async def rewrite(self, session_id: str, entries: Sequence[Entry]) -> None:
         check_session_id(session_id)
         batch = tuple(entries)
 
         def work(db: sqlite3.Connection) -> bool:
-            if queries.rewrite(db, session_id, batch):
+            is_erased, is_unknown = changes.rewrite(db, session_id, batch)
+            if is_erased or is_unknown:
+                self._engine.on_erase(messages=is_erased)
+            if is_erased:
                 check_before_erasing(db, session_id)
-                queries.drop_index(db)  # it holds erased words, perhaps in unexpected locations
+                changes.drop_index(db)  # it holds erased words, perhaps in unexpected locations
                 request_erase(db)
             return is_erase_pending(db)
 
         if not await self._engine.write(work, session_id):
             return
         steps = erasing(self._engine.database, self.path)
-        while await self._engine.run(lambda: next(steps, "done")) != "done":  # noqa: ASYNC110 - readers of a file
-            await asyncio.sleep(RETRY_DELAY)
+        try:
+            while await self._engine.run(lambda: next(steps, "done")) != "done":  # noqa: ASYNC110 - readers of a file
+                await asyncio.sleep(RETRY_DELAY)
+        except NotErased:
+            raise
+        except StoreError as problem:
+            raise NotErased(
+                f"the messages were replaced, but the former ones are not erased yet: {problem}"
+            ) from problem
 
     async def fork(self, session_id: str, new_id: str, length: int | None = None) -> None:
         check_session_id(session_id)
@@ -190,11 +208,11 @@ class SqliteStore:
                 raise session_exists(new_id)
 
         await self._engine.read(check)
-        await self._engine.write(lambda db: queries.fork(db, session_id, new_id, length), new_id)
+        await self._engine.write(lambda db: changes.fork(db, session_id, new_id, length), new_id)
 
     async def delete(self, session_id: str) -> None:
         check_session_id(session_id)
-        await self._engine.write(lambda db: queries.delete(db, session_id), session_id, deletes=True)
+        await self._engine.write(lambda db: changes.delete(db, session_id), session_id, deletes=True)
         self._forget(session_id)
 
     # -- searching and checking ----------------------------------------------------------------------------------------
@@ -207,7 +225,7 @@ class SqliteStore:
         except StoreError as problem:
             if not is_index_damage(problem.__cause__):
                 raise
-            await self._engine.write(queries.drop_index)
+            await self._engine.write(changes.drop_index)
             self._report(Repair(session_id, "the search index was damaged; it is filled again"))
             return await self._search(session_id, query, limit)
 

@@ -7,6 +7,7 @@ grouped: those that queue up while one group is being committed form the next gr
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import threading
 import time
@@ -15,9 +16,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from ...errors import StoreError
 from ...futures import resolve, start_thread
 
 MAX_GROUP = 256
+IDLE_SECONDS = 1.0
 _MAX_LINGER = 0.001  # seconds; the longest wait for the callers of the previous group
 
 
@@ -30,6 +33,7 @@ class Task:
         kind: `read` sees one snapshot of the database. `write` is part of a transaction. `plain` is outside any.
         session_id: The session that a writing task locks; empty for none.
         deletes: The writing task deletes the session, which is released afterwards.
+        handle: Executes tasks of one kind; never raises. Tasks of a group that have the same one get there together.
         future: Receives the result; None if no caller waits.
         result, error: How it ended.
         has_locked: The session was not locked before.
@@ -39,6 +43,7 @@ class Task:
     kind: str
     session_id: str = ""
     deletes: bool = False
+    handle: Callable[[Sequence[Task]], None] = lambda tasks: None
     future: asyncio.Future[Any] | None = None
     result: Any = None
     error: BaseException | None = None
@@ -52,13 +57,15 @@ class Task:
 class SqliteWorker:
     """The thread. It starts with the first task and ends on `stop`, which also runs when its owner is freed."""
 
-    def __init__(self, name: str, handle: Callable[[Sequence[Task]], None]) -> None:
+    def __init__(self, name: str, on_idle: Callable[[], bool] = lambda: False) -> None:
         """
         Args:
             name: Name of the thread.
-            handle: Executes one task, or a group of writing tasks; never raises.
+            on_idle: Called after `IDLE_SECONDS` without a task; never raises. Returns True to be called again.
         """
-        self._name, self._handle = name, handle
+        self._name, self._on_idle = name, on_idle
+        self._is_idle_work_due = False
+        self._pid = os.getpid()
         self._queue: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -66,7 +73,15 @@ class SqliteWorker:
         self._last_group_size, self._last_group_seconds = 1, 0.0
 
     def submit(self, task: Task) -> None:
-        """Queue a task."""
+        """Queue a task.
+
+        Raises:
+            StoreError: The thread was started by the parent process.
+        """
+        if self._pid != os.getpid():
+            if self._thread is not None:
+                raise StoreError("this store was used before the process forked; make a new one in the child")
+            self._pid = os.getpid()
         with self._lock:
             self._thread = self._thread or start_thread(self._name, self._run)
             self._queue.put(task)
@@ -78,13 +93,22 @@ class SqliteWorker:
                 self._queue.put(None)
 
     @property
+    def thread(self) -> threading.Thread | None:
+        """The thread, if it runs."""
+        return self._thread
+
+    @property
     def is_idle(self) -> bool:
         """True if the thread does not run."""
         return self._thread is None
 
     def _run(self) -> None:
         while True:
-            task = self._next.pop() if self._next else self._queue.get()
+            try:
+                task = self._next.pop() if self._next else self._queue.get(timeout=self._patience)
+            except queue.Empty:
+                self._is_idle_work_due = self._on_idle()
+                continue
             if task is None:
                 with self._lock:
                     if self._queue.empty():
@@ -93,14 +117,14 @@ class SqliteWorker:
                 continue
             group = self._collect_group(task) if task.kind == "write" else [task]
             began = time.perf_counter()
-            try:
-                self._handle(group)
-            except BaseException as problem:  # noqa: BLE001 - the thread goes on, and every task gets a result
-                for one in group:
-                    one.fail(problem)
-                deliver(group)
+            _execute(group)
+            self._is_idle_work_due = True
             self._last_group_size, self._last_group_seconds = len(group), time.perf_counter() - began
             del group, task
+
+    @property
+    def _patience(self) -> float | None:
+        return IDLE_SECONDS if self._is_idle_work_due else None
 
     def _collect_group(self, first: Task) -> list[Task]:
         """Return a writing task and those queued after it.
@@ -121,6 +145,19 @@ class SqliteWorker:
                 break
             group.append(task)
         return group
+
+
+def _execute(group: Sequence[Task]) -> None:
+    by_handler: dict[Callable[[Sequence[Task]], None], list[Task]] = {}
+    for task in group:
+        by_handler.setdefault(task.handle, []).append(task)
+    for handle, tasks in by_handler.items():
+        try:
+            handle(tasks)
+        except BaseException as problem:  # noqa: BLE001 - the thread goes on, and every task gets a result
+            for one in tasks:
+                one.fail(problem)
+            deliver(tasks)
 
 
 def deliver(tasks: Iterable[Task]) -> None:

@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import tempfile
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any
 
-import pytest
-
-from amplifier_context_core.stores import Extent, Repair, jsonl
+from amplifier_context_core.stores import Extent, Repair
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_testing.contract.samples import entries
 
 NAME = "context-messages.jsonl"
-MODULES = [import_module(f"{jsonl.__name__}.{found.name}") for found in iter_modules(jsonl.__path__)]
-USING_OS = [module for module in MODULES if hasattr(module, "os")]
-
-
-@contextmanager
-def using_os(monkeypatch: pytest.MonkeyPatch, module: object) -> Generator[None]:
-    """Make the store use another module in place of `os`."""
-    with monkeypatch.context() as patch:
-        for user in USING_OS:
-            patch.setattr(user, "os", module)
-        yield
 
 
 @contextmanager
@@ -39,6 +25,15 @@ def fast_folder() -> Generator[Path]:
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as made:
         yield Path(made)
+
+
+def garble(database: Path, *seqs: int) -> None:
+    """Change messages in a database, or all of them, so that their checksums tell."""
+    with closing(sqlite3.connect(database)) as db, db:
+        for seq in seqs:
+            assert db.execute("UPDATE entries SET message = '{' WHERE seq = ?", (seq,)).rowcount == 1
+        if not seqs:
+            db.execute("UPDATE entries SET message = '{'")
 
 
 @dataclass
@@ -56,24 +51,12 @@ class Files:
         return self.path()
 
     @property
-    def index(self) -> Path:
-        return self.path("context-messages.index.jsonl")
-
-    @property
-    def archive(self) -> Path:
-        return self.path("context-messages.archive.jsonl")
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.path("context-messages.checkpoint")
+    def database(self) -> Path:
+        return self.path("context.db")
 
     @property
     def damaged(self) -> Path:
         return self.path("context-messages.damaged")
-
-    @property
-    def pending(self) -> Path:
-        return self.path("context-messages.pending")
 
     @property
     def lines(self) -> list[bytes]:
@@ -83,19 +66,6 @@ class Files:
     def messages(self) -> list[dict[str, Any]]:
         """The messages of the main file, parsed like the replaced module does: one a line."""
         return [json.loads(line) for line in self.main.read_text("utf-8").splitlines()]
-
-    def quarantined(self) -> list[bytes]:
-        """The quarantined bytes, piece by piece."""
-        if not self.damaged.exists():
-            return []
-        data, pieces = self.damaged.read_bytes(), list[bytes]()
-        while data:
-            head, _, data = data.partition(b"\n")
-            reported = json.loads(head)
-            assert set(reported) == {"found", "file", "offset", "bytes"}
-            pieces.append(data[: reported["bytes"]])
-            data = data[reported["bytes"] + 1 :]
-        return pieces
 
 
 @dataclass

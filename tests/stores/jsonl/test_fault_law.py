@@ -22,7 +22,8 @@ import pytest
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.errors import ContextError
 from amplifier_context_core.stores.jsonl.store import JsonlStore
-from tests.stores.jsonl.files import Files, fast_folder, using_os
+from tests.stores.jsonl.crashes import using
+from tests.stores.jsonl.files import Files, fast_folder
 
 DEADLINE = 10.0  # seconds a call may take
 CONFIG = load_config({"max_tokens": 700, "token_counter": "heuristic"})
@@ -179,7 +180,7 @@ async def law(monkeypatch: pytest.MonkeyPatch, seeds: range, calls: int, opening
     ended: dict[str, list[bool]] = {}
     for seed in seeds:
         faults = RandomlyFaultyOs(random.Random(-seed))
-        with fast_folder() as root, using_os(monkeypatch, faults):
+        with fast_folder() as root, using(monkeypatch, faults):
             trial = Trial(root, seed, faults)
             await trial.run(calls, openings)
         assert faults.failed

@@ -199,7 +199,7 @@ async def test_what_was_indexed_before_fts5_was_missing_goes_stale_unseen(
     await append_texts(store, "needle one", "needle two", "needle three")
     assert await store.search("s", "needle", 5) == [3, 2, 1]
     with monkeypatch.context() as patch:
-        patch.setattr("amplifier_context_core.stores.sqlite.queries.has_fts5", lambda db: False)  # type: ignore[misc]
+        patch.setattr("amplifier_context_core.stores.sqlite.changes.has_fts5", lambda db: False)  # type: ignore[misc]
         await store.replace("s", 1, [entry(4, "other")])
     assert await store.search("s", "needle", 5) == [1]
     assert await store.search("s", "other", 5) == [4]

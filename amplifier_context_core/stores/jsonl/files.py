@@ -1,0 +1,76 @@
+"""Files that only their owner reads: no links followed, no blocking opens."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import suppress
+
+# O_NONBLOCK: opening a pipe must not block
+_SAFE_FLAGS = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+def open_file(path: str, flags: int) -> int:
+    """Return a descriptor of a regular file. A created file is accessible to its owner only, whatever the umask.
+
+    Raises:
+        OSError: The file cannot be opened, or is a link, a pipe, a device or a folder.
+    """
+    made = False
+    if flags & os.O_CREAT:
+        with suppress(FileExistsError):
+            os.close(os.open(path, flags | os.O_EXCL | _SAFE_FLAGS, 0o600))
+            made = True
+    descriptor = os.open(path, flags & ~os.O_CREAT | _SAFE_FLAGS)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EISDIR if stat.S_ISDIR(mode) else errno.ENXIO, "is no ordinary file", path)
+        if made:
+            os.fchmod(descriptor, 0o600)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all bytes."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def sync(descriptor: int) -> None:
+    """Sync the data of a file to the disk."""
+    # fdatasync omits times, never the size. macOS has no fdatasync, and its fsync does not reach the disk.
+    if hasattr(os, "fdatasync"):
+        os.fdatasync(descriptor)
+    else:  # pragma: no cover - macOS
+        import fcntl
+
+        full = getattr(fcntl, "F_FULLFSYNC", None)
+        if full is None:
+            os.fsync(descriptor)
+        else:
+            fcntl.fcntl(descriptor, full)
+
+
+def exists(path: str) -> bool:
+    """True if there is anything at a path, a dangling link too.
+
+    Raises:
+        OSError: That cannot be found out.
+    """
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def remove(path: str) -> None:
+    """Remove a file if it exists."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)

@@ -1,0 +1,292 @@
+"""Read a session as commit 37ba2a6 kept it: in text files, an index, an archive, a checkpoint and a redo journal.
+
+A transaction of the journal that was committed and not applied is applied to the bytes in memory. Once the database
+holds what the files say, they are moved into a folder of their own. The first message that is erased erases them too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import zlib
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import orjson
+
+from ...errors import InvalidMessage, StoreError
+from ...messages.parsing import ParsedMessage, parse_message
+from ...transcript.entry import Entry
+from ..codec import decode_entry, loads, message_json
+from ..sqlite.schema import sync_folder
+from .comparison import BYTE_ORDER_MARK, adopted
+from .files import exists, open_file, remove
+from .paths import FORMER_PARTS, Part, SessionFiles
+
+_JOURNAL = b"amplifier-context-pending 1"
+_ANCHOR_BYTES = 4096  # before the offset of an edit; their checksum ties the journal to the main file
+_BLANK = b" \t\r\n\0"
+_CHECKSUM = re.compile(rb'\{"crc32":(\d{1,10}),')
+
+
+class _Record(NamedTuple):
+    """A line of the index."""
+
+    entry_index: int
+    seq: int
+    offset: int
+    length: int
+    crc: int
+    turn: int
+    tokens: int
+    extra: dict[str, Any] | None = None
+    stated_max_seq: int | None = None
+
+
+@dataclass(slots=True)
+class FormerSession:
+    """What the files hold.
+
+    Attributes:
+        entries: The history.
+        archived: What edits removed.
+        last_seq: The highest seq ever given.
+        checkpoint: What the checkpoint covers, and its bytes; None without an intact one.
+        main: The text file.
+        is_outdated: The journal changed it; these bytes are not on the disk.
+        is_whole: It holds the history and nothing else, and can be appended to.
+        lost: Messages that the index knows and the text file does not hold.
+        unreadable: Lines of the text file that are no messages.
+    """
+
+    entries: list[Entry] = field(default_factory=list[Entry])
+    archived: list[Entry] = field(default_factory=list[Entry])
+    last_seq: int = 0
+    checkpoint: tuple[int, bytes] | None = None
+    main: bytes = b""
+    is_outdated: bool = False
+    is_whole: bool = False
+    lost: int = 0
+    unreadable: list[bytes] = field(default_factory=list[bytes])
+
+
+def read_former(files: SessionFiles) -> FormerSession | None:
+    """Return the session that a text file and files beside it hold; None if there is no text file.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    all_parts: tuple[Part, ...] = ("main", *FORMER_PARTS)
+    parts: dict[Part, bytes] = {}
+    for part in all_parts:
+        if (data := _content(files.path(part))) is not None:
+            parts[part] = data
+    on_disk = parts.get("main")
+    _apply_journal(parts, files)
+    if "main" not in parts:
+        return None
+    found = FormerSession(main=parts["main"])
+    records = [record for line in parts.get("index", b"").split(b"\n") if (record := _decode_record(line))]
+    found.archived, found.last_seq = _read_archive(parts.get("archive", b""), files.session_id)
+    found.last_seq = max(found.last_seq, *(max(one.seq, one.stated_max_seq or 0) for one in records), 0)
+    ends = _read_main(found, records, files.session_id)
+    found.checkpoint = _checkpoint(parts.get("checkpoint", b""), ends)
+    found.is_outdated = on_disk != found.main
+    found.is_whole = not found.is_outdated and not found.unreadable and found.main[-1:] in (b"\n", b"")
+    return found
+
+
+def former_files(files: SessionFiles) -> list[str]:
+    """Return the files of the former version that lie beside the text file, the journal last."""
+    paths = [files.path(part) for part in FORMER_PARTS]
+    return [path for one in paths for path in (f"{one}.new", one) if exists(path)]
+
+
+def put_away(files: SessionFiles) -> None:
+    """Move the files of the former version into their folder. If the journal replaces them, they are removed.
+
+    Raises:
+        OSError: One of them cannot be moved.
+    """
+    paths = former_files(files)
+    is_replaced = (_content(files.path("pending")) or b"").startswith(_JOURNAL)
+    if paths and not is_replaced:
+        with suppress(FileExistsError):
+            os.mkdir(files.former_folder, 0o700)
+    for path in paths:
+        if is_replaced:
+            remove(path)
+        else:
+            os.replace(path, os.path.join(files.former_folder, os.path.basename(path)))
+    if paths and not is_replaced:
+        sync_folder(Path(files.former_folder))
+    sync_folder(Path(files.folder))
+
+
+def remove_former(files: SessionFiles) -> None:
+    """Remove the files of the former version, and their folder."""
+    for path in former_files(files):
+        remove(path)
+    with suppress(FileNotFoundError):
+        shutil.rmtree(files.former_folder)
+
+
+def _content(path: str) -> bytes | None:
+    try:
+        with open(open_file(path, os.O_RDONLY), "rb") as file:
+            return file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _read_main(found: FormerSession, records: list[_Record], session_id: str) -> list[tuple[int, int, int]]:
+    """Read the text file. Return seq, end and checksum of each entry."""
+    by_offset = {one.offset: one for one in records}
+    by_crc: dict[int, deque[_Record]] = {}
+    for one in records:
+        by_crc.setdefault(one.crc, deque()).append(one)
+    order: list[Entry | ParsedMessage] = []
+    places: list[tuple[int, int]] = []
+    taken: set[int] = set()  # identities of records
+    for offset, line in _lines(found.main):
+        content = line.removeprefix(BYTE_ORDER_MARK if not offset else b"").strip(_BLANK)
+        if not content:
+            continue
+        crc = zlib.crc32(content)
+        record = by_offset.get(offset)
+        if record is None or record.crc != crc or id(record) in taken:
+            others = by_crc.get(crc, deque[_Record]())
+            while others and id(others[0]) in taken:
+                others.popleft()
+            record = others.popleft() if others else None
+        try:
+            if record is not None:
+                order.append(decode_entry(session_id, record.seq, record.turn, record.tokens, content, record.extra))
+                taken.add(id(record))
+            else:
+                order.append(parse_message(loads(content)))
+        except (StoreError, ValueError, InvalidMessage, RecursionError):
+            found.unreadable.append(line)
+            continue
+        places.append((offset + len(line) + 1, crc))
+    found.entries = adopted(session_id, order, (), found.last_seq)
+    found.last_seq = max(found.last_seq, *(entry.seq for entry in found.entries), 0)
+    found.lost = max(len(records) - len(taken), len(found.unreadable))
+    return [(entry.seq, *place) for entry, place in zip(found.entries, places, strict=True)]
+
+
+def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
+    offset = 0
+    for line in data.split(b"\n"):
+        yield offset, line
+        offset += len(line) + 1
+
+
+def _decode_record(line: bytes) -> _Record | None:
+    """Return the record of a line; None if any part of it is invalid."""
+    text = line.strip()
+    try:
+        values: Any = loads(text)
+        *figures, check = values[:8]
+        record = _Record(*figures, *values[8:])
+        covered = b"%d,%d,%d,%d,%d,%d,%d" % record[:7]
+        if len(values) > 8:
+            covered += b"," + (message_json(record.extra) if record.extra else b"null")
+        if record.stated_max_seq is not None:
+            covered += b",%d" % record.stated_max_seq
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return None
+    return record if check == 10_000 + zlib.crc32(covered) % 90_000 else None
+
+
+def _checkpoint(data: bytes, ends: list[tuple[int, int, int]]) -> tuple[int, bytes] | None:
+    """Return a checkpoint if it is intact and its last covered entry is the one that it was saved with."""
+    head, _, content = data.partition(b"\n")
+    try:
+        header = orjson.loads(head)
+        figures, crc = header["amplifier_context_checkpoint"], header["crc32"]
+        _, covered, *last = cast("list[int]", figures)
+        if zlib.crc32(content, zlib.crc32(orjson.dumps(figures))) != crc:
+            return None
+        if covered and (covered > len(ends) or list(ends[covered - 1]) != last):
+            return None
+    except (ValueError, TypeError, KeyError):
+        return None
+    return covered, content
+
+
+# -- the archive -------------------------------------------------------------------------------------------------------
+
+
+def _read_archive(data: bytes, session_id: str) -> tuple[list[Entry], int]:
+    """Return the entries of committed edits, and the highest seq that the archive knows."""
+    entries: list[Entry] = []
+    staged: list[Entry] = []  # no edit record follows them yet
+    last_seq = 0
+    for line in data.split(b"\n"):
+        fields = _archive_fields(line)
+        if fields is None or "message" not in fields:  # a damaged line may have been an edit record
+            if line:
+                entries += staged
+                staged = []
+            last = (fields or {}).get("last_seq")
+            last_seq = max(last_seq, last if isinstance(last, int) else 0)
+            continue
+        with suppress(StoreError, KeyError):
+            message = message_json(fields["message"])
+            extra = cast("dict[str, Any] | None", fields["extra"])
+            staged.append(decode_entry(session_id, fields["seq"], fields["turn"], fields["tokens"], message, extra))
+    return entries, max(last_seq, *(entry.seq for entry in entries), 0)
+
+
+def _archive_fields(line: bytes) -> dict[str, Any] | None:
+    checksum = _CHECKSUM.match(line)
+    if checksum is None or zlib.crc32(line[checksum.end() :]) != int(checksum[1]):
+        return None
+    with suppress(ValueError, RecursionError):
+        return cast("dict[str, Any]", loads(line))
+    return None
+
+
+# -- the journal -------------------------------------------------------------------------------------------------------
+
+
+def _apply_journal(parts: dict[Part, bytes], files: SessionFiles) -> None:
+    """Apply a transaction that was committed, if it belongs to this text file."""
+    head, _, body = parts.pop("pending", b"").partition(b"\n")
+    figures = head.removeprefix(_JOURNAL).split()
+    if not head.startswith(_JOURNAL) or len(figures) != 2 or not figures[0].isdigit():
+        return
+    body = body[: int(figures[0])]
+    if len(body) != int(figures[0]) or b"%08x" % zlib.crc32(body) != figures[1]:
+        return
+    header, _, data = body.partition(b"\n")
+    fields = cast("dict[str, Any]", orjson.loads(header))
+    steps: list[tuple[str, Part, int, bytes]] = []
+    for kind, part, offset, length in fields["steps"]:
+        steps.append((kind, part, offset, data[:length]))
+        data = data[length:]
+    main = parts.get("main", b"")
+    written = next(
+        ((offset, content) for kind, part, offset, content in steps if (kind, part) == ("put", "main")), None
+    )
+    start = written[0] if written else 0
+    if zlib.crc32(main[max(0, start - _ANCHOR_BYTES) : start]) != fields["anchor"]:
+        return
+    if fields["grows"] and written and len(main) > start + len(written[1]) and main.startswith(written[1], start):
+        return  # it was applied, and the history goes on after it
+    for kind, part, offset, content in steps:
+        before = parts.get(part, b"")
+        if kind == "put":
+            parts[part] = before[:offset] + content
+        elif kind == "patch":
+            parts[part] = before[:offset] + content + before[offset + len(content) :]
+        elif kind == "drop":
+            parts.pop(part, None)
+        elif (new := _content(f"{files.path(part)}.new")) is not None:
+            parts[part] = new

@@ -1,0 +1,112 @@
+"""The sessions of a store: one thread executes the calls of all, and few databases are open at once."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+from ...errors import StoreError
+from ..protocol import Durability
+from ..sqlite.errors import store_error
+from ..sqlite.worker import SqliteWorker, Task, deliver
+from .paths import SessionFiles, SessionPaths
+from .session import MirroredSession
+
+T = TypeVar("T")
+_MAX_CONNECTED = 128  # databases open at once: each has three descriptors, and each session its lock
+
+
+class Sessions:
+    """The sessions of one store."""
+
+    def __init__(self, paths: SessionPaths, durability: Durability, *, archive: bool) -> None:
+        self._paths, self._archive = paths, archive
+        self._durability: Durability = durability
+        self._worker = SqliteWorker("jsonl store", self._settle)
+        self._known: weakref.WeakValueDictionary[str, MirroredSession] = weakref.WeakValueDictionary()
+        self._kept: dict[str, MirroredSession] = {}  # locked, or with an open database; the one opened first is first
+
+    def of(self, session_id: str) -> MirroredSession:
+        """Return a session by its id."""
+        session = self._known.get(session_id)
+        if session is not None and session.engine.locks.held:
+            return session
+        return self.at(self._paths.files_of(session_id))
+
+    def at(self, files: SessionFiles) -> MirroredSession:
+        """Return the session with these files."""
+        session = self._known.get(files.session_id)
+        if session is None or session.files != files:
+            session = MirroredSession(
+                files, self._worker, self._durability, archive=self._archive, on_connect=self._on_connect
+            )
+            self._known[files.session_id] = session
+        return session
+
+    def connected(self) -> dict[str, MirroredSession]:
+        """Return the sessions whose database is open, by its path; in the thread."""
+        return {one.files.database: one for one in self._kept.values() if one.engine.is_connected}
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run a function in the thread."""
+        future = asyncio.get_running_loop().create_future()
+        self._worker.submit(Task(work, "plain", handle=_run, future=future))
+        return await future
+
+    async def close(self) -> None:
+        """Release all sessions, after all earlier calls, and end the thread."""
+        if not self._worker.is_idle:
+            await self.run(self._close)
+
+    def abandon(self) -> threading.Thread | None:
+        """Close without waiting: the store is gone, or the process ends. Return the thread, if it runs."""
+        if not self._worker.is_idle:
+            with suppress(StoreError):  # of the parent process
+                self._worker.submit(Task(self._close, "plain", handle=_run))
+        return self._worker.thread
+
+    # -- in the thread -------------------------------------------------------------------------------------------------
+
+    def _on_connect(self, session: MirroredSession) -> None:
+        """Keep a session until it is released. Close the database that was opened first if too many are open."""
+        self._kept.pop(session.files.session_id, None)
+        self._kept[session.files.session_id] = session
+        connected = [one for one in self._kept.values() if one.is_connected]
+        for oldest in connected[: max(0, len(connected) - _MAX_CONNECTED)]:
+            if oldest is not session and not oldest.engine.is_busy:
+                oldest.disconnect()
+        for session_id in [name for name, one in self._kept.items() if not (one.is_connected or one.engine.locks.held)]:
+            del self._kept[session_id]
+
+    def _settle(self) -> bool:
+        for session in self._kept.values():
+            session.settle()
+        return False
+
+    def _close(self) -> None:
+        problems: list[StoreError] = []
+        for session in [*self._kept.values()]:
+            try:
+                session.release()
+            except StoreError as problem:
+                problems.append(problem)
+            except (OSError, sqlite3.Error) as problem:
+                problems.append(store_error(problem, session.engine.path))
+        self._kept.clear()
+        self._worker.stop()
+        if problems:
+            raise problems[0]
+
+
+def _run(tasks: Sequence[Task]) -> None:
+    for task in tasks:
+        try:
+            task.result = task.work()
+        except BaseException as problem:  # noqa: BLE001 - becomes the result of the task
+            task.fail(problem)
+    deliver(tasks)

@@ -1,0 +1,307 @@
+"""Histories in a database: what each call of a store changes in its rows.
+
+All are functions of a connection, and run inside a transaction of their caller, which has locked the session. After an
+error the caller rolls the transaction back.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+import zlib
+from collections.abc import Iterable, Sequence
+
+from ...errors import StoreError
+from ...transcript.entry import Entry
+from ..codec import loads
+from ..validation import check_index, no_session, session_exists
+from ..word_index import has_fts5
+from .driver import required_row
+from .errors import is_index_damage
+from .queries import check_archive, find_session, session_rows
+from .rows import (
+    ENTRY_COLUMNS,
+    ENTRY_VALUES,
+    MAX_SESSION_NUMBER,
+    SESSION_COLUMNS,
+    EntryRow,
+    SessionRow,
+    encode_entry_row,
+    first_key,
+)
+from .schema import has_search_table
+
+_last_update = 0
+_INSERT = f"INSERT INTO entries(id, session, {ENTRY_COLUMNS}) VALUES (?, ?, {ENTRY_VALUES})"  # noqa: S608
+_ARCHIVE = f"INSERT INTO archive(session, {ENTRY_COLUMNS}) SELECT ?1, {ENTRY_COLUMNS} - id + ?2 FROM entries \
+WHERE id >= ?3 AND id < ?4 AND seq NOT IN (SELECT seq FROM temp.staying) ORDER BY id"  # noqa: S608
+_UPDATE = "SET seq = ?, turn = ?, tokens = ?, origin = ?, extra = CAST(? AS TEXT), message = CAST(? AS TEXT), crc = ? \
+WHERE id = ?"
+_SELECT_TO_FORK = (
+    "SELECT id + ?1, ?2, seq, turn, tokens, CASE WHEN origin IS NULL THEN ?3 ELSE origin END, extra, message, crc + ?1 \
+FROM entries WHERE id >= ?4 AND id < ?5 ORDER BY id"
+)
+_INSERT_FORKED = f"INSERT INTO entries(id, session, {ENTRY_COLUMNS}) VALUES (?, ?, ?, ?, ?, CAST(? AS TEXT), \
+CAST(? AS TEXT), CAST(? AS TEXT), ?)"  # noqa: S608
+_INSERT_ARCHIVED = f"INSERT INTO archive(session, {ENTRY_COLUMNS}) VALUES (?, {ENTRY_VALUES})"  # noqa: S608
+_UPDATE_SESSION = f"UPDATE sessions SET {' = ?, '.join(SESSION_COLUMNS.split(', '))} = ? WHERE number = ?"  # noqa: S608
+
+
+def append(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -> None:
+    """Append entries to a history, or begin one with them."""
+    session = find_session(db, session_id) or _create(db, session_id)
+    _add(db, session, session_id, entries, session.length)
+    _touch(db, session)
+
+
+def load(
+    db: sqlite3.Connection,
+    session_id: str,
+    entries: Sequence[Entry],
+    archived: Sequence[Entry] = (),
+    *,
+    last_seq: int = 0,
+    updated: int = 0,
+) -> None:
+    """Create a session from what another store kept of it."""
+    session = _create(db, session_id)
+    _add(db, session, session_id, entries, 0)
+    start = first_key(session.number)
+    rows = ((session.number, *encode_entry_row(entry, session_id, start)) for entry in archived)
+    db.executemany(_INSERT_ARCHIVED, rows)
+    session.archived = len(archived)
+    session.last_seq = max(session.last_seq, last_seq)
+    session.updated = updated
+    save_session_row(db, session)
+
+
+def replace(db: sqlite3.Connection, session_id: str, keep: int, entries: Sequence[Entry], *, archive: bool) -> None:
+    """Keep the first entries of a history, archive the others, and continue with new ones."""
+    session = find_session(db, session_id)
+    check_index(session_id, keep, session.length if session else 0)
+    if session is None:
+        if entries:
+            append(db, session_id, entries)
+        return
+    if keep == session.length and not entries:
+        return
+    start_key, stop_key = session.key_of(keep), session.key_of(session.length)
+    if stop_key > start_key:
+        _mark_retained(db, [entry.seq for entry in entries])
+        if archive:
+            session.archived += db.execute(
+                _ARCHIVE, (session.number, first_key(session.number), start_key, stop_key)
+            ).rowcount
+        session.size = max(0, session.size - _size(db, start_key, stop_key))
+        db.execute("DELETE FROM entries WHERE id >= ? AND id < ?", (start_key, stop_key))
+        if session.indexed > keep:
+            remove_from_index(db, session, keep)
+        session.edits += 1
+    db.execute("DELETE FROM checkpoints WHERE session = ? AND covered > ?", (session.number, keep))
+    _add(db, session, session_id, entries, keep)
+    _touch(db, session)
+
+
+def rewrite(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -> tuple[bool, bool]:
+    """Replace entries by new ones with the same seqs, in history and archive.
+
+    Returns:
+        Whether anything must be erased: a message changes, or may be among rows that a former version moved to the
+        table `damaged`. And whether one may be among quarantined bytes: a seq is kept nowhere, or none is given.
+    """
+    session = find_session(db, session_id)
+    if session is None:
+        return False, False
+    erased = False
+    seqs = {entry.seq for entry in entries}
+    start = first_key(session.number)
+    keys_by_table = {"entries": _keys(db, session, seqs), "archive": _archive_keys(db, session, seqs)}
+    for entry in entries:
+        for table, keys in keys_by_table.items():
+            for key in keys.get(entry.seq, ()):
+                row = encode_entry_row(entry, session_id, key if table == "entries" else start)
+                (message,) = required_row(db.execute(f"SELECT message FROM {table} WHERE id = ?", (key,)))  # noqa: S608
+                db.execute(f"UPDATE {table} {_UPDATE}", (*row, key))
+                session.size += len(row[5]) - len(message) if table == "entries" else 0
+                erased = erased or not _is_same_message(message, row, entry)
+    is_unknown = not seqs or bool(seqs.difference(*keys_by_table.values()))
+    if is_unknown:
+        erased = _delete_damaged(db, session) or erased
+    if erased:
+        db.execute("DELETE FROM checkpoints WHERE session = ?", (session.number,))
+        _delete_damaged(db, session)
+    session.edits += 1
+    _touch(db, session)
+    return erased, is_unknown
+
+
+def _delete_damaged(db: sqlite3.Connection, session: SessionRow) -> bool:
+    """Delete the damaged rows that a former version moved to a table: not even their seqs can be trusted."""
+    if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'damaged'").fetchone() is None:
+        return False
+    return db.execute("DELETE FROM damaged WHERE session = ?", (session.number,)).rowcount > 0
+
+
+def save_checkpoint(db: sqlite3.Connection, session_id: str, covered: int, data: bytes) -> None:
+    """Save bytes that cover the beginning of a history."""
+    session = find_session(db, session_id)
+    check_index(session_id, covered, session.length if session else 0)
+    session = session or _create(db, session_id)
+    db.execute(
+        "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?)", (session.number, covered, zlib.crc32(data), data)
+    )
+    _touch(db, session)
+
+
+def fork(
+    db: sqlite3.Connection,
+    session_id: str,
+    new_id: str,
+    length: int | None,
+    source: sqlite3.Connection | None = None,
+) -> None:
+    """Create a session that begins as another, of this database or of `source`."""
+    source = source or db
+    session = find_session(source, session_id)
+    if session is None:
+        raise no_session(session_id)
+    if find_session(db, new_id) is not None:
+        raise session_exists(new_id)
+    count = session.length if length is None else length
+    check_index(session_id, count, session.length)
+    child = _create(db, new_id)
+    child.length = count
+    child.last_seq = session.last_seq
+    start, to = first_key(session.number), first_key(child.number)
+    values = (to - start, child.number, session_id.encode(), start, start + child.length)
+    db.executemany(_INSERT_FORKED, source.execute(_SELECT_TO_FORK, values))
+    child.size = session.size if count == session.length else _size(db, to, to + child.length)
+    checkpoint = source.execute(
+        "SELECT ?, covered, crc, data FROM checkpoints WHERE session = ? AND covered <= ?",
+        (child.number, session.number, count),
+    ).fetchone()
+    if checkpoint is not None:
+        db.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?)", checkpoint)
+    _touch(db, child)
+
+
+def delete(db: sqlite3.Connection, session_id: str) -> None:
+    """Erase a session."""
+    session = find_session(db, session_id)
+    if session is None:
+        return
+    if session.indexed:
+        remove_from_index(db, session, 0)
+    start, stop_key = first_key(session.number), first_key(session.number + 1)
+    db.execute("DELETE FROM entries WHERE id >= ? AND id < ?", (start, stop_key))
+    check_archive(session, db.execute("DELETE FROM archive WHERE session = ?", (session.number,)).rowcount)
+    _delete_damaged(db, session)
+    db.execute("DELETE FROM checkpoints WHERE session = ?", (session.number,))
+    db.execute("DELETE FROM sessions WHERE number = ?", (session.number,))
+
+
+def remove_from_index(db: sqlite3.Connection, session: SessionRow, index: int) -> None:
+    """Remove all entries from an index on from the search index."""
+    start = first_key(session.number)
+    if has_fts5(db):  # without FTS5 there is no search; a build with FTS5 fills the index again over stale entries
+        try:
+            db.execute("DELETE FROM search WHERE rowid >= ? AND rowid < ?", (start + index, start + session.indexed))
+        except sqlite3.DatabaseError as problem:
+            if not is_index_damage(problem):
+                raise
+            drop_index(db)
+            index = 0
+    session.indexed = index
+    save_session_row(db, session)
+
+
+def drop_index(db: sqlite3.Connection) -> None:
+    """Drop the index; the next search fills it again.
+
+    Raises:
+        StoreError: This build of SQLite cannot remove the index.
+    """
+    if not has_search_table(db):
+        return
+    if not has_fts5(db):
+        raise StoreError("this build of SQLite has no FTS5: it cannot erase from the search index; use one that has")
+    db.execute("DROP TABLE search")
+    for session in [session for session in session_rows(db) if session.indexed]:
+        session.indexed = 0
+        save_session_row(db, session)
+
+
+def _create(db: sqlite3.Connection, session_id: str) -> SessionRow:
+    (last,) = db.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'sessions'").fetchone()
+    if (last or 0) >= MAX_SESSION_NUMBER:
+        raise StoreError("the database has no session numbers left; use a new database file")
+    session = SessionRow((last or 0) + 1, session_id)
+    session.insert(db)
+    return session
+
+
+def _add(db: sqlite3.Connection, session: SessionRow, session_id: str, entries: Sequence[Entry], stop: int) -> None:
+    """Write entries from an index on."""
+    key = session.key_of(stop)
+    for entry in entries:
+        row = encode_entry_row(entry, session_id, key)
+        db.execute(_INSERT, (key, session.number, *row))
+        key += 1
+        session.last_seq = max(session.last_seq, entry.seq)
+        session.size += len(row[5])
+    session.length = stop + len(entries)
+
+
+def _size(db: sqlite3.Connection, first: int, stop_key: int) -> int:
+    sizes = "SELECT total(length(CAST(message AS BLOB))) FROM entries WHERE id >= ? AND id < ?"
+    return int(db.execute(sizes, (first, stop_key)).fetchone()[0])
+
+
+def _keys(db: sqlite3.Connection, session: SessionRow, seqs: set[int]) -> dict[int, list[int]]:
+    """Return the keys of the history's entries with these seqs. No index is used: it may miss one."""
+    start = first_key(session.number)
+    rows = db.execute("SELECT id, seq FROM entries WHERE id >= ? AND id < ?", (start, start + session.length))
+    return _by_seq(rows, seqs)
+
+
+def _archive_keys(db: sqlite3.Connection, session: SessionRow, seqs: set[int]) -> dict[int, list[int]]:
+    """Return the keys of the archive's entries with these seqs."""
+    rows = db.execute("SELECT id, seq FROM archive WHERE session = ?", (session.number,)).fetchall()
+    check_archive(session, len(rows))
+    return _by_seq(rows, seqs)
+
+
+def _by_seq(rows: Iterable[tuple[int, int]], seqs: set[int]) -> dict[int, list[int]]:
+    keys: dict[int, list[int]] = {}
+    for key, seq in rows:
+        if seq in seqs:
+            keys.setdefault(seq, []).append(key)
+    return keys
+
+
+def _touch(db: sqlite3.Connection, session: SessionRow) -> None:
+    """Save a session row with the current time; it is later than that of any change before."""
+    global _last_update
+    session.updated = _last_update = max(time.time_ns() // 1000, _last_update + 1)
+    save_session_row(db, session)
+
+
+def save_session_row(db: sqlite3.Connection, session: SessionRow) -> None:
+    """Save a session row."""
+    db.execute(_UPDATE_SESSION, (*session.values, session.number))
+
+
+def _mark_retained(db: sqlite3.Connection, seqs: Sequence[int]) -> None:
+    db.execute("CREATE TEMP TABLE IF NOT EXISTS staying(seq INTEGER PRIMARY KEY)")
+    db.execute("DELETE FROM temp.staying")
+    db.executemany("INSERT OR IGNORE INTO temp.staying VALUES (?)", ((seq,) for seq in seqs))
+
+
+def _is_same_message(message: bytes, row: EntryRow, entry: Entry) -> bool:
+    """True if the message is the same as before, as far as it can be read."""
+    if message == row[5]:
+        return True
+    try:
+        return bool(loads(message) == entry.message)
+    except (TypeError, ValueError, RecursionError):
+        return False

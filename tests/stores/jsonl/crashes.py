@@ -1,0 +1,161 @@
+"""What a crash leaves of a session's folder: after a kill, what was written; after a power cut, what was synced and
+some of the rest.
+
+The databases are copied as they are: SQLite promises what it committed. The text file is ours, so its unsynced writes
+are modelled. A write reaches the disk in blocks, in any order, or not. A rename reaches it when its folder is synced.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from amplifier_context_core.stores.jsonl import files, mirror, session
+from amplifier_context_core.stores.sqlite import schema
+from tests.stores.jsonl.files import NAME
+
+BLOCK = 64  # bytes; small, so that short files have many
+
+
+@dataclass
+class Version:
+    """A text file under its name: what it holds, and what of it is synced."""
+
+    content: bytes = b""
+    synced: bytes = b""
+
+
+@dataclass
+class Disk:
+    """Watches the text file of session ``s``, and copies its folder before a call of the operating system."""
+
+    root: Path
+    then: Path
+    at: int = -1  # number of the call
+    calls: int = 0
+    is_copied: bool = False
+    inode: int = 0  # of the text file that was copied
+    possible: list[Version] = field(default_factory=list[Version])  # what a power cut then leaves
+    synced: dict[int, bytes] = field(default_factory=dict[int, bytes])  # by inode
+    former: list[Version] = field(default_factory=list[Version])  # under the name since the folder was synced last
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(os, name)
+        if not callable(real) or name in ("fspath", "stat_result"):
+            return real
+        special = {"fdatasync": self._sync, "fsync": self._sync, "replace": self._replace, "unlink": self._unlink}
+
+        def call(*arguments: Any, **more: Any) -> Any:
+            if self.calls == self.at:
+                self.copy()
+            self.calls += 1
+            if name in special:
+                special[name](*arguments)
+            return real(*arguments, **more)
+
+        return call
+
+    @property
+    def main(self) -> Path:
+        return self.root / "s" / NAME
+
+    def content(self) -> bytes:
+        """Return what the text file holds now."""
+        return self.main.read_bytes() if self.main.exists() else b""
+
+    def copy(self) -> None:
+        """Copy the folder; what shared memory held is gone."""
+        self.is_copied = True
+        self.root.mkdir(exist_ok=True)
+        current = [self._version(self.main)] if self.main.exists() else []
+        self.inode = self.main.stat().st_ino if current else 0
+        self.possible = [*self.former, *current] or [Version()]
+        shutil.copytree(self.root, self.then, ignore=shutil.ignore_patterns("*-shm", "*.lock"))
+
+    def _sync(self, descriptor: int) -> None:
+        status = os.fstat(descriptor)
+        if os.path.isdir(f"/proc/self/fd/{descriptor}"):
+            self.former.clear()
+        else:
+            self.synced[status.st_ino] = Path(f"/proc/self/fd/{descriptor}").read_bytes()
+
+    def _replace(self, _: str, target: str) -> None:
+        if os.fspath(target) == str(self.main):
+            self._keep_former()
+
+    def _unlink(self, path: str) -> None:
+        if os.fspath(path) == str(self.main):
+            self._keep_former()
+
+    def _keep_former(self) -> None:
+        self.former.append(self._version(self.main) if self.main.exists() else Version())
+
+    def _version(self, path: Path) -> Version:
+        return Version(path.read_bytes(), self.synced.get(path.stat().st_ino, b""))
+
+    def cut_power(self, chance: random.Random) -> None:
+        """Make of the copied text file what a power cut may leave of it."""
+        main = self.then / "s" / NAME
+        version = chance.choice(self.possible)
+        if version.content or version.synced:
+            main.touch()
+            before = main.stat()
+            main.write_bytes(_torn(version, chance))
+            os.utime(main, ns=(before.st_atime_ns, before.st_mtime_ns))  # times may reach the disk before the bytes
+        else:
+            main.unlink(missing_ok=True)
+
+
+def _torn(version: Version, chance: random.Random) -> bytes:
+    """Return the synced bytes with some of the later ones: whole blocks of them, zeros, and an end at any byte."""
+    different = (n for n, pair in enumerate(zip(version.content, version.synced, strict=False)) if pair[0] != pair[1])
+    shared = version.content[: next(different, min(len(version.content), len(version.synced)))]
+    whole = chance.choice((version.content, version.synced, None))
+    if whole is not None:
+        return whole
+    parts = [shared]
+    for start in range(len(shared), len(version.content), BLOCK):
+        block = version.content[start : start + BLOCK]
+        old = version.synced[start : start + BLOCK]
+        parts.append(chance.choice((block, block, bytes(len(block)), old)))
+    end = chance.choice((len(shared), len(version.content), chance.randint(len(shared), len(version.content))))
+    return b"".join(parts)[:end]
+
+
+@contextmanager
+def using(monkeypatch: pytest.MonkeyPatch, module: object) -> Generator[None]:
+    """Let the store use this in place of the module `os`."""
+    with monkeypatch.context() as patch:
+        for user in (files, mirror, session, schema):
+            patch.setattr(user, "os", module)
+        yield
+
+
+class SameInode:
+    """The module `os`, to which a copy of the text file has the inode of the file it was copied from."""
+
+    def __init__(self, disk: Disk) -> None:
+        copy = disk.then / "s" / NAME
+        self._inode, self._copy = disk.inode, copy.stat().st_ino if copy.exists() else 0
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(os, name)
+        if name not in ("lstat", "fstat"):
+            return real
+
+        def call(of: Any) -> Any:
+            found = real(of)
+            inode = self._inode if found.st_ino == self._copy else found.st_ino
+            fields = {one: getattr(found, one) for one in ("st_size", "st_mode", "st_mtime_ns")}
+            return SimpleNamespace(st_ino=inode, **fields)
+
+        return call
