@@ -18,6 +18,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import BinaryIO, Literal, NamedTuple
 
 from ...errors import InvalidMessage
@@ -213,6 +214,20 @@ def parsed(data: bytes) -> tuple[list[ParsedMessage], list[bytes]]:
         except (ValueError, InvalidMessage, RecursionError):
             unreadable.append(line)
     return messages, unreadable
+
+
+def with_all(entries: Sequence[Entry], order: Sequence[Entry | ParsedMessage]) -> list[Entry | ParsedMessage]:
+    """Return an order of `align` with all entries. Messages that come after those that it has go to the end."""
+    everything: list[Entry | ParsedMessage] = []
+    new: list[ParsedMessage] = []
+    rest = iter(entries)
+    for one in order:
+        if isinstance(one, Entry):
+            everything += (*takewhile(lambda entry, one=one: entry is not one, rest), *new, one)
+            new = []
+        else:
+            new.append(one)
+    return [*everything, *rest, *new]
 
 
 def adopted(

@@ -30,7 +30,7 @@ from ..sqlite import changes, queries
 from ..sqlite.columns import number_in
 from ..sqlite.rows import SessionRow
 from ..sqlite.schema import sync_folder
-from .comparison import Base, Comparison, Difference, adopted, lines_of, written_size
+from .comparison import Base, Comparison, Difference, adopted, lines_of, with_all, written_size
 from .files import open_file, sync, write_all
 
 log = logging.getLogger(__name__)
@@ -143,7 +143,7 @@ class Mirror:
         if found.kind == "other":
             order = align(entries, found.messages).order
             if self._mark != SETTLED:  # what is missing may never have been written
-                order = [*entries, *(one for one in order if not isinstance(one, Entry))]
+                order = with_all(entries, order)
         keep = 0
         while keep < min(len(order), len(entries)) and order[keep] is entries[keep]:
             keep += 1

@@ -1,0 +1,85 @@
+"""A damaged database is reported, and not written to. A repair takes what it lost from the text file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from amplifier_context_core.errors import StoreError
+from amplifier_context_core.stores import Repair
+from amplifier_context_core.stores.jsonl.store import JsonlStore
+from amplifier_context_testing.contract.samples import entries
+from tests.stores.jsonl.files import Files, garble, write
+
+
+async def test_a_damaged_message_is_left_out_and_its_session_takes_no_other(root: Path) -> None:
+    garble((await write(root, 6, checkpoint=2)).database, 4)
+    await write(root, 2, session_id="other")
+    store, repairs = JsonlStore(root), list[Repair]()
+    assert (await store.open("s", repairs.append)).length == 6
+    assert [one.seq for one in await store.read("s")] == [1, 2, 3, 5, 6]
+    assert await store.load_checkpoint("s") == b"covers some"
+    assert [one.lost for one in repairs] == [1]
+    assert len(await store.verify("s")) == 1
+    with pytest.raises(StoreError, match=r"amplifier_context_core\.repair"):
+        await store.append("s", entries(7, 7))
+    await store.append("other", entries(3, 3, session_id="other"))
+    await store.close()
+    assert len(Files(root).messages) == 6
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+async def test_a_repair_puts_a_message_of_the_text_file_where_it_was(root: Path, crashed: bool) -> None:
+    files = await write(root, 6)
+    if crashed:  # the mark says that messages may be missing from the text
+        store = JsonlStore(root)
+        await store.append("s", entries(7, 7))
+        files = await _copied(files, root / "then")
+        await store.close()
+    garble(files.database, 3, 4)
+    store, repairs = JsonlStore(files.root), list[Repair]()
+    await store.repair("s", repairs.append)
+    found = await store.read("s")
+    assert [one.message for one in found] == [one.message for one in entries(1, 6 + crashed)]
+    assert repairs != []
+    assert await store.verify("s") == []
+    await store.close()
+    assert files.messages == [one.message for one in found]
+
+
+async def _copied(files: Files, root: Path) -> Files:
+    (root / "s").mkdir(parents=True)
+    for path in files.main.parent.iterdir():
+        if path.suffix != ".lock" and not path.name.endswith("-shm"):
+            (root / "s" / path.name).write_bytes(path.read_bytes())
+    return Files(root)
+
+
+async def test_what_no_file_holds_is_lost_and_counted(root: Path) -> None:
+    files = await write(root, 6)
+    garble(files.database, 3)
+    files.main.unlink()
+    store, repairs = JsonlStore(root), list[Repair]()
+    await store.repair("s", repairs.append)
+    assert [one.seq for one in await store.read("s")] == [1, 2, 4, 5, 6]
+    assert sum(one.lost for one in repairs) == 1
+    await store.append("s", entries(7, 7))
+    await store.close()
+    assert [one["content"] for one in files.messages][-1] == entries(7, 7)[0].message["content"]
+
+
+async def test_a_file_that_is_no_database_is_kept_and_the_text_is_the_session(root: Path) -> None:
+    files = await write(root, 6)
+    files.database.write_bytes(b"no database" * 1_000)
+    store, repairs = JsonlStore(root), list[Repair]()
+    for call in (store.open("s"), store.read("s"), store.append("s", entries(7, 7))):
+        with pytest.raises(StoreError, match=r"amplifier_context_core\.repair"):
+            await call
+    assert [info.session_id for info in await store.sessions()] == ["s"]
+    await store.repair("s", repairs.append)
+    assert [one.message for one in await store.read("s")] == [one.message for one in entries(1, 6)]
+    assert len(list((root / "s").glob("context.db.damaged-*"))) == 1
+    await store.close()
+    assert [json.loads(line) for line in files.lines] == [one.message for one in entries(1, 6)]
