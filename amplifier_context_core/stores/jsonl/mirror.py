@@ -53,6 +53,7 @@ class Mirror:
 
     Attributes:
         path: The file.
+        is_settled: It is synced, and the database knows that and its identity.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Mirror:
         self._count = 0  # messages in the file
         self._base = Base()
         self._mark = SETTLED
-        self._is_settled = False  # the database knows mark and identity
+        self.is_settled = False
         self._keep = _ALL  # messages that the transaction leaves as they are
         self._will_erase = False  # the transaction erases messages
         self._is_uncertain = False  # a commit failed, and may have been made
@@ -88,9 +89,9 @@ class Mirror:
         self._load(db)
         self._count, self._erases, self._target = session.length if session else 0, False, None
         identity = _identity_of(self.path)
-        if self._is_settled and identity == self._identity:
+        if self.is_settled and identity == self._identity:
             return
-        self._identity, self._is_settled, self._is_uncertain = None, False, False
+        self._identity, self.is_settled, self._is_uncertain = None, False, False
         if identity is None:
             return
         found = self._compare(db, session)
@@ -111,7 +112,7 @@ class Mirror:
             self._load(db)
             session = queries.find_session(db, self._session_id)
             self._count, self._is_uncertain = session.length if session else 0, False
-            if not self._is_settled:
+            if not self.is_settled:
                 self._identity, may_be_former = Identity(), self._mark == EDITED
         if self._identity is None or identity == self._identity:
             return
@@ -125,7 +126,7 @@ class Mirror:
 
     def _recognise(self, identity: Identity, found: Difference) -> None:
         """Append to a file that holds the same; write any other one again."""
-        self._is_settled = False
+        self.is_settled = False
         self._identity = identity if found.kind == "same" else None
         self._base = found.base if found.kind == "same" else self._base
 
@@ -186,7 +187,7 @@ class Mirror:
             return
         self._target = session
         mark = EDITED if self._keep < self._count else APPENDED
-        if mark > self._mark or self._is_settled:
+        if mark > self._mark or self.is_settled:
             _write_facts(db, {"mark": max(mark, self._mark)})
 
     def after_commit(self, db: sqlite3.Connection) -> None:
@@ -197,7 +198,7 @@ class Mirror:
             return
         self._erases = self._erases or self._will_erase
         self._mark = max(self._mark, EDITED if keep < self._count else APPENDED)
-        self._is_settled = False
+        self.is_settled = False
         try:
             self._write(db, session, keep)
             self._count, self._erases = session.length, False
@@ -265,7 +266,7 @@ class Mirror:
     def settle(self, db: sqlite3.Connection) -> None:
         """Sync the file and record its identity, outside any transaction."""
         session = queries.find_session(db, self._session_id)
-        if self._is_settled or self._is_uncertain or session is None:
+        if self.is_settled or self._is_uncertain or session is None:
             return
         if self._identity is None:
             self._write_all(db, session)
@@ -291,7 +292,7 @@ class Mirror:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
-        self._mark, self._is_settled = SETTLED, True
+        self._mark, self.is_settled = SETTLED, True
 
     def record_base(self, db: sqlite3.Connection, data: bytes) -> None:
         """Record that the file holds this, and just the messages of the history."""
@@ -311,7 +312,7 @@ class Mirror:
         mark, inode, size, mtime, *base = (facts.get(name, 0) for name in _FACTS)
         self._mark, self._base = mark if "mark" in facts else APPENDED, Base(*base)
         self._identity = Identity(inode, size, mtime)
-        self._is_settled = self._mark == SETTLED
+        self.is_settled = self._mark == SETTLED
 
     def _save(self, db: sqlite3.Connection, mark: int) -> None:
         self._mark = mark

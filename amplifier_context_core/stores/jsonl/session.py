@@ -264,9 +264,14 @@ class MirroredSession:
             self._remove_side_files()
             self._erases_files = False
 
+    @property
+    def needs_settling(self) -> bool:
+        """True if the session is locked and its mirror not known to be synced."""
+        return bool(self.engine.locks.held) and not self._mirror.is_settled
+
     def settle(self) -> None:
         """Sync the mirror, so that the next opening need not read it. Never raises."""
-        if not self.engine.locks.held:
+        if not self.needs_settling:
             return
         try:
             if exists(self.files.database):

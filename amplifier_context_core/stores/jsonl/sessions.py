@@ -18,6 +18,7 @@ from .paths import SessionFiles, SessionPaths
 from .session import MirroredSession
 
 T = TypeVar("T")
+_MAX_SETTLED = 8  # mirrors synced at once while nothing is called: a call waits for them, some milliseconds each
 _MAX_CONNECTED = 128  # databases open at once: each has three descriptors, and each session its lock
 
 
@@ -84,9 +85,10 @@ class Sessions:
             del self._kept[session_id]
 
     def _settle(self) -> bool:
-        for session in self._kept.values():
+        waiting = [session for session in self._kept.values() if session.needs_settling]
+        for session in waiting[:_MAX_SETTLED]:
             session.settle()
-        return False
+        return len(waiting) > _MAX_SETTLED
 
     def _close(self) -> None:
         problems: list[StoreError] = []
