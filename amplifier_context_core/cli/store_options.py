@@ -16,6 +16,7 @@ from ..default_paths import in_project, sessions_folder
 from ..errors import ContextError, SessionInUse, SessionLost
 from ..stores import Checkable, Repair, Store, open_store
 from ..stores.registry import URLS
+from ..stores.sqlite.journal import journal_in
 from .formatting import command, counted, shell_quoted, without_credentials
 
 T = TypeVar("T")
@@ -75,6 +76,7 @@ def _default() -> str:
 def is_same_store(found: str, url: str | None) -> bool:
     """True if the URL of a store of files names the same one as a URL that the user gave; None is the default."""
     scheme, _, place = (in_project(url) if url is not None else _default()).partition(":")
+    place, _ = journal_in(place)
     found_scheme, _, found_place = found.partition(":")
     return scheme == found_scheme and Path(os.path.expanduser(place)).resolve() == Path(found_place).resolve()
 

@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 from urllib.parse import quote
 
 from ...errors import ConfigError, StoreError
@@ -16,6 +17,7 @@ from ..session_lock import lock_holder
 from ..sqlite import queries
 from ..sqlite.driver import CheckedConnection
 from ..sqlite.rows import SESSION_COLUMNS, SessionRow, decode_session_row
+from ..sqlite.schema import is_log_left
 from ..validation import check_session_id
 from .files import exists, open_file
 from .paths import SessionFiles, SessionPaths
@@ -80,8 +82,7 @@ def _row(db: sqlite3.Connection, files: SessionFiles, session: MirroredSession |
     except FileNotFoundError:
         return None
     # Without a log nobody writes, and nothing need be locked.
-    log_path = f"{files.database}-wal"
-    how = "mode=ro" if os.path.exists(log_path) and os.stat(log_path).st_size else "immutable=1"
+    how = "mode=ro" if is_log_left(Path(files.database)) else "immutable=1"
     db.execute("ATTACH ? AS one", (f"file:{quote(files.database)}?{how}",))
     try:
         row = db.execute(_SELECT).fetchone()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from ...errors import ConfigError, StoreError
+from ..sqlite.schema import SIDECARS
 from ..validation import check_session_id
 from .files import exists
 
@@ -25,7 +26,7 @@ Part = Literal["main", "index", "archive", "checkpoint", "pending", "damaged", "
 FORMER_PARTS: tuple[Part, ...] = ("index", "archive", "checkpoint", "owner", "pending")  # of commit 37ba2a6
 FORMER_NAME = "former"  # the folder of those files, once they were carried over
 _DATABASE_SUFFIX = ".db"  # beside a file that a host names
-_DATABASE_SUFFIXES = (".db", ".db-wal", ".db-shm")
+_DATABASE_SUFFIXES = (_DATABASE_SUFFIX, *(_DATABASE_SUFFIX + ending for ending in SIDECARS))
 _FORMER_SUFFIX = f".{FORMER_NAME}"
 _JSON_LINES: tuple[Part, ...] = ("index", "archive")  # JSON Lines files
 _SUFFIXES: dict[Part, str] = {

@@ -14,9 +14,10 @@ from ..protocol import Durability, Repair
 from ..sqlite import changes, queries
 from ..sqlite.engine import SqliteEngine
 from ..sqlite.errors import store_error
+from ..sqlite.journal import JournalMode
 from ..sqlite.locks import SessionLocks
 from ..sqlite.repair import repair_session
-from ..sqlite.schema import disconnect, open_in_memory, sidecar, sync_folder
+from ..sqlite.schema import SIDECARS, disconnect, open_in_memory, sidecar, sync_folder
 from ..sqlite.secure_erase import is_erase_pending
 from ..sqlite.store import SqliteStore
 from ..sqlite.verify import verify
@@ -46,6 +47,7 @@ class MirroredSession:
         durability: Durability,
         *,
         archive: bool,
+        journal: JournalMode | None,
         on_connect: Callable[[MirroredSession], None],
     ) -> None:
         """
@@ -54,13 +56,14 @@ class MirroredSession:
             worker: The thread.
             durability: What an acknowledgement promises.
             archive: Keep what edits remove.
+            journal: How the database keeps a transaction whole; None for what the file system needs.
             on_connect: Called when the session is locked, or a database opened for it.
         """
         self._on_connect = on_connect
         self.files = files
         locks = SessionLocks(Path(files.folder), os.path.basename(files.path("lock")))
         path = Path(files.database)
-        self.engine = SqliteEngine(path, durability, _BUSY, worker=worker, locks=locks)
+        self.engine = SqliteEngine(path, durability, _BUSY, journal=journal, worker=worker, locks=locks)
         self.engine.companion = self
         self.store = SqliteStore(path, durability=durability, archive=archive, busy=_BUSY, engine=self.engine)
         self._reports: list[Repair] = []
@@ -335,7 +338,7 @@ class MirroredSession:
         self._unlock()
 
     def _remove_database(self) -> None:
-        for ending in ("", "-wal", "-shm"):
+        for ending in ("", *SIDECARS):
             remove(str(sidecar(self.engine.path, ending)))
             if not ending:
                 sync_folder(self.engine.path.parent)

@@ -13,6 +13,7 @@ from typing import TypeVar
 from ...errors import StoreError
 from ..protocol import Durability
 from ..sqlite.errors import store_error
+from ..sqlite.journal import JournalMode
 from ..sqlite.worker import SqliteWorker, Task, deliver
 from .paths import SessionFiles, SessionPaths
 from .session import MirroredSession
@@ -25,8 +26,11 @@ _MAX_CONNECTED = 128  # databases open at once: each has three descriptors, and 
 class Sessions:
     """The sessions of one store."""
 
-    def __init__(self, paths: SessionPaths, durability: Durability, *, archive: bool) -> None:
+    def __init__(
+        self, paths: SessionPaths, durability: Durability, *, archive: bool, journal: JournalMode | None = None
+    ) -> None:
         self._paths, self._archive = paths, archive
+        self._journal: JournalMode | None = journal
         self._durability: Durability = durability
         self._worker = SqliteWorker("jsonl store", self._settle)
         self._known: weakref.WeakValueDictionary[str, MirroredSession] = weakref.WeakValueDictionary()
@@ -44,7 +48,12 @@ class Sessions:
         session = self._known.get(files.session_id)
         if session is None or session.files != files:
             session = MirroredSession(
-                files, self._worker, self._durability, archive=self._archive, on_connect=self._on_connect
+                files,
+                self._worker,
+                self._durability,
+                archive=self._archive,
+                journal=self._journal,
+                on_connect=self._on_connect,
             )
             self._known[files.session_id] = session
         return session

@@ -23,6 +23,7 @@ from ...errors import ConfigError, NotErased, StoreError
 from ...transcript.entry import Entry
 from ..protocol import Durability, Extent, KeptVector, OnRepair, SessionInfo, report_repair
 from ..sqlite.errors import store_error
+from ..sqlite.journal import JournalMode, journal_in
 from ..sqlite.queries import find_session
 from ..sqlite.store import SqliteStore
 from ..validation import check_index, check_session_id, no_session, session_exists, url_path
@@ -48,6 +49,7 @@ class JsonlStore:
         file: str | os.PathLike[str] | None = None,
         durability: Durability = "fsync",
         archive: bool = True,
+        journal: JournalMode | None = None,
     ) -> None:
         """Open nothing yet.
 
@@ -57,6 +59,7 @@ class JsonlStore:
             durability: What an acknowledgement promises: on disk (``fsync``), with the operating system (``flush``), or
                 nothing (``none``).
             archive: Keep what edits and interrupts remove from a history.
+            journal: How databases keep a transaction whole; None for what the file system needs.
 
         Raises:
             ConfigError: A path is invalid.
@@ -67,7 +70,7 @@ class JsonlStore:
                 "transcript_path", f"names {paths.file.name}: files beside another session end like this; use *.jsonl"
             )
         self._paths = paths
-        self._sessions = Sessions(paths, durability, archive=archive)
+        self._sessions = Sessions(paths, durability, archive=archive, journal=journal)
         self._listeners: dict[str, OnRepair] = {}
         # A store without references releases its locks. The thread refers to the sessions, not to the store.
         weakref.finalize(self, self._sessions.abandon).atexit = False
@@ -75,13 +78,14 @@ class JsonlStore:
 
     @classmethod
     def from_url(cls, url: str, *, durability: Durability = "fsync", archive: bool = True) -> JsonlStore:
-        """Return the store at ``jsonl:PATH``, PATH being the folder of the sessions.
+        """Return the store at ``jsonl:PATH``, PATH being the folder of the sessions. See `SqliteStore.from_url`.
 
         Raises:
             ConfigError: The URL holds no valid path.
         """
-        path = url_path(url, "the folder of the sessions", "jsonl:~/sessions or jsonl:/var/lib/sessions")
-        return cls(path, durability=durability, archive=archive)
+        examples = "jsonl:~/sessions or jsonl:/var/lib/sessions"
+        path, journal = journal_in(url_path(url, "the folder of the sessions", examples))
+        return cls(path, durability=durability, archive=archive, journal=journal)
 
     # -- opening -------------------------------------------------------------------------------------------------------
 

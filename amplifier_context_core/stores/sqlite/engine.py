@@ -16,6 +16,7 @@ from ...errors import StoreError
 from ..protocol import Durability, Repair
 from .carry_over import carry_over
 from .errors import closes_connection, damage_error, is_unwritable, store_error
+from .journal import JournalMode
 from .locks import SessionLocks
 from .repair import repair_database
 from .schema import (
@@ -94,6 +95,7 @@ class SqliteEngine:
         durability: Durability,
         busy: float,
         *,
+        journal: JournalMode | None = None,
         worker: SqliteWorker | None = None,
         locks: SessionLocks | None = None,
     ) -> None:
@@ -102,6 +104,7 @@ class SqliteEngine:
             path: The database file.
             durability: What a commit promises.
             busy: Seconds to wait while another process has locked the file.
+            journal: How a transaction is kept whole; None for what the file system needs.
             worker: The thread, if several engines share one; its owner stops it.
             locks: None for locks in the folder ``FILE.locks``.
         """
@@ -110,6 +113,7 @@ class SqliteEngine:
         self.companion: Companion | None = None
         self._durability: Durability = durability
         self._busy = busy
+        self._journal: JournalMode | None = journal
         self._db: sqlite3.Connection | None = None
         self._identity: Identity | None = None  # of the file that was opened last
         self._log_identity: Identity | None = None
@@ -169,7 +173,7 @@ class SqliteEngine:
             check_not_replaced(self.path)
             make_file(self.path)
             fill = self.companion.fill if self.companion is not None else None
-            db = self._db = open_database(self.path, self._durability, self._busy, carry_over, fill)
+            db = self._db = open_database(self.path, self._durability, self._busy, carry_over, fill, self._journal)
             self._identity, self._log_identity = _identity_of(self.path), _identity_of(sidecar(self.path, "-wal"))
             if is_truncated(db, self.path):
                 self.disconnect()

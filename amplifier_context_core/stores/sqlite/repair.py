@@ -41,6 +41,7 @@ from .schema import (
     FORMER_VERSION,
     MAX_SLOTS,
     ONE_SESSION_ID,
+    SIDECARS,
     SLOT_BITS,
     VERSION,
     connect,
@@ -109,7 +110,7 @@ def _replace(path: Path) -> Path:
     new_path = replacement(path)
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(new_path.stat().st_mtime))
     kept = sidecar(path, f".damaged-{stamp}")
-    for ending in ("", "-wal"):
+    for ending in ("", "-wal", "-journal"):
         former = sidecar(path, ending)
         if not sidecar(kept, ending).exists() and former.exists() and former.stat().st_size:
             os.replace(former, sidecar(kept, ending))
@@ -121,7 +122,7 @@ def _replace(path: Path) -> Path:
 
 
 def _remove(path: Path) -> None:
-    for ending in ("", "-wal", "-shm"):
+    for ending in ("", *SIDECARS):
         sidecar(path, ending).unlink(missing_ok=True)
 
 

@@ -22,7 +22,9 @@ from ..protocol import Durability
 from ..word_index import COLUMNS
 from .driver import CheckedConnection
 from .errors import REPAIR, code_of, damage_error, is_unwritable
+from .journal import JournalMode, journal_mode
 
+SIDECARS = ("-wal", "-shm", "-journal")  # files beside a database
 APPLICATION_ID = 0x41436374  # "ACct"; marks a database as ours
 ONE_SESSION_ID = 0x41436F73  # "ACos"; the same, of a database that holds one session whatever its id
 SLOT_BITS = 36  # bits of an entry's key; the bits above are the session's number
@@ -63,7 +65,12 @@ SEARCH_TABLE = f"CREATE VIRTUAL TABLE search USING fts5({COLUMNS})"
 
 
 def open_database(
-    path: Path, durability: Durability, busy: float, carry_over: CarryOver, fill: Fill | None = None
+    path: Path,
+    durability: Durability,
+    busy: float,
+    carry_over: CarryOver,
+    fill: Fill | None = None,
+    journal: JournalMode | None = None,
 ) -> sqlite3.Connection:
     """Return a connection to the database at a path. Create the database if it is missing; bring it up to date.
 
@@ -73,6 +80,7 @@ def open_database(
         busy: Seconds to wait while others have locked the file.
         carry_over: Brings a database of the former format up to date.
         fill: Called when a database of one session is created, in the same transaction; None for many sessions.
+        journal: How a transaction is kept whole; None for what the file system needs.
 
     Raises:
         StoreError: The file is not a database of ours, or of a newer version.
@@ -85,7 +93,7 @@ def open_database(
         version = _check_schema(db, path)
         if not version and fill is not None:
             db.execute(f"PRAGMA page_size = {_SMALL_PAGES}")
-        _enable_wal(db, busy)
+        _set_journal_mode(db, journal or journal_mode(path), busy)
         # A damaged page is noticed when it is read, before a message is written to it.
         db.execute("PRAGMA cell_size_check = ON")
         db.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
@@ -117,8 +125,7 @@ def open_to_read(path: Path, busy: float) -> sqlite3.Connection:
     try:
         return _opened_to_read(path, busy, "mode=ro")
     except sqlite3.OperationalError as problem:
-        wal = sidecar(path, "-wal")
-        if not is_unwritable(problem) or (wal.exists() and wal.stat().st_size):
+        if not is_unwritable(problem) or is_log_left(path):
             raise
     return _opened_to_read(path, busy, "immutable=1")
 
@@ -248,15 +255,23 @@ def check_not_replaced(path: Path) -> None:
 
 def is_truncated(db: sqlite3.Connection, path: Path) -> bool:
     """True if the file is shorter than its header says: pages that are missing would be given again."""
-    wal = sidecar(path, "-wal")
-    if wal.exists() and wal.stat().st_size:
+    if is_log_left(path):
         return False  # the rest may be in the log
     pages, size = (int(db.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "page_size"))
     return path.stat().st_size < pages * size
 
 
+def is_log_left(path: Path) -> bool:
+    """True if there is a log or a journal, without which the file may not be what was committed."""
+    for one in (sidecar(path, "-wal"), sidecar(path, "-journal")):
+        with suppress(FileNotFoundError):
+            if one.stat().st_size:
+                return True
+    return False
+
+
 def _check_file_types(path: Path) -> None:
-    for one in (path, sidecar(path, "-wal"), sidecar(path, "-shm")):
+    for one in (path, *(sidecar(path, ending) for ending in SIDECARS)):
         try:
             mode = one.lstat().st_mode
         except FileNotFoundError:
@@ -300,12 +315,12 @@ def _check_schema(db: sqlite3.Connection, path: Path) -> int:
     return version
 
 
-def _enable_wal(db: sqlite3.Connection, busy: float) -> None:
-    """Enable the write-ahead log. If two processes create a database at once, SQLite lets one fail without waiting."""
+def _set_journal_mode(db: sqlite3.Connection, mode: JournalMode, busy: float) -> None:
+    """Set the journal mode. If two processes create a database at once, SQLite lets one fail without waiting."""
     until = time.monotonic() + busy
     while True:
         try:
-            db.execute("PRAGMA journal_mode = WAL")
+            db.execute(f"PRAGMA journal_mode = {mode}")
             return
         except sqlite3.OperationalError as problem:
             if code_of(problem) != sqlite3.SQLITE_BUSY or time.monotonic() > until:

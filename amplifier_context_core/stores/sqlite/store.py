@@ -24,6 +24,7 @@ from ..sqlite import changes, queries, search
 from ..validation import check_session_id, no_session, session_exists, url_path
 from .engine import SqliteEngine
 from .errors import REPAIR, damaged_messages, is_index_damage, is_unwritable
+from .journal import JournalMode, journal_in
 from .queries import ReadResult
 from .rows import SessionRow
 from .secure_erase import RETRY_DELAY, erasing, is_erase_pending, request_erase
@@ -49,6 +50,7 @@ class SqliteStore:
         durability: Durability = "fsync",
         archive: bool = True,
         busy: float = 10.0,
+        journal: JournalMode | None = None,
         engine: SqliteEngine | None = None,
     ) -> None:
         """
@@ -57,11 +59,12 @@ class SqliteStore:
             durability: What an acknowledgement promises.
             archive: Keep what edits and interrupts remove from a history.
             busy: Seconds to wait while another process has locked the file.
+            journal: How a transaction is kept whole; None for what the file system needs.
             engine: Runs its calls; None for one of its own.
         """
         self.path = Path(os.path.abspath(os.path.expanduser(path)))
         self._archive = archive
-        self._engine = engine or SqliteEngine(self.path, durability, busy)
+        self._engine = engine or SqliteEngine(self.path, durability, busy, journal=journal)
         self._busy = busy
         self._listeners: dict[str, OnRepair] = {}  # by session
         self._damaged: dict[str, set[int]] = {}  # keys of damaged messages by session, as far as they were read
@@ -71,13 +74,14 @@ class SqliteStore:
 
     @classmethod
     def from_url(cls, url: str, *, durability: Durability, archive: bool) -> SqliteStore:
-        """Return the store at ``sqlite:PATH``.
+        """Return the store at ``sqlite:PATH``, or ``sqlite:PATH?journal=truncate`` on a network file system.
 
         Raises:
             ConfigError: The URL holds no valid path.
         """
-        path = url_path(url, "the path of a database file", "sqlite:~/sessions.db or sqlite:/var/lib/sessions.db")
-        return cls(path, durability=durability, archive=archive)
+        examples = "sqlite:~/sessions.db or sqlite:/var/lib/sessions.db"
+        path, journal = journal_in(url_path(url, "the path of a database file", examples))
+        return cls(path, durability=durability, archive=archive, journal=journal)
 
     # -- locks ---------------------------------------------------------------------------------------------------------
 

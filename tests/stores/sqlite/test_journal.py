@@ -1,0 +1,126 @@
+"""On network file systems a journal keeps transactions whole. Nothing else changes."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from amplifier_context_core.stores import Store, open_store
+from amplifier_context_core.stores.sqlite import journal
+from amplifier_context_core.stores.sqlite.journal import file_system
+from amplifier_context_testing.contract.fixtures import assert_same
+from amplifier_context_testing.contract.samples import entries
+from amplifier_context_testing.store_contract import CheckContract, MakeStore, StoreContract, WriterContract
+from tests.stores.jsonl.changes import begin
+from tests.stores.kills import survive
+
+MOUNTS = r"""22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+30 22 0:26 / /home rw,nosuid - nfs4 server:/home rw,vers=4.2
+31 30 0:27 / /home/me/my\040disk rw - ext4 /dev/sdb1 rw
+32 22 0:28 / /mnt/a rw - ext4 /dev/sdc1 rw
+33 32 0:29 / /mnt/a rw - fuse.sshfs me@host: rw
+no mount
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/", "ext4"),
+        ("/homes", "ext4"),
+        ("/home", "nfs4"),
+        ("/home/me", "nfs4"),
+        ("/home/me/my disk/x", "ext4"),
+        ("/mnt/a/b", "fuse.sshfs"),
+    ],
+)
+def test_the_file_system_of_a_path_is_that_of_the_innermost_mount(path: str, kind: str) -> None:
+    assert file_system(path, MOUNTS) == kind
+
+
+def test_without_mounts_the_file_system_is_not_known() -> None:
+    assert file_system("/home", "") == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode"), [("nfs4", "truncate"), ("cifs", "truncate"), ("fuse.sshfs", "truncate"), ("ext4", "wal")]
+)
+async def test_the_mode_is_that_of_the_file_system(
+    tmp_path: Path, kind: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(f"22 1 8:1 / / rw - {kind} /dev/sda1 rw\n")
+    monkeypatch.setattr(journal, "_MOUNTS", mounts)
+    store = open_store(f"sqlite:{tmp_path / 'a.db'}")
+    await store.append("s", entries(1, 3))
+    assert (tmp_path / "a.db-wal").exists() == (mode == "wal")
+    await store.close()
+
+
+@pytest.fixture(params=["sqlite:{}/a.db", "jsonl:{}"], ids=["sqlite", "jsonl"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A store whose URL names the journal."""
+    return f"{request.param.format(tmp_path)}?journal=truncate"
+
+
+async def test_a_session_of_the_other_mode_is_opened_and_continued(url: str) -> None:
+    plain = url.removesuffix("?journal=truncate")
+    for one in (plain, url, plain):
+        store = open_store(one)
+        before = await store.read("s")
+        await store.append("s", entries(len(before) + 1, len(before) + 2))
+        await store.close()
+    store = open_store(url)
+    assert_same(await store.read("s"), entries(1, 6))
+    assert [info.length for info in await store.sessions()] == [6]
+    await store.close()
+
+
+async def test_no_log_is_left_beside_the_file_and_erased_text_is_in_none(url: str, tmp_path: Path) -> None:
+    store = open_store(url)
+    await begin(store)
+    await store.rewrite("s", [entries(5, 5)[0]._replace(message={"role": "user", "content": "(erased)"})])
+    names = [path.name for path in tmp_path.rglob("*") if path.is_file()]
+    assert any(name.endswith(".db-journal") for name in names)
+    assert not any(name.endswith(("-wal", "-shm")) for name in names)
+    assert b"message 5" not in b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    await store.delete("s")
+    await store.close()
+    assert await store.sessions() == []
+
+
+async def test_a_journal_of_an_interrupted_commit_is_applied(tmp_path: Path) -> None:
+    """Also where nothing but the journal says that the file is not what was committed."""
+    path = tmp_path / "a.db"
+    store = open_store(f"sqlite:{path}?journal=truncate")
+    await store.append("s", entries(1, 3))
+    await store.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("PRAGMA journal_mode = TRUNCATE")
+        db.execute("PRAGMA cache_size = 1")
+        db.execute("BEGIN")
+        db.execute("UPDATE entries SET message = CAST(message || ? AS TEXT)", ("x" * 100_000,))
+        for ending in ("", "-journal"):
+            (tmp_path / f"then.db{ending}").write_bytes((tmp_path / f"a.db{ending}").read_bytes())
+        db.execute("ROLLBACK")
+    assert (tmp_path / "then.db").read_bytes() != path.read_bytes(), "pages were written before the commit"
+    store = open_store(f"sqlite:{tmp_path / 'then.db'}?journal=truncate")
+    assert_same(await store.read("s"), entries(1, 3))
+    await store.append("s", entries(4, 4))
+    await store.close()
+
+
+async def test_killed_writers_lose_nothing(url: str) -> None:
+    assert await survive(url, 20, seed=7, longest=0.06)
+
+
+class TestStoresWithAJournal(StoreContract, WriterContract, CheckContract):
+    @pytest.fixture
+    def make_store(self, url: str) -> MakeStore:
+        async def make() -> Store:
+            return open_store(url)
+
+        return make
