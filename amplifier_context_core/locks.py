@@ -7,6 +7,9 @@ served first come, first served.
 A loop may be closed while one of its tasks holds the lock. The lock is then free for the next task. The garbage
 collector ends the task of the closed loop later, at any moment and in any thread. So each acquisition is an object of
 its own, a `Hold`, and only the hold that has the lock can release it.
+
+A loop may stand still when one of its waiters is granted the lock. The grant is then withdrawn, and the waiter queues
+again when its loop runs.
 """
 
 from __future__ import annotations
@@ -14,10 +17,18 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import wraps
 from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-_CHECK_INTERVAL = 1.0  # seconds; how often a waiter checks whether the loop of the holder was closed
+from .errors import ContextError
+
+_CHECK_INTERVAL = 0.25  # seconds; how often a waiter checks whether the loop of the holder was closed or stands still
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 class CrossLoopLock:
@@ -41,44 +52,45 @@ class CrossLoopLock:
         """Return a hold that has not acquired the lock yet; `async with` acquires and releases it."""
         return Hold(self)
 
-    async def acquire(self) -> Hold:
-        """Wait until the lock is free, and take it. The caller must `release` the hold."""
-        hold = Hold(self)
-        await hold.__aenter__()
-        return hold
-
-    def try_acquire(self) -> Hold | None:
-        """Take the lock for a task of the running loop if it is free. The caller must `release` the hold."""
-        hold = Hold(self)
-        return hold if self._take(hold) else None
-
     def _take(self, hold: Hold) -> bool:
         with self._guard:
             hold.loop = asyncio.get_running_loop()
             if self.is_held:
                 return False
             self._holder = hold
+            hold.has_begun = True
             return True
 
     async def _wait(self, hold: Hold) -> None:
-        with self._guard:
-            if self._take(hold):
-                return
-            waiter: Future[None] = Future()
-            self._waiters.append((waiter, hold))
-        try:
-            waiting = asyncio.wrap_future(waiter)
-            while not (await asyncio.wait((waiting,), timeout=_CHECK_INTERVAL))[0]:
-                with self._guard:
-                    if self._holder is not None and self._holder.is_lost:
-                        self._release(self._holder)
-        except BaseException:
-            # Cancelled while waiting. If the lock was granted all the same, it must be released for the next waiter.
-            waiter.cancel()
-            self._release(hold)
-            raise
+        while not hold.has_begun:
+            with self._guard:
+                if self._take(hold):
+                    return
+                waiter: Future[None] = Future()
+                self._waiters.append((waiter, hold))
+            try:
+                await self._granted(waiter)
+            except BaseException:
+                # Cancelled while waiting. The lock may have been granted all the same.
+                waiter.cancel()
+                self._release(hold)
+                raise
+            with self._guard:
+                hold.has_begun = self._holder is hold  # false if the grant was withdrawn
+
+    async def _granted(self, waiter: Future[None]) -> None:
+        """Wait for the grant. Meanwhile, withdraw it from a holder that is lost or that does not begin."""
+        waiting = asyncio.wrap_future(waiter)
+        seen: Hold | None = None
+        while not (await asyncio.wait((waiting,), timeout=_CHECK_INTERVAL))[0]:
+            with self._guard:
+                holder = self._holder
+                if holder is not None and (holder.is_lost or (holder is seen and not holder.has_begun)):
+                    self._release(holder)
+                seen = holder
 
     def _release(self, hold: Hold) -> None:
+        """Grant the lock to the next waiter. A no-op if this hold does not have the lock."""
         with self._guard:
             if self._holder is not hold:
                 return
@@ -97,14 +109,16 @@ class Hold:
     """One acquisition of a lock by one task.
 
     Attributes:
-        loop: of the task. Set it to None if the hold must survive the closing of its loop.
+        loop: of the task.
+        has_begun: the task knows that it has the lock, or had it.
     """
 
-    __slots__ = ("_lock", "loop")
+    __slots__ = ("_lock", "has_begun", "loop")
 
     def __init__(self, lock: CrossLoopLock) -> None:
         self._lock = lock
         self.loop: asyncio.AbstractEventLoop | None = None
+        self.has_begun = False
 
     @property
     def is_lost(self) -> bool:
@@ -117,8 +131,48 @@ class Hold:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.release()
-
-    def release(self) -> None:
-        """Grant the lock to the next waiter. A no-op if this hold does not have the lock."""
         self._lock._release(self)  # pyright: ignore[reportPrivateUsage]
+
+
+class OneLoop:
+    """``with one_loop.at_work():`` refuses work while another event loop, which was not closed, is at work."""
+
+    def __init__(self) -> None:
+        self._guard = threading.RLock()  # reentrant, as that of a lock above
+        self._at_work: list[asyncio.AbstractEventLoop] = []  # the running loop of each work in progress
+
+    @contextmanager
+    def at_work(self) -> Generator[None]:
+        """Note work of the running loop. It may begin inside other work of this loop, and beside it.
+
+        Raises:
+            ContextError: another loop is at work.
+        """
+        here = asyncio.get_running_loop()
+        with self._guard:
+            self._at_work = [loop for loop in self._at_work if not loop.is_closed()]
+            if any(loop is not here for loop in self._at_work):
+                raise ContextError(
+                    "another event loop is in the middle of a request or an edit of this session; wait for it, or make "
+                    "the call on that loop (asyncio.run_coroutine_threadsafe)"
+                )
+            self._at_work.append(here)
+        try:
+            yield
+        finally:
+            with self._guard:
+                if here in self._at_work:
+                    self._at_work.remove(here)
+
+
+def on_one_loop(
+    method: Callable[Concatenate[Any, _P], Coroutine[Any, Any, _T]],
+) -> Callable[Concatenate[Any, _P], Coroutine[Any, Any, _T]]:
+    """Let a method of a session raise `ContextError` while another live event loop makes a request or an edit."""
+
+    @wraps(method)
+    async def guarded(session: Any, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with session.one_loop.at_work():
+            return await method(session, *args, **kwargs)
+
+    return guarded

@@ -14,6 +14,7 @@ from .arguments import checked_count, checked_flag, checked_text
 from .errors import ConfigError, PinRefused
 from .futures import in_thread
 from .items import ContextPool, ContextQueue
+from .locks import on_one_loop
 from .messages.parsing import copy_message
 from .messages.usage import Response
 from .rendering.recalled import ONE_LINE
@@ -36,7 +37,8 @@ log = logging.getLogger(__name__)
 class ContextManager(SessionForgetting):
     """The memory of one session: what the kernel and a host can ask of it.
 
-    The first call of any method opens the store and resumes what it holds.
+    The first call of any method opens the store and resumes what it holds. Adding and reading are safe from any thread
+    and event loop, also at the same time. A request or an edit raises `ContextError` while another live loop makes one.
     """
 
     # -- the kernel's protocol --------------------------------------------------------------------------------------
@@ -67,6 +69,7 @@ class ContextManager(SessionForgetting):
         else:
             self._usage_reports.given_up()
 
+    @on_one_loop
     async def get_messages_for_request(
         self, token_budget: int | None = None, provider: Any | None = None
     ) -> list[dict[str, Any]]:
@@ -86,6 +89,7 @@ class ContextManager(SessionForgetting):
         """Return the whole history as it was stored, in copies."""
         return await self._messages()
 
+    @on_one_loop
     async def set_messages(self, messages: list[dict[str, Any]]) -> None:
         """Make a list the history: what is stored already stays as it is, the rest is an edit.
 
@@ -104,6 +108,7 @@ class ContextManager(SessionForgetting):
                 self._warn_of_chapters(before)
             await self._save_edited()
 
+    @on_one_loop
     async def clear(self) -> None:
         """Drop the history, its checkpoints, pins and registered short forms. Nothing of it is recalled any more."""
         await self.ready()
@@ -128,6 +133,7 @@ class ContextManager(SessionForgetting):
 
     # -- the session's own capabilities ------------------------------------------------------------------------------
 
+    @on_one_loop
     async def compact(self, focus: str | None = None) -> dict[str, Any]:
         """Compact now.
 
@@ -218,6 +224,7 @@ class ContextManager(SessionForgetting):
         """Report in plain JSON what the providers read from their caches in this process, and why it was not more."""
         return self._cache_health.as_json()
 
+    @on_one_loop
     async def interrupt(self) -> dict[str, Any]:
         """Remove the unfinished current turn from the history. Earlier snapshots still show it."""
         await self.ready()
@@ -239,6 +246,7 @@ class ContextManager(SessionForgetting):
         """Number of turns so far; a human message and what follows it count as one."""
         return self.history.turn_count
 
+    @on_one_loop
     async def pin(self, mark: str, pinned: bool = True) -> None:
         """Keep a message and its round verbatim in every view, or stop keeping it.
 
@@ -277,6 +285,7 @@ class ContextManager(SessionForgetting):
         await self.compactor.show_verbatim((entry.seq,))
         await self._save()
 
+    @on_one_loop
     async def undo(self, mark: str | None = None) -> dict[str, Any]:
         """Take the newest compaction back: what it folded is shown again where it fits below the trigger.
 
@@ -316,6 +325,7 @@ class ContextManager(SessionForgetting):
         await self._save()
         return report
 
+    @on_one_loop
     async def compact_summary(self, call_id: str, summary: str) -> None:
         """Register the short form of a tool result, to be shown in place of a clipped one. `clear` drops it.
 
@@ -331,6 +341,7 @@ class ContextManager(SessionForgetting):
         await self.compactor.register_short_form(await self._newest_result(call_id), call_id, summary)
         await self._save()
 
+    @on_one_loop
     async def forget(self, marks: Sequence[str] = (), *, containing: str = "", trace: bool = True) -> Erased:
         """Erase the content of messages from history, archive, search index and chapters, e.g. a pasted secret.
 
@@ -372,6 +383,7 @@ class ContextManager(SessionForgetting):
         await self.ready()
         return [f"m{seq}" for seq in await self._search.matching(query, limit)]
 
+    @on_one_loop
     async def request_retention(
         self,
         *,
@@ -407,6 +419,7 @@ class ContextManager(SessionForgetting):
             raise ContextLengthError("the texts to retain do not fit the budget of this request")
         return self._outgoing(sent)
 
+    @on_one_loop
     async def measured_request_view(
         self,
         *,

@@ -10,10 +10,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from functools import partial
-from time import perf_counter
 from typing import Any, Literal, TypeVar, cast
 
-from ..errors import InvalidMessage, NotErased, StoreError
+from ..errors import InvalidMessage, NotErased
 from ..futures import LoopTurns, in_thread
 from ..locks import CrossLoopLock
 from ..messages import count_cache
@@ -30,7 +29,7 @@ from ..transcript.matching import ReplayDetector, alignment_of
 from ..transcript.provenance import response_of
 from ..transcript.returned_views import HandedViews
 from ..transcript.transcript import Snapshot, Transcript, common_prefix_length, copy_entry, is_finished
-from .append_queue import AppendQueue, PendingAppend, acknowledge
+from .append_queue import AppendQueue, PendingAppend
 from .cancellation import Cancellation
 from .redactions import Redactions, redactions_of, to_redact, without_former_hashes
 from .stored import OnConflict, StoredTranscript
@@ -41,7 +40,6 @@ _SetResult = Literal["unchanged", "edited", "needs views"]
 
 OnInterrupt = Literal["keep", "discard", "repair"]
 _T = TypeVar("_T")
-_DRAFTING_SECONDS = 0.0003  # seconds of drafting in one turn of the event loop
 
 
 class History:
@@ -83,7 +81,7 @@ class History:
         self._clock = clock
         self._add_timestamp = add_timestamp
         self._lock = CrossLoopLock()
-        self._queue = AppendQueue(self._lock, self._commit_batch, self._on_leader_lost, self._start_task)
+        self._queue = AppendQueue(self._lock, self._commit_batch, self._start_task)
         self._work: set[asyncio.Task[Any]] = set()
         self._replay_detector = ReplayDetector(self.snapshot, self._stored.load)
         self._cancellation = Cancellation()
@@ -243,9 +241,9 @@ class History:
 
     async def finish(self) -> None:
         """Wait for the completion of changes whose callers were cancelled."""
-        self._queue.commit_left()
-        ours = [task for task in self._work.copy() if task.get_loop() is asyncio.get_running_loop()]
-        await asyncio.gather(*ours, return_exceptions=True)
+        here = asyncio.get_running_loop()
+        while ours := [task for task in self._work.copy() if task.get_loop() is here]:
+            await asyncio.gather(*ours, return_exceptions=True)
 
     def on_prompt(self) -> None:
         """Note that a turn begins. If it is cancelled before its prompt is stored, the turn before must stay."""
@@ -277,28 +275,16 @@ class History:
         task.add_done_callback(self._work.discard)
         return task
 
-    def _on_leader_lost(self, ended: Sequence[PendingAppend]) -> None:
-        """Resolve appends of a loop that ends: with their entry if the history contains it, else with an error."""
-        self._acknowledge([append for append in ended if append.entry and self._stored.contains(append.entry)])
-        acknowledge(ended, StoreError("the store was cut off while it wrote; resume the session to see what it holds"))
-
     async def _commit_batch(self, batch: Sequence[PendingAppend]) -> None:
         await self._stored.reconcile()
         drafted: list[PendingAppend] = []
-        begun = perf_counter()
+        turns = LoopTurns()
         for append in batch:
-            if perf_counter() - begun > _DRAFTING_SECONDS:
-                await asyncio.sleep(0)
-                begun = perf_counter()
-            if append.entry is not None:  # an earlier leader was lost with it: the store may hold it
-                if self._stored.contains(append.entry):
-                    self._acknowledge((append,))
-                    continue
-                append.entry = None
+            await turns.give()
             if timestamp_of(append.message) and (self._replay_detector.is_expected or self.redactions):
                 await self._leave_redacted(append)
             if self._replay_detector.is_expected and await self._replay_detector.matches(append.message, append.info):
-                acknowledge((append,))
+                append.is_done = True
                 continue
             if append.info.human and self._cancellation.is_pending:
                 await self._append(drafted)
@@ -341,19 +327,11 @@ class History:
         entries = [append.entry for append in drafted if append.entry]
         if not entries:
             return
-        try:
-            await self._stored.append(entries, atomic=False)
-        except Exception:
-            for append in drafted:
-                append.entry = None
-            raise
-        self._acknowledge(drafted)
-
-    def _acknowledge(self, appends: Sequence[PendingAppend]) -> None:
-        acknowledge(appends)
-        for append in appends:
-            if append.entry:
-                self._notify_appended(append.entry)
+        await self._stored.append(entries, atomic=False)
+        for append in drafted:
+            append.is_done = True
+        for entry in entries:
+            self._notify_appended(entry)
 
     async def _clear(self) -> None:
         async with self._lock.hold():

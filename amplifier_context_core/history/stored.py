@@ -119,14 +119,6 @@ class StoredTranscript:
             await self.load()
             return self.transcript.current_turn()
 
-    def contains(self, entry: Entry) -> bool:
-        """True if the history in memory has this entry."""
-        try:
-            found = self.transcript.snapshot().find(entry.seq)
-        except NotLoaded:
-            return False
-        return found is not None and found.message == entry.message
-
     async def everything(self) -> list[Entry]:
         """Return the entries that edits and interrupts removed, as far as the store keeps them, then the history."""
         return [*await self._store.archived(self.session_id), *self.transcript.snapshot()]

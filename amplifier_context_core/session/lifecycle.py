@@ -15,7 +15,7 @@ from ..events import Hooks
 from ..futures import LoopTurns
 from ..history.history import History
 from ..items import ContextPool, ContextQueue
-from ..locks import CrossLoopLock
+from ..locks import CrossLoopLock, OneLoop
 from ..messages.parsing import SYSTEM_ROLES, Message, copy_message
 from ..messages.timestamps import utc_now, with_timestamp
 from ..messages.tokens import TokenCounter, guarded, load_counter, start_loading
@@ -111,6 +111,7 @@ class SessionLifecycle:
         self.host_checkpoint = HostCheckpoint(self.history, self.compactor)
         self._resumed = False
         self._is_new = False  # the store had no history of it when it was opened
+        self.one_loop = OneLoop()  # makes requests and edits
         self._resuming = CrossLoopLock()
         self._saving = CrossLoopLock()
         self._saved_changes = 0

@@ -82,14 +82,15 @@ class SessionRequests(SessionLifecycle):
         measured = await request.run()
 
         async def accept(agree: Callable[[], bool]) -> bool:
-            sent = await staging.accept(measured.staged, agree)
-            if sent is None:
-                return False
-            self._handed_out(sent, provider)
-            if measured.attempt.tokens:
-                self.meter.report(sent.counted, Usage(measured.attempt.tokens), key)
-            await self.history.shielded(self._after_commit(measured, listed))
-            return True
+            with self.one_loop.at_work():
+                sent = await staging.accept(measured.staged, agree)
+                if sent is None:
+                    return False
+                self._handed_out(sent, provider)
+                if measured.attempt.tokens:
+                    self.meter.report(sent.counted, Usage(measured.attempt.tokens), key)
+                await self.history.shielded(self._after_commit(measured, listed))
+                return True
 
         return {**measured.report(), "transaction": RequestTransaction(accept)}
 

@@ -314,6 +314,9 @@ class RequestTransaction:
             True if the request may be sent; false if it was rolled back, was cancelled, or shows a history that was
             edited, or a session that was closed and opened again, since. A commit that is interrupted has either
             happened or changed nothing; then it may be rolled back.
+
+        Raises:
+            ContextError: another live event loop makes a request or an edit; nothing was changed.
         """
         if self._state == "open" and not await self._accept(lambda: self._agreed(is_cancelled)):
             self.rollback()

@@ -288,7 +288,6 @@ def test_nothing_random_and_no_wall_clock_decides_what_a_view_looks_like() -> No
     }
     expected = {
         "futures",  # when a long loop gives other tasks a turn
-        "history.history",  # the same, while appends are drafted
         "history.redactions",  # the salt of hashes of what was erased
         "history.stored",  # the name of a fork
         "messages.timestamps",  # the time of a message that has none

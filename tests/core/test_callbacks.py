@@ -175,7 +175,6 @@ _COMMITS = "the loop commits through it when the maker has returned; no caller i
 # awaits the part, and then saves.
 MAY_BE_GIVEN = {
     "AppendQueue(self._commit_batch)": _RUNS,
-    "AppendQueue(self._on_leader_lost)": _RUNS,
     "AppendQueue(self._start_task)": _RUNS,
     "History(self.token_counter)": _READS,
     "MeasuredRequest(self._outgoing)": _READS,

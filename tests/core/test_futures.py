@@ -10,8 +10,6 @@ import pytest
 
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.futures import in_thread, resolve
-from amplifier_context_core.history.append_queue import PendingAppend, acknowledge
-from amplifier_context_core.messages.parsing import parse_message
 
 from .test_architecture import CORE, FOLDERS, sources
 
@@ -73,15 +71,6 @@ async def test_work_in_a_thread_that_ends_with_stop_iteration_ends_for_its_calle
     assert await in_thread(work, 0, more=3) == 3
     with pytest.raises(StoreError, match=kind.__name__):
         await asyncio.wait_for(in_thread(work, 1, more=0), 5)
-
-
-async def test_an_addition_is_answered_whatever_the_store_raised() -> None:
-    message, info = parse_message({"role": "user", "content": "hello"})
-    futures = [asyncio.get_running_loop().create_future() for _ in range(2)]
-    acknowledge([PendingAppend(message, info, 1, None, None, future) for future in futures], StopIteration())
-    for future in futures:
-        with pytest.raises(StoreError):
-            await asyncio.wait_for(future, 5)
 
 
 def test_only_one_module_puts_exceptions_into_futures_and_work_into_threads() -> None:

@@ -8,7 +8,8 @@ import threading
 
 import pytest
 
-from amplifier_context_core.locks import CrossLoopLock, Hold
+from amplifier_context_core.errors import ContextError
+from amplifier_context_core.locks import CrossLoopLock, Hold, OneLoop
 from tests.loops import abandoned
 
 
@@ -16,6 +17,13 @@ async def let_tasks_run() -> None:
     """Let every task that can go on do so."""
     for _ in range(20):
         await asyncio.sleep(0)
+
+
+async def taken(lock: CrossLoopLock) -> Hold:
+    """Wait for the lock, and keep it."""
+    hold = lock.hold()
+    await hold.__aenter__()
+    return hold
 
 
 async def waiting(lock: CrossLoopLock, names: str, order: list[str]) -> list[asyncio.Task[None]]:
@@ -194,74 +202,60 @@ def test_a_loop_that_ended_while_its_task_waited_does_not_hold_the_lock() -> Non
     assert taken.is_set()
 
 
-async def test_a_free_lock_can_be_acquired_at_once_and_a_held_one_cannot() -> None:
-    lock = CrossLoopLock()
-    first = lock.try_acquire()
-    assert first is not None
-    assert not lock.try_acquire()
-    waiting = asyncio.create_task(lock.acquire())
-    await let_tasks_run()
-    first.release()
-    assert not lock.try_acquire()  # the waiter comes first
-    (await waiting).release()
-    assert not lock.is_held
-    assert lock.try_acquire()
-
-
 def test_a_lock_whose_holder_is_gone_with_its_loop_can_be_acquired_at_once() -> None:
     lock = CrossLoopLock()
 
-    async def take() -> bool:
-        return lock.try_acquire() is not None
-
-    assert asyncio.run(take())
-    assert asyncio.run(take())
+    for _ in range(2):
+        asyncio.run(asyncio.wait_for(taken(lock), 0.2))
 
 
 def test_a_turn_that_was_taken_from_a_closed_loop_is_not_ended_from_there() -> None:
     """The garbage collector ends its tasks at any time."""
     lock = CrossLoopLock()
 
-    async def take() -> Hold:
-        return await lock.acquire()
-
     async def acquire_again(lost: Hold) -> None:
-        assert lock.try_acquire()
-        lost.release()
-        assert not lock.try_acquire()
+        async with lock.hold():
+            await lost.__aexit__(None, None, None)
+            assert lock.is_held
 
-    asyncio.run(acquire_again(asyncio.run(take())))
+    asyncio.run(acquire_again(asyncio.run(taken(lock))))
+
+
+def test_a_waiter_whose_loop_stands_still_is_passed_over_and_has_its_turn_when_it_runs() -> None:
+    lock = CrossLoopLock()
+    order: list[str] = []
+    still = asyncio.new_event_loop()
+
+    async def goes_on() -> None:
+        async with lock.hold():
+            [left] = await asyncio.to_thread(still.run_until_complete, waiting(lock, "a", order))
+        async with asyncio.timeout(5), lock.hold():
+            order.append("b")
+            await asyncio.to_thread(still.run_until_complete, let_tasks_run())
+            assert not left.done()
+        await asyncio.to_thread(still.run_until_complete, left)
+
+    asyncio.run(goes_on())
+    still.close()
+    assert order == ["b", "a"]
 
 
 async def test_a_waiter_gets_the_lock_when_the_loop_of_its_holder_was_closed() -> None:
     lock = CrossLoopLock()
     other = asyncio.new_event_loop()
-    await asyncio.to_thread(other.run_until_complete, lock.acquire())
-    waiting = asyncio.create_task(lock.acquire())
+    await asyncio.to_thread(other.run_until_complete, taken(lock))
+    waiting = asyncio.create_task(taken(lock))
     await let_tasks_run()
     other.close()
     async with asyncio.timeout(30):
         await waiting
 
 
-def test_a_turn_that_was_handed_over_outlives_the_loop_it_came_from() -> None:
-    lock = CrossLoopLock()
-
-    async def transfer() -> None:
-        (await lock.acquire()).loop = None
-
-    async def try_it() -> bool:
-        return lock.try_acquire() is not None
-
-    asyncio.run(transfer())
-    assert not asyncio.run(try_it())
-
-
 def test_a_loop_that_was_closed_while_it_held_the_lock_does_not_keep_it() -> None:
     lock = CrossLoopLock()
 
     async def stay() -> None:
-        await lock.acquire()
+        await taken(lock)
 
     async def acquire() -> bool:
         async with asyncio.timeout(2), lock.hold():
@@ -285,6 +279,48 @@ def test_a_collected_task_of_a_closed_loop_does_not_release_the_next_holder() ->
         async with asyncio.timeout(5), lock.hold():
             tasks.clear()
             gc.collect()
-            return lock.try_acquire() is not None
+            return lock.is_held
 
-    assert not asyncio.run(acquire_again([abandoned(stay)]))
+    assert asyncio.run(acquire_again([abandoned(stay)]))
+
+
+async def test_work_of_one_loop_may_overlap_and_nest_and_that_of_a_second_loop_is_refused_meanwhile() -> None:
+    one_loop = OneLoop()
+
+    async def elsewhere() -> None:
+        with one_loop.at_work():
+            pass
+
+    with one_loop.at_work():
+        with one_loop.at_work():
+            pass
+        with pytest.raises(ContextError, match="another event loop"):
+            await asyncio.to_thread(asyncio.run, elsewhere())
+    await asyncio.to_thread(asyncio.run, elsewhere())
+    with one_loop.at_work():
+        pass
+
+
+def test_work_of_a_closed_loop_refuses_none_and_takes_none_away_when_it_is_collected() -> None:
+    one_loop = OneLoop()
+
+    async def never_ends(event: asyncio.Event) -> None:
+        with one_loop.at_work():
+            event.set()
+            await asyncio.Event().wait()
+
+    left = abandoned(never_ends)
+
+    async def elsewhere() -> None:
+        with one_loop.at_work():
+            pass
+
+    async def goes_on() -> None:
+        nonlocal left
+        with one_loop.at_work():
+            del left
+            gc.collect()
+            with pytest.raises(ContextError):
+                await asyncio.to_thread(asyncio.run, elsewhere())
+
+    asyncio.run(goes_on())

@@ -63,7 +63,32 @@ def test_no_caller_waits_for_a_loop_that_stopped_after_its_first_message_was_ack
         other.run_until_complete(asyncio.wait_for(manager.add_message(user("from elsewhere")), 10))
         assert len(manager.snapshot()) == 201
         other.run_until_complete(asyncio.wait_for(manager.clear(), 10))
-        still.run_until_complete(asyncio.wait(asyncio.all_tasks(still)))  # each caller is acknowledged in the end
+        still.run_until_complete(asyncio.sleep(0.01))
+        assert not asyncio.all_tasks(still)  # each caller was acknowledged in the end
+
+
+def test_no_caller_waits_for_long_for_a_loop_that_stopped_before_its_message_had_its_turn() -> None:
+    store = _CutOff(stored=True)
+    manager = manager_on(store)
+
+    async def begin() -> asyncio.Task[None]:
+        adding = asyncio.create_task(manager.add_message(user("Later.")))
+        await asyncio.sleep(0.05)
+        return adding
+
+    async def add() -> asyncio.Task[None]:
+        first = asyncio.create_task(manager.add_message(user("One.")))
+        await asyncio.to_thread(store.begun.wait, 20)
+        later = await asyncio.to_thread(still.run_until_complete, begin())
+        store.joined.set()
+        await first
+        store.appends = 2
+        await asyncio.wait_for(manager.add_message(user("Two.")), 10)
+        return later
+
+    with a_loop() as still:
+        still.run_until_complete(asyncio.run(add()))
+    assert [entry.message["content"] for entry in manager.snapshot()] == ["One.", "Two.", "Later."]
 
 
 class _Slow(MemoryStore):
@@ -74,7 +99,7 @@ class _Slow(MemoryStore):
         await super().append(session_id, entries)
 
 
-async def test_what_is_added_when_all_is_cancelled_is_stored_though_the_leader_was_cancelled_first() -> None:
+async def test_what_is_added_when_all_is_cancelled_is_stored() -> None:
     """As a loop's end does it: an orchestrator that is cancelled adds a closing message."""
     manager = manager_on(_Slow())
     await manager.ready()
@@ -88,38 +113,10 @@ async def test_what_is_added_when_all_is_cancelled_is_stored_though_the_leader_w
 
     ours = [asyncio.create_task(manager.add_message(user("cut off"))), asyncio.create_task(closing())]
     await asyncio.sleep(0.02)
-    leaders = [task for task in asyncio.all_tasks() if "AppendQueue._lead" in repr(task)]
-    for task in (*leaders, *ours):
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
         task.cancel()
     await asyncio.wait(ours)
     assert [message["content"] for message in await manager.get_messages()][-1] == "closing"
-
-
-def test_a_message_is_stored_though_its_caller_was_cancelled_as_leadership_came_to_its_loop() -> None:
-    manager = manager_on(_Slow())
-    handed, cancelled = threading.Event(), threading.Event()
-
-    async def first() -> None:
-        await manager.add_message(user("one"))
-        handed.set()
-        cancelled.wait(10)
-
-    async def second() -> None:
-        while not manager.history._queue._taken:  # pyright: ignore[reportPrivateUsage]
-            await asyncio.sleep(0.001)
-        adding = asyncio.create_task(manager.add_message(user("two")))
-        await asyncio.sleep(0.01)
-        handed.wait(10)  # this loop does not run while it is made the leader's
-        adding.cancel()
-        cancelled.set()
-        while len(manager.snapshot()) < 2:
-            await asyncio.sleep(0.01)
-
-    other = threading.Thread(target=asyncio.run, args=(first(),))
-    other.start()
-    asyncio.run(asyncio.wait_for(second(), 20))
-    other.join(20)
-    assert [entry.message["content"] for entry in manager.snapshot()] == ["one", "two"]
 
 
 async def test_closing_commits_appends_without_a_waiting_caller() -> None:
@@ -274,7 +271,7 @@ def test_thousands_of_loops_that_end_at_any_moment_lose_double_and_disorder_noth
 
 
 class _CutOff(MemoryStore):
-    """Its first append waits for two more messages, its second one never comes back to the loop that asked for it."""
+    """Its first append waits for others to begin, its second one never comes back to the loop that asked for it."""
 
     def __init__(self, *, stored: bool) -> None:
         super().__init__()
@@ -296,62 +293,56 @@ class _CutOff(MemoryStore):
 
 
 @pytest.mark.parametrize("stored", [False, True], ids=["before it is stored", "after"])
-def test_a_message_is_added_once_though_the_loop_that_carries_it_ends(stored: bool) -> None:
+def test_a_loop_that_ends_while_it_writes_takes_no_message_of_another_loop_with_it(stored: bool) -> None:
     store = _CutOff(stored=stored)
     manager = make_manager(store=store)
 
-    async def carry() -> None:
-        carrying = asyncio.create_task(manager.add_message(user("One.")))
+    async def end() -> None:
+        first = asyncio.create_task(manager.add_message(user("One.")))
         await asyncio.to_thread(store.begun.wait, 20)
+        store.joined.set()
+        await first
         interrupted = asyncio.create_task(manager.add_message(user("Cut off.")))
-        await asyncio.to_thread(store.stuck.wait, 20)  # in it with this one and the other loop's
-        await carrying
+        await asyncio.to_thread(store.stuck.wait, 20)
+        await asyncio.sleep(0.05)  # the other loop waits by now
         assert not interrupted.done()
 
-    async def join() -> None:
-        await asyncio.to_thread(store.begun.wait, 20)
-        waiting = manager.history._queue._waiting  # pyright: ignore[reportPrivateUsage]
-        while not waiting:
-            await asyncio.sleep(0.001)
-        joining = asyncio.create_task(manager.add_message({"role": "assistant", "content": "Two."}))
-        while len(waiting) < 2:
-            await asyncio.sleep(0.001)
-        store.joined.set()
+    async def go_on() -> None:
+        await asyncio.to_thread(store.stuck.wait, 20)
         async with asyncio.timeout(20):
-            await joining
+            await manager.add_message({"role": "assistant", "content": "Two."})
         await manager.add_message(user("Three."))
 
-    ending = threading.Thread(target=asyncio.run, args=(carry(),))
+    ending = threading.Thread(target=asyncio.run, args=(end(),))
     ending.start()
-    asyncio.run(join())
+    asyncio.run(go_on())
     ending.join(20)
     read = [message["content"] for message in asyncio.run(manager.get_messages())]
     assert read == ["One.", *(["Cut off."] if stored else []), "Two.", "Three."]
     assert [entry.message["content"] for entry in asyncio.run(store.read(manager.session_id))] == read
 
 
-async def test_a_message_is_added_though_the_loop_that_would_carry_it_ends_before_its_turn() -> None:
-    manager = make_manager()
-    await manager.add_message(user("One."))
-    waiting = manager.history._queue._waiting  # pyright: ignore[reportPrivateUsage]
+def test_a_message_whose_loop_ends_before_its_turn_is_not_added() -> None:
+    store = _CutOff(stored=True)
+    manager = make_manager(store=store)
 
     async def begin() -> None:
-        manager.history._start_task(manager.add_message(user("Lost with its loop.")))  # pyright: ignore[reportPrivateUsage]
+        adding = asyncio.create_task(manager.add_message(user("Lost with its loop.")))
         await asyncio.sleep(0.05)
+        assert not adding.done()
 
-    async with manager.history._lock.hold():  # pyright: ignore[reportPrivateUsage]
-        carrying = threading.Thread(target=asyncio.run, args=(begin(),))
-        carrying.start()
-        while not waiting:
-            await asyncio.sleep(0.001)
-        joining = asyncio.create_task(manager.add_message(user("Two.")))
-        await asyncio.to_thread(carrying.join, 20)
-    async with asyncio.timeout(20):
-        await joining
-    assert [message["content"] for message in await manager.get_messages()] == ["One.", "Two."]
+    async def add() -> None:
+        adding = asyncio.create_task(manager.add_message(user("One.")))
+        await asyncio.to_thread(store.begun.wait, 20)
+        await asyncio.to_thread(asyncio.run, begin())
+        store.joined.set()
+        await asyncio.wait_for(adding, 20)
+
+    asyncio.run(add())
+    assert [message["content"] for message in asyncio.run(manager.get_messages())] == ["One."]
 
 
-def test_a_message_whose_loop_was_closed_unacknowledged_is_added_with_the_next_one() -> None:
+def test_a_message_whose_loop_was_closed_before_the_store_had_it_is_not_added() -> None:
     manager = manager_on(_Slow())
     asyncio.run(manager.ready())
 
@@ -363,7 +354,7 @@ def test_a_message_whose_loop_was_closed_unacknowledged_is_added_with_the_next_o
 
     left = abandoned(add)
     asyncio.run(asyncio.wait_for(manager.add_message(user("Next.")), 20))
-    assert [message["content"] for message in asyncio.run(manager.get_messages())] == ["Left.", "Next."]
+    assert [message["content"] for message in asyncio.run(manager.get_messages())] == ["Next."]
     assert not left.done()
 
 
@@ -384,4 +375,4 @@ def test_a_session_keeps_no_loop_that_was_closed_with_its_work_on_it() -> None:
         asyncio.run(manager.add_message(user(f"Next {number}.")))
     gc.collect()
     assert [one() for one in closed] == [None] * 3
-    assert len(asyncio.run(manager.get_messages())) == 6
+    assert len(asyncio.run(manager.get_messages())) == 3

@@ -177,7 +177,9 @@ class HostileHost:
         self._view = None
         try:
             view = await asyncio.wait_for(self._requested(), PATIENCE)
-        except ContextError:
+        except ContextError as problem:
+            if _is_of_another_loop(problem):
+                return
             assert self._prompt is None
             self._prompt = "You are 3."
             return
@@ -354,3 +356,8 @@ async def _elsewhere(loop: asyncio.AbstractEventLoop, work: Callable[[], Step]) 
         await waiting
         raise
     tasks[0].result()
+
+
+def _is_of_another_loop(problem: ContextError) -> bool:
+    """True if a request was refused because another loop was at work for what is done beside it."""
+    return "another event loop" in str(problem)

@@ -1,4 +1,4 @@
-"""Eight threads, each with an event loop of its own, add to and read from one manager."""
+"""Eight threads, each with an event loop of its own, add to and read from one manager; one of them makes requests."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
 from amplifier_core import HookRegistry, HookResult
 
-from amplifier_context_core import ContextManager
+from amplifier_context_core import ContextError, ContextManager
 from amplifier_context_testing import check_request
 from tests.loops import abandoned
 from tests.managers import feed, new_manager
@@ -82,6 +83,8 @@ def test_views_are_valid_and_within_budget_or_reported_while_others_add() -> Non
         for number in range(ROUNDS):
             for message in a_round(thread, number):
                 await manager.add_message(message)
+            if thread:
+                continue
             view = await manager.get_messages_for_request(BUDGET)
             broken.extend(check_request(view))
             if size(view) > BUDGET and not manager.warnings.texts:  # rounds of all threads were open at once: reported
@@ -98,7 +101,7 @@ def test_views_are_valid_and_within_budget_or_reported_while_others_add() -> Non
     assert len(manager.snapshot()) == 3 + THREADS * ROUNDS * 2
 
 
-def test_all_the_kernels_methods_may_be_called_from_any_loop() -> None:
+def test_what_adds_and_reads_may_be_called_from_any_loop_while_one_makes_requests_and_edits() -> None:
     manager = new_manager()
     asyncio.run(start(manager))
 
@@ -107,16 +110,17 @@ def test_all_the_kernels_methods_may_be_called_from_any_loop() -> None:
             for message in a_round(thread, number):
                 await manager.add_message(message)
             history = await manager.get_messages()
-            match thread % 4:
-                case 0:
+            match thread % 4, thread:
+                case 0, 0:
                     await manager.compact()
-                case 1:
+                    assert check_request(await manager.get_messages_for_request(BUDGET + number)) == []
+                    await manager.pin(f"m{number + 1}")
+                case 1, _:
                     await manager.explain()
-                case 2:
-                    manager.snapshot()
-                    await manager.search("round")
+                case 2, _:
+                    assert await manager.search("round")
                 case _:
-                    assert check_request(await manager.get_messages_for_request(BUDGET + thread)) == []
+                    assert await manager.recall("m1")
             assert len(history) <= len(await manager.get_messages())
 
     in_threads(work)
@@ -143,10 +147,61 @@ def test_a_counter_is_loaded_on_whichever_loop_comes_first() -> None:
     async def work(thread: int) -> None:
         for message in a_round(thread, 0):
             await manager.add_message(message)
-        assert check_request(await manager.get_messages_for_request(BUDGET)) == []
 
     in_threads(work)
     assert len(manager.snapshot()) == THREADS * 2
+    assert check_request(asyncio.run(manager.get_messages_for_request(BUDGET))) == []
+
+
+def test_a_request_or_an_edit_is_refused_while_another_live_loop_makes_a_request() -> None:
+    hooks = HookRegistry()
+    manager = new_manager(hooks=hooks)
+    refused: list[str] = []
+    measured: list[dict[str, Any]] = []
+
+    async def elsewhere() -> None:
+        await manager.add_message({"role": "user", "content": "From elsewhere."})
+        assert (await manager.get_messages())[-1]["content"] == "From elsewhere."
+        assert await manager.recall("m1")
+        assert await manager.search("elsewhere")
+        assert await manager.explain()
+        for call in (
+            manager.get_messages_for_request(BUDGET),
+            manager.measured_request_view(count_view=no_count),
+            manager.request_retention(retain_contents=["From elsewhere."]),
+            manager.set_messages([]),
+            manager.clear(),
+            manager.interrupt(),
+            manager.compact(),
+            manager.undo(),
+            manager.pin("m1"),
+            manager.compact_summary("call_0_0", "short"),
+            manager.forget(["m1"]),
+            measured[0]["transaction"].commit(),
+        ):
+            with pytest.raises(ContextError, match="another event loop"):
+                await call
+            refused.append(call.__name__)
+
+    async def no_count(view: list[dict[str, Any]]) -> dict[str, Any]:
+        raise AssertionError("the view is counted though it is refused")
+
+    async def count(view: list[dict[str, Any]]) -> dict[str, Any]:
+        measurement = {"kind": "provider_count", "source": "test", "input_tokens": 100}
+        limits = {"estimated_input_tokens": 100, "input_limit_tokens": 1_000_000}
+        return {"dispatch": view, "budget_decision": {**limits, "measurement": measurement}}
+
+    async def hold(event: str, data: dict[str, Any]) -> HookResult:
+        if not refused:
+            await asyncio.to_thread(asyncio.run, elsewhere())
+        return HookResult(action="continue")
+
+    hooks.register("context:pre_compact", hold, 0, name="holding")
+    asyncio.run(feed(manager, work(60, output=600)))
+    measured.append(asyncio.run(manager.measured_request_view(count_view=count)))
+    assert check_request(asyncio.run(manager.get_messages_for_request(BUDGET))) == []
+    assert len(refused) == 12
+    assert size(asyncio.run(manager.get_messages_for_request(BUDGET))) <= BUDGET
 
 
 def test_no_request_waits_for_a_compaction_whose_loop_was_closed() -> None:
