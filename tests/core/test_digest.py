@@ -124,7 +124,7 @@ def test_an_argument_is_never_cut_within_a_path() -> None:
 
 
 def test_a_name_that_stands_in_another_is_not_named_again() -> None:
-    output = "src/strategy/common.go holds CommonStore\ncommon.go\nstrategy/common.go\nCommonStore.Delete\n" + FILE
+    output = "src/strategy/common.go holds CommonStore\ncommon.go\nstrategy/common.go\nCommonStore.Delete\n"
     text = chapter(call("a"), result("a", output))
     assert text.count("common.go") == 1
 
