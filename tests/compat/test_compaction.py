@@ -100,6 +100,12 @@ async def test_a_summary_is_summarised_with_what_came_after_it_but_not_alone() -
 # -- rounds ------------------------------------------------------------------------------------------------------------
 
 
+async def test_a_call_that_still_waits_for_its_result_is_kept() -> None:
+    compacted = await compact_context(await of(*talk(4), calls("a")), Scribe(), max_messages=2, keep_recent=0)
+    assert compacted is not None
+    assert compacted[1:] == [calls("a")]
+
+
 async def test_a_call_that_was_never_answered_and_is_long_past_is_summarised() -> None:
     compacted = await compact_context(await of(user(), calls("a"), *talk(6)), Scribe(), max_messages=2, keep_recent=2)
     assert compacted is not None

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.messages.carriers import can_read, carried_items, carried_text, is_carrier
+from amplifier_context_core.messages.tokens import count_message_tokens
 from tests.messages import user
 
 LABEL = "Native compacted conversation."
@@ -52,6 +53,14 @@ def test_only_the_model_that_made_a_compaction_reads_it(
 ) -> None:
     assert is_carrier(carrier)
     assert can_read(carrier, provider, model) is reads
+
+
+def test_a_carrier_is_counted_by_what_is_in_it_and_not_by_its_label() -> None:
+    small, large = anthropic(content="word " * 10), anthropic(content="word " * 1_000)
+    assert count_message_tokens(large) - count_message_tokens(small) > 900
+    assert count_message_tokens({**small, "content": LABEL * 100}) == count_message_tokens(small)
+    assert count_message_tokens(openai()) > count_message_tokens(openai(output=[{"type": "compaction"}]))
+    assert count_message_tokens(user(LABEL, metadata={"openai:compaction": 7})) == count_message_tokens(user(LABEL))
 
 
 def test_the_words_that_are_not_sealed_are_read_from_it() -> None:

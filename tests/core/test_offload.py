@@ -10,7 +10,7 @@ import pytest
 
 from amplifier_context_core.rendering.offload import describe, offloaded
 from tests.managers import ask, feed, new_manager
-from tests.messages import work
+from tests.messages import size, work
 from tests.threads import longest_wait_beside
 
 RECORDS = [{"id": number, "name": f"user_{number}", "state": "open"} for number in range(500)]
@@ -61,6 +61,19 @@ def output(tokens: int) -> list[dict[str, Any]]:
     messages = work(3)
     messages[2]["content"] = "\n".join(LOG * (tokens * 4 // sum(len(line) + 1 for line in LOG) + 1))
     return messages
+
+
+async def test_an_output_larger_than_the_budget_is_described_with_its_head_and_tail() -> None:
+    manager = await feed(new_manager(max_tokens=16_000), output(200_000))
+    view = await ask(manager, 16_000)
+    shown = next(message["content"] for message in view if message["role"] == "tool")
+    assert "are kept outside this view: m3]" in shown
+    assert "a log; " in shown
+    assert "step 0" in shown
+    assert "step 899" in shown
+    assert "ERROR cannot open" in shown
+    assert size(view) < 16_000 * 0.10
+    assert "an output too large for the view is described" in str((await manager.explain())["rounds"])
 
 
 @pytest.mark.parametrize(("tokens", "above"), [(60_000, 1.0), (60_000, 0.1), (2_000, 0.1)])

@@ -127,6 +127,17 @@ def test_a_signed_message_is_never_clipped() -> None:
     assert clip_segment(segment, 24, approx_token_counter) is segment
 
 
+def test_the_arguments_in_blocks_and_in_the_list_stay_the_same() -> None:
+    arguments = {"text": WORDS, "deep": [{"more": WORDS}], "n": 5}
+    message = says(
+        [{"type": "tool_call", "id": "a", "name": "write", "input": arguments}],
+        tool_calls=[{"id": "a", "tool": "write", "arguments": arguments}],
+    )
+    clipped = clip_rendered(shown(message), 100, approx_token_counter).message
+    assert clipped["content"][0]["input"] == clipped["tool_calls"][0]["arguments"]
+    assert clipped["tool_calls"][0]["arguments"]["n"] == 5
+
+
 def test_what_the_caller_asks_for_stays_beside_pins_whatever_it_costs() -> None:
     given = segments(user("task"), user("word " * 500), says("x"), says("y"), says("newest"))
     wanted = Protection([given[3].first], given[3].tokens, required=[given[1].first])

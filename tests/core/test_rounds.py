@@ -69,6 +69,24 @@ def test_a_replaced_result_is_waited_for_as_long_as_a_first_one() -> None:
 # -- what a round knows of itself -------------------------------------------------------------------------------------
 
 
+def test_the_round_of_an_entry_is_the_same_alone_and_among_others() -> None:
+    talk = [
+        user(),
+        call("a", "b"),
+        result("a"),
+        *(user() for _ in range(2 * REACH + 9)),
+        call("c"),
+        result("c"),
+        says(),
+    ]
+    history = transcript(talk).snapshot()
+    wanted = {1, 2, 3, 9, REACH + 5, *range(len(talk) - 3, len(talk) + 1)}
+    together = rounds_with(wanted | {len(talk) + 1}, history)
+    assert {seq: together[seq] for seq in wanted} == {seq: rounds_with({seq}, history)[seq] for seq in wanted}
+    assert marks([together[3], together[len(talk) - 1]]) == [[2, 3], [len(talk) - 2, len(talk) - 1]]
+    assert together.keys() == wanted
+
+
 @pytest.mark.parametrize(("between", "found"), [(REACH - 1, [1, REACH + 1]), (REACH, [REACH + 2])])
 def test_the_rest_of_a_round_is_looked_for_within_reach(between: int, found: list[int]) -> None:
     history = transcript([call("a"), *(user() for _ in range(between)), result("a")]).snapshot()

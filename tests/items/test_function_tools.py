@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any
 
 import pytest
 from pydantic import Field
 
+from amplifier_context_core import ContextManager
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.items import ContextItem, ContextPool, ContextQueue, tool_from_function
 from amplifier_context_core.items.function_tools import log_no_session
@@ -183,6 +184,33 @@ async def test_a_tool_of_a_closed_session_keeps_its_item_in_that_session() -> No
     await ask(manager)
     assert await run(delegate) == "['late']"
     assert not manager.pool
+
+
+@pytest.mark.parametrize("is_generator", [False, True])
+async def test_a_tool_that_leaves_a_session_open_returns_its_item_to_its_own(is_generator: bool) -> None:
+    kept_beside = list[Any]()
+
+    async def note_queue(pool: ContextPool, item: ContextItem[Any], queue: ContextQueue) -> None:
+        kept_beside.append(queue)
+
+    async def returning() -> ContextItem[str]:
+        child = await feed(new_manager(session_id="child"), PROMPT)
+        await ask(child)
+        await run(fetch, doc="of child")
+        children.append(child)
+        return await fetch("result")
+
+    async def yielding() -> AsyncIterator[ContextItem[str]]:
+        yield await returning()
+
+    children = list[ContextManager]()
+    manager = await feed(new_manager(), PROMPT)
+    manager.pool.after_add(note_queue)
+    await ask(manager)
+    await run(yielding if is_generator else returning)
+    assert [item.id for item in manager.pool] == ["result"]
+    assert [item.id for item in children[0].pool] == ["of child"]
+    assert kept_beside == [manager.queue]
 
 
 async def test_an_item_that_nothing_keeps_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

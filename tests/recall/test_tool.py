@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import Any
 
@@ -68,6 +69,24 @@ async def test_a_range_names_each_message() -> None:
 @pytest.mark.parametrize("spelling", ["m4-m5", "m4 to m5", "4..5", "m4–m5", " M4 - M5 "])
 async def test_a_range_has_several_spellings(spelling: str) -> None:
     assert "[m5, result of read]" in await recalled(tool_of(await session()), "read", mark=spelling)
+
+
+@pytest.mark.parametrize("text", ["one_giant_line_" * 300, "\u4f60\u597d" * 700], ids=["ASCII", "Chinese"])
+async def test_a_giant_line_is_read_to_its_end_in_the_smallest_pages(text: str) -> None:
+    manager = new_manager(max_tokens=50_000)
+    await feed(manager, [{"role": "user", "content": text}])
+    tool = tool_of(manager, max_result_tokens=100)
+    read, at = "", {"offset": 1, "column": 1}
+    for _ in range(1_000):
+        await ask(manager, 200_000)  # each request has new room
+        page = await recalled(tool, "read", mark="m1", **at)
+        assert approx_token_counter(page) <= 100
+        read += page.split("]\n")[2].split("\n</quoted_output>")[0]
+        on = re.search(r"go on with offset (\d+)(?:, column (\d+))?\]$", page)
+        if on is None:
+            break
+        at = {"offset": int(on[1]), "column": int(on[2] or 1)}
+    assert read.replace("\n", "") == text
 
 
 def test_a_page_of_escaped_tags_is_made_in_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
