@@ -135,7 +135,7 @@ class Hold:
 
 
 class OneLoop:
-    """``with one_loop.at_work():`` refuses work while another event loop, which was not closed, is at work."""
+    """``with one_loop.at_work():`` refuses work while another event loop that runs is at work."""
 
     def __init__(self) -> None:
         self._guard = threading.RLock()  # reentrant, as that of a lock above
@@ -151,7 +151,7 @@ class OneLoop:
         here = asyncio.get_running_loop()
         with self._guard:
             self._at_work = [loop for loop in self._at_work if not loop.is_closed()]
-            if any(loop is not here for loop in self._at_work):
+            if any(loop is not here and loop.is_running() for loop in self._at_work):
                 raise ContextError(
                     "another event loop is in the middle of a request or an edit of this session; wait for it, or make "
                     "the call on that loop (asyncio.run_coroutine_threadsafe)"

@@ -324,3 +324,24 @@ def test_work_of_a_closed_loop_refuses_none_and_takes_none_away_when_it_is_colle
                 await asyncio.to_thread(asyncio.run, elsewhere())
 
     asyncio.run(goes_on())
+
+
+def test_work_of_a_loop_that_was_stopped_refuses_none() -> None:
+    one_loop = OneLoop()
+    stopped = asyncio.new_event_loop()
+
+    async def never_ends() -> None:
+        with one_loop.at_work():
+            stopped.stop()
+            await asyncio.Event().wait()
+
+    async def elsewhere() -> None:
+        with one_loop.at_work():
+            pass
+
+    left = stopped.create_task(never_ends())
+    stopped.run_forever()
+    asyncio.run(elsewhere())
+    left.cancel()
+    stopped.run_until_complete(asyncio.wait([left]))
+    stopped.close()
