@@ -84,7 +84,7 @@ class AppendQueue:
             async with self._lock.hold():
                 batch, waiting[:] = waiting.copy(), ()
                 await self._commit_batch(batch)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
             _acknowledge(
                 batch, StoreError("cut off while it was stored; resume the session to see what the store holds")
             )

@@ -136,3 +136,22 @@ async def test_a_loop_whose_messages_are_acknowledged_has_no_writer() -> None:
     await log.add("a")
     await asyncio.sleep(0)
     assert [writer.done() for writer in log.writers] == [True]
+
+
+def test_a_writer_that_a_signal_ends_leaves_no_caller_waiting() -> None:
+    async def interrupted(batch: Sequence[PendingAppend]) -> None:
+        raise KeyboardInterrupt
+
+    loop = asyncio.new_event_loop()
+    queue = AppendQueue(CrossLoopLock(), interrupted, loop.create_task)
+    message, info = parse_message({"role": "user", "content": "one"})
+
+    async def add() -> object:
+        return await queue.add(PendingAppend(message, info, 1, None, None, loop.create_future()))
+
+    adding = loop.create_task(add())
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(adding)
+    with pytest.raises(StoreError, match="cut off"):
+        loop.run_until_complete(asyncio.wait_for(adding, 5))
+    loop.close()
