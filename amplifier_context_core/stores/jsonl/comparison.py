@@ -24,6 +24,7 @@ from typing import BinaryIO, Literal, NamedTuple
 from ...errors import InvalidMessage
 from ...messages.parsing import Message, ParsedMessage, parse_message
 from ...messages.timestamps import timestamp_of
+from ...transcript.alignment import align
 from ...transcript.entry import Entry
 from ...transcript.redaction import is_redacted
 from ..codec import decode_entry, loads, message_json
@@ -149,8 +150,8 @@ class Comparison:
 
     def _compare_messages(self, data: bytes) -> Difference:
         messages, unreadable = parsed(data)
-        if unreadable or not messages:  # torn
-            return Difference("behind")
+        if unreadable or not messages:
+            return self._beside_unreadable(messages, len(unreadable))
         entries = self.entries()
         base = Base(size=len(data), crc=zlib.crc32(data))
         if _begins(entries, messages):
@@ -162,6 +163,14 @@ class Comparison:
         if _begins(entries, known) or _is_former(known, entries, archived):
             return Difference("behind")
         return Difference("other", known, base=base, is_whole=data.endswith(b"\n") and known is messages)
+
+    def _beside_unreadable(self, messages: list[ParsedMessage], unreadable: int) -> Difference:
+        """Return what another program added to a file that is torn: it goes to the end of the history."""
+        entries, archived = self.entries(), self._archived()
+        order = align(entries, _as_erased(messages, [*entries, *archived])).order
+        former = {message_json(entry.message) for entry in archived}
+        new = [one for one in order if not isinstance(one, Entry) and message_json(one[0]) not in former]
+        return Difference("longer", new, unreadable, is_whole=False) if new else Difference("behind")
 
     def entries(self) -> list[Entry]:
         """Return the history.

@@ -110,6 +110,16 @@ async def test_a_torn_end_is_cut_off_in_silence(root: Path, garbage: bytes) -> N
     assert repairs == []
 
 
+async def test_what_was_added_behind_a_torn_line_goes_to_the_end(root: Path) -> None:
+    files = await write(root, 5)
+    files.main.write_bytes(files.main.read_bytes()[:-5] + dumped(THEIRS) + dumped(THEIRS))
+    store, repairs = JsonlStore(root), list[Repair]()
+    await store.open("s", repairs.append)
+    await store.close()
+    assert len(repairs) == 1
+    assert await contents(root) == [*(one.message["content"] for one in entries(1, 5)), THEIRS["content"]]
+
+
 async def test_a_mirror_that_is_gone_is_written_again(root: Path) -> None:
     files = await write(root, 5)
     files.main.unlink()
