@@ -335,13 +335,13 @@ def test_work_of_a_loop_that_was_stopped_refuses_none() -> None:
             stopped.stop()
             await asyncio.Event().wait()
 
-    async def elsewhere() -> None:
+    async def elsewhere() -> bool:
         with one_loop.at_work():
-            pass
+            return True
 
     left = stopped.create_task(never_ends())
     stopped.run_forever()
-    asyncio.run(elsewhere())
+    assert asyncio.run(elsewhere())
     left.cancel()
     stopped.run_until_complete(asyncio.wait([left]))
     stopped.close()

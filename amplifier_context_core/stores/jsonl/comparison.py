@@ -1,13 +1,14 @@
 """Compare a text file with the history that it should show.
 
-The file is one of four:
+The file is one of five:
 
 - The same. Nothing is done.
 - Behind: a beginning of what it must be, torn, or a former state of this session. It is written again.
 - Longer: after all that it must hold, whole lines that are messages. Another program appended them; they are added.
 - Another one, every line of which is a message. Another program wrote it; `align` finds out what it changed.
+- Another one, some lines of which are no messages. What another program added goes to the end, as of a longer file.
 
-A message that was erased since is taken for what is left of it, whoever writes it again.
+A message that was erased since is recognised by its ids and its timestamp, and taken for what is left of it.
 """
 
 from __future__ import annotations

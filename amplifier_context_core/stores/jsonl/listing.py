@@ -81,7 +81,7 @@ def _row(db: sqlite3.Connection, files: SessionFiles, session: MirroredSession |
             return None
     except FileNotFoundError:
         return None
-    # Without a log nobody writes, and nothing need be locked.
+    # Without a log no process writes, and no lock is needed.
     how = "mode=ro" if is_log_left(Path(files.database)) else "immutable=1"
     db.execute("ATTACH ? AS one", (f"file:{quote(files.database)}?{how}",))
     try:
