@@ -40,9 +40,9 @@ _MOST_CHARS = 3_000
 _WRITTEN_AT_ONCE = 3_000  # tokens of a chapter that is written on the event loop: about three milliseconds
 _VERDICT = re.compile(
     r"\b\d+ (?:\w+ ){0,2}(?:pass(?:ed|ing)|fail(?:ed|ing|ures?)|errors?|problems?|issues?|vulnerabilities)\b|"
-    r"^\W*(?:ok|pass|fail(?:ed|ure)?|success\w*)\b|"
+    r"(?-i:^\W*(?:ok\s+\S|PASS|FAIL(?:ED|URE)?\b|SUCCESS))|"
     r"\b(?:tests?|build|checks?|lint|compilation) (?:is |are |was |were |has |have )?(?:pass|fail|succe|ok\b)|"
-    r"\bexit(?:ed)?(?: with)?(?: code| status)?:? \d+",
+    r"\bexit(?:ed)?(?: with)? (?:code|status):? \d+",
     re.IGNORECASE,
 )
 _VERDICT_LINES = 12  # lines of an output, from its end, that may say how it ended

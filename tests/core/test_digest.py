@@ -153,6 +153,12 @@ def test_of_a_run_of_tests_it_says_first_how_it_ended(verdict: str) -> None:
     assert f'31 lines: "{said}"' in line.text or f'32 lines: "{said}"' in line.text
 
 
+@pytest.mark.parametrize("last", ["    pass", "    fail(reason)", "ok", "exit 1", "success = True"])
+def test_the_last_line_of_a_program_is_no_verdict(last: str) -> None:
+    (line,) = lines(call("a"), result("a", "def go():\n" * 30 + last))
+    assert last.strip() not in line.text
+
+
 def test_of_an_edit_it_shows_what_changed() -> None:
     old = "def total(items):\n    value = 0\n    return value\n"
     new = "def total(items):\n    value = sum(items)\n    return value\n"
