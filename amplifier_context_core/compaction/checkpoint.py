@@ -60,9 +60,13 @@ class Fact:
     @property
     def text(self) -> str:
         """Return the fact as one line of its chapter."""
+        return f"{self.statement}; {' '.join(self.names)}" if self.names else self.statement
+
+    @property
+    def statement(self) -> str:
+        """Return the text without the names."""
         line = f"{self.subject}: {joined(self.sentences)}" if self.sentences else self.subject
-        line = f"{line} -> {self.outcome}" if self.outcome else line
-        return f"{line}; {' '.join(self.names)}" if self.names else line
+        return f"{line} -> {self.outcome}" if self.outcome else line
 
 
 class _Derived:

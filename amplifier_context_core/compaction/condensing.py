@@ -18,7 +18,7 @@ from ..messages.parsing import text_of
 from ..messages.tokens import TokenCounter
 from . import tuning
 from .checkpoint import DigestEntry, Fact, Segment
-from .identifiers import identifiers, with_parts
+from .identifiers import identifiers, names_in, with_parts
 from .speech import GAP, OWN, RULE, joined, length, read, select, with_gaps, word_end
 from .tuning import Tuning
 
@@ -280,11 +280,6 @@ def _cut(text: str, room: int, whole: int = 0) -> tuple[str, str]:
     return f"{text[:end]} …", text[lost:]
 
 
-def _told(fact: Fact) -> str:
-    """Return the text of a fact without its names."""
-    return replace(fact, names=(), scores=()).text
-
-
 def _choose_names(facts: list[list[Fact]], room: int, freshness: float) -> None:
     """Keep the names likeliest to be needed again in `room` characters, each once, in place.
 
@@ -300,7 +295,7 @@ def _choose_names(facts: list[list[Fact]], room: int, freshness: float) -> None:
         reverse=True,
     )
     kept: set[tuple[int, int, int]] = set()
-    seen = set(with_parts(name for of_entry in facts for fact in of_entry for name in identifiers(_told(fact))))
+    seen = {name for of_entry in facts for fact in of_entry for name in names_in(fact.statement)}
     labelled: set[tuple[int, int]] = set()
     for _, place, number, index in ranked:
         name = facts[place][number].names[index]

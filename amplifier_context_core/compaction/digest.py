@@ -26,7 +26,7 @@ from ..transcript.recalled import RECALL_TOOL
 from . import tuning
 from .checkpoint import Chapter, ChapterText, DigestEntry, Fact, Segment
 from .excerpts import excerpt
-from .identifiers import LONGEST, Names, identifiers, is_identifier, with_parts
+from .identifiers import LONGEST, Names, identifiers, is_identifier, names_in, with_parts
 from .roots import root_of
 from .speech import Sentence, Speaker, joined, read, select, word_end
 
@@ -278,13 +278,14 @@ def _speech(entry: Entry, text: str, known: Names, room: int) -> Fact:
     speaker_name = single_line(name)[:60] if isinstance(name, str) and name else entry.role
     if not speaker:
         line = quote(text, room)
-        known.update(with_parts(identifiers(line)))
+        known.update(names_in(line))
         return _fact(f"{entry.mark} {speaker_name}: {line}", "", _candidates(text, 2.0), known, room // 2)
     most = tuning.TUNING.person_chars if entry.human else tuning.TUNING.agent_chars
-    worth = tuning.TUNING.beside_calls if speaker == "agent" and entry.call_ids else 1.0
-    spoken = [Sentence(sentence.text, round(sentence.worth * worth, 3)) for sentence in read(text, speaker)]
+    spoken = read(text, speaker)
+    if speaker == "agent" and entry.call_ids:
+        spoken = [Sentence(one.text, round(one.worth * tuning.TUNING.beside_calls, 3)) for one in spoken]
     [sentences] = select([spoken], most)
-    known.update(with_parts(identifiers(joined(sentences))))
+    known.update(names_in(joined(sentences)))
     fact = _fact(
         f"{entry.mark} {speaker_name}", "", _candidates(text, 2.0) if len(text) > most else [], known, room // 2
     )
@@ -301,7 +302,7 @@ def _call(
 ) -> Fact:
     shown, hidden = _show_arguments(arguments_of(call), max(_LEAST_ARGUMENTS, room // 2), known)
     head = f"{entry.mark} {single_line(call.name)[:60] or 'call'} {shown}".rstrip()
-    known.update(with_parts(identifiers(shown)))
+    known.update(names_in(shown))
     if call.name == RECALL_TOOL:  # its result is a copy: a chapter has the facts of the original
         return Fact(head)
     if found is None:
@@ -313,7 +314,7 @@ def _call(
         outcome = quote(summary, room)
     else:
         outcome = _outcome(text, known)
-    known.update(with_parts(identifiers(outcome)))
+    known.update(names_in(outcome))
     candidates = _candidates(hidden, 1.5) + _candidates(text, 1.0)
     return _fact(head, outcome, candidates, known, max(30, room - len(head) // 2))
 
@@ -414,8 +415,9 @@ def _change(old: str, new: str, room: int) -> str:
 
 
 def _side(sign: str, lines: Sequence[str], room: int) -> str:
-    told = [line for line in lines if line.strip()] or [""]
-    ends = told[:1] if len(told) == 1 else [told[0], told[-1]]
+    """Return the first and the last of some lines, and how many they are."""
+    filled = [line for line in lines if line.strip()] or [""]
+    ends = filled[:1] if len(filled) == 1 else [filled[0], filled[-1]]
     text = " … ".join(quote(line.strip(), max(20, room // len(ends))) for line in ends)
     return f"{sign} {text}" if len(lines) <= len(ends) else f"{sign} {text} ({len(lines):,} lines)"
 

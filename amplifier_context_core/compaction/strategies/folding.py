@@ -19,7 +19,7 @@ from .. import tuning
 from ..checkpoint import DigestEntry, Draft, Segment
 from ..condensing import condense, only_people, people_tokens, shorten_agent
 from ..digest import chapter_of, digest_round, is_long
-from ..identifiers import MoreNames, identifiers, with_parts
+from ..identifiers import MoreNames, names_in, with_parts
 from ..speech import OWN, RULE
 from .base import Goal, Strategy
 
@@ -184,7 +184,7 @@ async def _names_shown(segments: Sequence[Segment]) -> set[str]:
         elif segment.is_human:
             for shown in segment.shown:
                 text = text_of(shown.message.get("content"))[:_SCANNED]
-                names.update(with_parts(identifiers(text, limit=len(text))))
+                names.update(names_in(text, limit=len(text)))
     return names
 
 
