@@ -98,13 +98,6 @@ async def test_a_message_whose_caller_is_cancelled_is_committed() -> None:
     assert cancelled.cancelled()
 
 
-async def test_the_lock_is_free_when_a_caller_is_acknowledged() -> None:
-    log = Log()
-    for text in "ab":
-        await log.add(text)
-        assert not log.lock.is_held
-
-
 async def test_a_writer_that_is_cancelled_drops_messages_of_cancelled_callers_and_no_others() -> None:
     log = Log()
     log.open_gate.clear()
@@ -119,24 +112,6 @@ async def test_a_writer_that_is_cancelled_drops_messages_of_cancelled_callers_an
     log.open_gate.set()
     assert await waiting == entry(1, "c")
     assert log.batches == [["a"], ["c"]]
-
-
-async def test_a_writer_that_is_cancelled_before_it_has_the_lock_is_followed_by_another() -> None:
-    log = Log()
-    async with log.lock.hold():
-        waiting = log.add("a")
-        await until(lambda: log.writers)
-        log.writers[0].cancel()
-        await until(lambda: len(log.writers) == 2)
-    assert await waiting == entry(1, "a")
-    assert log.batches == [["a"]]
-
-
-async def test_a_loop_whose_messages_are_acknowledged_has_no_writer() -> None:
-    log = Log()
-    await log.add("a")
-    await asyncio.sleep(0)
-    assert [writer.done() for writer in log.writers] == [True]
 
 
 def test_a_writer_that_a_signal_ends_leaves_no_caller_waiting() -> None:

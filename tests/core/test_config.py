@@ -14,34 +14,11 @@ from amplifier_context_persistent import PersistentConfig
 from tests.replaced import REPLACED
 
 
-class Special(Config):
-    """Settings of a module with a default and keys of its own."""
-
-    protected_recent: float = 0.10
-    storage_path: str | None = None
-    fold_model: str | None = None
-
-
 @pytest.mark.parametrize("key", REPLACED)
 def test_a_key_of_the_replaced_modules_is_accepted_also_strictly(key: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         load_config({key: REPLACED[key], "strict_config": True})
     assert caplog.records == []
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("max_tokens", 200_000),
-        ("protected_tool_results", 5),
-        ("truncate_chars", 250),
-        ("auto_compact", True),
-        ("output_reserve_fraction", 1.0),
-        ("max_tool_result_bytes", 131_072),
-    ],
-)
-def test_these_defaults_are_those_of_the_replaced_module(key: str, value: object) -> None:
-    assert getattr(load_config(None), key) == value
 
 
 # -- spellings, null, defaults ----------------------------------------------------------------------------------------
@@ -51,27 +28,10 @@ def test_the_contracts_spelling_of_the_threshold_is_understood() -> None:
     assert load_config({"compaction_threshold": 0.7}).compact_threshold == 0.7
 
 
-def test_where_both_spellings_are_written_ours_counts_in_any_order() -> None:
-    assert load_config({"compaction_threshold": 0.7, "compact_threshold": 0.8}).compact_threshold == 0.8
-    assert load_config({"compact_threshold": 0.8, "compaction_threshold": 0.7}).compact_threshold == 0.8
-    assert load_config({"compact_threshold": None, "compaction_threshold": 0.7}).compact_threshold == 0.7
-
-
 def test_null_is_not_written() -> None:
     config = load_config(dict.fromkeys([*Config.model_fields, *REPLACED, "compaction_threshold", "never_seen"]))
     assert config == load_config({})
     assert config.model_fields_set == set()
-
-
-def test_a_modules_own_defaults_yield_to_what_was_written() -> None:
-    assert load_config({}, model=Special).protected_recent == 0.10
-    assert load_config({"protected_recent": 0.2}, model=Special).protected_recent == 0.2
-    assert load_config({"protected_recent": None}, model=Special).protected_recent == 0.10
-
-
-def test_a_config_cannot_be_changed() -> None:
-    with pytest.raises(ValueError, match="frozen"):
-        load_config({}).max_tokens = 5  # type: ignore[misc]
 
 
 def test_numbers_written_as_text_are_numbers() -> None:
@@ -87,9 +47,6 @@ def test_numbers_written_as_text_are_numbers() -> None:
     [
         ("compact_treshold", "compact_threshold"),
         ("max_token", "max_tokens"),
-        ("autocompact", "auto_compact"),
-        ("truncate_char", "truncate_chars"),
-        ("summarisation_model", "summarization_model"),
     ],
 )
 def test_an_unknown_key_is_a_warning_that_names_the_nearest_known(
@@ -99,12 +56,6 @@ def test_an_unknown_key_is_a_warning_that_names_the_nearest_known(
         load_config({key: 1}, module="context-simple")
     (record,) = caplog.records
     assert all(part in record.getMessage() for part in ("context-simple", repr(key), repr(near)))
-
-
-def test_a_key_like_no_other_is_a_warning_without_a_guess(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        load_config({"zzzzzz": 1})
-    assert "did you mean" not in caplog.records[0].getMessage()
 
 
 @pytest.mark.parametrize("strict", [True, "true", 1, "yes"])
@@ -120,20 +71,6 @@ def test_keys_without_meaning_are_named_once_in_one_line(caplog: pytest.LogCaptu
     (record,) = caplog.records
     assert "auto_save, storage_path" in record.getMessage()
     assert record.levelno == logging.INFO
-
-
-@pytest.mark.parametrize("key", [5, True, None, 1.5])
-def test_a_key_that_yaml_read_as_no_text_is_an_unknown_one(key: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """YAML 1.1 reads a bare `on:` as true. That must not end the host's session."""
-    with caplog.at_level(logging.WARNING):
-        load_config({key: 1})
-    assert repr(str(key)) in caplog.records[0].getMessage()
-
-
-@pytest.mark.parametrize("raw", [[], ["max_tokens"], "max_tokens", 5])
-def test_what_is_no_mapping_is_an_error_that_says_so(raw: Any) -> None:
-    with pytest.raises(ConfigError, match="keys with values"):
-        load_config(raw)
 
 
 @pytest.mark.parametrize("key", sorted(DURABLE))
@@ -159,36 +96,21 @@ def test_the_keys_of_the_durable_module_are_those_it_adds_to_core() -> None:
     ("key", "value", "wanted"),
     [
         ("max_tokens", 0, "at least 1"),
-        ("max_tokens", -5, "at least 1"),
-        ("max_tokens", "many", "at least 1"),
         ("max_tokens", 10**30, "below"),
-        ("queue_limit", 10**30, "below"),
-        ("max_tokens", 5.5, "at least 1"),
         ("max_tokens", True, "at least 1"),
-        ("max_tokens", float("inf"), "at least 1"),
-        ("compact_threshold", 0, "above 0.* at most 1"),
         ("compact_threshold", 1.5, "above 0.* at most 1"),
         ("compact_threshold", float("nan"), "above 0.* at most 1"),
-        ("compact_threshold", True, "above 0.* at most 1"),
-        ("compact_threshold", [0.5], "above 0.* at most 1"),
-        ("target_usage", 0, "above 0.* below 1"),
         ("target_usage", 1, "above 0.* below 1"),
         ("protected_recent", -0.1, "at least 0.* at most 1"),
         ("protected_tool_results", -1, "at least 0"),
-        ("truncate_chars", 0, "at least 1"),
         ("output_reserve_fraction", 1.1, "at least 0.* at most 1"),
-        ("safety_margin", -1, "at least 0"),
         ("max_tool_result_bytes", 10, "at least 200"),
         ("clear_at_least", -1, "at least 0"),
-        ("clear_at_least", False, "at least 0"),
-        ("output_share", 0, "above 0.* at most 1"),
         ("chapter_share", 1, "above 0.* below 1"),
-        ("pin_share", 2, "above 0.* at most 1"),
         ("token_meter", "guess", "'estimate', 'actual' or 'hybrid'"),
         ("on_interrupt", "panic", "'keep', 'discard' or 'repair'"),
         ("auto_compact", "perhaps", "boolean"),
         ("strict", 2, "boolean"),
-        ("ladder", [], "at least 1"),
         ("ladder", "fold", "list"),
         ("token_counter", "", "at least 1"),
     ],
@@ -216,15 +138,6 @@ def test_a_low_threshold_alone_brings_its_own_target() -> None:
     assert config.compact_threshold == 0.4
     assert 0 < config.target_usage < 0.4
     assert load_config({"compaction_threshold": 0.5}).target_usage < 0.5
-
-
-@pytest.mark.parametrize("edge", [("compact_threshold", 1), ("protected_recent", 0), ("protected_recent", 1)])
-def test_the_ends_of_a_range_that_belong_to_it_are_accepted(edge: tuple[str, Any]) -> None:
-    assert getattr(load_config(dict([edge])), edge[0]) == edge[1]
-
-
-def test_every_setting_is_described() -> None:
-    assert [name for name, field in Config.model_fields.items() if not field.description] == []
 
 
 @pytest.mark.parametrize(

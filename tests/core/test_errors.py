@@ -15,9 +15,7 @@ from amplifier_context_core import (
     ContextOverflow,
     InvalidMessage,
     PinRefused,
-    PluginError,
     Plugins,
-    StoreError,
     load_config,
     open_store,
 )
@@ -28,57 +26,21 @@ SECRET = "hunter2-SECRET"
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [InvalidMessage, ConfigError, ContextOverflow, PinRefused, PluginError, StoreError],
-    ids=lambda k: k.__name__,
-)
-def test_every_error_is_caught_by_the_base(kind: type[Exception]) -> None:
-    assert issubclass(kind, ContextError)
-
-
-@pytest.mark.parametrize("kind", [InvalidMessage, ConfigError, PinRefused], ids=lambda k: k.__name__)
-def test_errors_about_an_argument_are_value_errors(kind: type[Exception]) -> None:
-    assert issubclass(kind, ValueError)
-
-
-@pytest.mark.parametrize("kind", [ContextOverflow, PluginError, StoreError], ids=lambda k: k.__name__)
-def test_errors_about_circumstances_are_no_value_errors(kind: type[Exception]) -> None:
-    assert not issubclass(kind, ValueError)
-
-
-def test_an_invalid_message_names_its_field() -> None:
-    with pytest.raises(InvalidMessage, match=r"tool_calls\[1\]\.id.*not stored") as caught:
-        parse_message({"role": "assistant", "tool_calls": [{"id": "a"}, {"id": ""}]})
-    assert caught.value.field == "tool_calls[1].id"
-
-
-def test_a_config_error_names_its_key() -> None:
-    with pytest.raises(ConfigError, match=r"max_tokens.*-5") as caught:
-        load_config({"max_tokens": -5})
-    assert caught.value.key == "max_tokens"
-
-
-@pytest.mark.parametrize(
     "message",
     [
         {"role": SECRET, "content": SECRET},
         {"content": SECRET},
         {"role": "user", "content": {"text": SECRET}},
-        {"role": "user", "content": [SECRET]},
         {"role": "user", "content": [{"text": SECRET}]},
         {"role": "user", "content": SECRET, "metadata": SECRET},
         {"role": "user", "content": SECRET, "metadata": {"bytes": SECRET.encode()}},
-        {"role": "user", "content": SECRET, "metadata": {"set": {SECRET}}},
         {"role": "user", "content": SECRET, "metadata": {("a", SECRET): 1}},
         {"role": "tool", "content": SECRET},
-        {"role": "tool", "content": SECRET, "tool_call_id": 5},
-        {"role": "assistant", "content": SECRET, "tool_calls": SECRET},
         {"role": "assistant", "content": SECRET, "tool_calls": [SECRET]},
         {"role": "assistant", "content": SECRET, "tool_calls": [{"function": {"arguments": SECRET}}]},
         {"role": "assistant", "content": [{"type": "tool_use", "input": {"password": SECRET}}]},
         {"role": "user", "content": [{"type": "tool_result", "content": SECRET}]},
         SECRET,
-        [SECRET],
     ],
     ids=str,
 )
@@ -124,14 +86,6 @@ async def test_a_failing_prompt_factory_is_named_by_its_kind_only() -> None:
     with pytest.raises(ContextError, match="RuntimeError") as caught:
         await manager.get_messages_for_request(token_budget=1_000)
     assert SECRET not in str(caught.value)
-
-
-async def test_an_edit_with_a_bad_message_names_its_place_in_the_list() -> None:
-    manager = ContextManager(plugins=Plugins())
-    with pytest.raises(InvalidMessage, match=r"messages\[1\]\.role") as caught:
-        await manager.set_messages([{"role": "user", "content": SECRET}, {"content": SECRET}])
-    assert SECRET not in str(caught.value)
-    assert await manager.get_messages() == []
 
 
 def test_a_url_of_a_store_is_refused_without_its_password() -> None:

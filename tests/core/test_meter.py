@@ -18,16 +18,6 @@ def reported(meter: Meter, counted: int, input_tokens: int, key: Any = OPENAI) -
     return meter
 
 
-# -- before any report ------------------------------------------------------------------------------------------------
-
-
-def test_a_meter_that_does_not_learn_corrects_nothing() -> None:
-    meter = reported(Meter(learn=False), 1_000, 5_000, ANTHROPIC)
-    assert meter.estimate(1_000, ANTHROPIC) == 1_000
-    assert meter.capacity(10_000, ANTHROPIC) == 10_000
-    assert not meter.units(ANTHROPIC).measured
-
-
 # -- learning ---------------------------------------------------------------------------------------------------------
 
 
@@ -81,12 +71,6 @@ def test_no_reports_whatever_they_say_lead_it_out_of_its_bounds(seed: int) -> No
 
 
 # -- refusals ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_refusal_never_raises_the_window() -> None:
-    meter = Meter()
-    meter.refused(50_000, OPENAI)
-    assert meter.refused(100_000, OPENAI) == 45_000
 
 
 def test_a_larger_request_that_was_accepted_raises_it_again() -> None:

@@ -18,7 +18,6 @@ from amplifier_context_core.messages.parsing import (
     is_signed,
     parse_message,
     result_text,
-    text_of,
 )
 from tests.messages import IMAGE, block, result, says, user
 
@@ -65,42 +64,27 @@ def test_mappings_tuples_and_subclasses_become_plain_json() -> None:
     ("message", "field"),
     [
         (None, "message"),
-        ("text", "message"),
-        ([], "message"),
         ({}, "role"),
-        ({"role": None, "content": "x"}, "role"),
         ({"role": "robot", "content": "x"}, "role"),
-        ({"role": 5, "content": "x"}, "role"),
-        ({"role": ["user"], "content": "x"}, "role"),
         (user(5), "content"),
-        (user(True), "content"),
         (user({"type": "text"}), "content"),
         (user([block("x"), "bare"]), "content[1]"),
-        (user([block("x"), None]), "content[1]"),
         (user([{"text": "x"}]), "content[0].type"),
-        (user([{"type": None}]), "content[0].type"),
         (says([{"type": "tool_use", "name": "f", "input": {}}]), "content[0].id"),
         (says([{"type": "tool_call", "id": "", "name": "f"}]), "content[0].id"),
         (user([{"type": "tool_result", "content": "x"}]), "content[0].tool_call_id"),
         (user([{"type": "tool_result", "tool_use_id": 7, "content": "x"}]), "content[0].tool_call_id"),
         (user("x", metadata="y"), "metadata"),
-        (user("x", metadata=["y"]), "metadata"),
         (says("x", tool_calls={}), "tool_calls"),
-        (says("x", tool_calls="a"), "tool_calls"),
         (says("x", tool_calls=[None]), "tool_calls[0]"),
         (says("x", tool_calls=[{"id": "a"}, {"function": {"name": "f"}}]), "tool_calls[1].id"),
-        (says("x", tool_calls=[{"id": 5}]), "tool_calls[0].id"),
         ({"role": "tool", "content": "x"}, "tool_call_id"),
         ({"role": "tool", "content": "x", "tool_call_id": ""}, "tool_call_id"),
-        ({"role": "tool", "content": "x", "tool_call_id": None}, "tool_call_id"),
         ({"role": "tool", "content": [block("x")], "tool_call_id": 3}, "tool_call_id"),
-        (user("x", when=complex(1, 2)), "when"),
         (user("x", metadata={"a": [1, {"b": b"bytes"}]}), "metadata.a[1].b"),
         (user("x", metadata={"a": {1, 2}}), "metadata.a"),
         (user("x", metadata={"a": math.nan}), "metadata.a"),
-        (user("x", metadata={"a": [math.inf]}), "metadata.a[0]"),
         (user("x", metadata={"a": {5: "x"}}), "metadata.a"),
-        (user("x", metadata={None: 1}), "metadata"),
         ({5: "x", "role": "user"}, "message"),
     ],
     ids=str,
@@ -122,13 +106,6 @@ def test_nesting_is_read_to_a_hundred_levels_and_refused_beyond() -> None:
     parse_message(user("x", deep=nested(MAX_DEPTH - 1)))
     with pytest.raises(InvalidMessage, match="deeper"):
         parse_message(user("x", deep=nested(MAX_DEPTH)))
-
-
-def test_a_message_that_holds_itself_is_refused() -> None:
-    message = user("x")
-    message["self"] = message
-    with pytest.raises(InvalidMessage, match="deeper"):
-        parse_message(message)
 
 
 # -- calls and results ------------------------------------------------------------------------------------------------
@@ -196,11 +173,6 @@ def test_a_human_message_is_distinguished_from_an_injected_one(message: dict[str
     assert parse_message(message)[1].human is human
 
 
-def test_a_reminder_before_a_huge_text_is_recognised_in_one_pass() -> None:
-    """No quadratic search: two megabytes of unclosed tags would take minutes."""
-    assert is_human(user("<system-reminder>" * 100_000))
-
-
 @pytest.mark.parametrize(
     ("content", "signed"),
     [
@@ -221,21 +193,6 @@ def test_sealed_thinking_is_recognised(content: Any, signed: bool) -> None:
 
 
 # -- words and JSON ---------------------------------------------------------------------------------------------------
-
-
-def test_the_words_of_a_content_are_its_texts_and_nested_results_without_thinking() -> None:
-    content = [
-        {"type": "thinking", "thinking": "secret"},
-        block("one"),
-        block(""),
-        {"type": "tool_result", "tool_use_id": "a", "content": [block("two"), IMAGE]},
-        {"type": "tool_result", "tool_call_id": "b", "output": "three"},
-        {"type": "text"},
-        "bare",
-    ]
-    assert text_of(content) == "one\ntwo\nthree"
-    assert text_of("as it is") == "as it is"
-    assert text_of(None) == text_of({"type": "text", "text": "x"}) == ""
 
 
 def test_a_result_that_is_an_object_is_shown_as_json() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from amplifier_context_core.rendering.rounds import REACH, Round, RoundList, rounds_with
 from amplifier_context_core.transcript.entry import Entry
 from tests.core.drafts import rounds, transcript
@@ -85,9 +83,3 @@ def test_the_round_of_an_entry_is_the_same_alone_and_among_others() -> None:
     assert {seq: together[seq] for seq in wanted} == {seq: rounds_with({seq}, history)[seq] for seq in wanted}
     assert marks([together[3], together[len(talk) - 1]]) == [[2, 3], [len(talk) - 2, len(talk) - 1]]
     assert together.keys() == wanted
-
-
-@pytest.mark.parametrize(("between", "found"), [(REACH - 1, [1, REACH + 1]), (REACH, [REACH + 2])])
-def test_the_rest_of_a_round_is_looked_for_within_reach(between: int, found: list[int]) -> None:
-    history = transcript([call("a"), *(user() for _ in range(between)), result("a")]).snapshot()
-    assert marks([*rounds_with({between + 2}, history).values()]) == [found]

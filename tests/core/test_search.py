@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_context_core.transcript import ranking, search
-from amplifier_context_core.transcript.question_hints import asked_role
 from amplifier_context_core.transcript.ranking import fold, grams
-from amplifier_context_core.transcript.search import ScanIndex, SearchIndex, searchable_text
+from amplifier_context_core.transcript.search import ScanIndex
 from tests.core.drafts import transcript
 from tests.messages import Message, block, call, result, says, user
 from tests.threads import longest_wait_beside
@@ -66,28 +65,6 @@ def test_rare_words_count_more_than_common_ones() -> None:
 
 def test_newer_entries_win_ties() -> None:
     assert found("x1", user("x1"), user("x1"), user("x1")) == [3, 2, 1]
-
-
-@pytest.mark.parametrize(("limit", "seqs"), [(0, []), (-1, []), (1, [3]), (2, [3, 2])])
-def test_no_more_are_given_than_asked_for(limit: int, seqs: list[int]) -> None:
-    assert found("x1", user("x1"), user("x1"), user("x1"), limit=limit) == seqs
-
-
-def test_punctuation_of_a_sentence_is_none_of_its_words() -> None:
-    assert found("see src/loader.py.", user("src/loader.py has it")) == [1]
-    assert found("depot:", user("the depot closed")) == [1]
-
-
-def test_a_search_changes_nothing_and_gives_the_entries_themselves() -> None:
-    history = transcript(HISTORY).snapshot()
-    (entry,) = ScanIndex().search(history, "stale", 5)
-    assert entry is history[3]
-    assert isinstance(ScanIndex(), SearchIndex)
-
-
-def test_all_words_of_an_entry_are_searched() -> None:
-    text = searchable_text(transcript(HISTORY).snapshot()[4])
-    assert "ORDER-7731" in text
 
 
 @pytest.mark.parametrize(
@@ -150,14 +127,6 @@ def test_the_message_of_the_named_speaker_comes_first(query: str) -> None:
     assert found(query, {**user("a heron"), "name": "Nora"}, *others)[0] == 1
 
 
-@pytest.mark.parametrize("query", ["小明说了什么关于白鹭", "小明的白鹭"])
-@pytest.mark.parametrize("label", ["小明\uff1a", "小明说\uff1a", "[5月8日] 小明: "])
-def test_a_name_in_chinese_is_that_of_a_speaker_too(query: str, label: str) -> None:
-    history = (user(f"{label}一只白鹭。"), user("王芳\uff1a小明有一只白鹭。"))
-    assert found(query, *history)[0] == 1
-    assert found(query, *reversed(history))[0] == 2
-
-
 @pytest.mark.parametrize("word", ["Note", "Error", "错误"])
 def test_a_word_before_a_colon_is_no_speaker_where_messages_have_none(word: str) -> None:
     labelled = [user(f"{word}: a heron"), says(f"{word}: a heron"), result("a", f"{word}: a heron")]
@@ -165,11 +134,6 @@ def test_a_word_before_a_colon_is_no_speaker_where_messages_have_none(word: str)
         for query in (f"what {word} about the heron", f"{word} heron"):
             others = [user(f"a heron, {word}"), says(f"a heron, {word}")]
             assert found(query, call("a"), one, *others)[:2] == [4, 3]
-
-
-@pytest.mark.parametrize("query", ["I aironi, dove sono?", "I gdzie czaple?", "Gdzie my?"])
-def test_an_article_of_another_language_asks_for_no_role(query: str) -> None:
-    assert asked_role(query) is None
 
 
 def test_the_message_of_the_day_that_is_asked_for_comes_first() -> None:
@@ -199,13 +163,6 @@ def test_a_part_of_an_identifier_is_found_if_nothing_else_has_it(part: str) -> N
     assert found(part, *messages, user(f"here is {part} itself")) == [4]
 
 
-@pytest.mark.parametrize(
-    "text", ["unhealthyness", "UPPERCASED", "Capitalized", "123456789", "getA", "用户希望保留原始"]
-)
-def test_words_and_numbers_have_no_parts(text: str) -> None:
-    assert grams(text) == ""
-
-
 def test_an_identifier_has_the_same_parts_between_characters_without_spaces() -> None:
     assert grams("请使用useState函数保留状态") == grams("useState") != ""
 
@@ -221,14 +178,6 @@ def test_a_long_text_is_folded_in_parts_as_it_is_at_once(text: str) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(ranking, "_READ_AT_ONCE", 4)
         assert fold(text) == at_once
-
-
-@given(st.text("aB1_ é.漢字/", max_size=60))
-def test_the_identifiers_of_a_long_text_are_found_in_parts_as_at_once(text: str) -> None:
-    at_once = grams(f"{text} getUserName")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(ranking, "_READ_AT_ONCE", 4)
-        assert grams(f"{text} getUserName") == at_once
 
 
 @pytest.mark.parametrize(("read", "words"), [(fold, "où il a été "), (grams, "où il a été "), (grams, "the state ")])
@@ -268,11 +217,6 @@ def test_of_the_paths_of_a_query_a_bounded_number_of_words_is_compared(query: st
     choices = [one for term in terms for choice in term.choices for one in choice]
     assert all(len("".join(one.parts)) <= 64 for one in choices if one.is_inside)
     assert len(choices) <= 4 * 48 + 48
-
-
-def test_a_longer_path_is_found_by_its_first_words() -> None:
-    path = "/".join(f"part{number}" for number in range(200))
-    assert found(path, user("part1/part0"), user(f"see {path}, please"), user("part0/part2")) == [2]
 
 
 def test_a_scan_compares_a_path_once_with_a_text_that_repeats_its_words() -> None:
