@@ -1,10 +1,10 @@
-"""What happens while a request is prepared changes nothing of what it is sent: edits, other requests, a closed loop."""
+"""What happens while a request is prepared changes nothing of what it is sent: edits, other requests."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -156,23 +156,3 @@ async def test_a_retention_is_judged_by_its_own_view() -> None:
 
     with pytest.raises(ContextLengthError):
         await asyncio.gather(manager.request_retention(retain_contents=[text], token_budget=800), other())
-
-
-# -- an event loop that is closed --------------------------------------------------------------------------------------
-
-
-async def test_a_request_whose_loop_was_closed_ends_without_another_await() -> None:
-    manager = manager_of()
-    await chat(manager, 1)
-
-    class Never:
-        def __await__(self) -> Generator[None, None, None]:
-            yield
-
-    async def work() -> None:
-        await Never()
-
-    request = manager._then_save(work())  # pyright: ignore[reportPrivateUsage]
-    request.send(None)
-    manager.compactor.changes += 1  # there is something to save
-    request.close()  # as the collector does; a coroutine that awaited here would raise RuntimeError

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextManager, Plugins, load_config
-from amplifier_context_core.errors import ConfigError
+from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.transcript.vectors import EMBEDDED
 from tests.embedders import CORPUS, Deterministic, Fitted, add, searching
 
@@ -23,14 +22,6 @@ async def test_a_message_is_found_by_another_word_for_the_same_thing() -> None:
     assert "m5" not in await words_alone.search("doctor")
     found = await manager.search("doctor")
     assert set(found[:3]) == {"m4", "m5", "m6"}
-
-
-async def test_what_both_rankings_have_comes_first() -> None:
-    manager = searching(Deterministic())
-    await add(manager, "grey heron", "a goose", "heron")
-    assert (await manager.search("grey heron"))[:2] == ["m1", "m3"]
-    assert await manager.search("grey heron", 1) == ["m1"]
-    assert await manager.search("grey heron", 0) == []
 
 
 async def test_each_text_is_embedded_once_in_batches() -> None:
@@ -116,24 +107,6 @@ async def test_an_edit_after_an_embedder_failed_midway_leaves_no_vector_of_what_
     await manager.set_messages(edited)
     fails.clear()
     assert "m4" not in await manager.search("filler heron 3", 200)
-
-
-@pytest.mark.parametrize("odd", [None, 7, object(), type("Odd", (), {"name": "x", "dimensions": 0, "embed": print})()])
-async def test_what_is_no_embedder_is_refused(odd: object) -> None:
-    with pytest.raises(ConfigError, match="embedder"):
-        searching(odd)
-
-
-async def test_an_unknown_embedder_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^embedder: 'none of that name' is not known; no plug-in offers one$"):
-        ContextManager(load_config({"embedder": "none of that name"}), plugins=Plugins())
-
-
-async def test_numbers_of_zero_and_queries_without_words_find_nothing_by_vector() -> None:
-    manager = searching(Failing(lambda texts: [[0.0] * 64 for _ in texts]))
-    await add(manager, "heron", "goose")
-    assert await manager.search("heron") == ["m1"]
-    assert await manager.search("?!") == []
 
 
 @pytest.mark.parametrize("query", ["", "?!", " "])

@@ -11,7 +11,7 @@ import pytest
 from amplifier_context_core import ContextManager
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.managers import ask, feed, marks, new_manager
-from tests.messages import Message, bare, rounds, session, shared_prefix, size, text, user, work
+from tests.messages import Message, bare, rounds, shared_prefix, size, text, user, work
 
 BUDGET = 4_000
 
@@ -49,32 +49,6 @@ def kernel_session() -> list[Message]:
 # -- echoes ------------------------------------------------------------------------------------------------------------
 
 
-async def test_an_exact_echo_changes_nothing() -> None:
-    manager = await feed(new_manager(), kernel_session())
-    before, known = await manager.get_messages(), marks(manager)
-    await manager.set_messages(before)
-    assert await manager.get_messages() == before
-    assert marks(manager) == known
-
-
-async def test_a_filtered_echo_leaves_the_view_byte_identical() -> None:
-    manager = await feed(new_manager(), session(120))
-    before = await ask(manager, BUDGET)
-    await manager.set_messages(as_saved(await manager.get_messages()))
-    assert text(await ask(manager, BUDGET)) == text(before)
-    assert (await manager.explain())["compactions"] == 1
-
-
-async def test_an_echo_given_twice_the_second_time_with_its_system_message_doubles_nothing() -> None:
-    manager = await feed(new_manager(), kernel_session())
-    before, known = await manager.get_messages(), marks(manager)
-    saved = as_saved(before)
-    await manager.set_messages(saved)
-    await manager.set_messages([before[0], *saved])
-    assert await manager.get_messages() == before
-    assert marks(manager) == known
-
-
 async def test_a_resumed_session_takes_a_system_message_put_before_what_it_has() -> None:
     saved = as_saved(kernel_session())
     manager = new_manager()
@@ -84,17 +58,6 @@ async def test_a_resumed_session_takes_a_system_message_put_before_what_it_has()
     history = await manager.get_messages()
     assert bare(history) == [{"role": "system", "content": "You are an agent."}, *bare(saved)]
     assert marks(manager)[1:] == known
-
-
-async def test_another_system_message_takes_the_place_of_the_first() -> None:
-    manager = await feed(new_manager(), kernel_session())
-    known = marks(manager)
-    rest = (await manager.get_messages())[1:]
-    await manager.set_messages([{"role": "system", "content": "You are another agent."}, *rest])
-    history = await manager.get_messages()
-    assert history[0]["content"] == "You are another agent."
-    assert "You are an agent." not in text(history)
-    assert marks(manager)[1:] == known[1:]
 
 
 # -- edits -------------------------------------------------------------------------------------------------------------
@@ -132,37 +95,6 @@ async def test_a_repair_after_the_checkpoint_leaves_the_checkpoint() -> None:
     assert (await manager.explain())["compactions"] == compactions
 
 
-async def test_an_edit_before_the_checkpoint_is_seen_at_once() -> None:
-    manager = await feed(new_manager(), work(60, task="Paint the house red."))
-    assert "red" in text(await ask(manager, BUDGET))
-    edited = await manager.get_messages()
-    edited[0]["content"] = "Paint the house green."
-    await manager.set_messages(edited)
-    view = await ask(manager, BUDGET)
-    assert view[0]["content"] == "Paint the house green."
-    assert "Paint the house red" not in text(view)
-    assert len(await manager.get_messages()) == 121
-
-
-async def test_an_edit_with_a_message_that_cannot_be_stored_changes_nothing() -> None:
-    manager = await feed(new_manager(), work(2))
-    before, known = await manager.get_messages(), marks(manager)
-    with pytest.raises(ValueError, match=r"messages\[5\]\.role"):
-        await manager.set_messages([*before, {"role": "nobody", "content": "x"}])
-    assert await manager.get_messages() == before
-    assert marks(manager) == known
-
-
-async def test_messages_added_after_an_echo_are_additions() -> None:
-    manager = await feed(new_manager(), work(60))
-    before = await ask(manager, BUDGET)
-    grown = [*(await manager.get_messages()), {"role": "assistant", "content": "Done."}]
-    await manager.set_messages(grown)
-    after = await ask(manager, BUDGET)
-    assert shared_prefix(before, after) == len(before)
-    assert after[-1]["content"] == "Done."
-
-
 # -- replayed adds -----------------------------------------------------------------------------------------------------
 
 
@@ -175,14 +107,6 @@ async def test_a_transcript_replayed_over_what_is_there_doubles_nothing() -> Non
     await feed(manager, as_saved(saved))
     assert await manager.get_messages() == saved
     assert marks(manager) == known
-
-
-async def test_a_new_continue_equal_to_an_old_one_is_kept() -> None:
-    manager = new_manager()
-    await feed(manager, [{"role": "user", "content": "continue"}, {"role": "assistant", "content": "Done."}])
-    await manager.set_messages(await manager.get_messages())
-    await manager.add_message({"role": "user", "content": "continue"})
-    assert [message["content"] for message in await manager.get_messages()] == ["continue", "Done.", "continue"]
 
 
 async def test_what_comes_after_a_replay_is_new_even_when_it_repeats_the_last_message() -> None:
@@ -221,18 +145,6 @@ async def test_a_result_above_max_tool_result_bytes_is_cut_in_the_view_only() ->
     assert view[-1]["content"].endswith(messages[-1]["content"][-1_000:])
     assert "m3" in view[-1]["content"]
     assert bare(await manager.get_messages()) == messages
-
-
-async def test_max_tool_result_bytes_counts_bytes_not_characters() -> None:
-    talk = ConversationBuilder().user("Read it.").round("read", {}, "資料" * 20_000)
-    view = await ask(await feed(new_manager(max_tool_result_bytes=10_000), talk.messages), 1_000_000)
-    assert len(view[-1]["content"].encode()) <= 10_000
-
-
-async def test_a_result_at_the_limit_is_not_cut() -> None:
-    messages = work(1, output=10_000)
-    view = await ask(await feed(new_manager(max_tool_result_bytes=10_000), messages), 100_000)
-    assert view[-1]["content"] == messages[-1]["content"]
 
 
 async def test_a_cleared_session_is_as_good_as_new() -> None:

@@ -8,7 +8,7 @@ from amplifier_context_core import ContextManager
 from amplifier_context_core.view.lacking import lacking_names
 from tests.core.drafts import transcript
 from tests.managers import ask, feed, new_manager
-from tests.messages import Message, call, result, says, user, work
+from tests.messages import Message, call, says, user, work
 from tests.recall.calls import recall_round
 
 HOME = "/home/anna/work/project"
@@ -31,24 +31,12 @@ def test_a_path_that_a_chapter_writes_below_its_root_is_not_lacking() -> None:
     assert lacking(history, view=[chapter]) == [f"{HOME}/src/b.py"]
 
 
-def test_only_a_chapter_names_a_root() -> None:
-    history = [user(f"{HOME}/src/a.py")]
-    assert lacking(history, view=[user(f"[./ = {HOME}/]\nread ./src/a.py")]) == [f"{HOME}/src/a.py"]
-
-
 @pytest.mark.parametrize(("count", "found"), [(1_999, ["lost_name_of_long_ago"]), (2_000, []), (50_000, [])])
 def test_no_more_than_two_thousand_names_are_looked_for_in_a_view(count: int, found: list[str]) -> None:
     parts = [f"part_{number:06d}" for number in range(count)]
     history = [user(" ".join(parts[at : at + 3_000])) for at in range(0, len(parts), 3_000)]
     view = [user("\n".join(f"x{part}" for part in parts))]
     assert lacking([user("lost_name_of_long_ago"), *history], view=view) == found
-
-
-def test_a_name_at_the_bound_of_a_long_text_is_not_cut() -> None:
-    assert lacking([result("c", "word " * 7_996 + "/srv/app/handlers/payments.py")]) == []
-    assert lacking([result("c", "word " * 8_000 + "/srv/app/x.py")]) == []
-    long = "word " * 7_996 + "/srv/app/handlers/payments.py " + "word " * 100
-    assert lacking([user("Go."), says(long)], view=[user("Go.")]) == []
 
 
 def test_newer_names_come_first_and_those_of_the_agent_and_of_hits_before_others() -> None:
@@ -60,21 +48,9 @@ def test_newer_names_come_first_and_those_of_the_agent_and_of_hits_before_others
     assert near == ["old_name", "new_name"], "a call beside a hit has the path"
 
 
-def test_a_name_is_of_the_newest_message_that_has_it() -> None:
-    history = transcript([user("a_name"), user("a_name"), user("none")]).snapshot()
-    assert lacking_names(list(history), (), [], 50) == [("a_name", 2)]
-    assert lacking_names(list(history), (), [], 0) == []
-
-
 def test_copies_that_the_recall_tool_printed_and_instructions_have_no_names() -> None:
     copies = recall_round(1, {"operation": "read", "mark": "m1"}, "copied_name")
     assert lacking([{"role": "system", "content": "system_name"}, user("a_name"), *copies]) == ["a_name"]
-
-
-@pytest.mark.parametrize("size", [39_000, 100_000])
-def test_names_of_long_texts_are_found_up_to_their_bound(size: int) -> None:
-    found = lacking([result("c", "word " * (size // 5) + "late_name")])
-    assert found == (["late_name"] if size < 40_000 else [])
 
 
 async def folded() -> ContextManager:
@@ -98,13 +74,3 @@ async def test_messages_since_the_last_view_will_be_in_the_next_one() -> None:
     manager = await folded()
     await feed(manager, [says("I look at brand_new_name.")])
     assert "brand_new_name" not in [one["name"] for one in await manager.lacking_names([], 1_000)]
-
-
-async def test_before_the_first_view_a_fresh_session_lacks_nothing() -> None:
-    manager = await feed(new_manager(max_tokens=50_000), work(2))
-    assert await manager.lacking_names(["m1"]) == []
-
-
-async def test_a_mark_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="is no mark"):
-        await (await folded()).lacking_names(["twelve"])

@@ -28,6 +28,7 @@ async def shortest_of_three(work: Callable[[], Awaitable[object]]) -> float:
     return min([await longest_turn(work()) for _ in range(3)])
 
 
+@pytest.mark.soak
 @pytest.mark.digest
 async def test_commands_on_a_long_history_let_other_tasks_run() -> None:
     manager = new_manager(max_tokens=32_000)

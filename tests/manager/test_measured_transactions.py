@@ -39,28 +39,6 @@ async def test_rollback_leaves_nothing_for_other_sessions_to_find() -> None:
     assert shared_cache.is_empty()
 
 
-async def test_both_ends_of_a_transaction_may_be_called_again() -> None:
-    manager, result, before = await pending()
-    result["transaction"].rollback()
-    result["transaction"].rollback()
-    assert await result["transaction"].commit() is False
-    assert await state_of(manager) == before
-    again = await measure(manager, Counting())
-    assert await again["transaction"].commit() is True
-    committed = await state_of(manager)
-    again["transaction"].rollback()
-    assert await again["transaction"].commit() is True
-    assert await state_of(manager) == committed
-    assert committed != before
-
-
-async def test_a_cancelled_commit_is_a_rollback() -> None:
-    manager, result, before = await pending()
-    assert await result["transaction"].commit(is_cancelled=lambda: True) is False
-    assert await result["transaction"].commit() is False
-    assert await state_of(manager) == before
-
-
 async def test_a_commit_cancelled_while_it_waits_changes_nothing_and_may_be_rolled_back() -> None:
     manager, result, before = await pending()
     async with manager.compactor.lock.hold():
@@ -134,14 +112,6 @@ async def test_nothing_that_was_erased_comes_back_with_a_commit(end: str) -> Non
     assert "file 39: " not in text(await ask(manager, None))
 
 
-async def test_a_compaction_that_came_between_is_kept() -> None:
-    manager, result, _ = await pending()
-    view = await ask(manager, None)
-    assert await result["transaction"].commit() is True
-    assert (await manager.explain())["compactions"] == 1
-    assert text(await ask(manager, None)) == text(view)
-
-
 async def test_a_pin_that_came_between_holds_after_the_commit() -> None:
     manager, result, _ = await pending()
     pinned = manager.snapshot()[5]
@@ -152,19 +122,6 @@ async def test_a_pin_that_came_between_holds_after_the_commit() -> None:
     assert sent is not None
     assert sent.view.shows(pinned.seq)
     assert (await manager.explain())["compactions"] == 1, "that of the request after the commit"
-
-
-@pytest.mark.parametrize("number", [4, 60])
-async def test_the_first_request_of_a_resumed_session_changes_nothing_before_its_commit(number: int) -> None:
-    first = await feed(new_manager(**settings()), work(number))
-    await ask(first, BUDGET)
-    await first.close()
-    manager = make_manager(first.config, session_id=first.session_id, store=first.store)
-    await manager.ready()
-    before = await state_of(manager)
-    (await measure(manager, Counting()))["transaction"].rollback()
-    assert await state_of(manager) == before
-    await manager.close()
 
 
 async def test_what_is_saved_before_the_first_request_of_a_resumed_session_keeps_its_views() -> None:

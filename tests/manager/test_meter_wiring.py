@@ -81,50 +81,10 @@ async def test_what_was_learned_makes_the_view_fit_the_providers_own_count() -> 
     assert (await running.manager.explain())["compactions"] >= 1
 
 
-async def test_cache_writes_are_added_to_what_was_measured(running: Session) -> None:
-    await running.request(lambda counted: counted - 500, usage={"cache_write_tokens": 1_500})
-    assert running.known.offset == pytest.approx(1_000, rel=0.1)
-
-
-async def test_a_side_call_between_view_and_answer_is_not_counted(running: Session) -> None:
-    view = await ask(running.manager, None, running.asked_for)
-    await running.respond(150)  # a session's name, made up meanwhile
-    await running.respond(size(view) + 3_000)
-    await running.respond(90)  # a check whether the goal is met
-    await running.manager.add_message({"role": "assistant", "content": "Yes."})
-    assert running.known.reports == 1
-    assert running.known.offset == pytest.approx(3_000, rel=0.05)
-
-
-async def test_a_response_without_usage_teaches_nothing(running: Session) -> None:
-    await ask(running.manager, None, running.asked_for)
-    for usage in (None, {}, "input_tokens=5", {"input_tokens": "5"}, {"input_tokens": -5}, {"output_tokens": 5}):
-        await running.coordinator.hooks.emit(
-            "llm:response", {"provider": "anthropic", "model": "model-1", "status": "ok", "usage": usage}
-        )
-    await running.manager.add_message({"role": "assistant", "content": "Yes."})
-    assert running.known.reports == 0
-
-
-async def test_a_failed_response_teaches_nothing(running: Session) -> None:
-    await ask(running.manager, None, running.asked_for)
-    await running.respond(90_000, status="error")
-    await running.manager.add_message({"role": "assistant", "content": "Yes."})
-    assert running.known.reports == 0
-
-
 async def test_a_report_larger_than_the_window_cannot_be_true_and_teaches_nothing(running: Session) -> None:
     before = await running.request(lambda counted: counted + 500)
     await running.request(10_000_000)
     assert len(await running.request(lambda counted: counted + 500)) > len(before)
-
-
-async def test_a_side_call_alone_teaches_nothing(running: Session) -> None:
-    view = await ask(running.manager, None, running.asked_for)
-    await running.respond(size(view) // 10)
-    await running.manager.add_message({"role": "assistant", "content": "Yes."})
-    assert running.known.reports == 0
-    assert running.manager.snapshot()[-1].response is None
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
@@ -134,14 +94,6 @@ async def refuse(running: Session, error: str = "ContextLengthError") -> None:
     await running.coordinator.hooks.emit(
         "provider:error", {"provider": "anthropic", "error": {"type": error, "msg": "prompt is too long"}}
     )
-
-
-async def test_it_shrinks_until_the_provider_takes_it(running: Session) -> None:
-    sizes: list[int] = []
-    for _ in range(3):
-        sizes.append(size(await ask(running.manager, None, running.asked_for)))
-        await refuse(running)
-    assert sizes == sorted(set(sizes), reverse=True)
 
 
 @pytest.mark.parametrize("newest", [True, False], ids=["it is newest", "an answer follows"])
@@ -164,25 +116,6 @@ async def test_a_retry_after_a_giant_tool_result_is_smaller_until_the_provider_t
     assert original["content"] == giant["content"]
 
 
-async def test_other_errors_do_not_shrink_the_view(running: Session) -> None:
-    before = await ask(running.manager, None, running.asked_for)
-    for error in ("RateLimitError", "ProviderUnavailableError", "LLMError"):
-        await refuse(running, error)
-    assert size(await ask(running.manager, None, running.asked_for)) == size(before)
-
-
-@pytest.mark.parametrize("data", [{}, {"error": None}, {"error": "too long"}, {"error": {"type": None}}])
-async def test_an_error_event_of_another_shape_harms_nothing(running: Session, data: dict[str, Any]) -> None:
-    before = await ask(running.manager, None, running.asked_for)
-    await running.coordinator.hooks.emit("provider:error", data)
-    assert await ask(running.manager, None, running.asked_for) == before
-
-
-async def test_a_refusal_before_any_view_harms_nothing(running: Session) -> None:
-    await refuse(running)
-    await ask(running.manager, None, running.asked_for)
-
-
 async def test_a_refusal_of_one_model_does_not_shrink_views_for_another(running: Session) -> None:
     before = await ask(running.manager, None, provider("openai"))
     await ask(running.manager, None, running.asked_for)
@@ -191,16 +124,6 @@ async def test_a_refusal_of_one_model_does_not_shrink_views_for_another(running:
 
 
 # --- what explain reports ---------------------------------------------------------------------------------------------
-
-
-async def test_explain_says_estimated_with_the_heuristic_counter(running: Session) -> None:
-    assert await running.figure() == "estimated"
-
-
-async def test_explain_says_counted_with_an_exact_counter() -> None:
-    running = await Session(await feed(new_manager(token_counter="o200k_base"), work(2))).mounted()
-    running.asked_for = provider("openai")
-    assert await running.figure() == "counted"
 
 
 async def test_explain_gives_both_figures_and_the_reason_for_the_threshold(running: Session) -> None:

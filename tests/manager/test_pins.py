@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from amplifier_context_core import ContextManager, PinRefused
+from amplifier_context_core import PinRefused
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.managers import ask, feed, new_manager
 from tests.messages import Message, call, result, rounds, size, system, user, words, work
@@ -16,11 +16,6 @@ BUDGET = 4_000
 
 def asking_to_be_pinned(number: int, words: int) -> Message:
     return {"role": "user", "content": f"{number} " + "word " * words, "metadata": {"pinned": True}}
-
-
-async def pin_all(manager: ContextManager, names: list[str]) -> None:
-    for name in names:
-        await manager.pin(name)
 
 
 async def test_a_view_that_no_compaction_gets_within_its_budget_is_clipped_but_for_the_rounds_of_pins() -> None:
@@ -48,15 +43,6 @@ async def test_a_pin_brings_back_what_was_folded_already() -> None:
     assert original in [m["content"] for m in await ask(manager, BUDGET)]
 
 
-async def test_an_unpinned_message_may_go_again() -> None:
-    manager = await feed(new_manager(), work(20))
-    original = work(20)[4]["content"]
-    await manager.pin("m5")
-    await manager.pin("m5", pinned=False)
-    await feed(manager, rounds(60, start=100))
-    assert original not in [m["content"] for m in await ask(manager, BUDGET)]
-
-
 async def test_a_pin_beyond_the_share_is_refused_with_sizes() -> None:
     manager = await feed(new_manager(), [*work(5), {"role": "user", "content": "word " * 1_600}])
     await manager.get_messages_for_request(BUDGET)
@@ -77,13 +63,6 @@ async def test_pins_of_several_tasks_at_once_are_held_to_their_share_together() 
     assert len(pinned) == len(range(3, 40, 2)) - len(refused)
 
 
-@pytest.mark.parametrize("mark", ["m0", "m999", "12", "", "x", "m1.5"])
-async def test_a_mark_that_names_nothing_cannot_be_pinned(mark: str) -> None:
-    manager = await feed(new_manager(), work(3))
-    with pytest.raises(PinRefused):
-        await manager.pin(mark)
-
-
 async def test_messages_that_ask_to_be_pinned_are_held_to_the_share_too() -> None:
     messages = [asking_to_be_pinned(number, 300) for number in range(10)]
     manager = await feed(
@@ -98,14 +77,6 @@ async def test_messages_that_ask_to_be_pinned_are_held_to_the_share_too() -> Non
     assert len([warning for warning in warnings if "pin" in warning]) == 1
 
 
-async def test_a_pin_is_refused_when_messages_that_ask_to_be_pinned_fill_the_share() -> None:
-    messages = [asking_to_be_pinned(number, 240) for number in range(3)]
-    manager = await feed(new_manager(), [{"role": "user", "content": "Go."}, *messages, *rounds(10)])
-    await ask(manager, BUDGET)
-    with pytest.raises(PinRefused, match="pins hold 9"):
-        await pin_all(manager, ["m6", "m8", "m10"])
-
-
 async def test_a_pin_is_refused_when_the_round_that_stays_with_it_would_outgrow_the_share() -> None:
     talk = ConversationBuilder().user("Read both.")
     small, large = talk.call(("read", {"path": "small"}), ("read", {"path": "large"}))
@@ -114,12 +85,3 @@ async def test_a_pin_is_refused_when_the_round_that_stays_with_it_would_outgrow_
     await ask(manager, BUDGET)
     with pytest.raises(PinRefused):
         await manager.pin("m3")
-
-
-async def test_clear_drops_the_pins() -> None:
-    manager = await feed(new_manager(), work(20))
-    await manager.pin("m5")
-    await manager.clear()
-    await feed(manager, work(60))
-    await ask(manager, BUDGET)
-    assert not [m for m in (await manager.explain())["floor"]["members"] if m["why"] == "pinned"]

@@ -68,17 +68,6 @@ async def test_at_a_compaction_only_the_newest_reminder_of_each_source_stays() -
     assert shown(history, "todo ") == number + 1
 
 
-async def test_a_session_of_reminders_does_not_grow_with_them() -> None:
-    manager = new_manager(min_savings=0)
-    await manager.add_message({"role": "user", "content": "Fix the loader."})
-    for number in range(60):
-        await manager.add_message(reminders(number, *(f"source-{index}" for index in range(10))))
-        await work(manager, number)
-    assert manager.turn_count == 1
-    assert manager.compactor.last_sent is not None
-    assert manager.compactor.last_sent.counted <= BUDGET
-
-
 async def test_the_service_that_reports_a_job_begins_no_turn() -> None:
     manager = new_manager()
     await manager.add_message({"role": "user", "content": "Run the job."})
@@ -101,18 +90,6 @@ async def test_what_a_host_keeps_for_its_pages_only_is_not_sent_and_begins_no_tu
     assert [message["content"] for message in view] == ["expanded"]
     assert "ORIGINAL" not in str(view)
     assert manager.turn_count == 1
-
-
-async def test_a_rich_result_of_text_and_images_is_sent_as_it_is() -> None:
-    manager = new_manager()
-    await manager.add_message({"role": "user", "content": "Take a picture."})
-    call = {"id": "c-1", "tool": "camera", "arguments": {}}
-    await manager.add_message({"role": "assistant", "content": "", "tool_calls": [call]})
-    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
-    content = [{"type": "text", "text": "Before."}, image, {"type": "text", "text": "After."}]
-    await manager.add_message({"role": "tool", "tool_call_id": "c-1", "name": "camera", "content": content})
-    view = checked(await manager.get_messages_for_request(BUDGET))
-    assert view[-1]["content"] == content
 
 
 @pytest.mark.digest

@@ -12,11 +12,9 @@ from amplifier_core.testing import MockCoordinator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core import ContextManager, ContextOverflow, PinRefused, events
+from amplifier_context_core import ContextManager, events
 from amplifier_context_core.kernel import mount_manager
-from amplifier_context_core.view import compactor
 from amplifier_context_core.view.meter import Correction, Meter
-from amplifier_context_core.view.sent_view import fitted
 from amplifier_context_testing import EventRecorder
 from tests.managers import ask, feed, new_manager
 from tests.messages import Message, rounds, size
@@ -168,73 +166,3 @@ async def test_a_view_over_its_budget_is_reported_with_the_tool_definitions_that
     needed = figures(payload["message"])[0]
     assert needed > beside + 50
     assert needed >= sum(member["tokens"] for member in payload["members"]) - len(payload["members"])
-
-
-async def test_under_strict_the_error_names_the_budget_that_was_asked_for() -> None:
-    prompt: Message = {"role": "system", "content": "word " * 100}
-    session = await running(lambda counted: counted + 400, [prompt, {"role": "user", "content": "Hi."}], strict=True)
-    for _ in range(3):
-        await session.request()
-    with pytest.raises(ContextOverflow, match=r"the budget is 420: .*tool definitions 4\d\d \(learned from"):
-        await session.manager.get_messages_for_request(420, provider())
-
-
-@pytest.mark.parametrize("reported", PROVIDERS)
-async def test_a_refused_pin_is_reported_in_figures_that_agree_with_the_budget(reported: Counted) -> None:
-    session, _ = await worked(reported, 10)
-    await feed(session.manager, [{"role": "user", "content": "word " * 2_500}])
-    mark = session.manager.snapshot()[-1].mark
-    await session.request()
-    with pytest.raises(PinRefused) as refused:
-        await session.manager.pin(mark)
-    _, held, share, room = figures(str(refused.value).split(" has ")[1].replace("25%", ""))
-    overhead = (await session.manager.explain())["view"]["overhead_tokens"]
-    assert held == 0
-    assert share == pytest.approx(0.25 * room, abs=1)
-    assert room + overhead == pytest.approx(BUDGET, abs=2)
-
-
-async def test_what_must_be_kept_is_reported_once_when_it_does_not_fit() -> None:
-    manager = await feed(
-        new_manager(), [{"role": "system", "content": "word " * 2_000}, {"role": "user", "content": "Hi."}, *rounds(9)]
-    )
-    for _ in range(3):
-        await manager.get_messages_for_request(500)
-    about_size = [text for text in manager.warnings.texts if "what must be kept" in text]
-    assert len(about_size) == 1
-    assert "what must be kept needs" in about_size[0]
-
-
-async def test_protected_rounds_that_fit_unclipped_are_not_reported() -> None:
-    system: Message = {"role": "system", "content": "word " * 1_500}
-    manager = await feed(new_manager(), [system, {"role": "user", "content": "Hi."}, *rounds(9)])
-    least = size([system, {"role": "user", "content": "Hi."}, *rounds(1)])
-    budget = int(least * 1.02)  # what must be kept fits, and is above the threshold
-    for _ in range(3):
-        await manager.get_messages_for_request(budget)
-    explained = await manager.explain()
-    assert explained["view"]["tokens"] <= budget
-    clipped = [row for row in explained["rounds"] if row["state"] == "clipped" and row["tokens_after"]]
-    assert bool(explained["warnings"]) == bool(clipped)
-
-
-async def test_the_view_is_locked_while_it_is_measured_for_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    manager = await feed(new_manager(), [{"role": "user", "content": "word " * 6_000}, *rounds(5)])
-    held: list[bool] = []
-
-    async def noting(*arguments: Any, **options: Any) -> Any:
-        held.append(manager.compactor.lock.is_held)
-        return await fitted(*arguments, **options)
-
-    monkeypatch.setattr(compactor, "fitted", noting)
-    await ask(manager, 4_000)
-    assert held == [True, True]
-
-
-async def test_protected_rounds_clipped_within_the_budget_are_reported_with_the_limit_they_are_above() -> None:
-    manager = await feed(new_manager(), [{"role": "user", "content": "word " * 1_460}, *rounds(5)])
-    await ask(manager, 2_000)
-    (text,) = (await manager.explain())["warnings"]
-    size, budget, limit = (int(figure.replace(",", "")) for figure in re.findall(r"[\d,]*\d", text)[:3])
-    assert limit < size <= budget == 2_000
-    assert f"views above {limit:,} are compacted" in text

@@ -18,9 +18,9 @@ async def put_in(manager: ContextManager, history: list[Message], state: str) ->
     await manager.set_messages(history)
 
 
-@pytest.mark.parametrize("later", [0, 10])
-@pytest.mark.parametrize("spoken", [[], [user("How far is it?"), says("I will see.")]], ids=["", "spoken"])
-@pytest.mark.parametrize("growing", [False, True], ids=["", "growing"])
+@pytest.mark.parametrize(
+    ("later", "spoken", "growing"), [(0, [user("How far is it?"), says("I will see.")], True), (10, [], False)]
+)
 async def test_a_result_put_in_many_times_compacts_at_most_once(
     later: int, spoken: list[Message], growing: bool
 ) -> None:
@@ -47,8 +47,7 @@ async def test_a_result_put_in_long_ago_is_folded_with_its_round() -> None:
     assert 'tool_call_id": "job' not in text(await ask(manager, BUDGET))
 
 
-@pytest.mark.parametrize("system_tokens", [0, 5_000])
-@pytest.mark.parametrize("threshold", [0.4, 0.8])
+@pytest.mark.parametrize(("system_tokens", "threshold"), [(0, 0.8), (5_000, 0.4)])
 async def test_what_stays_open_leaves_room_beside_the_system_prompt_and_below_the_threshold(
     system_tokens: int, threshold: float
 ) -> None:
@@ -65,17 +64,3 @@ async def test_what_stays_open_leaves_room_beside_the_system_prompt_and_below_th
         assert view[-1]["content"] == history[-1]["content"]
         # Rounds may not take the view over its threshold by more than one: it is a share of what the prompt leaves.
         assert size(view) <= system_tokens + threshold * (budget - system_tokens) + 600
-
-
-async def test_a_host_that_shortens_old_results_itself_stops_no_compaction() -> None:
-    """Each edit is of a result that may be replaced again. What is left open for that must fit the budget."""
-    manager = new_manager()
-    history = work(1)
-    for number in range(80):
-        history += rounds(1, start=number, output=1_200)
-        results = [place for place, message in enumerate(history) if message["role"] == "tool"]
-        if len(results) > 3:
-            history[results[-3]] = {**history[results[-3]], "content": "(cut)"}
-        await manager.set_messages(history)
-        await ask(manager, 1_000)  # it is within its budget
-    assert not (await manager.explain())["warnings"]

@@ -11,7 +11,7 @@ from amplifier_core import HookRegistry
 from amplifier_context_core import ContextManager, ContextOverflow
 from amplifier_context_testing import EventRecorder, check_request
 from tests.managers import feed, new_manager
-from tests.messages import Message, rounds, size, text
+from tests.messages import Message, rounds, size
 
 BUDGET = 8_000
 HANDFUL = 10
@@ -98,33 +98,6 @@ async def test_five_hundred_requests_beside_a_giant_cause_a_handful_of_compactio
     assert len(records) == once
 
 
-@pytest.mark.parametrize("start", FEW)
-async def test_beside_a_giant_a_compaction_comes_only_when_the_capacity_left_is_full_again(start: Any) -> None:
-    """Rounds of 65 tokens: where the giant may be clipped they find a thousand tokens of room, beside a system prompt
-    of 95 %, which may not, some four hundred, and beside a message of 80 %, which need not, some seven hundred."""
-    manager = await feed(new_manager(), start())
-    assert await storm(manager, 250) == []
-    room = {giant_system_prompt: 300, whole_newest_human: 600}.get(start, 1_000)
-    assert (await manager.explain())["compactions"] <= 250 * 65 // room
-
-
-@pytest.mark.parametrize("start", VARIANTS)
-async def test_requests_without_anything_new_compact_at_most_once(start: Any) -> None:
-    manager = await feed(new_manager(), [*start(), *rounds(3, output=120)])
-    views = {text(await manager.get_messages_for_request(BUDGET)) for _ in range(500)}
-    assert len(views) == 1
-    assert (await manager.explain())["compactions"] <= 1
-
-
-@pytest.mark.parametrize("start", [giant_task, giant_newest_human, giant_pin, giant_loaded_tools])
-async def test_a_giant_that_must_stay_is_still_there_head_and_tail(start: Any) -> None:
-    manager = await feed(new_manager(), start())
-    await storm(manager, 40)
-    shown = text(await manager.get_messages_for_request(BUDGET))
-    assert "word00000" in shown
-    assert f"word{BUDGET * 95 // 100 * 4 // 10 - 1:05d}" in shown
-
-
 async def test_what_does_not_fit_at_all_is_sent_as_small_as_it_gets_and_reported_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -142,19 +115,6 @@ async def test_what_does_not_fit_at_all_is_sent_as_small_as_it_gets_and_reported
     assert report["compactions"] <= 50 // 2  # each of them makes the view as small as it gets
 
 
-async def test_what_does_not_fit_is_reported_to_handlers_by_one_event_that_names_it() -> None:
-    hooks = HookRegistry()
-    recorder = EventRecorder(hooks, [WARNING])
-    manager = new_manager(hooks=hooks)
-    await feed(manager, [{"role": "system", "content": words(2_000)}, {"role": "user", "content": "Do it."}])
-    for number in range(20):
-        await feed(manager, rounds(1, start=number, output=100))
-        await manager.get_messages_for_request(1_000)
-    events = recorder.named(WARNING)
-    assert len(events) == 1
-    assert "system prompt" in events[0]["message"]
-
-
 async def test_under_strict_what_does_not_fit_is_an_error_that_names_it_and_loses_nothing() -> None:
     manager = new_manager(strict=True)
     messages = [{"role": "system", "content": words(2_000)}, {"role": "user", "content": "Do it."}]
@@ -164,13 +124,6 @@ async def test_under_strict_what_does_not_fit_is_an_error_that_names_it_and_lose
             await manager.get_messages_for_request(1_000)
     assert len(await manager.get_messages()) == 2
     assert check_request(await manager.get_messages_for_request(10_000)) == []
-
-
-async def test_a_larger_budget_ends_the_trouble() -> None:
-    manager = await feed(new_manager(), giant_task())
-    await storm(manager, 20)
-    view = await manager.get_messages_for_request(40_000)
-    assert view[0]["content"] == giant_task()[0]["content"]
 
 
 async def test_beside_a_large_system_prompt_the_task_keeps_the_tokens_that_are_left_and_its_mark() -> None:

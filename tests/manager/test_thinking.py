@@ -42,10 +42,6 @@ def answer(number: int, *, wire: bool = False, calls: bool = False) -> Message:
     return message
 
 
-def result(number: int, size: int = 1) -> Message:
-    return {"role": "tool", "tool_call_id": f"c-{number}", "content": f"output {number}\n" * size}
-
-
 async def talk(session: ContextManager, numbers: range, provider: Any = BOUND, budget: int = LARGE) -> list[Message]:
     """Turns of a question and an answer with thinking; the last request."""
     view: list[Message] = []
@@ -73,18 +69,6 @@ def names(*numbers: int) -> list[str]:
     return [f"sig-{number}" for number in numbers]
 
 
-async def test_thinking_stays_byte_for_byte_while_its_prefix_does() -> None:
-    session = manager()
-    await talk(session, range(1, 4))
-    view = await session.get_messages_for_request(LARGE, BOUND)
-    assert [message["content"] for message in view if message["role"] == "assistant"] == [
-        answer(number)["content"] for number in (1, 2, 3)
-    ]
-    assert [message["metadata"] for message in view if message["role"] == "assistant"] == [
-        answer(number, wire=True)["metadata"] for number in (1, 2, 3)
-    ]
-
-
 async def test_a_compaction_takes_it_out_of_the_view_at_both_places_and_leaves_the_history() -> None:
     session = manager()
     await talk(session, range(1, 30))
@@ -95,26 +79,6 @@ async def test_a_compaction_takes_it_out_of_the_view_at_both_places_and_leaves_t
     history = await session.get_messages()
     assert [m["content"] for m in history if m["role"] == "assistant"] == [answer(n)["content"] for n in range(1, 30)]
     assert all(is_signed(message) for message in history if message["role"] == "assistant")
-
-
-async def test_thinking_of_after_the_compaction_stays() -> None:
-    session = manager()
-    await talk(session, range(1, 30))
-    await session.compact()
-    await talk(session, range(30, 33))
-    assert await seen(session) == names(30, 31, 32)
-
-
-async def test_other_tools_are_an_edit() -> None:
-    tools = {"read": SimpleNamespace(description="reads", input_schema={"type": "object"})}
-    session = manager()
-    session.host = ToolHost(lambda: dict(tools))
-    await talk(session, range(1, 3))
-    assert await seen(session) == names(1, 2)
-    tools["bash"] = SimpleNamespace(description="runs", input_schema={})
-    assert await seen(session) == []
-    await talk(session, range(3, 4))
-    assert await seen(session) == names(3)
 
 
 @pytest.mark.parametrize("fault", [AttributeError, RuntimeError])
@@ -149,15 +113,6 @@ async def test_another_system_prompt_is_an_edit_and_the_first_one_shows_the_firs
     assert await seen(session) == names(1, 2)
 
 
-async def test_an_edit_of_the_history_spares_the_thinking_before_it() -> None:
-    session = manager()
-    await talk(session, range(1, 5))
-    messages = await session.get_messages()
-    messages[4]["content"] = "Question 3, in other words."
-    await session.set_messages(messages)
-    assert await seen(session) == names(1, 2)
-
-
 @pytest.mark.parametrize("trace", [True, False])
 async def test_no_hash_of_a_request_that_held_an_erased_text_is_kept(trace: bool) -> None:
     store = MemoryStore()
@@ -176,19 +131,6 @@ async def prefixes(store: MemoryStore) -> list[tuple[int, str | None]]:
     return [(entry.seq, entry.response.prefix if entry.response else None) for entry in await store.read("s")]
 
 
-async def test_a_result_that_comes_late_spares_the_thinking_before_its_call() -> None:
-    session = manager()
-    await talk(session, range(1, 3))
-    await session.add_message(person("Read it."))
-    await session.get_messages_for_request(LARGE, BOUND)
-    await session.add_message(answer(3, calls=True))
-    await session.add_message(person("Well?"))
-    await session.get_messages_for_request(LARGE, BOUND)  # with a placeholder for the result
-    await session.add_message(answer(4))
-    await session.add_message(result(3))
-    assert await seen(session) == names(1, 2, 3)
-
-
 async def test_a_message_between_a_request_and_its_answer_is_an_edit() -> None:
     session = manager()
     await session.add_message(person("Well?"))
@@ -196,79 +138,6 @@ async def test_a_message_between_a_request_and_its_answer_is_an_edit() -> None:
     await session.add_message(person("Quickly."))
     await session.add_message(answer(1))
     assert await seen(session) == []
-
-
-async def test_a_resumed_session_with_the_same_prefix_shows_the_same_thinking() -> None:
-    store = MemoryStore()
-    session = manager(store)
-    await talk(session, range(1, 30))
-    await session.compact()
-    await talk(session, range(30, 33))
-    view = await session.get_messages_for_request(LARGE, BOUND)
-    await session.close()
-    assert await manager(store).get_messages_for_request(LARGE, BOUND) == view
-
-
-async def test_a_resumed_session_with_other_tools_does_not() -> None:
-    store = MemoryStore()
-    session = manager(store)
-    await talk(session, range(1, 4))
-    await session.close()
-    session = manager(store)
-    session.host = ToolHost(lambda: {"other": None})
-    assert await seen(session) == []
-
-
-async def test_thinking_that_no_request_of_this_session_asked_for_is_left_out() -> None:
-    session = manager()
-    await session.set_messages([person("Well?"), answer(1), person("Sure?"), answer(2), person("Really?")])
-    assert await seen(session) == []
-
-
-async def test_unsigned_thinking_is_bound_to_nothing() -> None:
-    session = manager()
-    block = {"type": "thinking", "thinking": "Hm."}
-    await session.set_messages(
-        [person("Well?"), {"role": "assistant", "content": [block, {"type": "text", "text": "x"}]}]
-    )
-    view = await session.get_messages_for_request(LARGE, BOUND)
-    assert view[1]["content"][0] == block
-
-
-async def test_a_model_that_does_not_bind_keeps_thinking_through_a_compaction() -> None:
-    session = manager()
-    await talk(session, range(1, 60), FREE, 2_000)
-    assert session.compactor.compactions
-    view = await session.get_messages_for_request(2_000, FREE)
-    answers = [message for message in view if message["role"] == "assistant"]
-    assert answers
-    assert all(is_signed(message) for message in answers)
-
-
-async def test_an_answer_whose_provider_declares_binding_is_bound_whatever_its_model() -> None:
-    session = manager()
-    await session.add_message(person("Well?"))
-    await session.get_messages_for_request(LARGE, FREE)
-    bound = answer(1)
-    bound["metadata"] = {"anthropic": {"thinking_binding": "drop_block"}}
-    await session.add_message(bound)
-    assert await seen(session, FREE) == names(1)
-    session.host = ToolHost(lambda: {"other": None})
-    assert await seen(session, FREE) == []
-
-
-async def test_a_compaction_inside_a_loop_takes_bound_thinking_out_and_the_next_answers_keep_theirs() -> None:
-    session = manager()
-    await session.add_message(person("Read them all."))
-    compactions, since = 0, 0
-    for number in range(1, 40):
-        view = await session.get_messages_for_request(4_000, BOUND)
-        if session.compactor.compactions > compactions:
-            compactions, since = session.compactor.compactions, number
-        assert signatures(view) == names(*range(max(since, 1), number))
-        await session.add_message(answer(number, calls=True))
-        await session.add_message(result(number, 60))
-    assert compactions > 1
 
 
 async def test_the_model_that_wrote_an_answer_counts_where_a_request_names_none() -> None:

@@ -127,32 +127,6 @@ def test_what_adds_and_reads_may_be_called_from_any_loop_while_one_makes_request
     assert len(manager.snapshot()) == 1 + THREADS * 8 * 2
 
 
-def test_a_snapshot_does_not_change_while_threads_add() -> None:
-    manager = new_manager()
-    asyncio.run(start(manager))
-    before = manager.snapshot()
-
-    async def work(thread: int) -> None:
-        for number in range(10):
-            for message in a_round(thread, number):
-                await manager.add_message(message)
-            assert [entry.seq for entry in before] == [1]
-
-    in_threads(work)
-
-
-def test_a_counter_is_loaded_on_whichever_loop_comes_first() -> None:
-    manager = new_manager(token_counter="o200k_base")
-
-    async def work(thread: int) -> None:
-        for message in a_round(thread, 0):
-            await manager.add_message(message)
-
-    in_threads(work)
-    assert len(manager.snapshot()) == THREADS * 2
-    assert check_request(asyncio.run(manager.get_messages_for_request(BUDGET))) == []
-
-
 def test_a_request_or_an_edit_is_refused_while_another_live_loop_makes_a_request() -> None:
     hooks = HookRegistry()
     manager = new_manager(hooks=hooks)
