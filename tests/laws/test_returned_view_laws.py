@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager, Plugins, load_config
@@ -20,6 +20,7 @@ from amplifier_context_testing import coding_session
 
 from .histories import Message, Step, conversations
 
+SOAKING = settings().max_examples > 1_000  # see conftest.py
 NOW = "2026-01-01T00:00:00.000+00:00"
 CALL: Message = {"role": "assistant", "content": None, "tool_calls": [{"id": "fresh_1", "tool": "t", "arguments": {}}]}
 NEW = st.sampled_from(
@@ -52,8 +53,8 @@ FORMS = st.sampled_from([as_is, bare])
 
 def manager_on(store: MemoryStore, budget: int, **config: Any) -> ContextManager:
     shared_cache.clear()
-    settings = load_config({"token_counter": "heuristic", "max_tokens": budget, **config})
-    return ContextManager(settings, session_id="s", plugins=Plugins(), store=store, clock=lambda: NOW)
+    loaded = load_config({"token_counter": "heuristic", "max_tokens": budget, **config})
+    return ContextManager(loaded, session_id="s", plugins=Plugins(), store=store, clock=lambda: NOW)
 
 
 class Twin:
@@ -117,6 +118,7 @@ def test_a_returned_view_is_the_history_whatever_the_conversation(
     asyncio.run(law(steps, budget, new, form, resumes=resumes, merge_consecutive=merges))
 
 
+@settings(max_examples=3_000 if SOAKING else 6)
 @given(st.integers(0, 50), st.integers(20, 90), st.integers(2_000, 9_000), NEW, FORMS, st.booleans())
 def test_a_returned_view_of_a_long_session_is_the_history(
     seed: int, length: int, budget: int, new: list[Message], form: Callable[[Message], Message], resumes: bool
