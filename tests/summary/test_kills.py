@@ -1,7 +1,4 @@
-"""A process that is killed while a model is asked, or after a call failed.
-
-Nothing acknowledged is lost, nothing stored is asked again, and the back-off holds.
-"""
+"""A process that is killed while a model is asked: nothing acknowledged is lost, nothing stored is asked again."""
 
 from __future__ import annotations
 
@@ -82,16 +79,4 @@ async def test_what_was_acknowledged_is_there_and_what_was_stored_is_not_asked_a
     assert len(ranges) == len(provider.requests) > 0
     ends = [max(stored, default=0), *(last for _, last in ranges)]
     assert all(first > end for (first, _), end in zip(ranges, ends, strict=False)), "each range is asked about once"
-    await manager.close()
-
-
-@pytest.mark.parametrize("place", parameters("sqlite"), indirect=True)
-async def test_a_back_off_holds_in_the_next_process(place: Place) -> None:
-    added = await killed(place, 0, "fails")
-    provider = Provider(good)
-    manager = await resumed(place, provider)
-    assert (await manager.explain())["summary"]["waits_seconds"] > 0
-    await drive(manager, SESSION[added:])
-    assert manager.compactor.compactions > 0
-    assert provider.requests == []
     await manager.close()

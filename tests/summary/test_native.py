@@ -21,7 +21,7 @@ from amplifier_context_testing import checked
 from amplifier_context_testing.replay.answer_policies import Answer
 from amplifier_context_testing.summaries.extractive import with_summaries
 from amplifier_context_testing.wire.replies import Fault, Reply, Script, rate_limited, unavailable
-from tests.messages import bare, digest, rounds, text, work
+from tests.messages import bare, digest, text, work
 from tests.summary.scripted import BUDGET, summary_manager, wait_for_summaries
 from tests.wire.serving import Wired, wired
 
@@ -212,12 +212,6 @@ async def test_what_is_no_compaction_for_the_model_of_the_session_reaches_no_vie
     assert (await session.manager.explain())["summary"]["status"] == "failed"
 
 
-async def test_usage_that_makes_no_sense_is_replaced_by_the_size_of_the_request() -> None:
-    session = Session(Odd({"kind": "native", "message": carrier(), "usage": "many"}))
-    assert carriers(await session.run(SESSION))
-    assert (await session.manager.explain())["summary"]["summary_cost"] > 1_000
-
-
 @pytest.mark.parametrize("config", [{}, {"summary_model": "wire-2"}])
 async def test_where_it_is_not_offered_there_is_one_warning_and_a_model_is_asked(
     config: dict[str, Any], caplog: pytest.LogCaptureFixture
@@ -239,16 +233,6 @@ async def test_its_calls_are_counted_by_limits_and_reported_by_events() -> None:
         report = (await session.manager.explain())["summary"]
         assert (report["calls"], report["reason"]) == (1, "max_summary_calls")
         assert report["summary_cost"] > 0
-
-
-async def test_compact_reports_the_words_of_the_carrier() -> None:
-    async with anthropic() as found:
-        session = Session(found.provider)
-        await session.run(SESSION[:27])
-        report = await session.manager.compact()
-        assert (report["author"], report["chapter"]) == ("native", WORDS)
-        assert carriers(await session.view())
-        await session.run(rounds(3, start=90))
 
 
 class Slow(Odd):

@@ -11,11 +11,9 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_testing.summaries.extractive import with_summaries
-from tests.messages import digest, rounds, text, work
+from tests.messages import digest, text, work
 from tests.places import KEPT, Place, parameters
-from tests.summary.scripted import BUDGET
-from tests.summary.test_native import NATIVE, WORDS, Session, anthropic, carriers, sent
+from tests.summary.test_native import Session, anthropic, carriers, sent
 
 pytestmark = pytest.mark.kernel
 SESSION = work(60, output=900)
@@ -116,22 +114,6 @@ async def test_a_pin_and_another_model_show_what_the_carrier_hides(place: Place)
         await again.manager.close()
 
 
-async def test_each_view_is_within_its_budget_whatever_the_carrier_says(place: Place) -> None:
-    """A carrier that is nearly as large as what it replaces."""
-
-    def long(request: Any) -> str:
-        return "word " * 600 if request.metadata else "I go on."
-
-    async with anthropic(long) as found:
-        session = opened(place, found.provider, **NATIVE)
-        for message in SESSION:
-            await session.run([message])
-            last = session.manager.compactor.last_sent
-            assert last is None or last.counted <= BUDGET
-        assert session.manager.compactor.compactions >= 2
-        await session.manager.close()
-
-
 @pytest.mark.parametrize("words", [600, 1_600])
 async def test_another_model_at_the_same_budget_brings_no_further_compaction(words: int) -> None:
     """Both caches are cold at each request, so either model may put in what came late."""
@@ -150,27 +132,3 @@ async def test_another_model_at_the_same_budget_brings_no_further_compaction(wor
             return session.manager.compactor.compactions
 
     assert await compactions(both=True) == await compactions(both=False)
-
-
-@pytest.mark.parametrize("place", parameters("sqlite"), indirect=True)
-async def test_the_writer_of_a_session_may_change_between_its_processes(place: Place) -> None:
-    answers = with_summaries(lambda request: "I go on.")
-
-    def script(request: Any) -> Any:
-        return WORDS if request.metadata else answers(request)
-
-    async with anthropic(script) as found:
-        parts = {
-            "native": SESSION[:61],
-            "model": [*SESSION[61:], *rounds(50, start=100, output=900)],
-            "native again": rounds(40, start=200, output=900),
-        }
-        for writer, part in parts.items():
-            session = opened(place, found.provider, summary_writer=writer.split()[0])
-            before = session.manager.compactor.compactions
-            view = await session.run(part)
-            assert session.manager.compactor.compactions > before
-            await sent(found, view)
-            assert len(carriers(view)) == (writer != "model"), "three newer summaries have replaced it"
-            assert ("in a model's words" in text(view)) == (writer == "model")
-            await session.manager.close()

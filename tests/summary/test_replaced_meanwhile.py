@@ -18,7 +18,7 @@ from amplifier_context_testing import checked
 from tests.messages import rounds, text, work
 from tests.places import BACKENDS, Place, parameters
 from tests.summary.scripted import BUDGET, Provider, drive, summary_manager, wait_for_summaries
-from tests.summary.test_meanwhile import HeldBack, Stubborn, until_asked
+from tests.summary.test_meanwhile import HeldBack, until_asked
 
 pytestmark = pytest.mark.kernel
 OLD = work(60, task="Do the old work.", output=900)
@@ -82,8 +82,7 @@ async def assert_only_new(manager: Any, provider: Provider, asked: int, place: P
     await again.close()
 
 
-@pytest.mark.parametrize("is_late", [False, True], ids=["at once", "after new messages"])
-@pytest.mark.parametrize("held", [1, 2])
+@pytest.mark.parametrize(("held", "is_late"), [(1, True), (2, False)], ids=["after new messages", "at once"])
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 async def test_an_answer_about_a_history_that_is_gone_brings_nothing_of_it_back(
     change: Change, held: int, is_late: bool, place: Place
@@ -115,19 +114,6 @@ async def test_nor_does_one_of_a_forked_request_or_of_several_pieces(
     await wait_for_summaries(manager)
     assert len(provider.requests) == 1, "the next piece is of the old history"
     await drive(manager, new(manager, change))
-    await assert_only_new(manager, provider, 1, place)
-
-
-async def test_a_provider_that_ignores_its_cancellation_answers_a_cleared_session_with_nothing(place: Place) -> None:
-    provider = Stubborn()
-    manager = summary_manager(provider, store=place.store(), session_id=place.session_id())
-    await until_asked(manager, provider, OLD)
-    await manager.clear()
-    assert not manager.writer.is_running
-    await drive(manager, NEW[:9])
-    provider.release.set()
-    await asyncio.sleep(0.01)
-    await drive(manager, NEW[9:])
     await assert_only_new(manager, provider, 1, place)
 
 
