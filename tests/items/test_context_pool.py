@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
-from amplifier_context_core.items import ContextItem, ContextPool, ContextPoolHook, UnregisteredHookError, hook
+from amplifier_context_core.items import ContextItem, ContextPool, ContextPoolHook, UnregisteredHookError
 
 
 def item(id: str, content: Any = None) -> ContextItem[Any]:
@@ -34,22 +33,6 @@ def test_a_limit_that_is_not_at_least_one_is_refused(limit: Any) -> None:
         ContextPool(limit)
 
 
-def test_a_new_pool_is_empty_and_without_a_limit() -> None:
-    pool = ContextPool(tags=["t"])
-    assert (pool.limit, pool.items, pool.hooks, pool.tags) == (None, [], [], frozenset({"t"}))
-    assert (len(pool), bool(pool), pool.catalogue(), repr(pool)) == (0, False, "", "ContextPool(limit=None, len=0)")
-
-
-async def test_an_item_is_found_by_its_id_and_items_are_a_copy_in_order() -> None:
-    pool = await filled(None, "b", "a")
-    pool.items.clear()
-    assert ids(pool) == "ba"
-    assert (list(pool), len(pool), bool(pool), pool.get("b")) == (pool.items, 2, True, item("b"))
-    for unknown in (pool.get, pool.remove):
-        with pytest.raises(KeyError, match="c"):
-            await unknown("c")  # type: ignore[misc]
-
-
 # -- adding -----------------------------------------------------------------------------------------------------------
 
 
@@ -61,21 +44,6 @@ async def test_an_item_without_id_or_description_is_refused(bad: ContextItem[int
     with pytest.raises(TypeError, match="ContextItem"):
         await pool.add("raw")  # type: ignore[arg-type]
     assert not pool
-
-
-async def test_an_item_of_a_known_id_is_replaced_in_its_place_without_an_eviction() -> None:
-    pool = await filled(2, "a", "b")
-    calls: list[str] = []
-
-    @hook(list(ContextPoolHook))
-    async def noted(*arguments: Any, **more: Any) -> None:
-        calls.append(str(arguments[1].content))
-
-    pool.hooks.append(noted)
-    await pool.add(item("a", "new"))
-    assert ids(pool) == "ab"
-    assert pool.get("a").content == "new"
-    assert calls == ["new", "new"]  # before and after the addition
 
 
 async def test_the_hooks_of_an_addition_run_in_order_around_it() -> None:
@@ -109,18 +77,6 @@ async def test_a_hook_that_raises_before_an_addition_leaves_the_pool_as_it_was(p
     with pytest.raises(RuntimeError, match="no"):
         await pool.add(item("c"))
     assert ids(pool) == "ab"
-
-
-async def test_additions_of_many_tasks_never_exceed_the_limit() -> None:
-    pool = await filled(2)
-
-    @pool.on_evict
-    @pool.before_add
-    async def slow(pool: Any, item: Any) -> None:
-        await asyncio.sleep(0)
-
-    await asyncio.gather(*(pool.add(item(str(number))) for number in range(9)))
-    assert len(pool) == 2
 
 
 # -- removing ---------------------------------------------------------------------------------------------------------
@@ -205,15 +161,6 @@ async def test_a_pool_is_read_as_it_was_written() -> None:
     }
     again = ContextPool.from_dict(data)
     assert (again.limit, again.items, again.hooks, again.tags) == (3, pool.items, pool.hooks, pool.tags)
-
-
-def test_reading_runs_no_hook_and_evicts_nothing() -> None:
-    @hook([ContextPoolHook.BEFORE_ADD, ContextPoolHook.ON_EVICT])
-    async def never(*arguments: Any, **more: Any) -> None:
-        raise AssertionError("no hook may run")
-
-    data = {"limit": 1, "items": [item("a").to_dict(), item("b").to_dict()]}
-    assert ids(ContextPool.from_dict(data)) == "ab"
 
 
 @pytest.mark.parametrize(

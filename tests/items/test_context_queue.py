@@ -46,19 +46,6 @@ async def test_a_queue_shows_its_limit_items_hooks_and_tags() -> None:
         ContextQueue(1, tags="monitored")
 
 
-async def test_setting_items_replaces_them_without_hooks_and_keeps_the_newest_that_fit() -> None:
-    queue = await filled(2, "a")
-
-    @queue.on_evict
-    async def evicted(queue: Any, gone: Any) -> None:
-        raise AssertionError("no hook may run")
-
-    queue.items = [item("b"), item("c"), item("d")]
-    with pytest.raises(TypeError, match="ContextItem"):
-        queue.items = ["e"]  # type: ignore[list-item]
-    assert contents(queue) == ["c", "d"]
-
-
 async def test_history_joins_the_contents_of_the_newest_items() -> None:
     queue = await filled(5, "a", 2, {"c": 3})
     assert queue.history() == "a\n2\n{'c': 3}"
@@ -141,9 +128,6 @@ async def test_appends_of_many_tasks_never_exceed_the_limit_and_announce_each_ev
     assert announced | set(contents(queue)) == set(range(20))
 
 
-# -- clearing ---------------------------------------------------------------------------------------------------------
-
-
 async def test_clear_runs_its_hooks_around_the_removal() -> None:
     queue = await filled(2, "a")
     calls: list[Any] = []
@@ -187,49 +171,6 @@ async def test_a_branch_inherits_limit_hooks_and_tags_unless_it_gets_others() ->
 # -- saving -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_queue_is_written_with_limit_items_hooks_and_tags() -> None:
-    queue: ContextQueue[Any] = ContextQueue(3, tags=["b", "a"])
-    await queue.append(ContextItem("x", "d", "i"))
-
-    @queue.after_append
-    async def counted(*arguments: Any) -> None: ...
-
-    assert queue.to_dict() == {
-        "limit": 3,
-        "items": [{"id": "i", "description": "d", "content": "x"}],
-        "hooks": {"after_append": ["counted"]},
-        "tags": ["a", "b"],
-    }
-
-
-async def test_a_queue_is_read_with_its_hooks() -> None:
-    queue = await filled(3, "a", "b")
-
-    @hook([ContextQueueHook.BEFORE_APPEND, ContextQueueHook.AFTER_CLEAR])
-    async def both(*arguments: Any, **more: Any) -> None: ...
-
-    queue.hooks.append(both)
-    again = ContextQueue.from_dict(queue.to_dict())
-    assert (again.limit, again.items, again.hooks, again.tags) == (3, queue.items, [both], queue.tags)
-
-
-def test_items_and_hooks_may_be_missing_and_items_beyond_the_limit_fall_off_the_front() -> None:
-    assert ContextQueue.from_dict({"limit": 2}).items == []
-    many = [{"content": number} for number in range(4)]
-    assert contents(ContextQueue.from_dict({"limit": 2, "items": many})) == [2, 3]
-
-
 def test_a_hook_that_is_not_registered_is_an_error_that_names_it() -> None:
     with pytest.raises(UnregisteredHookError, match="'gone' is not registered"):
         ContextQueue.from_dict({"limit": 1, "hooks": {"before_append": ["gone"]}})
-
-
-async def test_one_function_of_two_objects_is_read_for_the_event_it_had_on_each() -> None:
-    first, second = ContextQueue(1), ContextQueue(1)
-
-    @first.before_append
-    @second.before_clear
-    async def shared(*arguments: Any) -> None: ...
-
-    again = ContextQueue.from_dict(first.to_dict()), ContextQueue.from_dict(second.to_dict())
-    assert [one.to_dict()["hooks"] for one in again] == [{"before_append": ["shared"]}, {"before_clear": ["shared"]}]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import logging
 from collections.abc import AsyncIterator, Callable
@@ -12,7 +11,6 @@ import pytest
 from pydantic import Field
 
 from amplifier_context_core import ContextManager
-from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.items import ContextItem, ContextPool, ContextQueue, tool_from_function
 from amplifier_context_core.items.function_tools import log_no_session
 from amplifier_context_core.items.injection import offering
@@ -55,33 +53,6 @@ async def test_a_partial_a_wrapper_and_a_callable_object_are_tools_too() -> None
     assert list(tool.input_schema["properties"]) == ["pages"]
 
 
-async def test_a_pool_that_a_partial_binds_wins_unless_the_call_passes_one() -> None:
-    async def count(pool: ContextPool, queue: ContextQueue | None = None) -> str:
-        return f"{len(pool)} {queue is None}"
-
-    mine = ContextPool()
-    await mine.add(ContextItem(1, "mine", "m"))
-    with offering(ContextPool(), ContextQueue(1)):
-        assert await run(functools.partial(count, pool=mine)) == "1 False"
-        assert await run(functools.partial(count, mine)) == "1 False"
-        assert await run(functools.partial(count, mine, None)) == "1 True"
-        assert await run(functools.partial(count, queue=None), pool=mine) == "1 True"
-        assert await run(functools.partial(count, pool=mine), pool=ContextPool()) == "0 False"
-
-
-async def test_an_item_goes_where_the_session_offers_it_whatever_the_call_passes() -> None:
-    """As in the source: its agent keeps what a tool returns, and passed arguments decide what the tool reads."""
-
-    async def copy(pool: ContextPool[Any]) -> ContextItem[str]:
-        return ContextItem(pool.catalogue(), "a copy", "copy")
-
-    mine, pool = ContextPool[Any](), ContextPool[Any]()
-    with offering(pool, ContextQueue[Any](3)):
-        await run(copy, pool=mine)
-    assert [one.id for one in pool.items] == ["copy"]
-    assert mine.items == []
-
-
 def special(
     _x: int,
     model_config: str,
@@ -119,12 +90,6 @@ async def test_an_alias_that_a_parameter_has_names_its_argument() -> None:
     assert not (await tool_from_function(search).execute({"from": "today", "most": 0})).success
 
 
-@pytest.mark.parametrize("function", [functools.partial(fetch, "a"), Counting()], ids=["partial", "object"])
-def test_a_function_without_a_name_needs_one(function: Callable[..., Any]) -> None:
-    with pytest.raises(ConfigError, match="name="):
-        tool_from_function(function)
-
-
 def either(items: ContextPool | ContextQueue) -> None: ...
 def no_json(callback: Callable[[], int]) -> None: ...
 def unknown(value: NoSuchName) -> None: ...  # noqa: F821 # type: ignore[name-defined]
@@ -152,38 +117,6 @@ async def test_arguments_that_are_no_object_are_a_result(given: Any) -> None:
     result = await tool_from_function(fetch).execute(given)
     assert not result.success
     assert "must be an object" in str(result.output)
-
-
-def test_a_host_of_one_event_loop_per_request_offers_the_items_itself() -> None:
-    manager = new_manager()
-    asyncio.run(feed(manager, PROMPT))
-    asyncio.run(ask(manager))
-    with offering(manager.pool, manager.queue):
-        asyncio.run(run(fetch, doc="q3"))
-    assert [item.id for item in manager.pool] == ["q3"]
-
-
-async def test_a_tool_of_a_closed_session_keeps_its_item_in_that_session() -> None:
-    ended = asyncio.Event()
-
-    async def slow(pool: ContextPool) -> ContextItem[str]:
-        await ended.wait()
-        return await fetch("late")
-
-    async def delegate() -> str:
-        child = await feed(new_manager(session_id="child"), PROMPT)
-        await ask(child)
-        late = asyncio.create_task(run(slow))
-        await asyncio.sleep(0)
-        await child.close()
-        ended.set()
-        await late
-        return str([item.id for item in child.pool])
-
-    manager = await feed(new_manager(), PROMPT)
-    await ask(manager)
-    assert await run(delegate) == "['late']"
-    assert not manager.pool
 
 
 @pytest.mark.parametrize("is_generator", [False, True])

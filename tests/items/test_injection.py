@@ -47,12 +47,6 @@ def test_an_argument_of_the_call_wins() -> None:
         assert injected(asks, ("by place",), {}, active()) == {"queue": queue}
 
 
-def test_outside_a_session_nothing_is_injected() -> None:
-    with offering(ContextPool()):
-        pass
-    assert injected(asks, (), {}, active()) == {}
-
-
 def test_a_subclass_is_only_injected_where_the_session_has_one() -> None:
     def asks_for_mine(pool: MyPool) -> None: ...
 

@@ -1,4 +1,4 @@
-"""One item: frozen, equal by value, written as a dictionary."""
+"""One item: frozen, and listed while it lives."""
 
 from __future__ import annotations
 
@@ -16,15 +16,6 @@ from amplifier_context_core.items.item import living_items
 def test_an_item_never_changes() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         ContextItem("a").content = "b"  # type: ignore[misc]
-
-
-def test_an_item_is_written_with_id_description_and_content_in_this_order() -> None:
-    assert list(ContextItem(1, "d", "x").to_dict().items()) == [("id", "x"), ("description", "d"), ("content", 1)]
-
-
-def test_an_item_without_content_is_not_read() -> None:
-    with pytest.raises(KeyError, match="content"):
-        ContextItem.from_dict({"id": "x"})
 
 
 def test_living_items_are_listed_while_another_thread_makes_items() -> None:

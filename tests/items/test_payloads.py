@@ -98,21 +98,19 @@ class Spaced(list[Any]):
         return " ".join(self[0])
 
 
+SECRETS = [
+    "it's\u00a0here",
+    "it's\x00here",
+    'it\'s "hunter2"',
+    "hunter\\2",
+    "hunter\n2",
+    "j\u00e4ger2",
+]
+SHAPES = ["object", "key", "list", "tuple", "set", "dataclass", "cycle", "list of another class"]
+
+
 @pytest.mark.parametrize(
-    "secret",
-    [
-        "it's\u00a0here",
-        "it's\x00here",
-        "hunter's",
-        'it\'s "hunter2"',
-        "hunter\\2",
-        "hunter\n2",
-        "hunter\x002",
-        "j\u00e4ger2",
-    ],
-)
-@pytest.mark.parametrize(
-    "shape", ["object", "key", "list", "tuple", "set", "dataclass", "cycle", "list of another class"]
+    ("secret", "shape"), [*((secret, "object") for secret in SECRETS), *((SECRETS[2], shape) for shape in SHAPES[1:])]
 )
 async def test_a_text_is_found_in_a_payload_however_python_writes_it(secret: str, shape: str) -> None:
     def kind(text: str) -> object:
@@ -126,15 +124,6 @@ async def test_a_text_is_found_in_a_payload_however_python_writes_it(secret: str
     await manager.queue.append(ContextItem(kind(f"the code is {secret}")), ContextItem(kind("harmless")))
     await manager.forget(containing=secret)
     assert (len(manager.pool), len(manager.queue)) == (0, 1)
-
-
-async def test_a_description_without_a_text_stops_nothing_either(tmp_path: Path) -> None:
-    manager = await feed(opened(tmp_path), [{"role": "user", "content": SECRET}])
-    description: Any = Mute()
-    await manager.pool.add(ContextItem("body", description, "t"))
-    assert "- [t] Mute" in (await ask(manager))[-1]["content"]
-    await manager.forget(containing="hunter2")
-    await manager.close()
 
 
 @dataclass
@@ -165,14 +154,3 @@ async def test_a_payload_that_is_not_wholly_json_is_saved_as_its_text(tmp_path: 
 @pytest.mark.parametrize("payload", JSON, ids=ascii)
 async def test_a_payload_at_the_edge_of_json_is_saved_as_it_is(tmp_path: Path, payload: object) -> None:
     assert await saved_and_read(tmp_path, payload) == payload
-
-
-async def test_a_payload_that_is_no_json_leaves_the_id_of_its_item_as_it_is(tmp_path: Path) -> None:
-    manager = await feed(opened(tmp_path), [{"role": "user", "content": "hello"}])
-    number: Any = 5  # a pool takes any key
-    await manager.pool.add(ContextItem(Report(3), "a report", number))
-    await manager.close()
-    again = opened(tmp_path)
-    await again.ready()
-    assert again.pool.get(number).content == str(Report(3))
-    await again.close()

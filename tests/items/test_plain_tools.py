@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import logging
-import threading
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextManager, load_config
-from amplifier_context_core.items import ContextItem, ContextPool, ContextPoolHook, ContextQueue, tool_from_function
+from amplifier_context_core import ContextManager
+from amplifier_context_core.items import ContextItem, ContextPool, ContextPoolHook, tool_from_function
 from amplifier_context_core.items.item import living_items
 from amplifier_context_core.kernel import mount_manager
-from amplifier_context_core.session.items import SessionItems
 from amplifier_context_testing import mount_plan, session
 
 pytestmark = pytest.mark.kernel
@@ -76,13 +73,6 @@ async def test_an_item_without_id_goes_to_the_queue_and_the_model_reads_its_cont
     assert results == [ToolResult(output=payload).get_serialized_output()]
 
 
-async def test_each_call_of_a_plain_tool_is_routed_once() -> None:
-    numbers = iter(range(3))
-    tool = Plain("note", lambda: ContextItem(f"note {next(numbers)}"))
-    manager, _ = await called(tool, calls=["note"] * 3)
-    assert manager.queue.history() == "note 0\nnote 1\nnote 2"
-
-
 class Textless:
     """A payload whose own code fails when it is made text."""
 
@@ -119,31 +109,6 @@ async def test_a_tool_that_shows_an_item_of_the_pool_adds_none(others: int) -> N
     assert len(of_others) == others
 
 
-async def test_a_tool_that_shows_an_item_of_the_queue_adds_none() -> None:
-    async def newest(queue: ContextQueue) -> dict[str, Any]:
-        return queue.items[-1].to_dict()
-
-    manager, _ = await called(Plain("note", lambda: ContextItem("a lone note")), tool_from_function(newest))
-    assert [item.content for item in manager.queue] == ["a lone note"]
-
-
-async def test_items_are_compared_with_a_result_outside_the_event_loop() -> None:
-    threads: set[int] = set()
-
-    class Watched:
-        def __str__(self) -> str:
-            threads.add(threading.get_ident())
-            return "a payload"
-
-    items = SessionItems(load_config({}))
-    item = ContextItem(Watched())
-    result = {"success": True, "output": {"content": "a payload", "description": None, "id": None}}
-    assert await items.collect(result, lambda output: "shown") == "shown"
-    assert items.queue.items == [item]
-    assert threads
-    assert threading.get_ident() not in threads
-
-
 async def test_a_result_of_the_form_of_an_item_is_not_one() -> None:
     alive = ContextItem("other", "d", "q3")
     data = {"content": "x", "description": "d", "id": "q3"}
@@ -151,17 +116,6 @@ async def test_a_result_of_the_form_of_an_item_is_not_one() -> None:
     assert not manager.pool
     assert json.loads(results[0]) == data
     assert alive.content == "other"
-
-
-async def test_an_item_of_a_plain_tool_with_an_id_alone_is_a_warning_and_a_plain_result(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        manager, results = await called(Plain("fetch", lambda: ContextItem("body", None, "secret-id")))
-    assert not manager.pool
-    assert "body" in results[0]
-    assert "no description" in caplog.text
-    assert "secret-id" not in caplog.text
 
 
 async def test_an_item_that_a_hook_of_the_pool_refuses_stays_a_plain_result(caplog: pytest.LogCaptureFixture) -> None:
@@ -184,29 +138,6 @@ async def test_an_item_that_a_hook_of_the_pool_refuses_stays_a_plain_result(capl
         assert not running.coordinator.get_capability("context.pool")
     assert "keeping the item of a tool's result failed (ValueError)" in caplog.text
     assert "q3" not in caplog.text
-
-
-async def test_another_hook_sees_the_result_of_a_plain_tool_as_the_kernel_made_it() -> None:
-    seen: list[Any] = []
-
-    async def hooked(coordinator: Any, config: Any = None) -> None:
-        from amplifier_core import HookResult
-
-        async def look(event: str, data: dict[str, Any]) -> Any:
-            seen.append(data["result"]["output"])
-            return HookResult(action="continue")
-
-        coordinator.hooks.register("tool:post", look, 100, name="look")
-        tool = Plain("note", lambda: ContextItem("a note"))
-        await coordinator.mount("tools", tool, name=tool.name)
-
-    plan = mount_plan(
-        "context-simple", script=[{"calls": [{"tool": "note", "arguments": {}}]}, "Done."], tools={"t": {}}
-    )
-    async with session(plan, modules={"t": hooked}) as running:
-        await running.execute("Go.")
-        assert len(running.coordinator.get_capability("context.queue")) == 1
-    assert seen == [{"content": "a note", "description": None, "id": None}]
 
 
 async def look_up(pool: ContextPool) -> str:
