@@ -36,18 +36,6 @@ sys.stdout.flush()
 os._exit(0)  # the kernel's engine can end a process that finalizes with "PyGILState_Release"; seen in one run of many
 """
 
-_VALIDATOR = """
-import os, runpy, sys
-
-code = 0
-try:
-    runpy.run_module("amplifier_core.cli", run_name="__main__")
-except SystemExit as end:
-    code = end.code or 0
-sys.stdout.flush()
-os._exit(code)  # as above
-"""
-
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
@@ -89,14 +77,5 @@ def loaded_from(installed: Path, *sources: str) -> Path:
     return Path(output_of(installed, "-c", _SESSION, CURRENT.package, CURRENT.module, *sources).splitlines()[-1])
 
 
-def test_a_source_folder_is_taken_before_the_installed_copy(installed: Path, module_path: Path) -> None:
-    assert loaded_from(installed, str(module_path)) == module_path / "__init__.py"
-
-
 def test_a_second_session_of_a_process_loads_the_same_folder(installed: Path, module_path: Path) -> None:
     assert loaded_from(installed, str(module_path), str(module_path), "") == module_path / "__init__.py"
-
-
-def test_the_validator_loads_the_folder_beside_an_installed_copy(installed: Path, module_path: Path) -> None:
-    printed = output_of(installed, "-c", _VALIDATOR, "validate", "context", str(module_path))
-    assert f"Module loaded from {module_path}" in printed

@@ -42,38 +42,6 @@ async def mount(config: dict[str, Any] | None = None) -> tuple[Any, ContextManag
 # --- mounting ---------------------------------------------------------------------------------------------------------
 
 
-async def test_it_mounts_a_manager_at_context() -> None:
-    coordinator, manager, _ = await mount()
-    assert isinstance(manager, ContextManager)
-    assert [(entry["mount_point"], entry["name"]) for entry in coordinator.mount_history] == [("context", None)]
-    assert manager.session_id == "test-session"
-
-
-async def test_what_mount_returns_is_an_async_cleanup_not_the_manager() -> None:
-    coordinator, manager, cleanup = await mount()
-    assert callable(cleanup)
-    assert cleanup is not manager
-    await cleanup()
-    await coordinator.hooks.emit("llm:response", {"usage": {"input_tokens": 1}})
-
-
-async def test_mounted_twice_as_the_validating_kernel_does_each_is_its_own() -> None:
-    if CURRENT.module != "context-simple":
-        return  # the same session id is the same session: see test_resuming.py
-    _, one, clean_one = await mount({"max_tokens": 5_000})
-    _, two, _ = await mount({"max_tokens": 5_000})
-    await one.add_message({"role": "user", "content": "Only here."})
-    await clean_one()
-    assert await two.get_messages() == []
-
-
-async def test_every_capability_is_registered() -> None:
-    coordinator, _, _ = await mount()
-    for name in ("compact", "explain", "interrupt", "snapshot", "pin", "compact_summary", "recall", "search"):
-        assert callable(coordinator.get_capability(f"context.{name}")), name
-    assert callable(coordinator.get_capability("context.request_retention"))
-
-
 async def test_the_tools_that_the_coordinator_has_are_part_of_the_prefix_of_a_request() -> None:
     coordinator, manager, _ = await mount()
     await manager.add_message({"role": "user", "content": "Read it."})
@@ -84,12 +52,6 @@ async def test_the_tools_that_the_coordinator_has_are_part_of_the_prefix_of_a_re
         assert manager.compactor.last_sent is not None
         prefixes.append(manager.compactor.last_sent.prefix)
     assert prefixes[0] != prefixes[1]
-
-
-async def test_our_events_are_announced() -> None:
-    coordinator, _, _ = await mount()
-    announced = await coordinator.collect_contributions("observability.events")
-    assert {"context:pre_compact", "context:post_compact", "context:compaction"} <= set(announced[0])
 
 
 _WATCHED_MOUNT = """
@@ -190,14 +152,3 @@ async def test_a_filesystem_source_loads_through_a_session(module_path: Path) ->
         {"module": CURRENT.module, "source": str(module_path), "config": {"max_tokens": 9_000}}, script=["Hello."]
     )
     assert await through_a_session(plan) == ["user", "assistant"]
-
-
-async def test_a_resolver_that_knows_the_folder_loads_it(module_path: Path) -> None:
-    plan = mount_plan(CURRENT.module, script=["Hello."])
-    assert await through_a_session(plan, sources={CURRENT.module: module_path}) == ["user", "assistant"]
-
-
-async def test_the_config_of_the_plan_reaches_the_manager() -> None:
-    plan = mount_plan({"module": CURRENT.module, "config": {"max_tokens": 7_777}}, script=["Hello."])
-    async with session(plan) as running:
-        assert running.coordinator.get("context").config.max_tokens == 7_777

@@ -14,7 +14,6 @@ import pytest
 from amplifier_core.testing import MockCoordinator
 
 import amplifier_context_persistent
-import amplifier_context_summary
 from amplifier_context_core import ConfigError, ContextManager
 from amplifier_context_core.messages.parsing import text_of
 from amplifier_context_core.stores import open_store
@@ -23,8 +22,6 @@ from tests.kernel.hosted import process, view_of, worked
 from tests.kernel.mounted import CURRENT
 
 pytestmark = pytest.mark.kernel
-
-LONG = "word " * 400
 
 
 async def mount(config: dict[str, Any] | None = None) -> tuple[ContextManager, Any]:
@@ -57,19 +54,6 @@ async def test_the_resume_of_a_session_that_never_was_is_reported_once(caplog: p
     (warning,) = recorder.named("context:warning")
     assert warning["reason"] == "resume"
     assert "session never: its host resumes it, but no history of this id was found" in caplog.text
-
-
-@pytest.mark.parametrize("resumed", [True, False])
-async def test_a_session_that_was_and_a_new_one_are_resumed_without_a_warning(
-    resumed: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    if resumed:
-        async with session(mount_plan(CURRENT.module, script=["Hello."]), session_id="lasting") as running:
-            await running.execute("Hi.")
-    plan = mount_plan(CURRENT.module, script=["Hello."])
-    async with session(plan, session_id="lasting", is_resumed=resumed) as running:
-        await running.execute("Hi.")
-    assert "resumes" not in caplog.text
 
 
 async def test_a_history_that_the_host_restores_is_no_unknown_session(caplog: pytest.LogCaptureFixture) -> None:
@@ -113,14 +97,6 @@ async def test_storage_path_can_name_the_folder_where_the_host_keeps_the_session
     await store.delete("test-session")
     await store.close()
     assert list(folder.iterdir()) == [hosts]
-
-
-async def test_without_a_working_folder_of_the_host_a_project_is_the_current_folder(home: Path) -> None:
-    manager, cleanup = await mount({"storage_path": "~/kept/{project}"})
-    await manager.add_message({"role": "user", "content": "hello"})
-    await cleanup()
-    slug = str(Path.cwd().resolve()).replace("/", "-")
-    assert (home / "kept" / slug / "test-session" / "context-messages.jsonl").is_file()
 
 
 async def test_a_file_of_the_module_we_replace_is_resumed(tmp_path: Path) -> None:
@@ -169,18 +145,6 @@ async def test_memory_files_begin_a_fresh_session_and_no_resumed_one(tmp_path: P
     await cleanup()
 
 
-async def test_a_session_whose_memory_files_have_no_label_goes_on_with_what_it_has(tmp_path: Path) -> None:
-    """As sessions were stored before memory files had their label."""
-    (tmp_path / "notes.md").write_text("Use tabs.")
-    config = {"memory_files": [str(tmp_path / "notes.md")], "storage_path": str(tmp_path / "kept")}
-    manager, cleanup = await mount({"storage_path": str(tmp_path / "kept")})
-    await manager.set_messages([{"role": "system", "content": "Use tabs."}, {"role": "user", "content": "hi"}])
-    await cleanup()
-    manager, cleanup = await mount(config)
-    assert await contents(manager) == ["Use tabs.", "hi"]
-    await cleanup()
-
-
 @pytest.mark.parametrize("data", [b"\x89PNG\r\n\x1a\n\x00\x00", "Größe".encode("utf-16"), b"text\0text"])
 async def test_a_memory_file_that_is_no_text_is_an_error_in_the_log_and_left_out(
     tmp_path: Path, data: bytes, caplog: pytest.LogCaptureFixture
@@ -194,47 +158,6 @@ async def test_a_memory_file_that_is_no_text_is_an_error_in_the_log_and_left_out
     assert error.levelno == logging.ERROR
     assert str(tmp_path / "picture.png") in error.getMessage()
     await cleanup()
-
-
-async def test_a_missing_memory_file_is_warned_of_and_left_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    config = {"memory_files": [str(tmp_path / "missing.md"), str(tmp_path)], "storage_path": str(tmp_path / "kept")}
-    manager, cleanup = await mount(config)
-    with caplog.at_level(logging.WARNING):
-        assert await contents(manager) == []
-    assert "missing.md" in caplog.text
-    await cleanup()
-
-
-async def test_memory_files_too_large_for_the_window_are_an_error_with_their_sizes(tmp_path: Path) -> None:
-    for name in ("one.md", "two.md"):
-        (tmp_path / name).write_text(LONG)
-    config = {
-        "memory_files": [str(tmp_path / "one.md"), str(tmp_path / "two.md")],
-        "max_tokens": 500,
-        "storage_path": str(tmp_path / "kept"),
-    }
-    manager, cleanup = await mount(config)
-    for _ in range(2):  # it does not go on without them in silence
-        with pytest.raises(ConfigError, match=r"memory_files: 8\d\d tokens .* 500 .*one\.md 4\d\d, .*two\.md 4\d\d"):
-            await manager.add_message({"role": "user", "content": "hi"})
-    await cleanup()
-
-
-async def test_memory_files_are_held_against_the_window_of_the_provider_and_nothing_is_stored(tmp_path: Path) -> None:
-    (tmp_path / "large.md").write_text("word " * 20_000)
-    kept = {"storage_path": str(tmp_path / "kept")}
-    memories = {"module": CURRENT.module, "config": {**kept, "memory_files": [str(tmp_path / "large.md")]}}
-    named = r"20,0\d\d tokens do not fit the context window of 8,000 of provider replay, .* .*large\.md 20,0\d\d"
-    # The kernel mounts providers after the context: the window is not known before the first message.
-    async with session(mount_plan(memories, script=["Yes."], window=8_000), session_id="fresh") as running:
-        for _ in range(2):
-            with pytest.raises(RuntimeError, match=named):  # the kernel's, with our sentence
-                await running.execute("Hi.")
-    without = {"module": CURRENT.module, "config": kept}
-    async with session(mount_plan(without, script=["Yes."], window=8_000), session_id="fresh") as running:
-        assert await running.execute("Hi.") == "Yes."
 
 
 @pytest.mark.parametrize(
@@ -260,13 +183,6 @@ async def test_memory_files_must_fit_the_smallest_window_that_is_known(
         await coordinator.mount("providers", provider, name=provider.name)
     with pytest.raises(ConfigError, match=limit):
         await coordinator.get("context").get_messages()
-
-
-async def test_one_memory_file_needs_no_list(tmp_path: Path) -> None:
-    (tmp_path / "notes.md").write_text("Be brief.")
-    manager, cleanup = await mount({"memory_files": str(tmp_path / "notes.md"), "store": "memory:"})
-    assert await contents(manager) == ["[Context from notes.md]\n\nBe brief."]
-    await cleanup()
 
 
 @pytest.mark.parametrize("key", ["storage_path", "transcript_path"])
@@ -316,15 +232,6 @@ async def test_a_hosts_record_changes_nothing_where_the_store_has_the_checkpoint
         assert await view_of(context) == last
         assert host.status["status"] == "current"
         assert json.loads(host.record.read_text())["sourceRevision"]["messages"] > 0
-
-
-@pytest.mark.parametrize("module", [amplifier_context_persistent, amplifier_context_summary])
-async def test_a_session_without_an_id_is_kept_under_no_other_name(module: Any) -> None:
-    class Coordinator(MockCoordinator):
-        session_id = ""
-
-    with pytest.raises(ConfigError, match=r"^session_id: must be text of at least one character; without one, "):
-        await module.mount(Coordinator(), {"store": "memory:"})
 
 
 @pytest.mark.parametrize("key", ["storage_path", "transcript_path"])

@@ -1,4 +1,4 @@
-"""What kernel 2.0 brought, through whole sessions: results with images, and injections of hooks with a lifetime."""
+"""What kernel 2.0 brought, through whole sessions: injections of hooks with a lifetime, beside results with images."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from tests.kernel.mounted import CURRENT
 pytestmark = pytest.mark.kernel
 
 Message = dict[str, Any]
-
-PICTURES = 30
 
 
 def picture(number: int) -> str:
@@ -78,33 +76,6 @@ def recorded(running: Any) -> tuple[Any, list[list[Message]]]:
 
     provider.complete = recording
     return provider, sent
-
-
-def pictures_in(messages: list[Message]) -> dict[int, list[str]]:
-    """Results with a picture, by the number in their text: the types of their blocks, in order."""
-    found: dict[int, list[str]] = {}
-    for message in messages:
-        blocks = message["content"]
-        if message["role"] == "tool" and isinstance(blocks, list) and any(b["type"] == "image" for b in blocks):
-            number = int(blocks[0]["text"].split(":")[0].removeprefix("picture "))
-            assert [block["source"]["data"] for block in blocks if block["type"] == "image"] == [picture(number)]
-            found[number] = [block["type"] for block in blocks]
-    return found
-
-
-async def test_of_a_session_that_outgrows_its_window_the_history_keeps_every_image() -> None:
-    async with session(plan_of(PICTURES, 5_000, "basic"), modules={"camera": mount_camera}) as running:
-        provider, sent = recorded(running)
-        assert await running.execute("Look thirty times.") == "Seen."
-        context = running.coordinator.get("context")
-        report, history = await context.explain(), await context.get_messages()
-        view = await context.get_messages_for_request(provider=provider)
-    assert provider.violations == []
-    assert all(weight.tokens <= 5_000 for weight in provider.weights)
-    assert report["compactions"] > 0
-    assert list(pictures_in(history)) == list(range(PICTURES))
-    assert all(number - 1 in pictures_in(request) for number, request in enumerate(sent) if number), "the newest"
-    assert len(pictures_in(view)) < PICTURES
 
 
 LASTING = [

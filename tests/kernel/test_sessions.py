@@ -133,21 +133,6 @@ async def test_a_session_goes_on_after_a_cancellation_in_the_middle_of_a_call(ca
         assert check_request(await manager.get_messages_for_request()) == []
 
 
-async def test_a_task_that_is_cancelled_leaves_a_session_that_goes_on() -> None:
-    tool = Echo()
-    plan = plan_of([*reading(2), *reading(1, 9), "Read on."])
-    async with session(plan, modules=echo_module(tool)) as running:
-        tool.release.clear()
-        turn = asyncio.create_task(running.execute("Read."))
-        await tool.started.wait()
-        turn.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await turn
-        tool.release.set()  # the kernel's engine does not stop the loop: both turns run on, in one history
-        assert await running.execute("Go on.")
-        assert replay_of(running).violations == []
-
-
 # --- overflow ---------------------------------------------------------------------------------------------------------
 
 
@@ -165,32 +150,3 @@ async def test_a_provider_that_takes_less_than_it_declares_is_answered_by_a_smal
         assert replay_of(running).violations == []
     refused = recorder.count("provider:error")
     assert 1 <= refused <= 4  # learned: it is not run into again and again
-
-
-# --- recordings -------------------------------------------------------------------------------------------------------
-
-
-async def test_a_resumed_session_goes_on_from_its_saved_transcript() -> None:
-    plan = plan_of([*reading(30), "Read."])
-    async with session(plan, modules=echo_module(Echo())) as running:
-        await running.execute("Read thirty pages.")
-        saved = await running.coordinator.get("context").get_messages()
-    plan = plan_of([*reading(3, 100), "Read on."])
-    async with session(plan, modules=echo_module(Echo()), is_resumed=True) as running:
-        manager = running.coordinator.get("context")
-        await manager.set_messages(saved)
-        await manager.set_messages([{"role": "system", "content": "You go on."}, *saved])
-        assert await running.execute("Go on.") == "Read on."
-        history = await manager.get_messages()
-        assert replay_of(running).violations == []
-    assert history[1 : 1 + len(saved)] == saved
-    assert len(history) == 1 + len(saved) + 8
-
-
-async def test_explain_and_compact_work_through_the_coordinator_in_the_middle_of_a_session() -> None:
-    async with session(plan_of([*reading(10), "Read."], window=40_000), modules=echo_module(Echo())) as running:
-        await running.execute("Read ten pages.")
-        outcome = await running.coordinator.get_capability("context.compact")("page numbers")
-        report = await running.coordinator.get_capability("context.explain")()
-        assert report["compactions"] == int(outcome["compacted"])
-        assert report["session_id"] == running.session_id
