@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from amplifier_context_core.stores import open_store
 from amplifier_context_testing import coding_session
 from tests.durable.hindrance import Hindrance
 from tests.durable.host import Host
-from tests.places import Place, parameters
+from tests.places import KEPT, Place, parameters
 
 SECRET = "SECRET_hunter2"
 PASSWORD = f"my password is {SECRET}"
@@ -31,9 +30,9 @@ Run = Callable[..., Result]
 Message = dict[str, Any]
 
 
-@pytest.fixture(params=[one for one in parameters() if one.values[0] != "memory"])
+@pytest.fixture(params=parameters("jsonl", "postgresql", soak=KEPT))
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Where histories are kept: all but memory, which ends with its command."""
+    """Where histories are kept: in a file and on a server, in a soak in each store but memory."""
     return Place(request.param, tmp_path, "flush")
 
 
@@ -148,14 +147,6 @@ def test_a_second_try_with_forks_erases_what_the_first_left_in_them(place: Place
     assert f"{kid}: 1 message erased" in output
     assert contents(place, "zz-kid") == ["(erased)", "thank you", "go on"]
     assert kid not in run("forget", parent, "m1", "--yes").output  # nothing is left there
-
-
-def test_the_session_a_fork_was_made_of_is_found_from_the_fork(place: Place, run: Run) -> None:
-    parent, kid = place.session_id("p"), place.session_id("kid")
-    asyncio.run(talk(place, "p", "hello", "welcome", PASSWORD))
-    run("fork", parent, kid)
-    run("forget", kid, "m3", "--forks", "--yes")
-    assert PASSWORD not in contents(place, "p") + contents(place, "kid")
 
 
 # --- D3 --------------------------------------------------------------------------------------------------------------
@@ -303,26 +294,6 @@ def test_what_cannot_be_read_in_time_is_counted(files: Place, home: Path, monkey
     assert "3 files of the host could not be searched" in done.output
 
 
-def test_a_short_message_is_not_looked_for_in_files(files: Place, home: Path) -> None:
-    Host(home, "two").prompted("hello")
-    assert named(forget(files, "two", "m1", "--yes")) == []
-
-
-def test_a_prompt_of_several_lines_is_found_in_the_history_of_prompts(files: Place, home: Path) -> None:
-    asyncio.run(talk(files, "four", f"first line\nthen {SECRET}\nlast"))
-    Host(home, "four").prompted(f"first line\nthen {SECRET}\nlast")
-    assert "-tmp-x/repl_history" in named(forget(files, "four", "m1", "--yes"))
-
-
-def test_no_file_of_the_host_is_changed(files: Place, home: Path) -> None:
-    host = Host(home, "one")
-    host.prompted(PASSWORD)
-    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in home.rglob("*") if path.is_file()}
-    forget(files, "one", "m1", "--yes")
-    assert before == {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in home.rglob("*") if path.is_file()}
-    assert all(stat.S_ISREG(path.stat().st_mode) for path in before)
-
-
 # -- what is kept ------------------------------------------------------------------------------------------------------
 
 
@@ -354,14 +325,6 @@ def test_forgetting_nothing_keeps_the_compacted_view(place: Place, run: Run, lon
     )
     assert f"{long}: 0 messages erased" in output.output
     assert (explained(run, long), run("view", long, "--json").stdout) == (before, view)
-
-
-def test_forgetting_keeps_the_settings_of_the_session(place: Place, run: Run, long: str) -> None:
-    before = explained(run, long)
-    assert f"{long}: 1 message erased" in run("forget", long, "m2", "--yes").output
-    after = explained(run, long)
-    assert after["view"]["budget"] == before["view"]["budget"] == 6_000
-    assert after["compactions"] >= before["compactions"]
 
 
 # -- the same words elsewhere ------------------------------------------------------------------------------------------
