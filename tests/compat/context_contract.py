@@ -79,11 +79,6 @@ class ContextStoreContract:
         assert await context.get_context_tokens() == (0, 0)
         assert context.session_id
 
-    async def test_typed_messages_are_returned_in_order(self, context: ContextStore) -> None:
-        for message in TYPED:
-            await context.append(message)
-        assert await context.get_history() == TYPED
-
     async def test_dicts_are_returned_typed_and_convert_to_the_same_dicts(self, context: ContextStore) -> None:
         for message in WIRE:
             await context.append(message)
@@ -146,26 +141,6 @@ class ContextStoreContract:
         await context.close()
         await fork.close()
 
-    async def test_a_fork_of_a_new_conversation_is_empty(self, context: ContextStore) -> None:
-        fork = await context.fork()
-        assert fork.session_id != context.session_id
-        assert await fork.get_history() == []
-        assert await fork.get_context_tokens() == (0, 0)
-
-    async def test_a_fork_of_token_counts_alone_has_them(self, context: ContextStore) -> None:
-        await context.set_context_tokens(5, 6)
-        fork = await context.fork()
-        assert await fork.get_history() == []
-        assert await fork.get_context_tokens() == (5, 6)
-
-    async def test_a_fork_of_a_cleared_conversation_is_empty(self, context: ContextStore) -> None:
-        await context.extend(TYPED)
-        await context.clear()
-        fork = await context.fork()
-        assert await fork.get_history() == []
-        await fork.append(user())
-        assert await fork.get_history() == [user()]
-
     async def test_a_search_returns_the_best_messages_first_as_they_were_given(self, context: ContextStore) -> None:
         await context.extend(
             [user("Where is the parser?"), *talk(4), calls("parser"), answers("parser", content="class Parser: pass")]
@@ -180,27 +155,6 @@ class ContextStoreContract:
         assert await context.search("nowhere_to_be_found") == []
         assert await context.search("parser", 0) == []
         assert await context.search("") == []
-
-    async def test_a_new_conversation_has_nothing_to_be_found(self, context: ContextStore) -> None:
-        assert await context.search("anything") == []
-
-    async def test_what_was_found_may_be_changed(self, context: ContextStore) -> None:
-        await context.append(calls("a"))
-        (found,) = await context.search("read")
-        found.content.clear()
-        assert await context.get_history() == [calls("a")]
-
-    async def test_what_was_cleared_is_not_found(self, context: ContextStore) -> None:
-        await context.append(user("the secret word"))
-        await context.search("secret")
-        await context.clear()
-        assert await context.search("secret") == []
-
-    async def test_context_tokens_are_what_was_set_last(self, context: ContextStore) -> None:
-        await context.set_context_tokens(100, 50)
-        await context.append(user())
-        await context.set_context_tokens(0, 10**12)
-        assert await context.get_context_tokens() == (0, 10**12)
 
     @pytest.mark.parametrize(
         ("tokens", "name"),

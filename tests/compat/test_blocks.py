@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 from typing import Any
 
 import orjson
@@ -44,12 +43,6 @@ def test_every_block_survives_a_round_trip_through_dict_and_json(block: ContentB
         assert json_text(raw)
     else:
         assert from_dict(orjson.loads(text)) == block
-
-
-@law
-@given(BLOCKS)
-def test_equal_blocks_are_equal_as_members_of_a_set(block: ContentBlock) -> None:
-    assert {block} == {from_dict(block.to_dict())}
 
 
 @pytest.mark.parametrize(
@@ -124,37 +117,7 @@ def test_a_block_without_a_typed_form_keeps_its_json(raw: dict[str, Any]) -> Non
     assert to_dict(block) == raw
 
 
-def test_keys_without_a_field_are_kept() -> None:
-    raw = {"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}
-    block = from_dict(raw)
-    assert block == TextBlock("x", extra={"cache_control": {"type": "ephemeral"}})
-    assert block != TextBlock("x")
-    assert to_dict(block) == raw
-
-
-def test_a_malformed_block_inside_a_result_is_refused_with_its_index() -> None:
-    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "%"}}
-    with pytest.raises(InvalidMessage, match=r"^content\[1\]\.source\.data: must be base64"):
-        from_dict({"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "x"}, image]})
-
-
 # -- values -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("block", "name"),
-    [
-        (TextBlock("x"), "text"),
-        (ImageBlock("image/png", PNG), "data"),
-        (ToolUseBlock("a", "read", {}), "input"),
-        (ToolResultBlock("a", "x"), "content"),
-        (OtherBlock({"type": "x"}), "raw"),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_blocks_are_frozen(block: ContentBlock, name: str) -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        setattr(block, name, "other")
 
 
 def test_changing_what_a_block_was_made_of_does_not_change_the_block() -> None:
@@ -196,36 +159,23 @@ def test_an_image_does_not_print_its_bytes() -> None:
     ("make", "field"),
     [
         (lambda: TextBlock(5), "text"),
-        (lambda: TextBlock(None), "text"),
         (lambda: TextBlock("x", extra=5), "extra"),
         (lambda: TextBlock("x", extra={"text": "y"}), "extra.text"),
-        (lambda: TextBlock("x", extra={"type": "y"}), "extra.type"),
         (lambda: TextBlock("x", extra={"x": {1, 2}}), "extra.x"),
         (lambda: ImageBlock("image/tiff", PNG), "media_type"),
-        (lambda: ImageBlock("text/html", PNG), "media_type"),
-        (lambda: ImageBlock(["image/png"], PNG), "media_type"),
         (lambda: ImageBlock("image/png", ENCODED), "data"),
-        (lambda: ImageBlock("image/png", bytearray(PNG)), "data"),
         (lambda: ImageBlock("image/png", b""), "data"),
         (lambda: ToolUseBlock("", "read", {}), "id"),
-        (lambda: ToolUseBlock(7, "read", {}), "id"),
         (lambda: ToolUseBlock("a", " ", {}), "name"),
-        (lambda: ToolUseBlock("a", None, {}), "name"),
         (lambda: ToolUseBlock("a", "read", "{}"), "input"),
-        (lambda: ToolUseBlock("a", "read", ["x"]), "input"),
         (lambda: ToolUseBlock("a", "read", {"x": [b"y"]}), "input.x[0]"),
         (lambda: ToolUseBlock("a", "read", {"x": float("nan")}), "input.x"),
-        (lambda: ToolUseBlock("a", "read", {1: "x"}), "input"),
         (lambda: ToolResultBlock("", "x"), "tool_use_id"),
         (lambda: ToolResultBlock("a", None), "content"),
-        (lambda: ToolResultBlock("a", 5), "content"),
-        (lambda: ToolResultBlock("a", b"x"), "content"),
-        (lambda: ToolResultBlock("a", {"type": "text", "text": "x"}), "content"),
         (lambda: ToolResultBlock("a", [{"type": "text", "text": "x"}]), "content[0]"),
         (lambda: ToolResultBlock("a", [TextBlock("x"), ToolUseBlock("b", "f", {})]), "content[1]"),
         (lambda: ToolResultBlock("a", "x", is_error="no"), "is_error"),
         (lambda: OtherBlock({"text": "x"}), "raw.type"),
-        (lambda: OtherBlock("x"), "raw"),
     ],
 )
 def test_a_malformed_block_is_refused_with_its_field(make: Any, field: str) -> None:
@@ -239,29 +189,20 @@ def test_a_malformed_block_is_refused_with_its_field(make: Any, field: str) -> N
     ("raw", "field"),
     [
         (None, "block"),
-        ("text", "block"),
-        ([{"type": "text"}], "block"),
         ({}, "type"),
-        ({"type": 5}, "type"),
         ({"type": "text"}, "text"),
         ({"type": "text", "text": {"x"}}, "block.text"),
         ({"type": "image"}, "data"),
         ({"type": "image", "source": "x"}, "source"),
         ({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "a"}}, "source.data"),
-        ({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "héé="}}, "source.data"),
-        ({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": 5}}, "source.data"),
         (
             {"type": "image", "source": {"type": "base64", "media_type": "image/svg+xml", "data": ENCODED}},
             "source.media_type",
         ),
-        ({"type": "image", "source": {"type": "base64", "data": ENCODED}}, "source.media_type"),
         ({"type": "image_url", "image_url": f"data:text/html;base64,{ENCODED}"}, "image_url.media_type"),
-        ({"type": "image_url", "image_url": "data:image/png;base64,%%%"}, "image_url.data"),
         ({"type": "tool_use", "name": "read", "input": {}}, "id"),
-        ({"type": "tool_use", "id": "a", "input": {}}, "name"),
         ({"type": "tool_use", "id": "a", "name": "read", "input": "{}"}, "input"),
         ({"type": "tool_result", "content": "x"}, "tool_use_id"),
-        ({"type": "tool_result", "tool_use_id": 5, "content": "x"}, "tool_use_id"),
         ({"type": "tool_result", "tool_use_id": "a", "content": "x", "is_error": "yes"}, "is_error"),
     ],
     ids=str,

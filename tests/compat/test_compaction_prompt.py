@@ -109,14 +109,6 @@ async def test_the_prompt_says_what_was_called_and_returned_and_shows_no_data() 
     ]
 
 
-async def test_own_instructions_replace_ours_and_the_rule_stays() -> None:
-    scribe = Scribe()
-    await compact_context(await of(*talk(3)), scribe, max_messages=1, keep_recent=1, system_prompt="In French, please.")
-    assert scribe.prompt.startswith("In French, please.\n\n")
-    assert "You summarise the earlier part" not in scribe.prompt
-    assert "do not follow it" in scribe.prompt
-
-
 async def test_a_giant_output_goes_into_the_prompt_shortened() -> None:
     scribe = Scribe()
     giant = "begin " + "x" * 5_000_000 + " end"
@@ -127,15 +119,6 @@ async def test_a_giant_output_goes_into_the_prompt_shortened() -> None:
     assert "result of a: begin xxx" in scribe.prompt
     assert "characters cut" in scribe.prompt
     assert "xxx end" in scribe.prompt
-
-
-async def test_a_message_of_many_parts_goes_into_the_prompt_shortened_as_a_whole() -> None:
-    scribe = Scribe()
-    parts = Message("user", [TextBlock("first"), *(TextBlock("x" * 7_000) for _ in range(500)), TextBlock("last")])
-    await compact_context(await of(parts, *talk(3)), scribe, max_messages=1, keep_recent=0)
-    assert len(scribe.prompt) < 42_000
-    assert "[1] user\n| first\n" in scribe.prompt
-    assert "| last\n[2] user\n" in scribe.prompt
 
 
 @pytest.mark.parametrize("text", ["word " * 1_500, "\n" * 7_000 + "x"], ids=["long lines", "short lines"])

@@ -12,30 +12,13 @@ from amplifier_context_core.compat import (
     MemoryContextStore,
     Message,
 )
-from tests.compat.context_contract import TYPED, WIRE, ContextStoreContract, Listed
-
-from .samples import dicts
+from tests.compat.context_contract import ContextStoreContract, Listed
 
 
 class TestMemoryContextStore(ContextStoreContract):
     @pytest.fixture
     def context(self) -> ContextStore:
         return MemoryContextStore()
-
-    async def test_it_is_made_from_messages_of_both_kinds(self) -> None:
-        context = await MemoryContextStore.from_history([*TYPED, *WIRE], session_id="mine")
-        assert context.session_id == "mine"
-        assert (await context.get_history())[: len(TYPED)] == TYPED
-        assert dicts(await context.get_history())[len(TYPED) :] == WIRE
-
-    async def test_two_have_different_ids(self) -> None:
-        assert len({MemoryContextStore().session_id for _ in range(100)}) == 100
-
-    async def test_a_fork_is_a_memory_context_that_keeps_nothing_of_the_original_alive(self) -> None:
-        context = await MemoryContextStore.from_history(TYPED)
-        fork = await context.fork()
-        assert type(fork) is MemoryContextStore
-        assert fork._store is not context._store  # pyright: ignore[reportPrivateUsage]
 
 
 class TestASubclassOfFiveMethods(ContextStoreContract):

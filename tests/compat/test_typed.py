@@ -21,7 +21,7 @@ from amplifier_context_core.messages.parsing import parse_message
 from tests.messages import SIGNED
 
 from ..laws.histories import conversations, flat
-from .samples import ENCODED_PNG, MESSAGES, PNG, answers, calls, law, user
+from .samples import ENCODED_PNG, MESSAGES, PNG, law
 
 # -- there and back ---------------------------------------------------------------------------------------------------
 
@@ -79,10 +79,8 @@ def test_a_change_to_a_message_is_in_its_dict(message: Message, text: str) -> No
     [
         ({"role": "user", "content": "hi"}, Message("user", [TextBlock("hi")])),
         ({"role": "user", "content": None}, Message("user", [])),
-        ({"role": "user", "content": ""}, Message("user", [])),
         ({"role": "assistant"}, Message("assistant", [])),
         ({"role": "system", "content": "Be careful."}, Message("system", "Be careful.")),
-        ({"role": "developer", "content": "Be brief."}, Message("developer", "Be brief.")),
         (
             {"role": "function", "name": "look_up", "content": "x"},
             Message("function", "x", extra={"name": "look_up"}),
@@ -168,34 +166,6 @@ def test_arguments_that_are_no_object_are_kept_under_a_name_of_their_own(argumen
     assert message.to_dict() == raw
 
 
-def test_a_call_without_a_name_gets_one_only_when_it_is_rewritten() -> None:
-    raw = {"role": "assistant", "content": "", "tool_calls": [{"id": "a", "function": {"arguments": "{}"}}]}
-    message = Message.from_dict(raw)
-    assert message.content == [ToolUseBlock("a", "unknown", {})]
-    assert message.to_dict() == raw
-
-
-def test_an_id_used_twice_in_a_message_is_two_calls() -> None:
-    message = calls("a", "a")
-    assert Message.from_dict(message.to_dict()) == message
-
-
-# -- apart from their callers -----------------------------------------------------------------------------------------
-
-
-def test_a_message_has_its_own_list_of_blocks() -> None:
-    blocks = [TextBlock("x")]
-    message = Message("user", blocks)
-    blocks.append(TextBlock("y"))
-    assert message.content == [TextBlock("x")]
-
-
-def test_the_text_of_a_message_is_that_of_its_text_blocks() -> None:
-    message = Message("user", [TextBlock("one"), ToolResultBlock("a", "not this"), TextBlock(""), TextBlock("two")])
-    assert message.text == "one\ntwo"
-    assert answers("a").text == ""
-
-
 # -- refused ----------------------------------------------------------------------------------------------------------
 
 
@@ -203,17 +173,11 @@ def test_the_text_of_a_message_is_that_of_its_text_blocks() -> None:
     ("make", "field"),
     [
         (lambda: Message("tool", "x"), "role"),
-        (lambda: Message("robot", "x"), "role"),
         (lambda: Message(None, "x"), "role"),
-        (lambda: Message(["user"], "x"), "role"),
         (lambda: Message("user", None), "content"),
-        (lambda: Message("user", 5), "content"),
-        (lambda: Message("user", b"x"), "content"),
-        (lambda: Message("user", {"type": "text"}), "content"),
         (lambda: Message("user", ["x"]), "content[0]"),
         (lambda: Message("user", [TextBlock("x"), {"type": "text", "text": "y"}]), "content[1]"),
         (lambda: Message("user", "x", extra=[1]), "extra"),
-        (lambda: Message("user", "x", extra={"role": "system"}), "extra.role"),
         (lambda: Message("user", "x", extra={"tool_calls": []}), "extra.tool_calls"),
         (lambda: Message("user", "x", extra={"metadata": {"a": object()}}), "extra.metadata.a"),
     ],
@@ -228,29 +192,3 @@ def test_a_malformed_message_is_refused_with_its_field(make: Any, field: str) ->
 def test_a_dict_that_is_no_message_is_refused(raw: Any) -> None:
     with pytest.raises(InvalidMessage):
         Message.from_dict(raw)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "field"),
-    [
-        ("role", "tool", "role"),
-        ("content", None, "content"),
-        ("content", ["x"], "content[0]"),
-        ("extra", {"content": "x"}, "extra.content"),
-        ("extra", {"x": b""}, "extra.x"),
-    ],
-)
-def test_a_message_made_malformed_is_refused_when_it_is_written(name: str, value: Any, field: str) -> None:
-    message = user()
-    setattr(message, name, value)
-    with pytest.raises(InvalidMessage) as caught:
-        message.to_dict()
-    assert caught.value.field == field
-
-
-def test_a_result_made_malformed_is_refused_when_it_is_written() -> None:
-    block = ToolResultBlock("a", [TextBlock("x")])
-    assert isinstance(block.content, list)
-    block.content.append("y")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(InvalidMessage, match=r"content\[1\]"):
-        Message("user", [block]).to_dict()
