@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -23,46 +22,6 @@ async def test_a_session_answers_from_its_script() -> None:
         assert len(running.coordinator.get("context").messages) == 2
     assert recorder.names()[0] == "session:start"
     assert recorder.names()[-1] == "session:end"
-
-
-async def test_a_module_is_loaded_from_a_folder_as_hosts_do(tmp_path: Path) -> None:
-    folder = tmp_path / "my_list_context"
-    folder.mkdir()
-    (folder / "__init__.py").write_text(
-        "from amplifier_context_testing.fakes import ListContext\n"
-        "__amplifier_module_type__ = 'context'\n"
-        "async def mount(coordinator, config=None):\n"
-        "    context = ListContext()\n"
-        "    context.config = config\n"
-        "    await coordinator.mount('context', context)\n"
-    )
-    plan = mount_plan({"module": "context-mine", "config": {"max_tokens": 9}}, script=["Hello."])
-    path = list(sys.path)
-    try:
-        async with session(plan, sources={"context-mine": folder}) as running:
-            assert await running.execute("Hi.") == "Hello."
-            assert running.coordinator.get("context").config == {"max_tokens": 9}
-        plan["session"]["context"]["source"] = folder.as_uri()
-        async with session(plan) as running:
-            assert await running.execute("Hi.") == "Hello."
-    finally:
-        sys.path[:] = path
-        sys.modules.pop("my_list_context", None)
-
-
-async def test_an_unknown_context_is_named() -> None:
-    with pytest.raises(RuntimeError, match="context-nowhere"):
-        async with session(mount_plan("context-nowhere")):
-            pass
-
-
-async def test_a_tool_that_fails_to_load_is_named_not_passed_over() -> None:
-    plan = mount_plan("context-list", script=["Hello."], tools={"tool-folder": {"path": "/no/such/folder"}})
-    with pytest.raises(RuntimeError, match=r"module tool-folder: .*is not a folder"):
-        async with session(plan, modules=LIST):
-            pass
-    async with session(plan, modules=LIST, strict=False) as running:
-        assert await running.execute("Hi.") == "Hello."
 
 
 def test_a_source_elsewhere_is_left_to_others(tmp_path: Path) -> None:

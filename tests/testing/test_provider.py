@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +12,6 @@ from amplifier_core.validation import ProviderValidator
 from amplifier_core.validation.behavioral import ProviderBehaviorTests
 
 from amplifier_context_testing import EventRecorder, ReplayProvider, WordCounter
-from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from amplifier_context_testing.replay import provider as module
 
 pytestmark = pytest.mark.kernel
@@ -73,33 +70,6 @@ async def test_usage_is_reported_on_llm_response_as_plain_numbers_with_cache_rea
     assert second["request_id"] == recorder.named("llm:request")[1]["request_id"]
 
 
-async def test_a_request_beyond_the_window_is_refused_and_announced() -> None:
-    coordinator = MockCoordinator()
-    recorder = EventRecorder(coordinator)
-    replay = ReplayProvider(
-        {"script": ["Hi."], "context_window": 20, "max_output_tokens": 5},
-        hooks=coordinator.hooks,
-        counter=WordCounter(),
-    )
-    with pytest.raises(llm_errors.ContextLengthError, match="the window of replay-1 holds 20"):
-        await replay.complete(ask({"role": "user", "content": "word " * 30}))
-    (failed,) = recorder.named("llm:response")
-    assert (failed["status"], failed["error_type"]) == ("error", "ContextLengthError")
-    assert (replay.requests, replay.answered, replay.weights) == (1, 0, [])
-    assert (await replay.complete(ask())).content[0].text == "Hi."  # the refused request used no answer up
-
-
-async def test_requests_are_checked_when_asked_for() -> None:
-    replay = provider(check=True)
-    await replay.complete(ask(HI))
-    await replay.complete(ask({"role": "assistant", "content": "first"}))
-    assert replay.requests == 2
-    assert replay.violations == [
-        "request 2: message 0 (assistant) comes first after the system prompt; the first must be the user's"
-    ]
-    assert replay.last_request == [{"role": "assistant", "content": "first"}]
-
-
 async def test_planned_requests_fail_with_the_planned_error() -> None:
     replay = provider(
         script=["One.", "Two."],
@@ -113,37 +83,3 @@ async def test_planned_requests_fail_with_the_planned_error() -> None:
         with pytest.raises(llm_errors.ProviderUnavailableError):
             await replay.complete(ask())
     assert (await replay.complete(ask())).content[0].text == "Two."
-
-
-@pytest.mark.parametrize(
-    ("config", "reason"),
-    [
-        ({"context_window": 0}, "context_window is 0"),
-        ({"max_output_tokens": "many"}, "max_output_tokens is 'many'"),
-        ({"script": 3}, "`script` is a list"),
-        ({"script": ["x"], "messages": []}, "give one of script, transcript and messages"),
-        ({"script": "nowhere"}, "module:factory"),
-        ({"fail": {"error": "RateLimitError"}}, "`fail` needs `on`"),
-        ({"fail": {"on": 1, "error": "ValueError"}}, "no error of amplifier_core.llm_errors"),
-    ],
-)
-def test_a_config_that_cannot_be_is_named(config: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        ReplayProvider(config)
-
-
-async def test_a_transcript_is_replayed_with_its_tools(tmp_path: Path) -> None:
-    talk = ConversationBuilder("kernel").user("Go.")
-    one, two = talk.call(("read", {"path": "a"}), ("read", {"path": "b"}), metadata={"openai:response_id": "resp_1"})
-    talk.result(two, "the b").result(one, "the a").say("Done.")
-    file = tmp_path / "t.jsonl"
-    file.write_text(json.dumps({"id": "t", "messages": talk.messages}))
-    coordinator = MockCoordinator()
-    await module.mount(coordinator, {"transcript": str(file)})
-    replay, tools = coordinator.get("providers")["replay"], coordinator.get("tools")
-    response = await replay.complete(ask())
-    assert response.metadata == {"openai:response_id": "resp_1"}
-    assert [call.id for call in response.tool_calls] == [one, two]
-    outputs = [(await tools["read"].execute(call.arguments)).output for call in response.tool_calls]
-    assert outputs == ["the a", "the b"]
-    assert (await replay.complete(ask())).content[0].text == "Done."
