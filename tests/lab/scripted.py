@@ -10,8 +10,6 @@ from amplifier_context_testing.checks.message_shapes import Message
 from amplifier_context_testing.lab.managers import Manager, Opened
 from amplifier_context_testing.lab.token_scale import TokenScale
 
-FRAMING = 4  # tokens a message costs beside its words
-
 
 def scale() -> TokenScale:
     """A scale that counts words."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from amplifier_context_testing.checks.message_shapes import Message
 from amplifier_context_testing.lab.caches import Bill, Cache, caches
-from amplifier_context_testing.lab.caches.anthropic import Anthropic, breakpoints
+from amplifier_context_testing.lab.caches.anthropic import Anthropic
 from amplifier_context_testing.lab.caches.any_prefix import AnyPrefix
 from amplifier_context_testing.lab.caches.openai import OpenAI
 from amplifier_context_testing.lab.caches.wire import Wires
@@ -150,28 +150,6 @@ def test_with_a_breakpoint_after_the_chapters_the_next_compaction_reads_them() -
     openai = bills(OpenAI(honouring=True), asked())
     assert openai[4:] == [Bill(0, 222), Bill(222, 20), Bill(130, 30)]
     assert bills(OpenAI(), asked())[-1] == Bill(0, 160)
-
-
-@pytest.mark.parametrize(
-    ("conversation", "unstable", "marked"),
-    [
-        ([user("q")], 0, []),  # one message alone is no conversation
-        ([user("q"), says("a")], 0, [1]),
-        ([user("q"), called("a"), result("r", "a")], 0, [0, 2]),
-        ([user("q"), called("a"), result("r", "a"), called("b"), result("r", "b")], 0, [2, 4]),
-        ([user("q"), called("a"), result("r", "a"), called("b"), result("r", "b")], 1, [0, 2]),
-        ([user("q"), called("a"), result("r", "a"), called("b"), result("r", "b")], 5, []),
-        ([user("q"), says("a"), user("p"), called("b"), result("r", "b")], 0, [1, 4]),
-        ([user("q"), says("a"), user("p")], 0, [1, 2]),
-        ([user("q"), says("a"), user("p"), says(" ")], 0, [1, 2]),  # empty text carries no breakpoint
-        ([user("q"), called("a", "b"), result("r", "a"), result("r", "b")], 0, [0, 2]),  # results are one message
-    ],
-)
-def test_breakpoints_go_where_the_provider_places_them(
-    conversation: list[Message], unstable: int, marked: list[int]
-) -> None:
-    sent = Wires().of(Request.of(conversation, scale()))
-    assert breakpoints(sent.messages, unstable) == marked
 
 
 ROLES: list[Message] = [

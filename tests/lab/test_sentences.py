@@ -10,7 +10,7 @@ from amplifier_context_testing.checks.message_shapes import Message
 from amplifier_context_testing.lab.request import Request
 from amplifier_context_testing.lab.sentences import Sentences, is_rule, sentences
 
-from .scripted import calls, chapter, result, says, scale, user
+from .scripted import calls, result, says, scale, user
 
 RULE = "Never touch the generated files."
 WISH = "I would like to have a faster start."
@@ -34,13 +34,6 @@ def test_a_sentence_has_twenty_five_characters_with_its_white_space_folded() -> 
 )  # fmt: skip
 def test_rules_hold_a_word_that_rules_are_stated_with(sentence: str) -> None:
     assert is_rule(sentence)
-
-
-@pytest.mark.parametrize(
-    "sentence", ["a mustache", "pleased to meet you", "I look at it", "邀请他来吃饭", "我申请了假期", "请问现在几点"]
-)
-def test_a_longer_word_makes_no_rule(sentence: str) -> None:
-    assert not is_rule(sentence)
 
 
 def kept(messages: list[Message], view: list[Message], **more: Any) -> dict[str, tuple[int, int]]:
@@ -73,17 +66,6 @@ def test_people_rules_and_the_agent_are_counted_apart() -> None:
         "agent": (2, 2),
         "planted": (0, 0),
         "own": (0, 2),
-    }
-
-
-def test_a_sentence_is_kept_wherever_it_is_word_for_word() -> None:
-    quoted = chapter(f"[m1] user wrote: “{RULE.replace(' ', chr(10))}” and more; {FOUND.lower()} {WISH[:-1]}")
-    assert kept(SESSION, [quoted]) == {
-        "people": (1, 2),
-        "rules": (1, 1),
-        "agent": (0, 2),
-        "planted": (0, 0),
-        "own": (1, 2),
     }
 
 
