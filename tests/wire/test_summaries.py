@@ -21,7 +21,7 @@ from amplifier_context_testing.summaries.asked import asked
 from amplifier_context_testing.summaries.extractive import with_summaries
 from amplifier_context_testing.wire.apis import Exchange, Service
 from amplifier_context_testing.wire.problems import Model
-from amplifier_context_testing.wire.replies import Reply, rate_limited
+from amplifier_context_testing.wire.replies import Reply
 from amplifier_context_testing.wire.server import serving
 from tests.wire.serving import APIS, service_of
 from tests.wire.sessions import ANSWER, WINDOW, plan
@@ -114,21 +114,6 @@ async def test_every_request_is_accepted_and_what_summaries_cost_is_known(api: s
     assert explained["view"]["tokens"] == pytest.approx(made.requests[-1].bill.tokens, rel=0.03)
 
 
-async def test_a_rate_limit_is_waited_for_and_the_session_goes_on_with_the_digest(api: str, folder: Path) -> None:
-    explore = explore_script({"steps": STEPS})
-    service = service_for(api, lambda request: rate_limited(77) if asked(request) else explore(request))
-    async with opened(service, api, folder) as made:
-        for number in range(2):
-            assert "I listed" in await made.running.execute(f"Look around, part {number}.")
-        (failed,) = made.events.named("context:summary_failed")
-    assert service.refusals == []
-    assert [one.status for one in made.summaries] == [429]
-    assert failed["reason"] == "RateLimitError"
-    assert 70 < failed["waits_seconds"] <= 77
-    assert made.events.count("context:compaction") >= 3
-    assert WORDS not in json.dumps([one.body for one in made.requests])
-
-
 @pytest.mark.parametrize("immediate", [False, True])
 async def test_a_cancelled_turn_leaves_the_call_alone_and_the_end_of_the_session_cancels_it(
     api: str, immediate: bool, folder: Path
@@ -180,17 +165,6 @@ async def test_a_forked_call_is_the_last_request_with_its_tools_and_reads_the_ca
     assert len(bills) == len(forked)
     # A call that follows a compaction forks a prefix that the provider may not have stored yet.
     assert any(bill.read > 0.5 * bill.tokens for bill in bills)
-
-
-async def test_a_call_that_would_not_fit_after_the_last_request_is_separate(api: str, folder: Path) -> None:
-    explore = explore_script({"steps": STEPS})
-    service = service_for(api, lambda request: PATCH if has_question(request) else explore(request))
-    async with opened(service, api, folder, summary_call="fork", summarize_at=0.95) as made:
-        assert "I listed" in await made.running.execute("Look around.")
-        await made.manager.writer.wait(30)
-    assert service.refusals == []
-    assert made.summaries
-    assert all(tools(one.body) == [] for one in made.summaries)
 
 
 def has_question(request: Any) -> bool:
