@@ -7,15 +7,12 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from amplifier_context_core.cli.app import main
-from tests.pages import between, read
 
 from .conftest import Run, clone_at, lines_with
 
@@ -48,58 +45,6 @@ def test_every_request_has_a_line_that_stays_within_its_budget(demo: Result) -> 
     assert {budget for _, _, budget in rows} == {"3,000"}
 
 
-def test_a_compaction_says_what_it_freed_and_what_it_cost(demo: Result) -> None:
-    line = lines_with(demo, "└ compacted")[0]
-    assert re.search(
-        r"compacted [\d,]+ → [\d,]+ tokens · freed by \w+ [\d,]+.* · prefix invalidated [\d,]+ · \d+ ms", line
-    )
-
-
-def test_a_folded_message_is_recalled_from_the_history(demo: Result, tmp_path: Path) -> None:
-    folded = r"recall +m\d+ .* folded; the model now sees this line instead:\n +m\d+ \w+"
-    assert re.search(folded, demo.output)
-    original = demo.output.split("returns the original")[1].splitlines()[1].strip().rstrip("…")
-    sources = "\n".join(file.read_text() for file in clone_at(tmp_path).glob("part_*.py"))
-    assert original in sources or re.search(r"^(part_\d+\.py:\d+: |file |dir )", original)
-
-
-def test_a_plan_brings_its_own_prompts_and_prompt_replaces_them(run: Run, plan: Callable[..., Path]) -> None:
-    file = plan(more="prompts: [From the plan.]")
-    assert lines_with(run(file), "user  From the plan.")
-    result = run(file, "--prompt", "First of mine.", "--prompt", "Second of mine.")
-    assert [line.split("  ")[1] for line in lines_with(result, "user  ")] == ["First of mine.", "Second of mine."]
-    assert lines_with(result, "agent  Hello.")
-
-
-def test_context_swaps_the_module_and_keeps_its_config(run: Run, plan: Callable[..., Path]) -> None:
-    file = plan(context="{module: context-other, config: {max_tokens: 777}}")
-    result = run(file, "--context", "context-simple", "--prompt", "Hi.")
-    assert result.exit_code == 0, result.output
-    assert lines_with(result, " of    777 ")
-
-
-def test_a_source_that_is_not_fetched_is_reported_with_its_replacement(run: Run, plan: Callable[..., Path]) -> None:
-    source = "git+https://user:secret@example.org/amplifier-module-context-simple@main"
-    result = run(plan(context=f'{{module: context-simple, source: "{source}"}}'), "--prompt", "Hi.")
-    assert result.exit_code == 0, result.output
-    printed = " ".join(result.output.split())
-    assert (
-        "note context-simple: nothing is fetched here, the installed amplifier-context-simple 0.1.0 is used" in printed
-    )
-    assert "not git+https://example.org/amplifier-module-context-simple@main" in printed
-    assert "secret" not in printed
-
-
-# --- which module it is -----------------------------------------------------------------------------------------------
-
-
-def test_the_head_names_the_distribution_of_the_mounted_module(demo: Result) -> None:
-    version = metadata.version("amplifier-context-simple")
-    head = demo.output.splitlines()[0]
-    assert head.endswith(f"memory: context-simple (amplifier-context-simple {version})")
-    assert between(read("README.md"), "demo").splitlines()[1] == head
-
-
 # --- recorded sessions ------------------------------------------------------------------------------------------------
 
 
@@ -115,25 +60,6 @@ def test_a_recording_in_a_quarter_of_its_size_compacts(run: Run, tmp_path: Path)
 
 
 # --- what makes it fail -----------------------------------------------------------------------------------------------
-
-
-def test_an_invalid_request_ends_in_exit_code_1(
-    run: Run, plan: Callable[..., Path], faulty_context: Callable[[str], str]
-) -> None:
-    entry = faulty_context("async def get_messages_for_request(self, token_budget=None, provider=None): return []")
-    result = run(plan(context=entry), "--prompt", "Hi.")
-    assert result.exit_code == 1
-    assert lines_with(result, "INVALID: the request is empty")
-    assert lines_with(result, "1 provider rule broken")
-
-
-def test_an_incomplete_history_ends_in_exit_code_1(
-    run: Run, plan: Callable[..., Path], faulty_context: Callable[[str], str]
-) -> None:
-    entry = faulty_context("async def get_messages(self): return self.messages[:-1]")
-    result = run(plan(context=entry), "--prompt", "Hi.")
-    assert result.exit_code == 1
-    assert lines_with(result, "NOT COMPLETE: 2 messages were added, 1 are kept")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise there")
