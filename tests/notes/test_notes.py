@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 import stat
@@ -19,8 +18,7 @@ from amplifier_context_core.errors import ConfigError, SessionInUse
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.tokens import count_message_tokens
 from amplifier_context_core.session import notes as module
-from amplifier_context_core.session.notes import MAX_CHARS, Notes, ProjectNote, notes_id, notes_message
-from amplifier_context_core.stores.validation import check_conversation_id
+from amplifier_context_core.session.notes import MAX_CHARS, Notes, ProjectNote, notes_message
 from amplifier_context_core.transcript.transcript import Transcript
 from tests.pages import ROOT
 from tests.places import Place
@@ -89,18 +87,6 @@ async def test_a_deleted_note_leaves_nothing_and_its_mark_is_never_given_again(p
     assert await notes.delete("n2"), "also when its place in the list is gone"
 
 
-async def test_deleted_notes_leave_the_list_that_each_session_reads(place: Place, notes: Notes) -> None:
-    await notes.add("kept", "agent")
-    for number in range(2, 7):
-        assert (await notes.add(f"note {number}", "agent")).mark == f"n{number}"
-        await notes.delete(f"n{number}")
-    last = await notes.add("last", "agent")
-    assert [note.mark for note in await notes.all()] == ["n1", last.mark]
-    store = place.store()
-    assert (await store.extent(place.session_id("notes.p"))).length == 2
-    await store.close()
-
-
 @pytest.mark.parametrize("text", ["a\x1b[2Jb", "a\x00b", "a\u202eb", "a\x9bb", "a\u2028b"])
 async def test_no_control_character_of_a_note_reaches_a_model_or_a_screen(notes: Notes, text: str) -> None:
     kept = await notes.add(text, f"agent {text}")
@@ -114,33 +100,10 @@ async def test_no_control_character_of_a_note_reaches_a_model_or_a_screen(notes:
     assert edited.text[:-6].isprintable()
 
 
-def test_a_note_that_was_stored_with_a_control_character_is_shown_without() -> None:
-    raw = {"role": "system", "content": "a\x1bb", "metadata": {"note_author": "x\x1by"}}
-    history = Transcript("notes.p")
-    message, info = parse_message(raw)
-    entry = history.draft(message, info, 1, created="2026-01-01T00:00:00.000+00:00")
-    note = module._note(entry)  # pyright: ignore[reportPrivateUsage]
-    assert (note.text, note.author) == ("a b", "x y")
-
-
 def holds(place: Place, text: str) -> bool:
     """True if a file of a backend with files holds a text."""
     files = [path for path in place.folder.rglob("*") if path.is_file()]
     return any(text.encode() in path.read_bytes() for path in files)
-
-
-async def test_writers_of_several_sessions_lose_nothing(place: Place) -> None:
-    async def write(name: str) -> None:
-        notes = Notes(place.store, place.session_id("notes.p"))
-        for number in range(4):
-            await notes.add(f"{name} {number}", name)
-
-    await asyncio.gather(*map(write, "abc"))
-    kept = await Notes(place.store, place.session_id("notes.p")).all()
-    assert sorted(note.text for note in kept) == sorted(f"{name} {number}" for name in "abc" for number in range(4))
-    assert [note.seq for note in kept] == list(range(1, 13))
-    for name in "abc":
-        assert [note.text for note in kept if note.author == name] == [f"{name} {number}" for number in range(4)]
 
 
 async def test_writers_of_several_processes_lose_nothing(place: Place) -> None:
@@ -167,15 +130,6 @@ async def test_a_writer_that_holds_the_notes_too_long_is_an_error_and_nothing_is
     finally:
         await other.close()
     assert (await notes.add("two", "agent")).mark == "n2"
-
-
-@pytest.mark.parametrize(
-    "session_id",
-    ["notes.p-0a1b2c3d", "Notes.p-0A1B2C3D", "NOTES.P-0A1B2C3D", "note\u017f.my.p_-0a1b2c3d", "notes.p-0a1b2c3d. ."],
-)
-def test_no_conversation_has_an_id_that_some_file_system_takes_for_notes(session_id: str) -> None:
-    with pytest.raises(ConfigError, match="names notes of a project"):
-        check_conversation_id(session_id)
 
 
 @pytest.mark.parametrize("text", ["", " \n", "\u202e\u200b", "(erased)", "x" * (MAX_CHARS + 1), None, 5])
@@ -221,13 +175,6 @@ async def test_files_of_notes_are_private(tmp_path: Path) -> None:
     assert files
     for path in files:
         assert stat.S_IMODE(os.stat(path).st_mode) & 0o077 == 0, path.name
-
-
-def test_each_folder_has_notes_of_its_own_under_an_id_that_every_store_takes(tmp_path: Path) -> None:
-    folders = [tmp_path / name for name in ("a", "b", "Pro je/kt ü".replace("/", "_"), "x" * 200)]
-    ids = [notes_id(folder) for folder in folders]
-    assert len(set(ids)) == len(ids)
-    assert all(id.isascii() and id.startswith("notes.") and len(id) < 100 for id in ids)
 
 
 # -- the message of a fresh session -----------------------------------------------------------------------------------
