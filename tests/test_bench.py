@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -30,15 +29,3 @@ def test_requests_that_compact_are_measured_apart(tmp_path: Path) -> None:
     figures = measure_core(str(ROOT), session(tmp_path), BUDGET)
     assert (figures["requests"], figures["compactions"]) == (2, 2)
     assert figures["compacting"] > 0
-
-
-def test_requests_of_a_session_with_thinking_are_measured_apart(tmp_path: Path) -> None:
-    figures = measure_core(str(ROOT), session(tmp_path), 10**6)
-    assert figures["compactions"] == 0
-    assert figures["thinking"] > 0
-    assert figures["thinking"] != figures["plain"]
-
-
-def test_another_core_than_that_of_the_folder_is_not_measured(tmp_path: Path) -> None:
-    with pytest.raises(subprocess.CalledProcessError):
-        measure_core(str(tmp_path), session(tmp_path), BUDGET)
