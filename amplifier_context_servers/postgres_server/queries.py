@@ -237,8 +237,7 @@ COUNTS = """
 # -- the search index -------------------------------------------------------------------------------------------------
 
 INDEX_STATE = """
-    SELECT key, length, indexed,
-        (SELECT coalesce(max(part) + 1, 0) FROM {schema}.search WHERE session = key AND place = indexed), edits,
+    SELECT key, length, indexed, edits,
         indexed > 0 AND NOT EXISTS (SELECT FROM {schema}.search WHERE session = key),
         current_setting('transaction_read_only') = 'off' AND has_table_privilege({search}, 'INSERT')
     FROM {schema}.sessions WHERE id = %(id)s AND updated IS NOT NULL
@@ -253,8 +252,8 @@ UNINDEXED = """
     WHERE before < %(bytes)s::bigint
     ORDER BY place
 """
-# Adds nothing if another process has added these messages, or the history was edited since they were read; of the
-# pieces of one message, none twice.
+# Adds nothing if another process has added these messages, or the history was edited since they were read. Former
+# versions may have left pieces of the next message.
 INDEX = """
     WITH s AS (
         UPDATE {schema}.sessions SET indexed = %(stop)s::bigint

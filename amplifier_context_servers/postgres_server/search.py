@@ -5,9 +5,9 @@ index over all sessions finds the rows. So that a word of one session is not loo
 word begins with the session's key: ``q12qparser`` is `parser` in session 12. Nothing of a text or a query is syntax
 for the server: both are sent as letters and digits.
 
-`sessions.indexed` counts the messages that are in the index. Of the next message, the first pieces may be there too: a
-statement adds few, so that a large output is indexed by many, and what one has added stays. `sessions.edits` changes
-with whatever takes messages out, so that rows which were made of a history before an edit are not added after it.
+`sessions.indexed` counts the messages that are in the index. A statement adds about a megabyte of messages, at least
+one of them, and what it has added stays. `sessions.edits` changes with whatever takes messages out, so that rows which
+were made of a history before an edit are not added after it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from amplifier_context_core.transcript.search import ranked_text
 from . import queries
 from .pool import PostgresPool
 
-_READ_ROWS, _READ_BYTES = 500, 2_000_000  # of messages that are read at once; one message may be larger
-_BATCH_CHARACTERS = 1_000_000  # of one statement that adds to the index, about; it takes half a second
+_BATCH_ROWS, _BATCH_BYTES = 500, 1_000_000  # of messages that one statement adds; it takes a second. One may be larger
 _PIECE_WORDS, _PIECE_CHARACTERS = 15_000, 200_000  # of a row; a tsvector has 16,383 positions and 1 MB
 _OVERLAP = 64  # words that two pieces share: a phrase of a query has no more, so one between two pieces is found
 _LONGEST_WORD = 200  # characters of a word that count; PostgreSQL ignores words above 2,046 bytes
@@ -42,13 +41,11 @@ class IndexRow(NamedTuple):
     Attributes:
         place: index of the message.
         part: number of the piece in its message.
-        is_last: True for the last piece of its message.
         text: its words.
     """
 
     place: int
     part: int
-    is_last: bool
     text: str
 
 
@@ -59,7 +56,6 @@ class IndexState(NamedTuple):
         key: of the session's rows.
         length: messages of the history.
         indexed: messages in the index.
-        parts: pieces of the next message in the index.
         edits: changes with whatever took messages out of the history.
         is_missing: True if the index should have messages and has none.
         is_writable: True if this user may fill it on this server.
@@ -68,44 +64,9 @@ class IndexState(NamedTuple):
     key: int
     length: int
     indexed: int
-    parts: int
     edits: int
     is_missing: bool
     is_writable: bool
-
-
-class UnindexedRows:
-    """What one search has read of a session's messages and not indexed yet. It is made again from the index's state.
-
-    Args:
-        session_id: of the history.
-    """
-
-    def __init__(self, session_id: str) -> None:
-        self.session_id = session_id
-        self._history = 0, 0  # key of the session and its edits, when the messages were read
-        self._after = 0, 0  # message and piece, from which on there are pieces left
-        self._pieces: Iterator[IndexRow] = iter(())
-
-    def begin(self, state: IndexState, rows: Sequence[tuple[int, str]]) -> None:
-        """Continue with messages that were read after this state."""
-        self._history, self._after = (state.key, state.edits), (state.indexed, state.parts)
-        self._pieces = _numbered(state.key, self.session_id, rows)
-
-    def next_pieces(self, state: IndexState) -> list[IndexRow]:
-        """Return the pieces of one statement that the index lacks; none if messages must be read first."""
-        taken: list[IndexRow] = []
-        if (state.key, state.edits) != self._history or (state.indexed, state.parts) < self._after:
-            return taken
-        size = 0
-        for piece in self._pieces:
-            if (piece.place, piece.part) >= (state.indexed, state.parts):  # else another process has added it
-                taken.append(piece)
-                self._after = (piece.place + 1, 0) if piece.is_last else (piece.place, piece.part + 1)
-                size += len(piece.text)
-                if size >= _BATCH_CHARACTERS:
-                    break
-        return taken
 
 
 class PostgresSearch:
@@ -114,12 +75,9 @@ class PostgresSearch:
     def __init__(self, pool: PostgresPool) -> None:
         self._pool = pool
 
-    async def index_next_batch(self, unindexed: UnindexedRows) -> bool | None:
-        """Add the next pieces of a session. Return True if there may be more, None if the index cannot be filled.
-
-        What was added stays, whatever becomes of the search. So an output of any size is indexed in the end.
-        """
-        state = await self._state(unindexed.session_id)
+    async def index_next_batch(self, session_id: str) -> bool | None:
+        """Add the next messages of a session. Return True if there may be more, None if the index cannot be filled."""
+        state = await self._state(session_id)
         if state is None or (state.indexed >= state.length and not state.is_missing):
             return False
         if not state.is_writable:
@@ -127,16 +85,11 @@ class PostgresSearch:
         if state.is_missing:
             await self._pool.count(queries.FORGET_INDEX, {"key": state.key})
             return True
-        taken = await in_thread(unindexed.next_pieces, state)
-        reached = min(state.indexed + _READ_ROWS, state.length)
-        if not taken:
-            values = {"key": state.key, "start": state.indexed, "stop": reached, "bytes": _READ_BYTES}
-            rows = await self._pool.ask(queries.UNINDEXED, values)
-            unindexed.begin(state, rows)
-            taken = await in_thread(unindexed.next_pieces, state)
-            reached = rows[-1][0] + 1 if rows else reached
-        if taken:
-            reached = taken[-1].place + taken[-1].is_last
+        reached = min(state.indexed + _BATCH_ROWS, state.length)
+        values = {"key": state.key, "start": state.indexed, "stop": reached, "bytes": _BATCH_BYTES}
+        rows = await self._pool.ask(queries.UNINDEXED, values)
+        taken = await in_thread(_numbered, state.key, session_id, rows)
+        reached = rows[-1][0] + 1 if rows else reached
         values = {"key": state.key, "start": state.indexed, "stop": reached, "edits": state.edits}
         values |= {"places": [one.place for one in taken], "parts": [one.part for one in taken]}
         await self._pool.count(queries.INDEX, values | {"texts": [one.text for one in taken]})
@@ -185,16 +138,14 @@ class PostgresSearch:
         return answers
 
 
-def _numbered(key: int, session_id: str, rows: Sequence[tuple[int, str]]) -> Iterator[IndexRow]:
-    """Yield the pieces of messages, made one by one, and let other threads run between them."""
+def _numbered(key: int, session_id: str, rows: Sequence[tuple[int, str]]) -> list[IndexRow]:
+    """Return the pieces of messages. Other threads run between two of them."""
+    found: list[IndexRow] = []
     for place, text in yielding(((place, text_of_message(session_id, message)) for place, message in rows), INDEXED):
-        part, found = 0, pieces(key, text)
-        before = next(found)
-        for piece in found:
-            yield IndexRow(place, part, False, before)
+        for part, piece in enumerate(pieces(key, text)):
+            found.append(IndexRow(place, part, piece))
             yield_gil()
-            part, before = part + 1, piece
-        yield IndexRow(place, part, True, before)
+    return found
 
 
 def pieces(key: int, text: str) -> Iterator[str]:

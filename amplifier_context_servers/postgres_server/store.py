@@ -25,7 +25,6 @@ from ..leased.loop_thread import RefCounted
 from ..leased.protocol import Driver
 from ..leased.store import LeasedStore
 from .driver import PostgresDriver
-from .search import UnindexedRows
 from .url import PostgresSettings, parse_store_url
 
 _DRIVERS: RefCounted[PostgresSettings, PostgresDriver] = RefCounted(PostgresDriver)
@@ -39,10 +38,9 @@ class PostgresStore(LeasedStore):
 
     async def search(self, session_id: str, query: str, limit: int) -> list[int]:
         """See `Searchable`. The index is filled first, one batch at a time; without the right to, all is scanned."""
-        unindexed = UnindexedRows(session_id)
 
         async def fill(driver: Driver) -> bool | None:
-            return await cast(PostgresDriver, driver).search.index_next_batch(unindexed)
+            return await cast(PostgresDriver, driver).search.index_next_batch(session_id)
 
         async def ask(driver: Driver) -> list[int]:
             return await cast(PostgresDriver, driver).search.matching_seqs(session_id, query, limit)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from itertools import pairwise
 from typing import Any
 from urllib.parse import quote
@@ -12,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from amplifier_context_core import StoreError
 from amplifier_context_core.stores.word_index import WordIndex
 from amplifier_context_core.transcript.ranking import GRAM
 from amplifier_context_core.transcript.search import ScanIndex
@@ -90,62 +88,33 @@ def test_pieces_hold_all_words_and_each_phrase() -> None:
 LARGE = " ".join(map(str, range(120_000)))
 
 
-class Sent(list[int]):
-    """The characters of each statement that adds to an index; those after the first `most` fail."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int = 1_000) -> None:
-        super().__init__()
-        count = PostgresPool.count
-
-        async def watched(pool: PostgresPool, statement: bytes, values: dict[str, Any]) -> int:
-            if "texts" in values:
-                if len(self) == most:
-                    raise StoreError("timed out")
-                self.append(sum(map(len, values["texts"])))
-            return await count(pool, statement, values)
-
-        monkeypatch.setattr(PostgresPool, "count", watched)
-
-
-async def test_a_large_output_is_indexed_by_statements_of_bounded_size(
+async def test_an_index_is_filled_by_statements_of_bounded_size(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await append_texts(store, "heron", LARGE, "goose")
-    with monkeypatch.context() as patched:
-        sent = Sent(patched)
-        assert await store.search("s", "goose", 5) == [3]
-    assert len(sent) > 1
-    assert max(sent) < 1_250_000
-    assert await store.search("s", '"59999 60000"', 5) == [2]
+    sent: list[int] = []
+    count = PostgresPool.count
+
+    async def watched(pool: PostgresPool, statement: str, values: dict[str, Any]) -> int:
+        sent.extend([len(set(values["places"]))] if "places" in values else [])
+        return await count(pool, statement, values)
+
+    monkeypatch.setattr(PostgresPool, "count", watched)
+    await append_texts(store, "heron", LARGE, LARGE, LARGE, "goose")
+    assert await store.search("s", "goose", 5) == [5]
+    assert sent == [3, 2]
+    assert await store.search("s", '"59999 60000"', 5) == [4, 3, 2]
 
 
-async def test_a_search_that_fails_keeps_what_it_indexed_of_a_large_output(
-    store: PostgresStore, schema: str, monkeypatch: pytest.MonkeyPatch
+async def test_pieces_that_a_former_version_left_of_a_message_are_completed(
+    store: PostgresStore, schema: str
 ) -> None:
-    await append_texts(store, "heron", LARGE, "goose")
-    for _ in range(2):
-        with monkeypatch.context() as patched:
-            sent = Sent(patched, most=1)
-            with contextlib.suppress(StoreError):
-                assert await store.search("s", "119999", 5) == [2]
-            assert sent
-    parts = [part for (part,) in ask("SELECT part FROM search WHERE place = 1 ORDER BY part", schema)]
+    await append_texts(store, LARGE, "goose")
+    assert await store.search("s", "119999", 5) == [1]
+    ask("UPDATE sessions SET indexed = 0", schema)
+    ask("DELETE FROM search WHERE place > 0 OR part > 1", schema)
+    assert await store.search("s", "119999", 5) == [1]
+    parts = [part for (part,) in ask("SELECT part FROM search WHERE place = 0 ORDER BY part", schema)]
     assert parts == list(range(len(list(pieces(1, LARGE)))))
-
-
-async def test_a_large_output_that_is_edited_away_leaves_nothing_in_the_index(
-    store: PostgresStore, schema: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await append_texts(store, "heron", LARGE)
-    with monkeypatch.context() as patched:
-        Sent(patched, most=1)
-        with pytest.raises(StoreError):
-            await store.search("s", "heron", 5)
-    assert ask("SELECT max(part) > 0 FROM search WHERE place = 1", schema) == [(True,)]
-    await store.replace("s", 1, [entry(3, "goose")])
-    assert await store.search("s", "777", 5) == []
-    assert await store.search("s", "goose", 5) == [3]
-    assert ask("SELECT place, part FROM search ORDER BY place", schema) == [(0, 0), (1, 0)]
 
 
 async def test_processes_that_index_a_large_output_at_once_index_it_once(store: PostgresStore, schema: str) -> None:
