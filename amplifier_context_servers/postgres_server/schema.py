@@ -165,11 +165,13 @@ async def create(connection: psycopg.AsyncConnection[Any], schema: str) -> None:
 
 async def _version(connection: psycopg.AsyncConnection[Any], schema: str) -> int:
     """Return the version of a schema, 0 if it does not exist."""
-    table = sql.Identifier(schema, "migrations")
-    there = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", [table.as_string(connection)])
-    row = await there.fetchone()
-    if row is None or not row[0]:
+    # Not to_regclass: it answers from a cache, which may not know yet what another process committed.
+    there = await connection.execute(
+        "SELECT FROM pg_tables WHERE schemaname = %s AND tablename = 'migrations'", [schema]
+    )
+    if not there.rowcount:
         return 0
+    table = sql.Identifier(schema, "migrations")
     found = await connection.execute(sql.SQL("SELECT coalesce(max(version), 0) FROM {}").format(table))
     row = await found.fetchone()
     version = row[0] if row else 0
