@@ -29,6 +29,7 @@ from . import queries
 from .pool import PostgresPool
 
 _BATCH_ROWS, _BATCH_BYTES = 500, 1_000_000  # of messages that one statement adds; it takes a second. One may be larger
+_LARGEST = 4_000_000  # characters of a message that is indexed: an append to its session waits for the statement
 _PIECE_WORDS, _PIECE_CHARACTERS = 15_000, 200_000  # of a row; a tsvector has 16,383 positions and 1 MB
 _OVERLAP = 64  # words that two pieces share: a phrase of a query has no more, so one between two pieces is found
 _LONGEST_WORD = 200  # characters of a word that count; PostgreSQL ignores words above 2,046 bytes
@@ -88,6 +89,8 @@ class PostgresSearch:
         reached = min(state.indexed + _BATCH_ROWS, state.length)
         values = {"key": state.key, "start": state.indexed, "stop": reached, "bytes": _BATCH_BYTES}
         rows = await self._pool.ask(queries.UNINDEXED, values)
+        if any(len(message) > _LARGEST for _, message in rows):
+            return None
         taken = await in_thread(_numbered, state.key, session_id, rows)
         reached = rows[-1][0] + 1 if rows else reached
         values = {"key": state.key, "start": state.indexed, "stop": reached, "edits": state.edits}

@@ -37,7 +37,7 @@ class PostgresStore(LeasedStore):
         super().__init__(_DRIVERS, settings, ttl=lease_ttl, archive=archive)
 
     async def search(self, session_id: str, query: str, limit: int) -> list[int]:
-        """See `Searchable`. The index is filled first, one batch at a time; without the right to, all is scanned."""
+        """See `Searchable`. The index is filled first, batch by batch. If it cannot be, all messages are scanned."""
 
         async def fill(driver: Driver) -> bool | None:
             return await cast(PostgresDriver, driver).search.index_next_batch(session_id)

@@ -105,9 +105,17 @@ async def test_an_index_is_filled_by_statements_of_bounded_size(
     assert await store.search("s", '"59999 60000"', 5) == [4, 3, 2]
 
 
-async def test_pieces_that_a_former_version_left_of_a_message_are_completed(
-    store: PostgresStore, schema: str
+async def test_a_session_with_a_message_too_large_for_the_index_is_scanned(
+    store: PostgresStore, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(search_module, "_LARGEST", 500_000)
+    await append_texts(store, "heron", LARGE, "goose")
+    for query, found in (("goose", [3]), ("119999", [2]), ("heron", [1])):
+        assert await store.search("s", query, 5) == found
+    assert ask("SELECT indexed FROM sessions", schema) == [(0,)]
+
+
+async def test_pieces_that_a_former_version_left_of_a_message_are_completed(store: PostgresStore, schema: str) -> None:
     await append_texts(store, LARGE, "goose")
     assert await store.search("s", "119999", 5) == [1]
     ask("UPDATE sessions SET indexed = 0", schema)
