@@ -1,12 +1,12 @@
 """Compare a text file with the history that it should show.
 
-The file is one of five:
+The file is one of three:
 
-- The same. Nothing is done.
-- Behind: a beginning of what it must be, torn, or a former state of this session. It is written again.
-- Longer: after all that it must hold, whole lines that are messages. Another program appended them; they are added.
-- Another one, every line of which is a message. Another program wrote it; `align` finds out what it changed.
-- Another one, some lines of which are no messages. What another program added goes to the end, as of a longer file.
+- The same, byte for byte. Nothing is done.
+- Behind: a beginning of what it must be, torn, the same messages written otherwise, or a former state of this session.
+  It is written again.
+- Another program's: it holds messages that this session never had, or lacks some. They are taken over (`merged`), and
+  the file is written again.
 
 A message that was erased since is recognised by its ids and its timestamp, and taken for what is left of it.
 """
@@ -15,15 +15,14 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import takewhile
-from typing import BinaryIO, Literal, NamedTuple
+from typing import BinaryIO, Literal
 
 from ...errors import InvalidMessage
-from ...messages.parsing import Message, ParsedMessage, parse_message
+from ...messages.parsing import Message, MessageInfo, ParsedMessage, parse_message
 from ...messages.timestamps import timestamp_of
 from ...transcript.alignment import align
 from ...transcript.entry import Entry
@@ -37,25 +36,8 @@ from .files import open_file
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BLANK = b" \t\r\n"
+_Echo = tuple[str, tuple[str, ...], tuple[str, ...], str]  # role, ids of calls and of answers, timestamp
 _BATCH = 1_000  # rows that are compared or written at once
-_READ_BYTES = 1 << 20  # at once
-
-
-@dataclass(frozen=True, slots=True)
-class Base:
-    """The beginning of the mirror, as another program wrote it: this module would write the same messages otherwise.
-
-    Attributes:
-        count: Messages in it.
-        size: Its bytes.
-        crc: Their checksum.
-        written: The bytes that this module would write.
-    """
-
-    count: int = 0
-    size: int = 0
-    crc: int = 0
-    written: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,129 +46,72 @@ class Difference:
 
     Attributes:
         kind: What it is; see the head of this module.
-        messages: Those of another program.
-        unreadable: Number of lines after the end that are no messages.
-        base: What the file is from now on, if it is not written again.
-        is_whole: It can be appended to.
+        entries: The history.
+        messages: Those of the file; behind an unreadable line only those that the history never had.
+        unreadable: Lines of the file that are no messages.
     """
 
-    kind: Literal["same", "behind", "longer", "other"]
+    kind: Literal["same", "behind", "theirs"]
+    entries: Sequence[Entry] = ()
     messages: Sequence[ParsedMessage] = ()
-    unreadable: int = 0
-    base: Base = field(default_factory=Base)
-    is_whole: bool = True
+    unreadable: Sequence[bytes] = ()
 
 
-class _Echo(NamedTuple):
-    """What a message and a copy of it share, whatever was erased of one of them."""
+def compare(db: sqlite3.Connection, session_id: str, path: str) -> Difference:
+    """Compare a file with the history, in a transaction.
 
-    role: str
-    call_ids: tuple[str, ...]
-    answered_ids: tuple[str, ...]
-    timestamp: str
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """The history of a session, in a transaction.
-
-    Attributes:
-        db: Its database.
-        session: Its row; None if there is no history yet.
-        session_id: The session.
-        base: What the file began with when it was compared last.
+    Raises:
+        OSError: It cannot be read.
+        sqlite3.Error: The database is damaged, or cannot be read.
     """
-
-    db: sqlite3.Connection
-    session: SessionRow | None
-    session_id: str
-    base: Base
-
-    def difference(self, path: str) -> Difference:
-        """Compare a file with the history.
-
-        Raises:
-            OSError: It cannot be read.
-            sqlite3.Error: The database is damaged, or cannot be read.
-        """
-        with open(open_file(path, os.O_RDONLY), "rb") as file:
-            kind, crc = self._compare_bytes(file)
-            if kind == "prefix":
-                return Difference("behind")
-            if kind == "whole":
-                rest = file.read()
-                return self._longer(rest, file.tell(), zlib.crc32(rest, crc))
-            file.seek(0)
-            return self._compare_messages(file.read())
-
-    def _compare_bytes(self, file: BinaryIO) -> tuple[Literal["whole", "prefix", "other"], int]:
-        """Compare the bytes that this module would write. Return also the checksum of those."""
-        crc, left = 0, self.base.size
-        while left:
-            data = file.read(min(left, _READ_BYTES))
-            if not data:
-                return "other", 0
-            crc, left = zlib.crc32(data, crc), left - len(data)
-        if crc != self.base.crc:
-            return "other", 0
-        for lines in lines_of(self.db, self.session, self.base.count) if self.session else ():
-            data = file.read(len(lines))
-            if data != lines:
-                return ("prefix" if lines.startswith(data) else "other"), 0
-            crc = zlib.crc32(data, crc)
-        return "whole", crc
-
-    def _longer(self, rest: bytes, size: int, crc: int) -> Difference:
-        if not rest:
-            return Difference("same", base=self.base)
-        messages, unreadable = parsed(rest)
-        if not messages:
-            return Difference("behind")
-        entries, archived = self.entries(), self._archived()
-        known = _as_erased(messages, [*entries, *archived])
-        if _is_former(known, entries, archived):
-            return Difference("behind")
-        is_whole = rest.endswith(b"\n") and not unreadable and known is messages
-        return Difference("longer", known, len(unreadable), Base(size=size, crc=crc), is_whole)
-
-    def _compare_messages(self, data: bytes) -> Difference:
-        messages, unreadable = parsed(data)
-        if unreadable or not messages:
-            return self._beside_unreadable(messages, len(unreadable))
-        entries = self.entries()
-        base = Base(size=len(data), crc=zlib.crc32(data))
-        if _begins(entries, messages):
-            if len(messages) < len(entries) or self.session is None or not data.endswith(b"\n"):
-                return Difference("behind")
-            return Difference("same", base=Base(len(messages), base.size, base.crc, written_size(self.session)))
-        archived = self._archived()
-        known = _as_erased(messages, [*entries, *archived])
-        if _begins(entries, known) or _is_former(known, entries, archived):
-            return Difference("behind")
-        return Difference("other", known, base=base, is_whole=data.endswith(b"\n") and known is messages)
-
-    def _beside_unreadable(self, messages: list[ParsedMessage], unreadable: int) -> Difference:
-        """Return what another program added to a file that is torn: it goes to the end of the history."""
-        entries, archived = self.entries(), self._archived()
-        order = align(entries, _as_erased(messages, [*entries, *archived])).order
+    with open(open_file(path, os.O_RDONLY), "rb") as file:
+        if kind := _compare_bytes(db, queries.find_session(db, session_id), file):
+            return Difference(kind)
+        file.seek(0)
+        messages, unreadable = parsed(file.read())
+    history = queries.read(db, session_id=session_id)
+    if history is None or history.damaged:
+        raise damage_error("messages are damaged")
+    entries = history.entries
+    if _begins(entries, messages):
+        return Difference("behind")
+    old = queries.archived(db, session_id=session_id)
+    archived = old.entries if old is not None else []
+    known = _as_erased(messages, [*entries, *archived])
+    if _begins(entries, known) or _is_former(known, entries, archived):
+        return Difference("behind")
+    if unreadable:
         former = {message_json(entry.message) for entry in archived}
-        new = [one for one in order if not isinstance(one, Entry) and message_json(one[0]) not in former]
-        return Difference("longer", new, unreadable, is_whole=False) if new else Difference("behind")
+        order = align(entries, known).order
+        known = [one for one in order if not isinstance(one, Entry) and message_json(one[0]) not in former]
+    return Difference("theirs" if known else "behind", entries, known, unreadable)
 
-    def entries(self) -> list[Entry]:
-        """Return the history.
 
-        Raises:
-            sqlite3.Error: It is damaged, or cannot be read.
-        """
-        found = queries.read(self.db, session_id=self.session_id)
-        if found is not None and found.damaged:
-            raise damage_error(f"{len(found.damaged):,} messages are damaged")
-        return found.entries if found is not None else []
+def merged(found: Difference, *, is_complete: bool) -> list[Entry | ParsedMessage]:
+    """Return what another program made of a history.
 
-    def _archived(self) -> list[Entry]:
-        found = queries.archived(self.db, session_id=self.session_id)
-        return found.entries if found is not None else []
+    Args:
+        found: How its file differs.
+        is_complete: The file held the whole history; else what is missing may never have been written, and is kept.
+    """
+    entries, messages = found.entries, found.messages
+    if found.unreadable:
+        return [*entries, *messages]
+    if _begins(entries, messages[: len(entries)]) and len(messages) > len(entries):
+        return [*entries, *messages[len(entries) :]]
+    order = align(entries, messages).order
+    return order if is_complete else _with_all(entries, order)
+
+
+def _compare_bytes(
+    db: sqlite3.Connection, session: SessionRow | None, file: BinaryIO
+) -> Literal["same", "behind"] | None:
+    """Compare with what this module would write; None if the file has to be parsed."""
+    for lines in lines_of(db, session, 0) if session else ():
+        data = file.read(len(lines))
+        if data != lines:
+            return "behind" if lines.startswith(data) else None
+    return None if file.read(1) else "same"
 
 
 def lines_of(db: sqlite3.Connection, session: SessionRow, start: int) -> Iterator[bytes]:
@@ -226,7 +151,7 @@ def parsed(data: bytes) -> tuple[list[ParsedMessage], list[bytes]]:
     return messages, unreadable
 
 
-def with_all(entries: Sequence[Entry], order: Sequence[Entry | ParsedMessage]) -> list[Entry | ParsedMessage]:
+def _with_all(entries: Sequence[Entry], order: Sequence[Entry | ParsedMessage]) -> list[Entry | ParsedMessage]:
     """Return an order of `align` with all entries. Messages that come after those that it has go to the end."""
     everything: list[Entry | ParsedMessage] = []
     new: list[ParsedMessage] = []
@@ -278,20 +203,20 @@ def _is_former(messages: Sequence[ParsedMessage], entries: Sequence[Entry], arch
 
 
 def _as_erased(messages: list[ParsedMessage], known: Sequence[Entry]) -> list[ParsedMessage]:
-    """Return messages, and in place of those that were erased what is left of them; the same list if there are none.
+    """Return messages, and in place of those that were erased what is left of them.
 
     As in `history.redactions`, an erased one is recognised by its role, the ids of its calls, and its timestamp.
     """
-    echoes = [_Echo(one.role, one.call_ids, one.answered_ids, timestamp_of(one.message) or "") for one in known]
-    count = Counter(echoes)
+    count = Counter(_echo(entry.message, entry) for entry in known)
     erased: dict[_Echo, Message] = {
         echo: entry.message
-        for echo, entry in zip(echoes, known, strict=True)
-        if is_redacted(entry.message) and any(echo[1:]) and count[echo] == 1
+        for entry in known
+        if is_redacted(entry.message) and any((echo := _echo(entry.message, entry))[1:]) and count[echo] == 1
     }
-    found: list[ParsedMessage] = []
-    for message, info in messages:
-        echo = _Echo(info.role, info.call_ids, info.answered_ids, timestamp_of(message) or "")
-        left = erased.get(echo)
-        found.append((message, info) if left is None or left == message else parse_message(left))
-    return messages if found == messages else found
+    lefts = (erased.get(_echo(*one), one[0]) for one in messages)
+    return [one if left == one[0] else parse_message(left) for left, one in zip(lefts, messages, strict=True)]
+
+
+def _echo(message: Message, info: Entry | MessageInfo) -> _Echo:
+    """Return what a message and a copy of it share, whatever was erased of one of them."""
+    return info.role, info.call_ids, info.answered_ids, timestamp_of(message) or ""

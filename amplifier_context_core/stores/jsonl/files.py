@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Sequence
 from contextlib import suppress
 
 # O_NONBLOCK: opening a pipe must not block
@@ -40,6 +41,19 @@ def write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
+
+
+def add_lines(path: str, lines: Sequence[bytes]) -> str:
+    """Append lines to a file, synced, and return its path; of no lines, do nothing and return an empty text."""
+    if not lines:
+        return ""
+    descriptor = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        write_all(descriptor, b"".join(line + b"\n" for line in lines))
+        sync(descriptor)
+    finally:
+        os.close(descriptor)
+    return path
 
 
 def sync(descriptor: int) -> None:

@@ -59,7 +59,6 @@ class FormerSession:
         checkpoint: What the checkpoint covers, and its bytes; None without an intact one.
         main: The text file.
         is_outdated: The journal changed it; these bytes are not on the disk.
-        is_whole: It holds the history and nothing else, and can be appended to.
         lost: Messages that the index knows and the text file does not hold.
         unreadable: Lines of the text file that are no messages.
     """
@@ -70,7 +69,6 @@ class FormerSession:
     checkpoint: tuple[int, bytes] | None = None
     main: bytes = b""
     is_outdated: bool = False
-    is_whole: bool = False
     lost: int = 0
     unreadable: list[bytes] = field(default_factory=list[bytes])
 
@@ -97,7 +95,6 @@ def read_former(files: SessionFiles) -> FormerSession | None:
     ends = _read_main(found, records, files.session_id)
     found.checkpoint = _checkpoint(parts.get("checkpoint", b""), ends)
     found.is_outdated = on_disk != found.main
-    found.is_whole = not found.is_outdated and not found.unreadable and found.main[-1:] in (b"\n", b"")
     return found
 
 

@@ -1,11 +1,12 @@
 """The mirror of a session: its messages as a text file, one a line, in the format of the module that this one replaces.
 
 The database decides. The commit of a change sets a mark in it: the mirror is not written yet. The mark is removed once
-the mirror is synced. Its identity (inode, size, time) is recorded then; a mirror of that identity is not read again.
+the mirror is synced. Its identity (inode, size, time of change) is recorded then; a mirror of that identity is not read
+again. The bytes are always those that `comparison.lines_of` gives.
 
-Any other file is compared with the database (see `comparison`), and what another program wrote is taken over. While the
-mark is set, messages may be missing because they were never written: then only new ones are added. While the mark of an
-edit is set, lines may be those that the edit removed: such a file is not read.
+Any other file is compared with the database (see `comparison`). What another program wrote is taken over, and the
+mirror is written again. While the mark is set, messages may be missing because they were never written: then only new
+ones are added. While the mark of an edit is set, lines may be those that the edit removed: such a file is not read.
 """
 
 from __future__ import annotations
@@ -14,30 +15,26 @@ import logging
 import os
 import sqlite3
 import stat
-import zlib
 from contextlib import suppress
-from dataclasses import astuple
-from dataclasses import replace as but
 from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import NotErased, StoreError
-from ...messages.parsing import ParsedMessage
-from ...transcript.alignment import align
 from ...transcript.entry import Entry
 from ..protocol import Durability, Repair
 from ..sqlite import changes, queries
 from ..sqlite.columns import number_in
 from ..sqlite.rows import SessionRow
 from ..sqlite.schema import sync_folder
-from .comparison import Base, Comparison, Difference, adopted, lines_of, with_all, written_size
-from .files import open_file, sync, write_all
+from .comparison import Difference, adopted, compare, lines_of, merged, written_size
+from .files import add_lines, open_file, sync, write_all
+from .paths import SessionFiles
 
 log = logging.getLogger(__name__)
 
 SETTLED, APPENDED, EDITED = range(3)  # the mark: written and synced; messages were appended; others were changed
 _ALL = 1 << 62
-_FACTS = ("mark", "inode", "size", "mtime", "base count", "base size", "base crc", "base written")
+_FACTS = ("mark", "inode", "size", "ctime")
 
 
 class Identity(NamedTuple):
@@ -45,7 +42,7 @@ class Identity(NamedTuple):
 
     inode: int = 0
     size: int = 0
-    mtime: int = 0  # ns
+    ctime: int = 0  # ns; no program can set it, unlike the time of modification
 
 
 class Mirror:
@@ -56,23 +53,19 @@ class Mirror:
         is_settled: It is synced, and the database knows that and its identity.
     """
 
-    def __init__(
-        self, path: str, session_id: str, durability: Durability, *, archive: bool, reports: list[Repair]
-    ) -> None:
+    def __init__(self, files: SessionFiles, durability: Durability, *, archive: bool, reports: list[Repair]) -> None:
         """
         Args:
-            path: The file.
-            session_id: The session.
+            files: The paths of the session's files.
             durability: What an acknowledgement promises.
             archive: Keep what another program removed.
             reports: Receives what is taken over of another program.
         """
-        self.path = path
-        self._session_id, self._archive, self._reports = session_id, archive, reports
+        self.path = files.main
+        self._files, self._session_id, self._archive, self._reports = files, files.session_id, archive, reports
         self._is_synced = durability != "none"
         self._identity: Identity | None = None  # of the file as it should be; None: it must be written
         self._count = 0  # messages in the file
-        self._base = Base()
         self._mark = SETTLED
         self.is_settled = False
         self._keep = _ALL  # messages that the transaction leaves as they are
@@ -85,24 +78,16 @@ class Mirror:
 
     def adopt(self, db: sqlite3.Connection) -> None:
         """Compare the file with the database, in a transaction. Take over what another program wrote."""
-        session = queries.find_session(db, self._session_id)
         self._load(db)
-        self._count, self._erases, self._target = session.length if session else 0, False, None
+        self._erases, self._target = False, None
         identity = _identity_of(self.path)
         if self.is_settled and identity == self._identity:
             return
-        self._identity, self.is_settled, self._is_uncertain = None, False, False
-        if identity is None:
+        found = self._examine(db, identity)
+        if found is None:
             return
-        found = self._compare(db, session)
-        self._recognise(identity, found)
-        if found.kind not in ("same", "behind") and self._mark != EDITED:
-            is_whole = self._take_over(db, session, found)
-            session = queries.find_session(db, self._session_id)
-            self._count = session.length if session else 0
-            if is_whole and session is not None:
-                self._identity = identity
-                self._base = but(found.base, count=session.length, written=written_size(session))
+        if found.kind == "theirs" and self._mark != EDITED:
+            self._take_over(db, found)
         self._save(db, APPENDED if self._mark == SETTLED else self._mark)
 
     def check_unchanged(self, db: sqlite3.Connection) -> None:
@@ -110,25 +95,21 @@ class Mirror:
         identity, may_be_former = _identity_of(self.path), False
         if self._is_uncertain:  # the database says whether the commit was made
             self._load(db)
-            session = queries.find_session(db, self._session_id)
-            self._count, self._is_uncertain = session.length if session else 0, False
             if not self.is_settled:
                 self._identity, may_be_former = Identity(), self._mark == EDITED
         if self._identity is None or identity == self._identity:
             return
-        if identity is None:
-            self._identity = None
-            return
-        found = self._compare(db, queries.find_session(db, self._session_id))
-        if found.kind in ("longer", "other") and not may_be_former:
+        expected = self._identity
+        found = self._examine(db, identity)
+        if found is not None and found.kind == "theirs" and not may_be_former:
+            self._identity = expected
             raise self.changed_by_another()
-        self._recognise(identity, found)
 
-    def _recognise(self, identity: Identity, found: Difference) -> None:
-        """Append to a file that holds the same; write any other one again."""
-        self.is_settled = False
-        self._identity = identity if found.kind == "same" else None
-        self._base = found.base if found.kind == "same" else self._base
+    def _examine(self, db: sqlite3.Connection, identity: Identity | None) -> Difference | None:
+        """Compare a file of this identity. Go on appending to one that is the same; any other one is written again."""
+        found = compare(db, self._session_id, self.path) if identity is not None else None
+        self._identity, self.is_settled = (identity if found is not None and found.kind == "same" else None), False
+        return found
 
     def changed_by_another(self) -> StoreError:
         """Return the error for a file that another program wrote to while the session is open."""
@@ -137,14 +118,9 @@ class Mirror:
             "again to continue with what it wrote"
         )
 
-    def _take_over(self, db: sqlite3.Connection, session: SessionRow | None, found: Difference) -> bool:
-        """Change the history to what another program made of it. Return True if the file holds just that."""
-        entries = Comparison(db, session, self._session_id, self._base).entries()
-        order: list[Entry | ParsedMessage] = [*entries, *found.messages]
-        if found.kind == "other":
-            order = align(entries, found.messages).order
-            if self._mark != SETTLED:  # what is missing may never have been written
-                order = with_all(entries, order)
+    def _take_over(self, db: sqlite3.Connection, found: Difference) -> None:
+        session = queries.find_session(db, self._session_id)
+        entries, order = found.entries, merged(found, is_complete=self._mark == SETTLED)
         keep = 0
         while keep < min(len(order), len(entries)) and order[keep] is entries[keep]:
             keep += 1
@@ -154,14 +130,8 @@ class Mirror:
         removed = len(entries) + added - len(order)
         name = os.path.basename(self.path)
         what = f"took over what another program wrote to {name}: {added:,} messages added, {removed:,} removed"
-        self._reports.append(Repair(self._session_id, what, found.unreadable))
-        if found.kind == "longer":
-            return found.is_whole
-        shown = [entry.message for entry in (*entries[:keep], *new)]
-        return found.is_whole and shown == [message for message, _ in found.messages]
-
-    def _compare(self, db: sqlite3.Connection, session: SessionRow | None) -> Difference:
-        return Comparison(db, session, self._session_id, self._base).difference(self.path)
+        kept = add_lines(self._files.path("damaged"), found.unreadable)
+        self._reports.append(Repair(self._session_id, what, len(found.unreadable), kept))
 
     # -- following the database ----------------------------------------------------------------------------------------
 
@@ -215,14 +185,11 @@ class Mirror:
             )
 
     def _write(self, db: sqlite3.Connection, session: SessionRow, keep: int) -> None:
-        if self._identity is None or self._erases or keep < self._base.count:
+        if self._identity is None or self._erases:
             self._write_all(db, session)
             return
-        lines = list(lines_of(db, session, keep))
-        offset = self._identity.size
-        if keep < self._count:
-            end = self._base.size - self._base.written + written_size(session)
-            offset = end - sum(map(len, lines))
+        lines = b"".join(lines_of(db, session, keep))
+        offset = written_size(session) - len(lines)
         descriptor = open_file(self.path, os.O_WRONLY | os.O_APPEND)
         try:
             found = os.fstat(descriptor)
@@ -230,13 +197,12 @@ class Mirror:
                 raise OSError(f"{self.path} was replaced meanwhile")
             if offset < self._identity.size:
                 os.ftruncate(descriptor, offset)
-            for one in lines:
-                write_all(descriptor, one)
+            write_all(descriptor, lines)
             written = _identity(os.fstat(descriptor))
         finally:
             os.close(descriptor)
         # If another program wrote meanwhile, the size is another one, and the next change finds that out.
-        self._identity = written._replace(size=offset + sum(map(len, lines)))
+        self._identity = written._replace(size=offset + len(lines))
 
     def _write_all(self, db: sqlite3.Connection, session: SessionRow) -> None:
         """Write a new file, which takes the place of the former one."""
@@ -249,17 +215,16 @@ class Mirror:
                 write_all(descriptor, lines)
             if self._is_synced or self._erases:
                 sync(descriptor)
-            identity = _identity(os.fstat(descriptor))
+            os.replace(new, self.path)
+            self._identity = _identity(os.fstat(descriptor))  # a rename changes the time
         except BaseException:
             with suppress(OSError):
                 os.unlink(new)
             raise
         finally:
             os.close(descriptor)
-        os.replace(new, self.path)
         if self._is_synced or self._erases:
             sync_folder(Path(self.path).parent)
-        self._identity, self._base = identity, Base()
 
     # -- the record in the database ------------------------------------------------------------------------------------
 
@@ -273,11 +238,11 @@ class Mirror:
             self._count, self._erases = session.length, False
         identity = _identity_of(self.path)
         if self._identity != identity and identity is not None:
-            found = self._compare(db, session)
-            if found.kind == "behind":
+            kind = compare(db, self._session_id, self.path).kind
+            if kind == "behind":
                 return
-            if found.kind == "same":  # else: another program's, next time
-                self._recognise(identity, found)
+            if kind == "same":  # else: another program's, next time
+                self._identity = identity
         if self._is_synced and identity is not None:
             descriptor = open_file(self.path, os.O_RDONLY)
             try:
@@ -294,13 +259,6 @@ class Mirror:
             raise
         self._mark, self.is_settled = SETTLED, True
 
-    def record_base(self, db: sqlite3.Connection, data: bytes) -> None:
-        """Record that the file holds this, and just the messages of the history."""
-        session = queries.find_session(db, self._session_id)
-        if session is not None:
-            self._base = Base(session.length, len(data), zlib.crc32(data), written_size(session))
-            self._save(db, APPENDED)
-
     def record_outdated(self, db: sqlite3.Connection) -> None:
         """Record that the file is one from before an edit."""
         self._identity = None
@@ -309,15 +267,15 @@ class Mirror:
     def _load(self, db: sqlite3.Connection) -> None:
         rows = db.execute("SELECT name, value FROM facts WHERE name LIKE 'mirror %'")
         facts = {bytes(name).decode().removeprefix("mirror "): number_in(value) for name, value in rows}
-        mark, inode, size, mtime, *base = (facts.get(name, 0) for name in _FACTS)
-        self._mark, self._base = mark if "mark" in facts else APPENDED, Base(*base)
-        self._identity = Identity(inode, size, mtime)
-        self.is_settled = self._mark == SETTLED
+        mark, *identity = (facts.get(name, 0) for name in _FACTS)
+        self._mark = mark if "mark" in facts else APPENDED
+        self._identity, self.is_settled = Identity(*identity), self._mark == SETTLED
+        session = queries.find_session(db, self._session_id)
+        self._count, self._is_uncertain = session.length if session else 0, False
 
     def _save(self, db: sqlite3.Connection, mark: int) -> None:
         self._mark = mark
-        identity = self._identity or Identity()
-        _write_facts(db, dict(zip(_FACTS, (mark, *identity, *astuple(self._base)), strict=True)))
+        _write_facts(db, dict(zip(_FACTS, (mark, *(self._identity or Identity())), strict=True)))
 
 
 def _write_facts(db: sqlite3.Connection, facts: dict[str, int]) -> None:
@@ -343,4 +301,4 @@ def _identity_of(path: str) -> Identity | None:
 
 
 def _identity(status: os.stat_result) -> Identity:
-    return Identity(status.st_ino & _ALL - 1, status.st_size, status.st_mtime_ns)
+    return Identity(status.st_ino & _ALL - 1, status.st_size, status.st_ctime_ns)

@@ -22,7 +22,7 @@ from ..sqlite.secure_erase import is_erase_pending
 from ..sqlite.store import SqliteStore
 from ..sqlite.verify import verify
 from ..sqlite.worker import SqliteWorker, Task
-from .files import exists, open_file, remove, sync, write_all
+from .files import add_lines, exists, remove
 from .former import FormerSession, former_files, put_away, read_former, remove_former
 from .mirror import Mirror
 from .paths import SessionFiles
@@ -67,7 +67,7 @@ class MirroredSession:
         self.engine.companion = self
         self.store = SqliteStore(path, durability=durability, archive=archive, busy=_BUSY, engine=self.engine)
         self._reports: list[Repair] = []
-        self._mirror = Mirror(files.main, files.session_id, durability, archive=archive, reports=self._reports)
+        self._mirror = Mirror(files, durability, archive=archive, reports=self._reports)
         self._memory: tuple[object, sqlite3.Connection] | None = None  # for readers, while there is no database
         self._takes_over_former = self._will_erase_files = self._erases_files = False
 
@@ -161,9 +161,7 @@ class MirroredSession:
         changes.load(db, name, found.entries, found.archived, last_seq=found.last_seq, updated=updated)
         if found.checkpoint is not None:
             changes.save_checkpoint(db, name, *found.checkpoint)
-        if found.is_whole:
-            self._mirror.record_base(db, found.main)
-        elif found.is_outdated:
+        if found.is_outdated:
             self._mirror.record_outdated(db)
         self._takes_over_former = bool(former_files(self.files))
         if self.engine.locks.held:
@@ -171,22 +169,10 @@ class MirroredSession:
 
     def _report_taken_over(self, found: FormerSession) -> None:
         what = "of a former version" if self._takes_over_former else "of another program, without a database"
-        path = self._quarantine(found.unreadable)
+        path = add_lines(self.files.path("damaged"), found.unreadable)
         text = f"{os.path.basename(self.files.main)} is a session {what}; {len(found.entries):,} messages taken over"
         if not self._takes_over_former or found.lost:
             self._reports.append(Repair(self.files.session_id, text, found.lost, path))
-
-    def _quarantine(self, lines: Sequence[bytes]) -> str:
-        if not lines:
-            return ""
-        path = self.files.path("damaged")
-        descriptor = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        try:
-            write_all(descriptor, b"".join(line + b"\n" for line in lines))
-            sync(descriptor)
-        finally:
-            os.close(descriptor)
-        return path
 
     def open_in_memory(self) -> sqlite3.Connection:
         """See `Companion`. It is kept until a file changes."""

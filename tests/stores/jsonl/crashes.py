@@ -44,6 +44,8 @@ class Disk:
     calls: int = 0
     is_copied: bool = False
     inode: int = 0  # of the text file that was copied
+    ctime: int = 0  # likewise
+    copied: int = 0  # time of change of the copy
     possible: list[Version] = field(default_factory=list[Version])  # what a power cut then leaves
     synced: dict[int, bytes] = field(default_factory=dict[int, bytes])  # by inode
     former: list[Version] = field(default_factory=list[Version])  # under the name since the folder was synced last
@@ -77,9 +79,15 @@ class Disk:
         self.is_copied = True
         self.root.mkdir(exist_ok=True)
         current = [self._version(self.main)] if self.main.exists() else []
-        self.inode = self.main.stat().st_ino if current else 0
+        status = self.main.stat() if current else None
+        self.inode, self.ctime = (status.st_ino, status.st_ctime_ns) if status else (0, 0)
         self.possible = [*self.former, *current] or [Version()]
         shutil.copytree(self.root, self.then, ignore=shutil.ignore_patterns("*-shm", "*.lock"))
+        self._stamp()
+
+    def _stamp(self) -> None:
+        main = self.then / "s" / NAME
+        self.copied = main.stat().st_ctime_ns if main.exists() else 0
 
     def _sync(self, descriptor: int) -> None:
         status = os.fstat(descriptor)
@@ -107,12 +115,10 @@ class Disk:
         main = self.then / "s" / NAME
         version = chance.choice(self.possible)
         if version.content or version.synced:
-            main.touch()
-            before = main.stat()
             main.write_bytes(_torn(version, chance))
-            os.utime(main, ns=(before.st_atime_ns, before.st_mtime_ns))  # times may reach the disk before the bytes
         else:
             main.unlink(missing_ok=True)
+        self._stamp()  # times may reach the disk before the bytes
 
 
 def _torn(version: Version, chance: random.Random) -> bytes:
@@ -141,11 +147,13 @@ def using(monkeypatch: pytest.MonkeyPatch, module: object) -> Generator[None]:
 
 
 class SameInode:
-    """The module `os`, to which a copy of the text file has the inode of the file it was copied from."""
+    """The module `os`, to which a copy of the text file has inode and time of change of the file it was copied from,
+    until it is written to.
+    """
 
     def __init__(self, disk: Disk) -> None:
         copy = disk.then / "s" / NAME
-        self._inode, self._copy = disk.inode, copy.stat().st_ino if copy.exists() else 0
+        self._disk, self._copy = disk, copy.stat().st_ino if copy.exists() else 0
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(os, name)
@@ -154,8 +162,11 @@ class SameInode:
 
         def call(of: Any) -> Any:
             found = real(of)
-            inode = self._inode if found.st_ino == self._copy else found.st_ino
-            fields = {one: getattr(found, one) for one in ("st_size", "st_mode", "st_mtime_ns")}
-            return SimpleNamespace(st_ino=inode, **fields)
+            fields = {one: getattr(found, one) for one in ("st_ino", "st_size", "st_mode", "st_ctime_ns")}
+            if found.st_ino == self._copy:
+                fields["st_ino"] = self._disk.inode
+                if found.st_ctime_ns == self._disk.copied:
+                    fields["st_ctime_ns"] = self._disk.ctime
+            return SimpleNamespace(**fields)
 
         return call

@@ -14,6 +14,7 @@ import pytest
 
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Extent, Repair
+from amplifier_context_core.stores.codec import message_json
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_core.stores.sqlite.driver import CheckedConnection
 from amplifier_context_testing.contract.fixtures import assert_same
@@ -50,10 +51,10 @@ async def contents(root: Path) -> list[Any]:
 async def test_what_another_program_appends_is_added(root: Path) -> None:
     files = await write(root, 3, checkpoint=2)
     append(files, THEIRS, {"role": "assistant", "content": "answer"})
-    as_it_is = files.main.read_bytes()
+    written = files.messages
     store, repairs = JsonlStore(root), list[Repair]()
     assert await store.open("s", repairs.append) == Extent(5, 5)
-    assert files.main.read_bytes() == as_it_is, "a program that goes on appending keeps its file"
+    assert files.lines == [message_json(message) + b"\n" for message in written], "as this module writes them"
     assert "2 messages added, 0 removed" in repairs[0].summary
     assert await store.load_checkpoint("s") == b"covers some"
     await store.append("s", entries(6, 6))
@@ -65,6 +66,14 @@ async def test_what_another_program_appends_is_added(root: Path) -> None:
     ]
     append(files, THEIRS)
     assert await contents(root) == [one["content"] for one in files.messages]
+
+
+async def test_a_rewrite_of_the_same_size_and_time_is_noticed(root: Path) -> None:
+    files = await write(root, 3)
+    before = files.main.stat()
+    files.main.write_bytes(files.main.read_bytes().replace(b"def f_3", b"def g_3"))
+    os.utime(files.main, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert "def g_3" in (await contents(root))[-1]
 
 
 async def test_what_another_program_left_out_is_in_the_archive(root: Path) -> None:
@@ -116,7 +125,8 @@ async def test_what_was_added_behind_a_torn_line_goes_to_the_end(root: Path) -> 
     store, repairs = JsonlStore(root), list[Repair]()
     await store.open("s", repairs.append)
     await store.close()
-    assert len(repairs) == 1
+    assert [(one.lost, one.quarantined_at) for one in repairs] == [(1, str(files.damaged))]
+    assert files.damaged.read_bytes().count(b"\n") == 1
     assert await contents(root) == [*(one.message["content"] for one in entries(1, 5)), THEIRS["content"]]
 
 

@@ -38,7 +38,7 @@ async def test_an_idle_session_needs_no_reading_after_a_kill(root: Path, monkeyp
     store = JsonlStore(root)
     await store.append("s", entries(1, 3))
     until = time.monotonic() + 20
-    while b"mirror mtime" not in b"".join(path.read_bytes() for path in Files(root).path().parent.glob("context.db*")):
+    while b"mirror ctime" not in b"".join(path.read_bytes() for path in Files(root).path().parent.glob("context.db*")):
         assert time.monotonic() < until
         await asyncio.sleep(0.02)
     await store.close()
