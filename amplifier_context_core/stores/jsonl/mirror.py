@@ -15,6 +15,7 @@ import logging
 import os
 import sqlite3
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -53,16 +54,18 @@ class Mirror:
         is_settled: It is synced, and the database knows that and its identity.
     """
 
-    def __init__(self, files: SessionFiles, durability: Durability, *, archive: bool, reports: list[Repair]) -> None:
+    def __init__(
+        self, files: SessionFiles, durability: Durability, *, archive: bool, report: Callable[[Repair], None]
+    ) -> None:
         """
         Args:
             files: The paths of the session's files.
             durability: What an acknowledgement promises.
             archive: Keep what another program removed.
-            reports: Receives what is taken over of another program.
+            report: Receives what is taken over of another program.
         """
         self.path = files.main
-        self._files, self._session_id, self._archive, self._reports = files, files.session_id, archive, reports
+        self._files, self._session_id, self._archive, self._report = files, files.session_id, archive, report
         self._is_synced = durability != "none"
         self._identity: Identity | None = None  # of the file as it should be; None: it must be written
         self._count = 0  # messages in the file
@@ -79,7 +82,6 @@ class Mirror:
     def adopt(self, db: sqlite3.Connection) -> None:
         """Compare the file with the database, in a transaction. Take over what another program wrote."""
         self._load(db)
-        self._erases, self._target = False, None
         identity = _identity_of(self.path)
         if self.is_settled and identity == self._identity:
             return
@@ -131,7 +133,7 @@ class Mirror:
         name = os.path.basename(self.path)
         what = f"took over what another program wrote to {name}: {added:,} messages added, {removed:,} removed"
         kept = add_lines(self._files.path("damaged"), found.unreadable)
-        self._reports.append(Repair(self._session_id, what, len(found.unreadable), kept))
+        self._report(Repair(self._session_id, what, len(found.unreadable), kept))
 
     # -- following the database ----------------------------------------------------------------------------------------
 

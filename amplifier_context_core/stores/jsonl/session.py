@@ -5,23 +5,22 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from ...errors import NotErased, StoreError
 from ..protocol import Durability, Repair
 from ..sqlite import changes, queries
-from ..sqlite.engine import SqliteEngine
+from ..sqlite.engine import Companion, SqliteEngine
 from ..sqlite.errors import store_error
 from ..sqlite.journal import JournalMode
 from ..sqlite.locks import SessionLocks
 from ..sqlite.repair import repair_session
 from ..sqlite.schema import SIDECARS, disconnect, open_in_memory, sidecar, sync_folder
 from ..sqlite.secure_erase import is_erase_pending
-from ..sqlite.store import SqliteStore
-from ..sqlite.verify import verify
-from ..sqlite.worker import SqliteWorker, Task
+from ..sqlite.worker import SqliteWorker
 from .files import add_lines, exists, remove
 from .former import FormerSession, former_files, put_away, read_former, remove_former
 from .mirror import Mirror
@@ -31,14 +30,15 @@ log = logging.getLogger(__name__)
 _BUSY = 10.0  # seconds to wait while another process has locked the database
 
 
-class MirroredSession:
-    """A session of a folder. It is the `Companion` of its engine.
+class MirroredSession(Companion):
+    """A session of a folder: what belongs to its database.
 
     Attributes:
         files: The paths of its files.
         engine: Runs the calls on its database.
-        store: Makes them.
     """
+
+    holds_one = True
 
     def __init__(
         self,
@@ -63,11 +63,9 @@ class MirroredSession:
         self.files = files
         locks = SessionLocks(Path(files.folder), os.path.basename(files.path("lock")))
         path = Path(files.database)
-        self.engine = SqliteEngine(path, durability, _BUSY, journal=journal, worker=worker, locks=locks)
-        self.engine.companion = self
-        self.store = SqliteStore(path, durability=durability, archive=archive, busy=_BUSY, engine=self.engine)
-        self._reports: list[Repair] = []
-        self._mirror = Mirror(files, durability, archive=archive, reports=self._reports)
+        self.engine = SqliteEngine(path, durability, _BUSY, journal=journal, worker=worker, locks=locks, companion=self)
+        self._new_mirror = partial(Mirror, files, durability, archive=archive, report=self.engine.report)
+        self._mirror = self._new_mirror()
         self._memory: tuple[object, sqlite3.Connection] | None = None  # for readers, while there is no database
         self._takes_over_former = self._will_erase_files = self._erases_files = False
 
@@ -87,39 +85,19 @@ class MirroredSession:
             disconnect(self._memory[1], self.engine.path)
             self._memory = None
 
-    def take_reports(self) -> list[Repair]:
-        """Return what was found and done since the last call."""
-        reports = list(self._reports)
-        del self._reports[: len(reports)]  # the thread may add one meanwhile
-        return reports
-
     # -- opening -------------------------------------------------------------------------------------------------------
 
-    def open(self) -> bool:
-        """Lock the session, and take over what another program wrote. Return False if it was locked already."""
-        if not self.engine.lock(self.files.session_id, again=True):
-            self._check_unchanged()
-            return False
-        self.on_connect()
-        try:
+    def begin(self, *, is_new: bool) -> None:
+        """See `Companion`. Take over what another program wrote before the session was locked."""
+        self._will_erase_files = False
+        if is_new:
+            self.on_connect()
+            self._mirror = self._new_mirror()
             if self.files.exists:
                 self._adopt()
-        except BaseException:
-            self.engine.locks.release(self.files.session_id)
-            raise
-        return True
-
-    def prepare(self, tasks: Sequence[Task]) -> None:
-        """See `Companion`."""
-        self._mirror.begin()
-        self._will_erase_files = False
-        if not self.engine.lock(self.files.session_id):
+        else:
             self._check_unchanged()
-            return
-        first = next(task for task in tasks if task.session_id)
-        first.has_locked = True
-        self.on_connect()
-        self._adopt()
+        self._mirror.begin()
 
     def _check_unchanged(self) -> None:
         if self.engine.is_connected or exists(self.files.database):
@@ -132,7 +110,6 @@ class MirroredSession:
         db = self.engine.database()
         db.execute("BEGIN IMMEDIATE")
         try:
-            self._mirror.begin()
             self._mirror.adopt(db)
             self._mirror.before_commit(db)
             db.execute("COMMIT")
@@ -172,7 +149,7 @@ class MirroredSession:
         path = add_lines(self.files.path("damaged"), found.unreadable)
         text = f"{os.path.basename(self.files.main)} is a session {what}; {len(found.entries):,} messages taken over"
         if not self._takes_over_former or found.lost:
-            self._reports.append(Repair(self.files.session_id, text, found.lost, path))
+            self.engine.report(Repair(self.files.session_id, text, found.lost, path))
 
     def open_in_memory(self) -> sqlite3.Connection:
         """See `Companion`. It is kept until a file changes."""
@@ -184,8 +161,8 @@ class MirroredSession:
             self.on_connect()
         return self._memory[1]
 
-    def unreadable_lines(self) -> list[str]:
-        """Return what is wrong with the text file of a session without a database, one line each."""
+    def problems(self) -> list[str]:
+        """See `Companion`. Those of the text file of a session without a database."""
         found = None if exists(self.files.database) else read_former(self.files)
         name = os.path.basename(self.files.main)
         return [f"{len(found.unreadable):,} lines of {name} are no messages"] if found and found.unreadable else []
@@ -194,17 +171,16 @@ class MirroredSession:
         """Lock the session. Copy what is readable of a damaged database into a new one, and take from the mirror what
         only that holds.
         """
-        is_changed = self.engine.lock(self.files.session_id, again=True)
-        self.on_connect()
+        name = self.files.session_id
+        self.engine.lock(name, again=True)
         try:
-            if exists(self.files.database) and verify(self.engine.path, self.files.session_id, _BUSY):
+            if exists(self.files.database) and self.engine.verify(name):
                 self.disconnect()
                 found = repair_session(self.engine.path, Path(self.files.main))
-                self._reports += found[:-1] or found  # without the sum of one
+                for repair in found[:-1] or found:  # without the sum of one
+                    self.engine.report(repair)
                 self.engine.expect_replaced()
-                is_changed = True
-            if is_changed and self.files.exists:
-                self._adopt()
+            self.begin(is_new=True)
         except BaseException:
             self._unlock()
             raise
@@ -278,8 +254,8 @@ class MirroredSession:
 
     # -- releasing and deleting ----------------------------------------------------------------------------------------
 
-    def release(self) -> None:
-        """Unlock the session. Nothing is left of one that was only opened."""
+    def on_release(self) -> None:
+        """See `Companion`. Nothing is left of a session that was only opened."""
         try:
             self.settle()
             is_empty = self.engine.locks.held and not exists(self.files.main) and self._is_empty()
@@ -294,13 +270,6 @@ class MirroredSession:
             if exists(self.files.database):
                 return queries.find_session(self.engine.database(), self.files.session_id) is None
         return False
-
-    def tidy(self) -> None:
-        """Remove what a first change left that failed, unless another writer came meanwhile."""
-        if not self.engine.locks.held and exists(self.files.database):
-            with suppress(StoreError, OSError):
-                self.engine.lock(self.files.session_id)
-                self.release()
 
     def _unlock(self) -> None:
         self.engine.expect_replaced()

@@ -103,7 +103,7 @@ class Sessions:
         problems: list[StoreError] = []
         for session in [*self._kept.values()]:
             try:
-                session.release()
+                session.on_release()
             except StoreError as problem:
                 problems.append(problem)
             except (OSError, sqlite3.Error) as problem:

@@ -14,33 +14,26 @@ from __future__ import annotations
 import atexit
 import os
 import weakref
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
-from ...errors import ConfigError, NotErased, StoreError
-from ...transcript.entry import Entry
-from ..protocol import Durability, Extent, KeptVector, OnRepair, SessionInfo, report_repair
+from ...errors import ConfigError
+from ..protocol import Durability, OnRepair, SessionInfo, report_repair
+from ..sqlite.engine import SqliteEngine
 from ..sqlite.errors import store_error
 from ..sqlite.journal import JournalMode, journal_in
 from ..sqlite.queries import find_session
-from ..sqlite.store import SqliteStore
-from ..validation import check_index, check_session_id, no_session, session_exists, url_path
+from ..sqlite.store import DatabaseStore
+from ..validation import check_session_id, no_session, session_exists, url_path
 from .listing import listed
 from .paths import SessionPaths, is_sidecar_name
 from .session import MirroredSession
 from .sessions import Sessions
 
-T = TypeVar("T")
 _stores: weakref.WeakSet[JsonlStore] = weakref.WeakSet()
 
 
-class JsonlStore:
-    """Keeps each session in a folder of its own, or one session in one file.
-
-    See `Store`, `Searchable`, `KeepsVectors`, `Checkable` and `Repairable` for what the methods promise.
-    """
+class JsonlStore(DatabaseStore):
+    """Keeps each session in a folder of its own, or one session in one file. See also `Repairable`."""
 
     def __init__(
         self,
@@ -69,9 +62,9 @@ class JsonlStore:
             raise ConfigError(
                 "transcript_path", f"names {paths.file.name}: files beside another session end like this; use *.jsonl"
             )
+        super().__init__(archive=archive)
         self._paths = paths
         self._sessions = Sessions(paths, durability, archive=archive, journal=journal)
-        self._listeners: dict[str, OnRepair] = {}
         # A store without references releases its locks. The thread refers to the sessions, not to the store.
         weakref.finalize(self, self._sessions.abandon).atexit = False
         _stores.add(self)
@@ -87,189 +80,54 @@ class JsonlStore:
         path, journal = journal_in(url_path(url, "the folder of the sessions", examples))
         return cls(path, durability=durability, archive=archive, journal=journal)
 
-    # -- opening -------------------------------------------------------------------------------------------------------
-
-    async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:
-        session = self._of(session_id)
-        before = self._listeners.get(session_id)
-        if on_repair is not None:
-            self._listeners[session_id] = on_repair
-        is_new = False
-        try:
-            is_new = await self._run(session, session.open)
-            extent = await session.store.open(session_id, on_repair)
-        except StoreError:
-            if is_new:
-                await self.release(session_id)
-            elif before is None:
-                self._listeners.pop(session_id, None)
-            raise
-        self._deliver(session)
-        return extent
-
-    async def release(self, session_id: str) -> None:
-        session = self._of(session_id)
-        await self._run(session, session.release)
-        await session.store.release(session_id)
-        self._forget(session_id)
-
     async def close(self) -> None:
         self._listeners.clear()
+        self._damaged.clear()
         await self._sessions.close()
-
-    # -- reading -------------------------------------------------------------------------------------------------------
-
-    async def extent(self, session_id: str) -> Extent:
-        return await self._call(session_id, lambda store: store.extent(session_id))
-
-    async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Entry]:
-        return await self._call(session_id, lambda store: store.read(session_id, start, stop))
-
-    async def find(self, session_id: str, seqs: Sequence[int]) -> list[Entry]:
-        return await self._call(session_id, lambda store: store.find(session_id, seqs))
-
-    async def archived(self, session_id: str) -> list[Entry]:
-        return await self._call(session_id, lambda store: store.archived(session_id))
-
-    async def load_checkpoint(self, session_id: str) -> bytes | None:
-        return await self._call(session_id, lambda store: store.load_checkpoint(session_id))
 
     async def sessions(self) -> list[SessionInfo]:
         return await self._sessions.run(lambda: listed(self._paths, self._sessions.connected()))
 
-    async def search(self, session_id: str, query: str, limit: int) -> list[int]:
-        """See `Searchable`."""
-        return await self._call(session_id, lambda store: store.search(session_id, query, limit))
-
-    async def vectors(self, session_id: str, model: str) -> list[KeptVector]:
-        """See `KeepsVectors`."""
-        return await self._call(session_id, lambda store: store.vectors(session_id, model))
-
-    # -- writing -------------------------------------------------------------------------------------------------------
-
-    async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
-        given = tuple(entries)
-        if given:
-            await self._change(self._of(session_id), lambda store: store.append(session_id, given, atomic=atomic))
-
-    async def replace(self, session_id: str, keep: int, entries: Sequence[Entry]) -> None:
-        given = tuple(entries)
-        session = self._of(session_id)
-        if not given and not self._exists(session):
-            check_index(session_id, keep, 0)
-            return
-        await self._change(session, lambda store: store.replace(session_id, keep, given))
-
-    async def rewrite(self, session_id: str, entries: Sequence[Entry]) -> None:
-        given = tuple(entries)
-        session = self._of(session_id)
-        if not self._exists(session):
-            return
-        problem: NotErased | None = None
-        try:
-            await self._change(session, lambda store: store.rewrite(session_id, given))
-        except NotErased as raised:
-            problem = raised
-        await self._run(session, session.finish_erasing)
-        if problem is not None:
-            raise problem
-
-    async def save_checkpoint(self, session_id: str, covered: int, data: bytes) -> None:
-        session = self._of(session_id)
-        await self._change(session, lambda store: store.save_checkpoint(session_id, covered, data))
-
-    async def save_vectors(self, session_id: str, model: str, vectors: Sequence[KeptVector]) -> None:
-        """See `KeepsVectors`."""
-        given = tuple(vectors)
-        if self._exists(self._of(session_id)):
-            await self._call(session_id, lambda store: store.save_vectors(session_id, model, given))
-
     async def fork(self, session_id: str, new_id: str, length: int | None = None) -> None:
-        source = self._of(session_id)
+        source = self._session(session_id)
         child = self._sessions.at(self._paths.files_of_fork(check_session_id(new_id)))
-        if await source.engine.read(lambda db: find_session(db, session_id)) is None:
+        if not await self._exists(session_id):
             raise no_session(session_id)
         # An empty database may be left of a fork that failed.
         if session_id == new_id or await child.engine.read(lambda db: find_session(db, new_id)) is not None:
             raise session_exists(new_id)
-        await self._change(child, lambda _: child.engine.write(lambda db: child.fork_from(source, length, db), new_id))
+        await child.engine.write(lambda db: child.fork_from(source, length, db), new_id)
 
     async def delete(self, session_id: str) -> None:
-        session = self._of(session_id)
-        await self._run(session, session.delete)
+        session = self._session(session_id)
+        await self._run(session.engine, session.delete)
         self._forget(session_id)
-
-    # -- checking ------------------------------------------------------------------------------------------------------
-
-    async def verify(self, session_id: str) -> list[str]:
-        """See `Checkable`."""
-        session = self._of(session_id)
-        problems = await self._call(session_id, lambda store: store.verify(session_id))
-        return [*problems, *(await self._run(session, session.unreadable_lines))]
 
     async def repair(self, session_id: str | None, on_repair: OnRepair | None = None) -> None:
         """See `Repairable`. Sessions share nothing."""
         if session_id is None:
             return
-        session = self._of(session_id)
+        session = self._session(session_id)
         await session.engine.run(session.repair)
-        for repair in session.take_reports():
+        self._damaged.pop(session_id, None)
+        for repair in session.engine.take_reports():
             report_repair(repair, on_repair)
 
-    # -- helpers -------------------------------------------------------------------------------------------------------
-
-    def _of(self, session_id: str) -> MirroredSession:
+    def _session(self, session_id: str) -> MirroredSession:
         check_session_id(session_id)
-        with _translated(self._paths.root):
+        try:
             return self._sessions.of(session_id)
+        except OSError as problem:
+            raise store_error(problem, self._paths.root) from problem
 
-    @staticmethod
-    def _exists(session: MirroredSession) -> bool:
-        with _translated(session.engine.path):
-            return session.files.exists
-
-    async def _call(self, session_id: str, call: Callable[[SqliteStore], Awaitable[T]]) -> T:
-        session = self._of(session_id)
-        try:
-            return await call(session.store)
-        finally:
-            self._deliver(session)
-
-    async def _change(self, session: MirroredSession, call: Callable[[SqliteStore], Awaitable[None]]) -> None:
-        try:
-            await call(session.store)
-        except StoreError:
-            await self._run(session, session.tidy)
-            raise
-        finally:
-            self._deliver(session)
-
-    async def _run(self, session: MirroredSession, work: Callable[[], T]) -> T:
-        try:
-            return await session.engine.run(work)
-        finally:
-            self._deliver(session)
-
-    def _deliver(self, session: MirroredSession) -> None:
-        for repair in session.take_reports():
-            report_repair(repair, self._listeners.get(session.files.session_id))
-
-    def _forget(self, session_id: str) -> None:
-        self._listeners.pop(session_id, None)
+    def _engine_of(self, session_id: str) -> SqliteEngine:
+        return self._session(session_id).engine
 
     def _end(self) -> None:
         """Release all locks before the process ends."""
         thread = self._sessions.abandon()
         if thread is not None:
             thread.join(5)
-
-
-@contextmanager
-def _translated(path: Path) -> Generator[None]:
-    try:
-        yield
-    except OSError as problem:
-        raise store_error(problem, path) from problem
 
 
 def _path(key: str, given: str | os.PathLike[str]) -> Path:

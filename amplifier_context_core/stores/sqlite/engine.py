@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from traceback import clear_frames
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from ...errors import StoreError
 from ..protocol import Durability, Repair
@@ -30,6 +30,7 @@ from .schema import (
     sidecar,
 )
 from .secure_erase import erase_now, is_erase_pending
+from .verify import verify
 from .worker import SqliteWorker, Task, deliver
 
 log = logging.getLogger(__name__)
@@ -41,43 +42,47 @@ _FAULTS = (sqlite3.Error, OSError)
 _abandoned: list[sqlite3.Connection | None] = []
 
 
-class Companion(Protocol):
-    """What belongs to the database of one session: its first rows, and a file that follows it.
+class Companion:
+    """What belongs to a database of one session beside its file. This one is for a database of many: nothing.
 
     All methods are called in the thread of the tasks.
     """
 
-    def on_connect(self) -> None:
-        """The engine opened its database."""
-        ...
+    holds_one = False  # the database holds one session
 
     def fill(self, db: sqlite3.Connection) -> None:
         """Write the first rows of a new database, in the transaction that creates it."""
-        ...
 
-    def open_in_memory(self) -> sqlite3.Connection:
+    def on_connect(self) -> None:
+        """The engine opened its database."""
+
+    def open_in_memory(self) -> sqlite3.Connection | None:
         """Return what the database would hold if it was created now, for readers; it stays open."""
-        ...
 
-    def prepare(self, tasks: Sequence[Task]) -> None:
-        """Lock the session for tasks that change it, before their transaction begins."""
-        ...
+    def begin(self, *, is_new: bool) -> None:
+        """The session is locked, before an opening or a transaction; `is_new` if it was not locked before."""
 
     def before_commit(self, db: sqlite3.Connection) -> None:
         """Record what will be written after the commit, in the same transaction."""
-        ...
 
     def after_commit(self, db: sqlite3.Connection) -> None:
         """Write it. Never raises."""
-        ...
 
     def on_edit(self, keep: int) -> None:
         """The transaction leaves the first `keep` messages as they are."""
-        ...
 
     def on_erase(self, *, messages: bool) -> None:
         """The transaction erases messages, or else only what may be among quarantined bytes."""
-        ...
+
+    def finish_erasing(self) -> None:
+        """Raise `NotErased` if erased messages may be left beside the database."""
+
+    def on_release(self) -> None:
+        """The session is about to be unlocked."""
+
+    def problems(self) -> list[str]:
+        """Return what is wrong beside the database, one line each."""
+        return []
 
 
 class SqliteEngine:
@@ -86,7 +91,7 @@ class SqliteEngine:
     Attributes:
         path: The database file.
         locks: The sessions that this store object has locked. Only tasks use it.
-        companion: What belongs to the database of one session; None for a database of many.
+        companion: What belongs to the database.
     """
 
     def __init__(
@@ -98,6 +103,7 @@ class SqliteEngine:
         journal: JournalMode | None = None,
         worker: SqliteWorker | None = None,
         locks: SessionLocks | None = None,
+        companion: Companion | None = None,
     ) -> None:
         """
         Args:
@@ -107,10 +113,12 @@ class SqliteEngine:
             journal: How a transaction is kept whole; None for what the file system needs.
             worker: The thread, if several engines share one; its owner stops it.
             locks: None for locks in the folder ``FILE.locks``.
+            companion: What belongs to the database; None for nothing.
         """
         self.path = path
         self.locks = locks or SessionLocks(sidecar(path, ".locks"))
-        self.companion: Companion | None = None
+        self.companion = companion or Companion()
+        self._reports: list[Repair] = []
         self._durability: Durability = durability
         self._busy = busy
         self._journal: JournalMode | None = journal
@@ -159,6 +167,12 @@ class SqliteEngine:
             raise
         return await task.future
 
+    def take_reports(self) -> list[Repair]:
+        """Return what was found and done since the last call."""
+        reports = list(self._reports)
+        del self._reports[: len(reports)]  # the thread may add one meanwhile
+        return reports
+
     # -- for tasks -----------------------------------------------------------------------------------------------------
 
     def lock(self, session_id: str, *, again: bool = False, to_delete: bool = False) -> bool:
@@ -166,14 +180,40 @@ class SqliteEngine:
         self._lose_replaced()
         return self.locks.acquire(session_id, again=again, to_delete=to_delete)
 
+    def open(self, session_id: str) -> bool:
+        """Lock a session to open it, even if its database was gone. Return False if it was locked already."""
+        is_new = self.lock(session_id, again=True)
+        try:
+            self.companion.begin(is_new=is_new)
+        except BaseException:
+            if is_new:
+                self.locks.release(session_id)
+            raise
+        return is_new
+
+    def release(self, session_id: str) -> None:
+        """Release a session; a no-op if it is not locked."""
+        try:
+            self.companion.on_release()
+        finally:
+            self.locks.release(session_id)
+
+    def report(self, repair: Repair) -> None:
+        """Keep a report until the caller of a task takes it."""
+        self._reports.append(repair)
+
+    def verify(self, session_id: str | None) -> list[str]:
+        """Return the problems of the database. See `verify.verify`."""
+        return verify(self.path, session_id, self._busy)
+
     def database(self) -> sqlite3.Connection:
         """Return the connection; open it if need be."""
         if self._db is None:
             self._lose_replaced()
             check_not_replaced(self.path)
             make_file(self.path)
-            fill = self.companion.fill if self.companion is not None else None
-            db = self._db = open_database(self.path, self._durability, self._busy, carry_over, fill, self._journal)
+            fill, journal = self.companion.fill if self.companion.holds_one else None, self._journal
+            db = self._db = open_database(self.path, self._durability, self._busy, carry_over, fill, journal)
             self._identity, self._log_identity = _identity_of(self.path), _identity_of(sidecar(self.path, "-wal"))
             if is_truncated(db, self.path):
                 self.disconnect()
@@ -182,8 +222,7 @@ class SqliteEngine:
                 self._erase_is_resumed = True
                 if is_erase_pending(db):
                     self._worker.submit(Task(self._resume_erasing, "plain", handle=self._handle))
-            if self.companion is not None:
-                self.companion.on_connect()
+            self.companion.on_connect()
         return self._db
 
     def repair(self) -> list[Repair]:
@@ -196,16 +235,6 @@ class SqliteEngine:
     def expect_replaced(self) -> None:
         """Take whatever file is at the path when it is opened next."""
         self._identity = None
-
-    def on_edit(self, keep: int) -> None:
-        """Tell the companion that a transaction leaves the first `keep` messages as they are."""
-        if self.companion is not None:
-            self.companion.on_edit(keep)
-
-    def on_erase(self, *, messages: bool) -> None:
-        """Tell the companion what a transaction erases. See `Companion.on_erase`."""
-        if self.companion is not None:
-            self.companion.on_erase(messages=messages)
 
     @property
     def is_connected(self) -> bool:
@@ -239,31 +268,40 @@ class SqliteEngine:
                 task.fail(problem)
         for task in tasks:
             if (task.has_locked and task.error is not None) or (task.deletes and task.error is None):
-                self.locks.release(task.session_id)
+                self._release_after(task)
             if isinstance(task.error, _FAULTS):  # the only place: no error of the driver passes this line
                 error = store_error(task.error, self.path)
                 error.__cause__ = task.error
                 task.error = error
         deliver(tasks)
 
+    def _release_after(self, task: Task) -> None:
+        try:
+            self.release(task.session_id)
+        except (StoreError, *_FAULTS) as problem:
+            task.error = task.error or problem
+
     def _write(self, tasks: Sequence[Task]) -> None:
         """Execute tasks in one transaction. A failing task does not affect the others."""
         began = False
-        companion = self.companion if any(task.session_id for task in tasks) else None
+        tasks = [task for task in tasks if self._has_lock(task)]
+        changes = [task for task in tasks if task.session_id]
+        if not tasks:
+            return
         try:
-            if companion is not None:
-                companion.prepare(tasks)
+            if changes:
+                self.companion.begin(is_new=any(task.has_locked for task in changes))
             db = self.database()
             db.execute("BEGIN IMMEDIATE")
             began = True
             for task in tasks:
                 self._run_in_group(db, task, alone=len(tasks) == 1)
             if db.in_transaction:
-                if companion is not None:
-                    companion.before_commit(db)
+                if changes:
+                    self.companion.before_commit(db)
                 db.execute("COMMIT")
-                if companion is not None:
-                    companion.after_commit(db)
+                if changes:
+                    self.companion.after_commit(db)
         except _FAULTS as problem:
             self._roll_back(problem)
             for task in tasks:
@@ -273,12 +311,20 @@ class SqliteEngine:
                     task.error = None
                     self._write([task])
 
+    def _has_lock(self, task: Task) -> bool:
+        """Lock the session of a task, if it has one. Return False if that failed, which is its result."""
+        try:
+            if task.session_id:
+                task.has_locked |= self.lock(task.session_id, to_delete=task.deletes)
+        except (StoreError, OSError) as problem:
+            task.fail(problem)
+            return False
+        return True
+
     def _run_in_group(self, db: sqlite3.Connection, task: Task, *, alone: bool) -> None:
         if not alone:
             db.execute("SAVEPOINT part")
         try:
-            if task.session_id:
-                task.has_locked |= self.lock(task.session_id, to_delete=task.deletes)
             task.result = task.work(db)
         except _FAULTS:
             raise  # a fault of the file or the disk: the state of the transaction is unknown
@@ -316,8 +362,8 @@ class SqliteEngine:
         if self._db is not None:
             yield self._db
             return
-        if self.companion is not None and not self.path.exists():
-            yield self.companion.open_in_memory()
+        if not self.path.exists() and (kept := self.companion.open_in_memory()) is not None:
+            yield kept
             return
         db = open_to_read(self.path, self._busy)
         try:
@@ -342,7 +388,7 @@ class SqliteEngine:
 
     def _lose_replaced(self) -> None:
         """Give up the sessions of a file that is gone: the one at its path may hold something else."""
-        if self.companion is not None and self._db is not None and not self.is_busy and self.is_replaced:
+        if self.companion.holds_one and self._db is not None and not self.is_busy and self.is_replaced:
             self.disconnect()  # a database of many sessions is compared after an error only
         if self._db is None and self.locks.held and self.is_replaced:
             self.locks.lose_all(f"removed or replaced {self.path}")

@@ -1,4 +1,4 @@
-"""Sessions in one SQLite database: ``sqlite:PATH``.
+"""Sessions in SQLite databases: what the store in one file, ``sqlite:PATH``, and that in files share, and the former.
 
 Any number of sessions share a file. A thread of the store executes all calls; concurrent writes share one transaction
 and one fsync. A long read is made in slices, so that others run in between. `schema` describes the file, `queries` what
@@ -11,17 +11,19 @@ import asyncio
 import os
 import sqlite3
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace as but
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from ...errors import NotErased, StoreError
 from ...transcript.entry import Entry
 from ..protocol import Durability, Extent, KeptVector, OnRepair, Repair, SessionInfo, report_repair
 from ..sqlite import changes, queries, search
-from ..validation import check_session_id, no_session, session_exists, url_path
+from ..validation import check_index, check_session_id, no_session, session_exists, url_path
 from .engine import SqliteEngine
 from .errors import REPAIR, damaged_messages, is_index_damage, is_unwritable
 from .journal import JournalMode, journal_in
@@ -29,64 +31,37 @@ from .queries import ReadResult
 from .rows import SessionRow
 from .secure_erase import RETRY_DELAY, erasing, is_erase_pending, request_erase
 from .vectors import read_vectors, save_vectors
-from .verify import check_before_erasing, verify
+from .verify import check_before_erasing
 
 _MAX_RESTARTS = 3  # of a long read that another writer disturbs; then it is made in one piece
 
-Change = Callable[[sqlite3.Connection], object]
+T = TypeVar("T")
 Slice = Callable[..., ReadResult | None]  # see `queries.read`
 
 
-class SqliteStore:
-    """Keeps histories in a SQLite database.
+class DatabaseStore(ABC):
+    """What stores share that keep sessions in databases, be it one for all or one each.
 
-    See `Store`, `Searchable`, `Checkable` and `Repairable` for what the methods promise.
+    See `Store`, `Searchable`, `KeepsVectors` and `Checkable` for what the methods promise.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        durability: Durability = "fsync",
-        archive: bool = True,
-        busy: float = 10.0,
-        journal: JournalMode | None = None,
-        engine: SqliteEngine | None = None,
-    ) -> None:
-        """
-        Args:
-            path: The database file; ``~`` is the home folder.
-            durability: What an acknowledgement promises.
-            archive: Keep what edits and interrupts remove from a history.
-            busy: Seconds to wait while another process has locked the file.
-            journal: How a transaction is kept whole; None for what the file system needs.
-            engine: Runs its calls; None for one of its own.
-        """
-        self.path = Path(os.path.abspath(os.path.expanduser(path)))
+    def __init__(self, *, archive: bool) -> None:
         self._archive = archive
-        self._engine = engine or SqliteEngine(self.path, durability, busy, journal=journal)
-        self._busy = busy
         self._listeners: dict[str, OnRepair] = {}  # by session
         self._damaged: dict[str, set[int]] = {}  # keys of damaged messages by session, as far as they were read
-        # A store without references ends its thread and releases its sessions.
-        if engine is None:
-            weakref.finalize(self, self._engine.abandon).atexit = False
 
-    @classmethod
-    def from_url(cls, url: str, *, durability: Durability, archive: bool) -> SqliteStore:
-        """Return the store at ``sqlite:PATH``, or ``sqlite:PATH?journal=truncate`` on a network file system.
+    @abstractmethod
+    def _engine_of(self, session_id: str) -> SqliteEngine:
+        """Return what runs calls on the database of a session.
 
         Raises:
-            ConfigError: The URL holds no valid path.
+            ConfigError: The session id is invalid.
         """
-        examples = "sqlite:~/sessions.db or sqlite:/var/lib/sessions.db"
-        path, journal = journal_in(url_path(url, "the path of a database file", examples))
-        return cls(path, durability=durability, archive=archive, journal=journal)
 
     # -- locks ---------------------------------------------------------------------------------------------------------
 
     async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:
-        check_session_id(session_id)
+        engine, before = self._engine_of(session_id), self._listeners.get(session_id)
 
         def work(db: sqlite3.Connection) -> Extent:
             session = queries.find_session(db, session_id)
@@ -94,80 +69,65 @@ class SqliteStore:
                 queries.check_end(db, session)
             return _extent(session)
 
-        # Locked first: what is read then cannot be changed by another writer.
-        is_new = await self._engine.run(lambda: self._engine.lock(session_id, again=True))
+        if on_repair is not None:
+            self._listeners[session_id] = on_repair
+        is_new = False
         try:
-            extent = await self._engine.read(work)
+            # Locked first: what is read then cannot be changed by another writer.
+            is_new = await self._run(engine, lambda: engine.open(session_id))
+            extent = await engine.read(work)
         except StoreError:
             if is_new:
                 await self.release(session_id)
+            elif before is None:
+                self._listeners.pop(session_id, None)
             raise
-        if on_repair is not None:
-            self._listeners[session_id] = on_repair
         self._damaged.pop(session_id, None)
         return extent
 
     async def release(self, session_id: str) -> None:
-        check_session_id(session_id)
-        await self._engine.run(lambda: self._engine.locks.release(session_id))
+        engine = self._engine_of(session_id)
+        await self._run(engine, lambda: engine.release(session_id))
         self._forget(session_id)
-
-    async def close(self) -> None:
-        try:
-            await self._engine.close()
-        finally:
-            self._listeners.clear()
-            self._damaged.clear()
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
     async def extent(self, session_id: str) -> Extent:
-        check_session_id(session_id)
-        return await self._engine.read(lambda db: _extent(queries.find_session(db, session_id)))
+        return await self._read(session_id, lambda db: _extent(queries.find_session(db, session_id)))
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Entry]:
-        check_session_id(session_id)
         return await self._in_slices(session_id, partial(queries.read, session_id=session_id, start=start, stop=stop))
 
     async def find(self, session_id: str, seqs: Sequence[int]) -> list[Entry]:
-        check_session_id(session_id)
         asked = tuple(seqs)
-        found = await self._engine.read(lambda db: queries.find(db, session_id, asked))
+        found = await self._read(session_id, lambda db: queries.find(db, session_id, asked))
         return self._intact(session_id, found.entries, found.damaged)
 
     async def archived(self, session_id: str) -> list[Entry]:
-        check_session_id(session_id)
         return await self._in_slices(session_id, partial(queries.archived, session_id=session_id))
 
     async def load_checkpoint(self, session_id: str) -> bytes | None:
-        check_session_id(session_id)
-        data, damaged = await self._engine.read(lambda db: queries.load_checkpoint(db, session_id))
+        data, damaged = await self._read(session_id, lambda db: queries.load_checkpoint(db, session_id))
         if damaged:
             self._report(Repair(session_id, "the checkpoint is damaged; a new one is made from the history"))
         return data
-
-    async def sessions(self) -> list[SessionInfo]:
-        def work(db: sqlite3.Connection) -> list[SessionInfo]:
-            found = queries.sessions(db)
-            holders = self._engine.locks.holders(info.session_id for info in found)
-            return [but(info, holder=holders.get(info.session_id, "")) for info in found]
-
-        return await self._engine.read(work)
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
     async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
         batch = tuple(entries)
-        check_session_id(session_id)
         if batch:
             await self._change(session_id, lambda db: changes.append(db, session_id, batch))
 
     async def replace(self, session_id: str, keep: int, entries: Sequence[Entry]) -> None:
-        batch = tuple(entries)
+        batch, engine = tuple(entries), self._engine_of(session_id)
+        if not batch and not await self._exists(session_id):
+            check_index(session_id, keep, 0)
+            return
 
         def work(db: sqlite3.Connection) -> None:
             changes.replace(db, session_id, keep, batch, archive=self._archive)
-            self._engine.on_edit(keep)
+            engine.companion.on_edit(keep)
 
         await self._change(session_id, work)
 
@@ -175,128 +135,126 @@ class SqliteStore:
         await self._change(session_id, lambda db: changes.save_checkpoint(db, session_id, covered, data))
 
     async def rewrite(self, session_id: str, entries: Sequence[Entry]) -> None:
-        check_session_id(session_id)
-        batch = tuple(entries)
+        batch, engine = tuple(entries), self._engine_of(session_id)
+        if not await self._exists(session_id):
+            return
 
         def work(db: sqlite3.Connection) -> bool:
             is_erased, is_unknown = changes.rewrite(db, session_id, batch)
             if is_erased or is_unknown:
-                self._engine.on_erase(messages=is_erased)
+                engine.companion.on_erase(messages=is_erased)
             if is_erased:
                 check_before_erasing(db, session_id)
                 changes.drop_index(db)  # it holds erased words, perhaps in unexpected locations
                 request_erase(db)
             return is_erase_pending(db)
 
-        if not await self._engine.write(work, session_id):
-            return
-        steps = erasing(self._engine.database, self.path)
-        try:
-            while await self._engine.run(lambda: next(steps, "done")) != "done":  # noqa: ASYNC110 - readers of a file
-                await asyncio.sleep(RETRY_DELAY)
-        except NotErased:
-            raise
-        except StoreError as problem:
+        problem: StoreError | None = None
+        if await self._write(session_id, work):
+            steps = erasing(engine.database, engine.path)
+            try:
+                while await engine.run(lambda: next(steps, "done")) != "done":  # noqa: ASYNC110 - readers of a file
+                    await asyncio.sleep(RETRY_DELAY)
+            except StoreError as raised:
+                problem = raised
+        await self._run(engine, engine.companion.finish_erasing)
+        if isinstance(problem, NotErased):
+            raise problem
+        if problem is not None:
             raise NotErased(
                 f"the messages were replaced, but the former ones are not erased yet: {problem}"
             ) from problem
-
-    async def fork(self, session_id: str, new_id: str, length: int | None = None) -> None:
-        check_session_id(session_id)
-        check_session_id(new_id)
-
-        def check(db: sqlite3.Connection) -> None:
-            if queries.find_session(db, session_id) is None:
-                raise no_session(session_id)
-            if queries.find_session(db, new_id) is not None:
-                raise session_exists(new_id)
-
-        await self._engine.read(check)
-        await self._engine.write(lambda db: changes.fork(db, session_id, new_id, length), new_id)
-
-    async def delete(self, session_id: str) -> None:
-        check_session_id(session_id)
-        await self._engine.write(lambda db: changes.delete(db, session_id), session_id, deletes=True)
-        self._forget(session_id)
 
     # -- searching and checking ----------------------------------------------------------------------------------------
 
     async def search(self, session_id: str, query: str, limit: int) -> list[int]:
         """See `Searchable`. The index is filled first, one batch at a time."""
-        check_session_id(session_id)
         try:
             return await self._search(session_id, query, limit)
         except StoreError as problem:
             if not is_index_damage(problem.__cause__):
                 raise
-            await self._engine.write(changes.drop_index)
+            await self._engine_of(session_id).write(changes.drop_index)
             self._report(Repair(session_id, "the search index was damaged; it is filled again"))
             return await self._search(session_id, query, limit)
 
     async def _search(self, session_id: str, query: str, limit: int) -> list[int]:
-        found = await self._engine.read(lambda db: search.matching_seqs(db, session_id, query, limit))
+        found = await self._read(session_id, lambda db: search.matching_seqs(db, session_id, query, limit))
         if found is not None:
             return found
-        fill = search.IndexFill(session_id)
+        fill, engine = search.IndexFill(session_id), self._engine_of(session_id)
         try:
-            while await self._engine.write(fill.step):
+            while await engine.write(fill.step):
                 pass
         except StoreError as problem:
             if not is_unwritable(problem.__cause__):
                 raise
-        return await self._engine.read(
-            lambda db: search.matching_seqs(db, session_id, query, limit) or search.scan(db, session_id, query, limit)
+        return await self._read(
+            session_id,
+            lambda db: search.matching_seqs(db, session_id, query, limit) or search.scan(db, session_id, query, limit),
         )
 
     async def vectors(self, session_id: str, model: str) -> list[KeptVector]:
         """See `KeepsVectors`."""
-        check_session_id(session_id)
-        return await self._engine.read(lambda db: read_vectors(db, session_id, model))
+        return await self._read(session_id, lambda db: read_vectors(db, session_id, model))
 
     async def save_vectors(self, session_id: str, model: str, vectors: Sequence[KeptVector]) -> None:
         """See `KeepsVectors`. Locks nothing."""
-        check_session_id(session_id)
         batch = tuple(vectors)
-        await self._engine.write(lambda db: save_vectors(db, session_id, model, batch))
+        if await self._exists(session_id):
+            await self._engine_of(session_id).write(lambda db: save_vectors(db, session_id, model, batch))
 
     async def verify(self, session_id: str) -> list[str]:
-        """See `Checkable`. Also reports what SQLite's integrity check finds in any session."""
-        check_session_id(session_id)
-        refused: list[str] = []
+        """See `Checkable`. Also reports what SQLite's integrity check finds in any session of the file."""
+        engine, refused = self._engine_of(session_id), list[str]()
         try:
             await self.extent(session_id)  # a database of a former format is carried over
         except StoreError as problem:
             refused = [str(problem)]
-        found = await self._engine.run(lambda: verify(self.path, session_id, self._busy))
+        found = await engine.run(lambda: [*engine.verify(session_id), *engine.companion.problems()])
         return [*refused, *(one for one in found if one not in refused)]
-
-    async def repair(self, session_id: str | None, on_repair: OnRepair | None = None) -> None:
-        """See `Repairable`. The whole database is written again, whichever session is damaged; no other may use it."""
-        if session_id is not None:
-            check_session_id(session_id)
-        with suppress(StoreError):
-            await self.sessions()  # a database of a former format is carried over
-
-        def work() -> list[Repair]:
-            return self._engine.repair() if verify(self.path, session_id, self._busy) else []
-
-        repairs = await self._engine.run(work)
-        if repairs:
-            self._damaged.clear()
-        for repair in repairs:
-            report_repair(repair, on_repair)
 
     # -- helpers -------------------------------------------------------------------------------------------------------
 
-    async def _change(self, session_id: str, change: Change) -> None:
-        check_session_id(session_id)
+    async def _read(self, session_id: str, work: Callable[[sqlite3.Connection], T]) -> T:
+        engine = self._engine_of(session_id)
+        try:
+            return await engine.read(work)
+        finally:
+            self._deliver(engine)
+
+    async def _write(self, session_id: str, work: Callable[[sqlite3.Connection], T]) -> T:
+        engine = self._engine_of(session_id)
+        try:
+            return await engine.write(work, session_id)
+        finally:
+            self._deliver(engine)
+
+    async def _run(self, engine: SqliteEngine, work: Callable[[], T]) -> T:
+        try:
+            return await engine.run(work)
+        finally:
+            self._deliver(engine)
+
+    async def _exists(self, session_id: str) -> bool:
+        """True if a session that is about to be changed exists."""
+        engine = self._engine_of(session_id)
+
+        def work(db: sqlite3.Connection) -> bool:
+            engine.locks.check_not_lost(session_id)
+            return queries.find_session(db, session_id) is not None
+
+        return await self._read(session_id, work)
+
+    async def _change(self, session_id: str, change: Callable[[sqlite3.Connection], object]) -> None:
+        engine = self._engine_of(session_id)
 
         def work(db: sqlite3.Connection) -> None:
             if damaged := self._damaged.get(session_id):
-                raise damaged_messages(session_id, len(damaged), self.path)
+                raise damaged_messages(session_id, len(damaged), engine.path)
             change(db)
 
-        await self._engine.write(work, session_id)
+        await self._write(session_id, work)
 
     async def _in_slices(self, session_id: str, read: Slice) -> list[Entry]:
         """Return what a read returns slice by slice. It begins again if another writer edits what it reads."""
@@ -306,7 +264,7 @@ class SqliteStore:
             damaged: list[int] = []
             last: ReadResult | None = None
             while True:
-                last = await self._engine.read(partial(read, last=last, size=size))
+                last = await self._read(session_id, partial(read, last=last, size=size))
                 if last is None:
                     break
                 entries += last.entries
@@ -328,9 +286,103 @@ class SqliteStore:
     def _report(self, repair: Repair) -> None:
         report_repair(repair, self._listeners.get(repair.session_id))
 
+    def _deliver(self, engine: SqliteEngine) -> None:
+        for repair in engine.take_reports():
+            self._report(repair)
+
     def _forget(self, session_id: str) -> None:
         self._listeners.pop(session_id, None)
         self._damaged.pop(session_id, None)
+
+
+class SqliteStore(DatabaseStore):
+    """Keeps histories in one SQLite database. See also `Repairable`."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        durability: Durability = "fsync",
+        archive: bool = True,
+        busy: float = 10.0,
+        journal: JournalMode | None = None,
+    ) -> None:
+        """
+        Args:
+            path: The database file; ``~`` is the home folder.
+            durability: What an acknowledgement promises.
+            archive: Keep what edits and interrupts remove from a history.
+            busy: Seconds to wait while another process has locked the file.
+            journal: How a transaction is kept whole; None for what the file system needs.
+        """
+        super().__init__(archive=archive)
+        self.path = Path(os.path.abspath(os.path.expanduser(path)))
+        self._engine = SqliteEngine(self.path, durability, busy, journal=journal)
+        # A store without references ends its thread and releases its sessions.
+        weakref.finalize(self, self._engine.abandon).atexit = False
+
+    @classmethod
+    def from_url(cls, url: str, *, durability: Durability, archive: bool) -> SqliteStore:
+        """Return the store at ``sqlite:PATH``, or ``sqlite:PATH?journal=truncate`` on a network file system.
+
+        Raises:
+            ConfigError: The URL holds no valid path.
+        """
+        examples = "sqlite:~/sessions.db or sqlite:/var/lib/sessions.db"
+        path, journal = journal_in(url_path(url, "the path of a database file", examples))
+        return cls(path, durability=durability, archive=archive, journal=journal)
+
+    def _engine_of(self, session_id: str) -> SqliteEngine:
+        check_session_id(session_id)
+        return self._engine
+
+    async def close(self) -> None:
+        try:
+            await self._engine.close()
+        finally:
+            self._listeners.clear()
+            self._damaged.clear()
+
+    async def sessions(self) -> list[SessionInfo]:
+        def work(db: sqlite3.Connection) -> list[SessionInfo]:
+            found = queries.sessions(db)
+            holders = self._engine.locks.holders(info.session_id for info in found)
+            return [but(info, holder=holders.get(info.session_id, "")) for info in found]
+
+        return await self._engine.read(work)
+
+    async def fork(self, session_id: str, new_id: str, length: int | None = None) -> None:
+        check_session_id(session_id)
+        check_session_id(new_id)
+
+        def check(db: sqlite3.Connection) -> None:
+            if queries.find_session(db, session_id) is None:
+                raise no_session(session_id)
+            if queries.find_session(db, new_id) is not None:
+                raise session_exists(new_id)
+
+        await self._engine.read(check)
+        await self._engine.write(lambda db: changes.fork(db, session_id, new_id, length), new_id)
+
+    async def delete(self, session_id: str) -> None:
+        await self._engine_of(session_id).write(lambda db: changes.delete(db, session_id), session_id, deletes=True)
+        self._forget(session_id)
+
+    async def repair(self, session_id: str | None, on_repair: OnRepair | None = None) -> None:
+        """See `Repairable`. The whole database is written again, whichever session is damaged; no other may use it."""
+        if session_id is not None:
+            check_session_id(session_id)
+        with suppress(StoreError):
+            await self.sessions()  # a database of a former format is carried over
+
+        def work() -> list[Repair]:
+            return self._engine.repair() if self._engine.verify(session_id) else []
+
+        repairs = await self._engine.run(work)
+        if repairs:
+            self._damaged.clear()
+        for repair in repairs:
+            report_repair(repair, on_repair)
 
 
 def _extent(session: SessionRow | None) -> Extent:
