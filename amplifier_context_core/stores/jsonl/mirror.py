@@ -24,8 +24,7 @@ from ...errors import NotErased, StoreError
 from ...transcript.entry import Entry
 from ..protocol import Durability, Repair
 from ..sqlite import changes, queries
-from ..sqlite.columns import number_in
-from ..sqlite.rows import SessionRow
+from ..sqlite.rows import SessionRow, number_in
 from ..sqlite.schema import sync_folder
 from .comparison import Difference, adopted, compare, lines_of, merged, written_size
 from .files import add_lines, open_file, sync, write_all

@@ -11,9 +11,8 @@ from contextlib import suppress
 from typing import cast
 
 from .changes import drop_index
-from .columns import number_in, row_checksum, text_in
 from .errors import damage_error
-from .rows import MAX_SESSION_NUMBER, RawRow, SessionRow, first_key
+from .rows import MAX_SESSION_NUMBER, RawRow, SessionRow, first_key, number_in, row_checksum, text_in
 from .schema import CREATE_SESSIONS, CREATE_VIEW
 
 FORMER_COLUMNS = "number, id, stop, holes, last_seq, size, updated, indexed, archived, crc"

@@ -8,10 +8,13 @@ so that each `except sqlite3.Error` is complete.
 from __future__ import annotations
 
 import sqlite3
-from typing import Any, Self
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
 from .errors import damage_error, driver_error
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _UNDOCUMENTED = (UnicodeDecodeError, OverflowError, MemoryError)
 
 
@@ -36,38 +39,24 @@ def required_row(cursor: sqlite3.Cursor) -> Any:
     return row
 
 
+def _checked(call: Callable[P, T]) -> Callable[P, T]:
+    def checked(*arguments: P.args, **more: P.kwargs) -> T:
+        try:
+            return call(*arguments, **more)
+        except _UNDOCUMENTED as problem:
+            raise _documented(problem) from None
+
+    return checked
+
+
 class CheckedCursor(sqlite3.Cursor):
     """A cursor that raises nothing but `sqlite3.Error`."""
 
-    def execute(self, sql: str, parameters: Any = (), /) -> Self:
-        try:
-            return super().execute(sql, parameters)
-        except _UNDOCUMENTED as problem:
-            raise _documented(problem) from None
-
-    def executemany(self, sql: str, parameters: Any, /) -> Self:
-        try:
-            return super().executemany(sql, parameters)
-        except _UNDOCUMENTED as problem:
-            raise _documented(problem) from None
-
-    def __next__(self) -> Any:
-        try:
-            return super().__next__()
-        except _UNDOCUMENTED as problem:
-            raise _documented(problem) from None
-
-    def fetchone(self) -> Any:
-        try:
-            return super().fetchone()
-        except _UNDOCUMENTED as problem:
-            raise _documented(problem) from None
-
-    def fetchall(self) -> list[Any]:
-        try:
-            return super().fetchall()
-        except _UNDOCUMENTED as problem:
-            raise _documented(problem) from None
+    execute = _checked(sqlite3.Cursor.execute)
+    executemany = _checked(sqlite3.Cursor.executemany)
+    fetchone = _checked(sqlite3.Cursor.fetchone)
+    fetchall = _checked(sqlite3.Cursor.fetchall)
+    __next__ = _checked(sqlite3.Cursor.__next__)
 
 
 class CheckedConnection(sqlite3.Connection):

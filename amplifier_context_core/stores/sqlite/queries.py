@@ -9,7 +9,6 @@ import sqlite3
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from dataclasses import replace as but
 from datetime import UTC, datetime
 
 from ...transcript.entry import Entry
@@ -55,7 +54,10 @@ def find_session(db: sqlite3.Connection, session_id: str) -> SessionRow | None:
     """
     if getattr(db, "holds_one", False):
         row = db.execute(f"SELECT {SESSION_COLUMNS} FROM sessions LIMIT 1").fetchone()  # noqa: S608 - constants
-        return but(decode_session_row(row), session_id=session_id) if row is not None else None
+        session = decode_session_row(row) if row is not None else None
+        if session is not None:
+            session.session_id = session_id
+        return session
     select = f"SELECT {SESSION_COLUMNS} FROM sessions {{}} WHERE id = ?"  # noqa: S608 - constants
     row = db.execute(select.format(""), (session_id,)).fetchone()
     if row is not None:

@@ -21,7 +21,6 @@ from ...errors import ConfigError, StoreError
 from ..protocol import Repair
 from ..validation import check_session_id, recovered_id
 from .carry_over import FORMER_COLUMNS, carry_over, decode_former_row
-from .columns import number_in, text_in
 from .driver import required_row
 from .errors import is_unwritable
 from .queries import is_intact
@@ -35,6 +34,8 @@ from .rows import (
     decode_entry_row,
     decode_session_row,
     first_key,
+    number_in,
+    text_in,
 )
 from .schema import (
     APPLICATION_ID,

@@ -1,4 +1,8 @@
-"""Entries and sessions as rows with checksums."""
+"""Entries and sessions as rows with checksums.
+
+In a damaged file any value may be in any column. A value that its column cannot hold raises the driver's error for a
+damaged file, so that both are handled alike.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,6 @@ from typing import Any, cast
 from ...errors import StoreError
 from ...transcript.entry import Entry
 from ..codec import decode_entry, encode_extra, loads, message_json
-from .columns import number_in, row_checksum, text_in
 from .errors import damage_error
 from .schema import SLOT_BITS
 
@@ -23,6 +26,29 @@ MAX_SESSION_NUMBER = (1 << (63 - SLOT_BITS)) - 1  # of a session
 
 EntryRow = tuple[int, int, int, str | None, bytes, bytes, int]
 RawRow = tuple[Any, ...]  # those columns in a file that may be damaged
+_MAX_INTEGER = 2**63 - 1
+
+
+def text_in(value: object) -> str:
+    """Return the text of a column that was read as bytes."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            pass
+    raise damage_error("a column does not hold the text it should")
+
+
+def number_in(value: object, lowest: int = 0, highest: int = _MAX_INTEGER) -> int:
+    """Return the integer of a column."""
+    if isinstance(value, int) and lowest <= value <= highest:
+        return value
+    raise damage_error("a column does not hold the number it should")
+
+
+def row_checksum(row: tuple[int | str, ...]) -> int:
+    """Return the checksum of a row of `sessions`, which is its last column."""
+    return zlib.crc32("\0".join(map(str, row)).encode())
 
 
 def encode_entry_row(entry: Entry, session_id: str, key: int) -> EntryRow:

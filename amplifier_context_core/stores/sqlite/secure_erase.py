@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...errors import NotErased
-from .columns import number_in
+from .rows import number_in
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from ...transcript.search import searchable_text
 from ...transcript.vectors import digest
 from ..protocol import KeptVector
-from .columns import number_in
 from .queries import find_session, rows_by_seq
-from .rows import decode_entry_row, first_key
+from .rows import decode_entry_row, first_key, number_in
 from .schema import SLOT_BITS
 
 _CREATE = (
