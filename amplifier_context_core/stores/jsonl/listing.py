@@ -28,11 +28,7 @@ _SELECT = f"SELECT {SESSION_COLUMNS} FROM one.sessions LIMIT 1"  # noqa: S608 - 
 
 
 def listed(paths: SessionPaths, connected: Mapping[str, MirroredSession]) -> list[SessionInfo]:
-    """Return all sessions, the last changed first.
-
-    Args:
-        paths: Where they are.
-        connected: Those whose database is open in this thread, by its path.
+    """Return all sessions, the last changed first. Those of `connected` are open in this thread, by database.
 
     Raises:
         StoreError: The folder cannot be read.

@@ -56,15 +56,9 @@ class Mirror:
     def __init__(
         self, files: SessionFiles, durability: Durability, *, archive: bool, report: Callable[[Repair], None]
     ) -> None:
-        """
-        Args:
-            files: The paths of the session's files.
-            durability: What an acknowledgement promises.
-            archive: Keep what another program removed.
-            report: Receives what is taken over of another program.
-        """
         self.path = files.main
-        self._files, self._session_id, self._archive, self._report = files, files.session_id, archive, report
+        self._files, self._session_id, self._archive = files, files.session_id, archive
+        self._report = report  # receives what is taken over of another program
         self._is_synced = durability != "none"
         self._identity: Identity | None = None  # of the file as it should be; None: it must be written
         self._count = 0  # messages in the file

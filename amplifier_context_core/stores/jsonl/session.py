@@ -50,16 +50,7 @@ class MirroredSession(Companion):
         journal: JournalMode | None,
         on_connect: Callable[[MirroredSession], None],
     ) -> None:
-        """
-        Args:
-            files: The paths of its files.
-            worker: The thread.
-            durability: What an acknowledgement promises.
-            archive: Keep what edits remove.
-            journal: How the database keeps a transaction whole; None for what the file system needs.
-            on_connect: Called when the session is locked, or a database opened for it.
-        """
-        self._on_connect = on_connect
+        self._on_connect = on_connect  # called when the session is locked, or a database opened for it
         self.files = files
         locks = SessionLocks(Path(files.folder), os.path.basename(files.path("lock")))
         path = Path(files.database)
@@ -172,7 +163,7 @@ class MirroredSession(Companion):
         only that holds.
         """
         name = self.files.session_id
-        self.engine.lock(name, again=True)
+        is_changed = self.engine.lock(name, again=True)
         try:
             if exists(self.files.database) and self.engine.verify(name):
                 self.disconnect()
@@ -180,7 +171,9 @@ class MirroredSession(Companion):
                 for repair in found[:-1] or found:  # without the sum of one
                     self.engine.report(repair)
                 self.engine.expect_replaced()
-            self.begin(is_new=True)
+                is_changed = True
+            if is_changed:
+                self.begin(is_new=True)
         except BaseException:
             self._unlock()
             raise

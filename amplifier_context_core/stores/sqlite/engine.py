@@ -107,8 +107,7 @@ class SqliteEngine:
     ) -> None:
         """
         Args:
-            path: The database file.
-            durability: What a commit promises.
+            path, durability: See `schema.open_database`.
             busy: Seconds to wait while another process has locked the file.
             journal: How a transaction is kept whole; None for what the file system needs.
             worker: The thread, if several engines share one; its owner stops it.

@@ -20,7 +20,7 @@ from .schema import NOT_AT_SEQ
 SLICE = 1_000  # entries of a long read between other tasks: some milliseconds
 # Constants only: names of columns.
 _MAX_VALUES = 400  # values in one statement; older SQLite takes 999 parameters
-_SELECT_RANGE = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"  # noqa: S608
+_SELECT_RANGE = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE id >= ? AND id < ? ORDER BY id"  # noqa: S608
 _SELECT_ARCHIVED = f"SELECT id, {ENTRY_COLUMNS} FROM archive WHERE session = ? AND id BETWEEN ? AND ? ORDER BY id"  # noqa: S608
 _MARKS = ",".join("?" * _MAX_VALUES)
 _SELECT_BY_SEQ = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE session = ? AND seq IN ({_MARKS}) AND {NOT_AT_SEQ}"  # noqa: S608
@@ -209,19 +209,13 @@ def sessions(db: sqlite3.Connection) -> list[SessionInfo]:
     return found
 
 
-def iterate_rows(db: sqlite3.Connection, first: int, stop_key: int, limit: int = -1) -> Iterator[RawRow]:
+def iterate_rows(db: sqlite3.Connection, first: int, stop_key: int) -> Iterator[RawRow]:
     """Yield keys and columns of the entries in a range of keys, row by row, so that other threads run in between.
-
-    Args:
-        db: The database.
-        first: First key of the range.
-        stop_key: The key after its last.
-        limit: Maximum number of rows; -1 for all.
 
     Raises:
         sqlite3.Error: The table of entries is damaged, or cannot be read.
     """
-    for row in db.execute(_SELECT_RANGE, (first, stop_key, limit)):
+    for row in db.execute(_SELECT_RANGE, (first, stop_key)):
         if not first <= row[0] < stop_key:
             raise damage_error("rows do not come in the order of their keys")
         first = row[0] + 1

@@ -152,10 +152,7 @@ def _opened_to_read(path: Path, busy: float, how: str) -> sqlite3.Connection:
 def connect(path: Path, busy: float, how: str = "") -> sqlite3.Connection:
     """Return a plain connection that any thread may use, one at a time. Texts are returned as bytes, damaged or not.
 
-    Args:
-        path: The database.
-        busy: Seconds to wait while others have locked it.
-        how: Parameters of SQLite, such as ``mode=ro``.
+    `busy` is in seconds, and `how` are parameters of SQLite such as ``mode=ro``.
     """
     target = f"{path.as_uri()}?{how}" if how else str(path)
     db = sqlite3.connect(

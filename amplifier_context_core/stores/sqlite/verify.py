@@ -23,13 +23,7 @@ _MAX_REPORTED = 20  # lines of SQLite's integrity check
 
 
 def verify(path: Path, session_id: str | None, busy: float) -> list[str]:
-    """Return the problems of the database, and of a session or of all of them, one a line.
-
-    Args:
-        path: The database.
-        session_id: The session; None for all.
-        busy: Seconds to wait while another process has locked the file.
-    """
+    """Return the problems of a database and of a session (None: of all), one a line. Wait `busy` seconds for locks."""
     try:
         db = open_to_read(path, busy)
     except sqlite3.Error as problem:

@@ -58,12 +58,8 @@ class SqliteWorker:
     """The thread. It starts with the first task and ends on `stop`, which also runs when its owner is freed."""
 
     def __init__(self, name: str, on_idle: Callable[[], bool] = lambda: False) -> None:
-        """
-        Args:
-            name: Name of the thread.
-            on_idle: Called after `IDLE_SECONDS` without a task; never raises. Returns True to be called again.
-        """
-        self._name, self._on_idle = name, on_idle
+        self._name = name
+        self._on_idle = on_idle  # called after `IDLE_SECONDS` without a task; never raises; True: call it again
         self._is_idle_work_due = False
         self._pid = os.getpid()
         self._queue: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
