@@ -83,3 +83,14 @@ async def test_a_file_that_is_no_database_is_kept_and_the_text_is_the_session(ro
     assert len(list((root / "s").glob("context.db.damaged-*"))) == 1
     await store.close()
     assert [json.loads(line) for line in files.lines] == [one.message for one in entries(1, 6)]
+
+
+async def test_a_repair_of_a_sound_session_that_is_open_changes_nothing(root: Path) -> None:
+    store, repairs = JsonlStore(root), list[Repair]()
+    await store.append("s", entries(1, 3))
+    with Files(root).main.open("ab") as file:
+        file.write(b'{"role": "user", "content": "theirs"}\n')
+    await store.repair("s", repairs.append)
+    assert [one.seq for one in await store.read("s")] == [1, 2, 3]
+    assert repairs == []
+    await store.close()
