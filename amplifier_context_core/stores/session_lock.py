@@ -73,14 +73,11 @@ class SessionLock:
                 return
         raise SessionInUse(session_id, holder)
 
-    def release(self, *, remove_file: bool = False) -> None:
-        """Release the lock; with `remove_file`, delete its file as well."""
+    def release(self) -> None:
+        """Release the lock, and delete its file."""
         try:
             with suppress(OSError):  # without the lock, what the file says is ignored
-                if remove_file:
-                    os.unlink(self._path)  # while the lock is held: the next holder sees that it has no name
-                else:
-                    os.truncate(self._path, 0)
+                os.unlink(self._path)  # while the lock is held: the next holder sees that it has no name
         finally:
             self._lock.release()
 

@@ -7,7 +7,6 @@ import os
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
@@ -64,9 +63,8 @@ def _info(
         if not exists(files.main):
             return None
         row = _row_of_mirror(files)
-    lock = files.path("lock")
-    when = datetime.fromtimestamp(row.updated / 1e6, UTC).isoformat(timespec="milliseconds")
-    return row.updated, SessionInfo(files.session_id, row.length, when, row.size, lock_holder(lock))
+    row.session_id = files.session_id  # its folder may have been renamed
+    return row.updated, row.info(lock_holder(files.path("lock")))
 
 
 def _row(db: sqlite3.Connection, files: SessionFiles, session: MirroredSession | None) -> SessionRow | None:

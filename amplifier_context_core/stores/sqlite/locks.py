@@ -65,7 +65,7 @@ class SessionLocks:
         self._lost.pop(session_id, None)
         lock = self._held.pop(session_id, None)
         if lock is not None:
-            lock.release(remove_file=True)
+            lock.release()
 
     def release_all(self) -> None:
         """Release all sessions. An error keeps none of them locked."""

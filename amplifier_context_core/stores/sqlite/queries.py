@@ -9,10 +9,9 @@ import sqlite3
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from ...transcript.entry import Entry
-from ..protocol import SessionInfo, index_range
+from ..protocol import index_range
 from .errors import damage_error
 from .rows import ENTRY_COLUMNS, SESSION_COLUMNS, RawRow, SessionRow, decode_entry_row, decode_session_row, first_key
 from .schema import NOT_AT_SEQ
@@ -198,15 +197,6 @@ def session_rows(db: sqlite3.Connection) -> Iterator[SessionRow]:
     """Yield the row of every session, the last changed first."""
     for row in db.execute(f"SELECT {SESSION_COLUMNS} FROM sessions ORDER BY updated DESC, number DESC"):  # noqa: S608 - constant
         yield decode_session_row(row)
-
-
-def sessions(db: sqlite3.Connection) -> list[SessionInfo]:
-    """Return all sessions, the last changed first, without their holders."""
-    found: list[SessionInfo] = []
-    for session in session_rows(db):
-        when = datetime.fromtimestamp(session.updated / 1e6, UTC).isoformat(timespec="milliseconds")
-        found.append(SessionInfo(session.session_id, session.length, when, session.size))
-    return found
 
 
 def iterate_rows(db: sqlite3.Connection, first: int, stop_key: int) -> Iterator[RawRow]:

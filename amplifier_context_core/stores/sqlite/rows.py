@@ -10,12 +10,14 @@ import sqlite3
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any, cast
 
 from ...errors import StoreError
 from ...transcript.entry import Entry
 from ..codec import decode_entry, encode_extra, loads, message_json
+from ..protocol import SessionInfo
 from .errors import damage_error
 from .schema import SLOT_BITS
 
@@ -78,13 +80,8 @@ def encode_entry_row(entry: Entry, session_id: str, key: int) -> EntryRow:
         origin,
         extra_json,
         message,
-        entry_checksum(entry, extra_json, message) + key,
+        _checksum(entry.seq, entry.turn, entry.tokens, extra_json, message) + key,
     )
-
-
-def entry_checksum(entry: Entry, extra: bytes, message: bytes) -> int:
-    """Return the checksum of a row, without its key and without the session that it came from, which a fork adds."""
-    return _checksum(entry.seq, entry.turn, entry.tokens, extra, message)
 
 
 def _checksum(seq: int, turn: int, tokens: int, extra: bytes, message: bytes) -> int:
@@ -158,6 +155,11 @@ class SessionRow:
         """The row, with its checksum."""
         row = _values(self)
         return (*row, row_checksum(row))
+
+    def info(self, holder: str) -> SessionInfo:
+        """Return the session as it is listed."""
+        when = datetime.fromtimestamp(self.updated / 1e6, UTC).isoformat(timespec="milliseconds")
+        return SessionInfo(self.session_id, self.length, when, self.size, holder)
 
     def insert(self, db: sqlite3.Connection) -> None:
         """Insert the row into a database."""

@@ -14,7 +14,6 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace as but
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -345,9 +344,9 @@ class SqliteStore(DatabaseStore):
 
     async def sessions(self) -> list[SessionInfo]:
         def work(db: sqlite3.Connection) -> list[SessionInfo]:
-            found = queries.sessions(db)
-            holders = self._engine.locks.holders(info.session_id for info in found)
-            return [but(info, holder=holders.get(info.session_id, "")) for info in found]
+            rows = list(queries.session_rows(db))
+            holders = self._engine.locks.holders(row.session_id for row in rows)
+            return [row.info(holders.get(row.session_id, "")) for row in rows]
 
         return await self._engine.read(work)
 
