@@ -131,7 +131,7 @@ def _torn(version: Version, chance: random.Random) -> bytes:
     parts = [shared]
     for start in range(len(shared), len(version.content), BLOCK):
         block = version.content[start : start + BLOCK]
-        old = version.synced[start : start + BLOCK]
+        old = version.synced[start : start + BLOCK].ljust(len(block), b"\0")  # what was never written reads as zeros
         parts.append(chance.choice((block, block, bytes(len(block)), old)))
     end = chance.choice((len(shared), len(version.content), chance.randint(len(shared), len(version.content))))
     return b"".join(parts)[:end]
