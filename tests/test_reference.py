@@ -25,7 +25,7 @@ from amplifier_context_core.view.measured_view import RequestTransaction
 from amplifier_context_core.view.prefix_break import PrefixBreak
 from amplifier_context_testing import EventRecorder
 from tests.managers import feed
-from tests.messages import rounds, work
+from tests.messages import call, result, rounds, words, work
 from tests.pages import between, read
 
 PAGE = read("docs/reference.md")
@@ -155,6 +155,14 @@ class Sessions:
             await self.ask(manager)
             await manager.close()
 
+    async def one_that_reads_again(self) -> None:
+        manager = self.manager("again", max_tokens=8_000)
+        for number in range(80):
+            path = f"src/part_{number % 10}.py"
+            await feed(manager, [call("c", path=path), result("c", words(f"part_{number % 10}_", 1_000))])
+            await manager.get_messages_for_request()
+        await manager.close()
+
     async def one_that_is_damaged(self) -> None:
         manager = await feed(self.manager("damaged"), work(5))
         await manager.close()
@@ -192,6 +200,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Sessions:
         await sessions.one_that_is_too_full()
         await sessions.one_that_is_damaged()
         await sessions.one_that_never_was()
+        await sessions.one_that_reads_again()
         await sessions.one_with_two_writers()
 
     asyncio.run(run())
@@ -260,7 +269,9 @@ def test_each_reason_of_a_warning_is_listed_and_occurs(seen: Sessions) -> None:
     warnings = payloads(seen, WARNING)
     assert {payload["reason"] for payload in warnings} == {row[0].strip("`") for row in table("reasons")}
     for payload in warnings:
-        assert ("budget" in payload) == ("members" in payload) == (payload["reason"] in ("overflow", "floor"))
+        assert ("members" in payload) == (payload["reason"] in ("overflow", "floor"))
+        assert ("sources" in payload) == ("tokens" in payload) == (payload["reason"] == "re-reads")
+        assert ("budget" in payload) == ("members" in payload or "sources" in payload)
 
 
 def test_a_manual_compaction_returns_what_the_page_says(seen: Sessions) -> None:

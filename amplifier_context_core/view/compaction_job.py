@@ -5,11 +5,12 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from ..compaction.ladder import LadderResult
+from ..compaction.re_reads import ReReads
 from ..compaction.strategies import Goal
 from ..config import Config
 from ..rendering.summaries import Summaries
@@ -104,6 +105,7 @@ class CompactionResult:
         report: the figures of ``context:post_compact``.
         ladder: what the strategies did; None when there was nothing for them to work on.
         invalidated_tokens: of the prefix that the new view gives up; None when nothing was gained.
+        re_reads: what the rounds since the former compaction read again.
     """
 
     job: CompactionJob
@@ -111,6 +113,7 @@ class CompactionResult:
     report: dict[str, Any]
     ladder: LadderResult | None = None
     invalidated_tokens: int | None = None
+    re_reads: ReReads = field(default_factory=ReReads)
 
     @property
     def has_gain(self) -> bool:

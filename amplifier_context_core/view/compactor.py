@@ -16,6 +16,7 @@ from dataclasses import replace
 from ..compaction.checkpoint import Draft, Segment
 from ..compaction.ladder import LadderResult, run_ladder
 from ..compaction.protected import Protection, protected_tokens
+from ..compaction.re_reads import ReReads, re_reads
 from ..compaction.recalled import newest_recalled
 from ..compaction.strategies import Strategy
 from ..config import Config
@@ -31,7 +32,7 @@ from .cache import ViewCache
 from .chapter_carriers import Carry, carrier_room
 from .cold_cache import Pause
 from .compaction_job import CompactionJob, CompactionResult, compaction_result, goal_of
-from .figures import clipped_protected, overflow
+from .figures import clipped_protected, many_re_reads, overflow
 from .late_chapters import late_segments
 from .meter import Key, Meter
 from .new_checkpoint import new_checkpoint
@@ -47,6 +48,8 @@ from .view_factory import ViewFactory
 from .view_request import ViewRequest
 
 log = logging.getLogger(__name__)
+
+_MANY_SOURCES = 3  # read again and again, from which the budget is taken to be too small
 
 
 class Compactor:
@@ -325,6 +328,7 @@ class Compactor:
             report = result.report
             self._observers.notify("amplifier_context_folded", session_id=self._history.session_id, report=report)
             await emit(self.hooks, self, COMPACTION, report)
+            self._warn_of_re_reads(result.re_reads, result.job.request.limits)
         await emit(self.hooks, self, POST_COMPACT, result.report)
         await self._warn_of_protected(result)
 
@@ -361,7 +365,8 @@ class Compactor:
         new.backoff = back_off(tokens, new.compactable_count, limits, infeasible=is_infeasible)
         old_messages, new_messages = view.view(), new.view()
         invalidated = sum(shown.tokens for shown in old_messages) - shared_prefix(old_messages, new_messages)[1]
-        return compaction_result(job, new, time.monotonic() - started, ladder, invalidated)
+        result = compaction_result(job, new, time.monotonic() - started, ladder, invalidated)
+        return replace(result, re_reads=re_reads(given.draft.segments))
 
     async def _carried(self, segments: tuple[Segment, ...], request: ViewRequest) -> tuple[Segment, ...]:
         """Return the segments of a new checkpoint with a provider's own compaction beside them, if there is one."""
@@ -426,6 +431,14 @@ class Compactor:
             self.cache.touch(sent.limits.budget, sent.view)
         self.short_forms.shown(sent.view.newest_seq)
         return self.sent.note(sent, pause, self.compactions)
+
+    def _warn_of_re_reads(self, found: ReReads, limits: TokenLimits) -> None:
+        """Warn that several sources are read again and again: once, and again after a compaction that found none."""
+        if not found.sources:
+            self._warnings.kinds.discard("re-reads")
+        elif found.sources >= _MANY_SOURCES:
+            text, figures = many_re_reads(found, limits)
+            self._warnings.once("re-reads", text, **figures)
 
     async def _warn_of_protected(self, result: CompactionResult) -> None:
         """Warn, once, that what must stay is above the threshold, or was clipped, or that pins found no room."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..compaction.checkpoint import Segment
 from ..compaction.ladder import LadderResult
+from ..compaction.re_reads import ReReads
 from .meter import Units
 from .trigger import TokenLimits
 
@@ -113,6 +114,13 @@ def overflow(
     members += [{"mark": segment.mark, "tokens": units.part(segment.tokens), "why": ""} for segment in largest]
     text = f"what must be kept needs {units.request(counted):,} tokens, the budget is {limits.accepted:,}: "
     return text + _sizes(members), members
+
+
+def many_re_reads(found: ReReads, limits: TokenLimits) -> tuple[str, dict[str, int]]:
+    """Return the text about what is read again and again, and its figures."""
+    tokens = limits.units.part(found.tokens)
+    text = f"re-reads {found.sources} sources; the budget is about {tokens:,} tokens too small"
+    return text, {"budget": limits.budget, "sources": found.sources, "tokens": tokens}
 
 
 def clipped_protected(

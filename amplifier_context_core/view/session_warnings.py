@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from typing import Any
 
 from ..events import WARNING, Hooks, emit
@@ -29,19 +28,17 @@ class SessionWarnings:
         self._pending: list[dict[str, Any]] = []
         self._faults: set[str] = set()
 
-    def once(self, kind: str, text: str, *, budget: int | None = None, members: Sequence[dict[str, Any]] = ()) -> None:
+    def once(self, kind: str, text: str, **figures: Any) -> None:
         """Warn of something once a session, not on every request.
 
         Args:
             kind: identifies the warning, e.g. ``overflow``.
             text: for people.
-            budget: of the request (tokens), where the warning is about what a view must keep.
-            members: of that view, each with its mark and its tokens.
+            figures: further keys of the event.
         """
         if kind not in self.kinds:
             self.kinds.add(kind)
-            kept = {} if budget is None else {"budget": budget, "members": list(members)}
-            self._note({"reason": kind, "message": text, **kept})
+            self._note({"reason": kind, "message": text, **figures})
 
     def note(self, kind: str, text: str) -> None:
         """Warn of something each time it happens. May be called from any thread."""

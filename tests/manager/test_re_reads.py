@@ -1,0 +1,82 @@
+"""An agent that reads the same files again and again, because the budget is too small for them, is reported once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import cycle, islice
+from typing import Any
+
+import pytest
+from amplifier_core import HookRegistry
+
+from amplifier_context_core import ContextManager
+from amplifier_context_core.events import WARNING
+from amplifier_context_testing import EventRecorder
+from tests.managers import feed, new_manager
+from tests.messages import Message, call, result
+
+BUDGET = 8_000
+FILE = "".join(f"    value_{number} = table[{number * 7919 % 10_007}]\n" for number in range(120))
+
+
+def reads(files: Iterable[int], *, tool: str = "Read", start: int = 0) -> Iterator[list[Message]]:
+    """A round for each file that is read."""
+    for place, file in enumerate(files, start):
+        yield [call(f"c{place}", name=tool, path=f"src/part_{file}.py"), result(f"c{place}", FILE)]
+
+
+def round_and_round(files: int, times: int) -> Iterator[int]:
+    return islice(cycle(range(files)), files * times)
+
+
+class Session:
+    """A session at one budget, and the warnings of it."""
+
+    def __init__(self) -> None:
+        hooks = HookRegistry()
+        self._recorder = EventRecorder(hooks, [WARNING])
+        self.context: ContextManager = new_manager(hooks=hooks, max_tokens=BUDGET)
+
+    async def work(self, rounds: Iterable[list[Message]]) -> list[dict[str, Any]]:
+        """Do these rounds with a request before each; the warnings so far."""
+        for one in rounds:
+            await self.context.get_messages_for_request()
+            await feed(self.context, one)
+        return [event.data for event in self._recorder.records]
+
+
+async def test_files_that_are_read_again_and_again_are_reported_once_with_figures() -> None:
+    session = Session()
+    (warning,) = await session.work(reads(round_and_round(files=10, times=8)))
+    assert warning["reason"] == "re-reads"
+    assert 3 <= warning["sources"] <= 10
+    assert warning["tokens"] == pytest.approx(warning["sources"] * len(FILE) / 4, rel=0.2)
+    assert (await session.context.explain())["warnings"] == [warning["message"]]
+    assert f"{warning['sources']} sources" in warning["message"]
+    assert "part_" not in warning["message"]
+
+
+@pytest.mark.parametrize("tool", ["read_file", "ViewFile", "web.fetch"])
+async def test_a_tool_reads_whose_name_says_so(tool: str) -> None:
+    assert len(await Session().work(reads(round_and_round(files=10, times=8), tool=tool))) == 1
+
+
+@pytest.mark.parametrize(
+    ("files", "tool"),
+    [
+        (range(80), "Read"),
+        (round_and_round(files=2, times=40), "Read"),
+        (round_and_round(files=40, times=2), "Read"),
+        (round_and_round(files=10, times=8), "run_tests"),
+    ],
+    ids=["each once", "few that the view holds", "each twice", "a tool that does not read"],
+)
+async def test_other_sessions_are_not_reported(files: Iterable[int], tool: str) -> None:
+    assert await Session().work(reads(files, tool=tool)) == []
+
+
+async def test_a_compaction_without_re_reads_arms_the_warning_again() -> None:
+    session = Session()
+    assert len(await session.work(reads(round_and_round(files=10, times=8)))) == 1
+    assert len(await session.work(reads(range(100, 140), start=100))) == 1
+    assert len(await session.work(reads(round_and_round(files=10, times=8), start=200))) == 2
