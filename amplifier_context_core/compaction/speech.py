@@ -26,6 +26,7 @@ _FENCE = re.compile(r"[ \t]*(`{3,}+|~{3,}+)([^`\r\n]*+)\s*")  # one reading: a p
 _TAG = re.compile(r"<([A-Za-z_][\w.:-]*)(?:\s[^<>]*)?>")
 _QUOTE = re.compile(r"\s*(?:[-*]\s+)?[>＞]")  # noqa: RUF001
 _ITEM = re.compile(r"(?:[-*\u2022]|\d{1,2}[.)])(?:\s|$)")
+_NUMBER = re.compile(r"\s{0,99}\d{1,2}[.)]\s{1,99}")  # of a list: it is part of the sentence that it numbers
 _WORD = re.compile(r"[^\W\d_]{2,}")
 # Words that state a rule, in English and Chinese: the words that the lab counts (`testing/lab/sentences.py`) and more
 # of the same kind. Other languages: what people wrote is kept before all else, only not as a rule.
@@ -114,6 +115,8 @@ def _runs(text: str) -> Iterator[str]:
     start = 0
     for stop in _stops(text):
         for end in (*(found.end() for found in _END.finditer(text, start, stop)), stop):
+            if end < stop and _NUMBER.fullmatch(text, start, end):
+                continue
             run, start = text[start:end], end
             line = single_line(run)
             if line:
@@ -144,6 +147,9 @@ def _parts(run: str) -> Iterator[str]:
 
 def _worth(sentence: str) -> float:
     """Return the worth of a sentence of the agent: of what it holds, the higher the nearer it is to `_SHORT`."""
+    number = _NUMBER.match(sentence)
+    if number and number.end() < len(sentence):
+        sentence = sentence[number.end() :]
     if _WORD.search(sentence) is None:
         worth = 0.1  # rules of tables, lone numbers
     elif _ANNOUNCED.match(sentence):

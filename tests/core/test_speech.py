@@ -28,6 +28,22 @@ def test_what_people_demand_is_a_rule_and_the_rest_is_their_own() -> None:
     assert found == {"Never push to main.": RULE, "The weather is fine.": OWN, "Please use tabs.": RULE}
 
 
+@pytest.mark.parametrize("speaker", ["agent", "person"])
+def test_the_number_of_a_list_stays_with_what_it_numbers(speaker: Speaker) -> None:
+    listed = "We can:\n1. Move it now.\n 2) Keep it. Option 2 is quick.\n3.\n"
+    texts = [sentence.text for sentence in read(listed, speaker)]
+    assert texts == ["We can: ", "1. Move it now. ", "2) Keep it. ", "Option 2 is quick. ", "3. "]
+
+
+def test_a_number_adds_nothing_to_the_worth_of_what_it_numbers() -> None:
+    numbered, plain = read("1. Move the tests into a folder.", "agent") + read("Move the tests into a folder.", "agent")
+    assert numbered.worth == plain.worth
+
+
+def test_all_of_a_numbered_list_belongs_to_the_rule_before_it() -> None:
+    assert {one.worth for one in read("You must:\n1. Keep tabs.\n2. Run the tests.", "person")} == {RULE}
+
+
 @pytest.mark.parametrize(
     "pasted",
     [
