@@ -33,7 +33,7 @@ _VALUES = frozenset(
 _LEAST_PLAN = 40  # characters of a text from which it is a plan, not the name of one
 _MOST_ITEMS = 1_000  # items of a list that are looked at; a longer list is data
 _MOST_CHARS = 200_000  # characters of arguments as text that are looked at; longer ones are data
-_MOST_KEY = 100  # characters of an argument that identifies a list
+_MOST_KEY = 100  # characters of an argument that identifies a list, and of the name of a tool
 _REFUSED = re.compile(r"\s*(?:<tool_use_error>|(?:\w*error|exception|traceback)\b)", re.IGNORECASE)
 
 
@@ -65,7 +65,7 @@ def state_key(call: Call, tools: Collection[str] | None = None) -> str:
     """
     if tools is not None:
         return _key(call.name, arguments_of(call)) if call.name in tools else ""
-    words = [word.lower() for word in _WORDS.findall(call.name)]
+    words = words_of_tool(call.name)
     named = any(word in _STATES or word.startswith("todo") for word in words)
     asks = not _APPROVALS.isdisjoint(words)
     if not words or words[0] in _READS or words[-1] in _READS - {"list"}:
@@ -83,6 +83,11 @@ def state_key(call: Call, tools: Collection[str] | None = None) -> str:
     if named and any(isinstance(value, list) or _is_plan(value) for value in values):
         return _key(call.name, arguments)
     return ""
+
+
+def words_of_tool(name: str) -> list[str]:
+    """Return the words of the name of a tool, in small letters: ``todo``, ``write`` of ``TodoWrite``."""
+    return [word.lower() for word in _WORDS.findall(name[:_MOST_KEY])]
 
 
 def written_states(round_: Round, tools: Collection[str] | None) -> list[tuple[Call, str]]:
