@@ -315,6 +315,7 @@ class Compactor:
         self.injected = job.injected
         self.compactions += 1
         self.tokens_saved += result.report["before_tokens"] - result.report["after_tokens"]
+        self._warn_of_re_reads(result.re_reads, job.request.limits)
         return self.put_in(self.cache.selected(job.selection, new))
 
     async def announce(self, result: CompactionResult) -> None:
@@ -328,7 +329,6 @@ class Compactor:
             report = result.report
             self._observers.notify("amplifier_context_folded", session_id=self._history.session_id, report=report)
             await emit(self.hooks, self, COMPACTION, report)
-            self._warn_of_re_reads(result.re_reads, result.job.request.limits)
         await emit(self.hooks, self, POST_COMPACT, result.report)
         await self._warn_of_protected(result)
 
@@ -435,10 +435,10 @@ class Compactor:
     def _warn_of_re_reads(self, found: ReReads, limits: TokenLimits) -> None:
         """Warn that several sources are read again and again: once, and again after a compaction that found none."""
         if not found.sources:
-            self._warnings.kinds.discard("re-reads")
+            self._warnings.rearm("re-reads", limits.budget)
         elif found.sources >= _MANY_SOURCES:
             text, figures = many_re_reads(found, limits)
-            self._warnings.once("re-reads", text, **figures)
+            self._warnings.once("re-reads", text, budget=limits.budget, **figures)
 
     async def _warn_of_protected(self, result: CompactionResult) -> None:
         """Warn, once, that what must stay is above the threshold, or was clipped, or that pins found no room."""

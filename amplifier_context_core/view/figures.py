@@ -120,7 +120,7 @@ def many_re_reads(found: ReReads, limits: TokenLimits) -> tuple[str, dict[str, i
     """Return the text about what is read again and again, and its figures."""
     tokens = limits.units.part(found.tokens)
     text = f"re-reads {found.sources} sources; the budget is about {tokens:,} tokens too small"
-    return text, {"budget": limits.budget, "sources": found.sources, "tokens": tokens}
+    return text, {"sources": found.sources, "tokens": tokens}
 
 
 def clipped_protected(

@@ -206,7 +206,7 @@ def collect_state(
         injected=compactor.injected,
         compactions=compactor.compactions,
         tokens_saved=compactor.tokens_saved,
-        warnings_sent=tuple(sorted(warnings.kinds)),
+        warnings_sent=warnings.sent(),
         erased=history.redactions.all(),
         cleared_seq=history.cleared_seq,
         extra=extra,
@@ -230,7 +230,7 @@ def restore_state(
     compactor.short_forms.restore(state.short_forms, state.at_once, state.pending_summaries)
     compactor.focus, compactor.injected = state.focus, state.injected
     compactor.compactions, compactor.tokens_saved = state.compactions, state.tokens_saved
-    warnings.kinds.update(state.warnings_sent)
+    warnings.restore(state.warnings_sent)
     history.cleared_seq = max(history.cleared_seq, state.cleared_seq)  # of a manager that is used again after its close
     history.redactions.note(state.erased)
     history.redactions.are_known = True

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+import re
+from collections.abc import Iterable
+from typing import Any, cast
 
 from ..events import WARNING, Hooks, emit
 
 log = logging.getLogger(__name__)
 
 _MAX_TEXTS = 1_000  # kept for reports
+_SENT = re.compile(r"(.*?)(?: at ([0-9]{1,18}))?", re.DOTALL)
 
 
 class SessionWarnings:
@@ -17,28 +20,44 @@ class SessionWarnings:
 
     Attributes:
         texts: of the warnings, newest last.
-        kinds: those of `once` that were given.
+        kinds: those of `once` that were given, each with the budget that it is about, in tokens, or 0.
     """
 
     def __init__(self, session_id: str, hooks: Hooks | None) -> None:
         self.texts: list[str] = []
-        self.kinds: set[str] = set()
+        self.kinds: dict[str, int] = {}
         self._session_id = session_id
         self._hooks = hooks
         self._pending: list[dict[str, Any]] = []
         self._faults: set[str] = set()
 
-    def once(self, kind: str, text: str, **figures: Any) -> None:
+    def once(self, kind: str, text: str, *, budget: int = 0, **figures: Any) -> None:
         """Warn of something once a session, not on every request.
 
         Args:
             kind: identifies the warning, e.g. ``overflow``.
             text: for people.
+            budget: that it is about, in tokens; a key of the event if it is given.
             figures: further keys of the event.
         """
         if kind not in self.kinds:
-            self.kinds.add(kind)
-            self._note({"reason": kind, "message": text, **figures})
+            self.kinds[kind] = budget
+            self._note({"reason": kind, "message": text, **({"budget": budget} if budget else {}), **figures})
+
+    def rearm(self, kind: str, budget: int) -> None:
+        """Let `once` warn of this again, unless it did so at a smaller budget: this one says nothing of that."""
+        if budget <= self.kinds.get(kind, 0):
+            del self.kinds[kind]
+
+    def sent(self) -> tuple[str, ...]:
+        """Return the kinds that were given, as a session state keeps them."""
+        return tuple(f"{kind} at {budget}" if budget else kind for kind, budget in sorted(self.kinds.items()))
+
+    def restore(self, sent: Iterable[str]) -> None:
+        """Take over what `sent` returned."""
+        for text in sent:
+            kind, budget = cast("re.Match[str]", _SENT.fullmatch(text)).groups()
+            self.kinds[kind] = int(budget or 0)
 
     def note(self, kind: str, text: str) -> None:
         """Warn of something each time it happens. May be called from any thread."""

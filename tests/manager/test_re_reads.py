@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from amplifier_core import HookRegistry
 
-from amplifier_context_core import ContextManager
 from amplifier_context_core.events import WARNING
+from amplifier_context_core.stores import MemoryStore, Store
 from amplifier_context_testing import EventRecorder
-from tests.managers import feed, new_manager
+from tests.authors import make_manager
+from tests.managers import feed
 from tests.messages import Message, call, result
 
 BUDGET = 8_000
@@ -30,17 +31,17 @@ def round_and_round(files: int, times: int) -> Iterator[int]:
 
 
 class Session:
-    """A session at one budget, and the warnings of it."""
+    """A session, and the warnings of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: Store | None = None) -> None:
         hooks = HookRegistry()
         self._recorder = EventRecorder(hooks, [WARNING])
-        self.context: ContextManager = new_manager(hooks=hooks, max_tokens=BUDGET)
+        self.context = make_manager({"max_tokens": 3 * BUDGET, "token_counter": "heuristic"}, hooks=hooks, store=store)
 
-    async def work(self, rounds: Iterable[list[Message]]) -> list[dict[str, Any]]:
+    async def work(self, rounds: Iterable[list[Message]], budget: int = BUDGET) -> list[dict[str, Any]]:
         """Do these rounds with a request before each; the warnings so far."""
         for one in rounds:
-            await self.context.get_messages_for_request()
+            await self.context.get_messages_for_request(token_budget=budget)
             await feed(self.context, one)
         return [event.data for event in self._recorder.records]
 
@@ -80,3 +81,18 @@ async def test_a_compaction_without_re_reads_arms_the_warning_again() -> None:
     assert len(await session.work(reads(round_and_round(files=10, times=8)))) == 1
     assert len(await session.work(reads(range(100, 140), start=100))) == 1
     assert len(await session.work(reads(round_and_round(files=10, times=8), start=200))) == 2
+
+
+async def test_a_compaction_at_a_larger_budget_does_not_arm_the_warning_again() -> None:
+    session = Session()
+    assert len(await session.work(reads(round_and_round(files=10, times=8)))) == 1
+    await session.work(reads(range(100, 140), start=100), budget=3 * BUDGET)
+    assert len(await session.work(reads(round_and_round(files=10, times=8), start=200))) == 1
+
+
+async def test_a_resumed_session_does_not_report_its_re_reads_again() -> None:
+    store = MemoryStore()
+    before, after = (Session(store) for _ in range(2))
+    assert len(await before.work(reads(round_and_round(files=10, times=8)))) == 1
+    await before.context.close()
+    assert await after.work(reads(round_and_round(files=10, times=8), start=200)) == []
