@@ -278,11 +278,16 @@ async def survive(
             acknowledged += struck.acknowledged
             if tamper:
                 tamper(session_id, struck, chance)
-            state, last_seq = await _look(url, session_id, struck)
+            state, last_seq = await survived(url, session_id, struck)
     return acknowledged
 
 
-async def _look(url: str, session_id: str, struck: Struck) -> tuple[State, int]:
+def reported(events: list[Event]) -> Struck:
+    """Return the possible states of a new session after a writer said this."""
+    return _Round(State(), 0).read(events)
+
+
+async def survived(url: str, session_id: str, struck: Struck) -> tuple[State, int]:
     """Open what a killed child left, compare it with the possible states, and append to it."""
     store = open_store(url)
     extent = await store.open(session_id)
@@ -311,4 +316,7 @@ def _seqs(state: State) -> list[int]:
 
 
 if __name__ == "__main__":
-    serve()
+    if sys.argv[1:]:  # a URL and a seed: a single writer, of session "s", for a recording
+        asyncio.run(_work(sys.argv[1], "s", "fsync", int(sys.argv[2]), State(), 0))
+    else:
+        serve()
