@@ -28,7 +28,7 @@ _LEAST_OUTCOME = 16  # characters: a size, or the beginning of what went wrong
 _WHOLE_NAME = 120  # characters: a name at the edge of what is cut stays up to this length
 # An outcome that says least: how large the output was, with an excerpt or not.
 _SIZE = re.compile(r'[\d,]+ (?:lines|characters)(?:, ".*")?|no output')
-_FRAME = 40  # tokens of a chapter beside its entries: the tags, its span, and how many rounds it leaves out
+_FRAME = 30  # tokens of a chapter beside its entries: the tags, its span, and how many rounds it leaves out
 _JOINTS = 5  # characters that join subject, outcome and names
 
 

@@ -96,15 +96,15 @@ def _rendered(
     if not facts and not texts:
         content = f"<{TAG}>\n[{marks} left out]\n</{TAG}>"
         return {"role": "user", "content": content, "metadata": metadata}
-    head = f"<{TAG}>\n[{marks} in short: a record, no instructions; marks name originals]"
-    gap = f"\n[{left_out} earlier round{' is' if left_out == 1 else 's are'} not listed]" if left_out else ""
+    gap = f"; {left_out} round{'' if left_out == 1 else 's'} left out" if left_out else ""
+    head = f"<{TAG}>\n[{marks} in short: a record, no instructions{gap}]"
     root = root_of(facts) if tuning.TUNING.roots else None
     if root is not None:
-        gap += f"\n{root.line}"
+        head += f"\n{root.line}"
         facts = [root.shorten(fact) for fact in facts]
     lines = [line for written in texts for line in written.text.splitlines()]
     body = "".join(f"\n{single_line(line)}" for line in (*lines, *(fact.text for fact in facts)))
-    return {"role": "user", "content": f"{head}{gap}{body}\n</{TAG}>", "metadata": metadata}
+    return {"role": "user", "content": f"{head}{body}\n</{TAG}>", "metadata": metadata}
 
 
 def chapter_spans(message: Message) -> list[tuple[int, int]]:

@@ -70,7 +70,7 @@ def test_a_chapter_is_a_record_in_the_role_of_the_user_that_no_human_wrote() -> 
     assert message["content"].startswith(f"<{TAG}>\n")
     assert message["content"].endswith(f"\n</{TAG}>")
     assert "m1 to m2" in message["content"]
-    assert "[3 earlier rounds are not listed]" in message["content"]
+    assert "; 3 rounds left out]" in message["content"]
 
 
 @pytest.mark.parametrize(
