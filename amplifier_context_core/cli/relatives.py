@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from ..stores.iteration import read_in_batches
 
 if TYPE_CHECKING:
-    from ..history.redactions import Redactions
     from ..stores import Store
     from ..transcript.entry import Entry
 
 _OPENING = 50  # messages at the beginning of a session that are compared: an inherited history begins there
+Identity = tuple[str, tuple[str, ...], tuple[str, ...], str]  # role, ids of calls, ids of answers, timestamp
 
 
 class Relatives:
@@ -33,69 +33,70 @@ class Relatives:
         from ..transcript.entry import seq_of
 
         self._store, self._name = store, name
-        self._seqs = sorted(seq_of(mark) for mark in marks)
+        self._seqs = {seq_of(mark) for mark in marks}
         self._wanted: dict[tuple[str, int], Entry] = {}
-        self._times: set[tuple[str, str]] = set()
-        self._redactions: Redactions = Redactions()
+        self._identities: set[Identity] = set()
+        self._redactions = Redactions()
 
     async def read(self) -> list[Entry]:
         """Read the session and return the entries to find, redacted or not."""
         from ..history.redactions import redactions_of
-        from ..messages.timestamps import timestamp_of
 
-        seqs = set(self._seqs)
-        everything: list[Entry] = []
-        async for entry in all_entries(self._store, self._name):
-            self._times.add((entry.role, timestamp_of(entry.message) or ""))
-            everything.append(entry)
-        wanted = [entry for entry in everything if entry.seq in seqs]
+        everything = [entry async for entry in all_entries(self._store, self._name)]
+        wanted = [entry for entry in everything if entry.seq in self._seqs]
         self._wanted = {(entry.session_id, entry.seq): entry for entry in wanted}
-        gone = [entry._replace(redaction_trace=entry.redaction_trace or "") for entry in wanted]
-        self._redactions.note(redactions_of([*everything, *gone]))
+        self._identities = {identity for entry in everything if (identity := _identity(entry))}
+        self._redactions.note(redactions_of(everything))
         return wanted
 
     async def shared_with(self, other: str) -> set[str]:
         """Return the marks of the shared messages that another session has not erased."""
-        kept = await self._store.find(other, self._seqs)
-        kept += [entry for entry in await self._store.archived(other) if entry.seq in set(self._seqs)]
-        found = {entry.mark for entry in kept if self._is_copy(entry, (entry.session_id, entry.seq))}
-        if await self._inherits(other):
+        kept = await self._store.find(other, sorted(self._seqs))
+        kept += [entry for entry in await self._store.archived(other) if entry.seq in self._seqs]
+        found = {entry.mark for entry in kept if self._is_in_fork(entry)}
+        opening = await self._store.read(other, 0, _OPENING)
+        if any(entry.session_id == other and _identity(entry) in self._identities for entry in opening):
             found |= await self._copies_in(other)
         return found
 
-    def _is_copy(self, entry: Entry, identity: tuple[str, int]) -> bool:
-        ours = self._wanted.get(identity)
+    def _is_in_fork(self, entry: Entry) -> bool:
+        ours = self._wanted.get((entry.session_id, entry.seq))
         if ours is None or entry.is_redacted:
             return False
         return ours.is_redacted or ours.message == entry.message
 
-    async def _inherits(self, other: str) -> bool:
-        """True if a session begins with messages of this one; they are recognised by their timestamps."""
-        from ..messages.timestamps import timestamp_of
-
-        opening = await self._store.read(other, 0, _OPENING)
-        times = {(entry.role, timestamp_of(entry.message) or "") for entry in opening if entry.session_id == other}
-        return any(time and (role, time) in self._times for role, time in times)
-
     async def _copies_in(self, other: str) -> set[str]:
+        """Return the marks of the messages that a session took over: with the same content, or of erased ones."""
         from ..messages.parsing import MessageInfo
-        from ..transcript.alignment import normalized_content
 
-        entries = [entry async for entry in all_entries(self._store, other) if entry.session_id == other]
+        theirs = [entry async for entry in all_entries(self._store, other) if entry.session_id == other]
+        contents = {content for entry in self._wanted.values() if (content := _identified_content(entry))}
+        found = {entry.mark for entry in theirs if _identified_content(entry) in contents}
         items = [
             (entry.message, MessageInfo(entry.role, entry.call_ids, entry.answered_ids, entry.human))
-            for entry in entries
+            for entry in theirs
         ]
-        found: set[str] = set()
-        for place, echo in (await self._redactions.echoes(items, by_text=False)).items():
-            ours, theirs = self._wanted.get((echo.session_id, echo.seq)), entries[place]
-            if ours is None:
-                continue
-            if ours.is_redacted or normalized_content(ours.message, ours.call_ids) == normalized_content(
-                theirs.message, theirs.call_ids
-            ):
-                found.add(theirs.mark)
+        echoes = await self._redactions.echoes(items, by_text=False)
+        found |= {theirs[place].mark for place, one in echoes.items() if (one.session_id, one.seq) in self._wanted}
         return found
+
+
+def _identity(entry: Entry) -> Identity | None:
+    """Return what identifies a message in any session: its ids, or else its timestamp; None if it has neither."""
+    from ..history.redactions import is_named
+    from ..messages.timestamps import timestamp_of
+
+    kind = entry.role, entry.call_ids, entry.answered_ids
+    stamp = "" if is_named(kind) else timestamp_of(entry.message)
+    return None if stamp is None else (*kind, stamp)
+
+
+def _identified_content(entry: Entry) -> tuple[Identity, bytes] | None:
+    """Return what two copies of a message share; None of an erased one, and of one that nothing identifies."""
+    from ..transcript.alignment import normalized_content
+
+    identity = None if entry.is_redacted else _identity(entry)
+    return (identity, normalized_content(entry.message, entry.call_ids)) if identity else None
 
 
 async def all_entries(store: Store, name: str) -> AsyncIterator[Entry]:

@@ -171,7 +171,7 @@ class Redactions:
         traced = [
             entry
             for entry in entries
-            if trace and not entry.is_redacted and not _is_named((entry.role, entry.call_ids, entry.answered_ids))
+            if trace and not entry.is_redacted and not is_named((entry.role, entry.call_ids, entry.answered_ids))
         ]
         known = next((found for one in self.all() if (found := settings_of(one.trace))), None)
         traces = await in_thread(_traces, traced, known[0] if known else secrets.token_bytes(_SALT))
@@ -223,7 +223,7 @@ class Redactions:
         found: dict[int, Redaction] = {}
         doubtful: list[tuple[int, list[Redaction]]] = []
         for (kind, timestamp), indices in alike.items():
-            by_ids = _is_named(kind)
+            by_ids = is_named(kind)
             named = [one for one in remembered[kind] if timestamp and one.timestamp == timestamp]
             named = named or (remembered[kind] if by_ids else [])
             traced = any(one.trace for one in named)
@@ -299,7 +299,7 @@ def _identity(entry: Entry) -> tuple[EchoKey, str]:
     return (entry.role, entry.call_ids, entry.answered_ids), timestamp_of(entry.message) or ""
 
 
-def _is_named(kind: EchoKey) -> bool:
+def is_named(kind: EchoKey) -> bool:
     """True if messages of a kind have ids, and no other message can have the same by chance."""
     ids = (*kind[1], *kind[2])
     return bool(ids) and min(map(len, ids)) >= _LONG_ID

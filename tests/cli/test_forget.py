@@ -166,6 +166,21 @@ def test_a_spawned_session_that_was_handed_the_history_is_found(place: Place, ru
     assert PASSWORD in contents(place, "stranger")  # the same words, and another message: for --containing
 
 
+def test_a_message_of_a_whole_second_is_found_in_a_spawned_session(files: Place) -> None:
+    async def spoken() -> list[Message]:
+        manager = manager_on(files, "parent")
+        for second, text in enumerate(("hello", PASSWORD)):
+            stamp = {"timestamp": f"2026-01-01T00:00:0{second}.000+00:00"}
+            await manager.add_message({"role": "user", "content": text, "metadata": stamp})
+        history = await manager.get_messages()
+        await manager.close()
+        return history
+
+    asyncio.run(hand_on(files, "child", asyncio.run(spoken())))
+    assert "child: 1 message erased" in forget(files, "parent", "m2", "--forks", "--yes").output
+    assert contents(files, "child") == ["hello", "(erased)", "your own task"]
+
+
 # --- a whole store, and what is in the way; files are enough to show that --------------------------------------------
 
 
