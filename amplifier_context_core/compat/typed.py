@@ -26,11 +26,11 @@ from ..messages.parsing import (
 )
 from ..messages.parsing import Message as RawMessage
 from .blocks import (
-    USE_KEYS,
     ContentBlock,
     TextBlock,
     ToolResultBlock,
     ToolUseBlock,
+    block_list,
     block_of,
     extra_keys,
     result_content,
@@ -66,11 +66,10 @@ class Message:
     def __init__(
         self, role: Role, content: str | Iterable[ContentBlock], *, extra: Mapping[str, Any] | None = None
     ) -> None:
-        self.role = role
-        self.content = [TextBlock(content)] if isinstance(content, str) else _as_list(content)
+        self.role = _checked_role(role)
+        self.content = [TextBlock(content)] if isinstance(content, str) else _checked_content(content)
         self.extra = extra_keys({} if extra is None else extra, _FIELDS)
         self._raw = None
-        self._check()
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Message:
@@ -93,27 +92,15 @@ class Message:
         Raises:
             InvalidMessage: a change made it malformed; the error names the field.
         """
-        self._check()
-        if self._raw is not None and _typed(self._raw) == (self.role, self.content, self.extra):
+        role, content = _checked_role(self.role), _checked_content(self.content)
+        if self._raw is not None and _typed(self._raw) == (role, content, self.extra):
             return copy_message(self._raw)
-        extra = extra_keys(self.extra, _FIELDS)
-        return {"role": self.role, "content": [block.to_dict() for block in self.content], **extra}
+        return {"role": role, "content": [block.to_dict() for block in content], **extra_keys(self.extra, _FIELDS)}
 
     @property
     def text(self) -> str:
         """The text of its text blocks, joined by newlines, without tool results."""
         return "\n".join(block.text for block in self.content if isinstance(block, TextBlock) and block.text)
-
-    def _check(self) -> None:
-        role = cast(object, self.role)
-        if not isinstance(role, str) or role not in ROLES:
-            hint = "; a tool result is a block of a user's message" if role == "tool" else ""
-            raise InvalidMessage("role", f"must be one of {', '.join(sorted(ROLES))}{hint}")
-        if not isinstance(self.content, list):  # pyright: ignore[reportUnnecessaryIsInstance]
-            self.content = _as_list(self.content)
-        for index, block in enumerate(self.content):
-            if not isinstance(block, ContentBlock):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise InvalidMessage(f"content[{index}]", f"must be a content block, got {type(block).__name__}")
 
 
 def to_typed(given: Message | Mapping[str, Any]) -> Message:
@@ -134,11 +121,15 @@ def to_raw(given: Message | Mapping[str, Any]) -> tuple[RawMessage, MessageInfo]
     return parse_message(given.to_dict() if isinstance(given, Message) else given)
 
 
-def _as_list(content: object) -> list[ContentBlock]:
-    if not isinstance(content, Iterable) or isinstance(content, (str, bytes, bytearray, Mapping)):
-        kind = type(cast(object, content)).__name__
-        raise InvalidMessage("content", f"must be text or a list of content blocks, got {kind}")
-    return list(cast("Iterable[ContentBlock]", content))
+def _checked_role(role: object) -> Role:
+    if not isinstance(role, str) or role not in ROLES:
+        hint = "; a tool result is a block of a user's message" if role == "tool" else ""
+        raise InvalidMessage("role", f"must be one of {', '.join(sorted(ROLES))}{hint}")
+    return cast(Role, role)
+
+
+def _checked_content(content: object) -> list[ContentBlock]:
+    return block_list("content", content, ContentBlock, "a content block")
 
 
 def _typed(raw: RawMessage) -> tuple[Role, list[ContentBlock], dict[str, Any]]:
@@ -172,7 +163,7 @@ def _blocks(raw: RawMessage) -> list[ContentBlock]:
         call = next((call for call in calls if call.id == block["id"]), None)
         if call is not None:  # otherwise the content holds it twice
             calls.remove(call)
-            found.append(_use(call, {key: value for key, value in block.items() if key not in USE_KEYS}))
+            found.append(_use(call, {key: value for key, value in block.items() if key not in ToolUseBlock.keys}))
     found.extend(_use(call, {}) for call in calls)
     return found
 
