@@ -21,7 +21,7 @@ from ..rendering.renderer import NOTE_METADATA
 from ..rendering.rounds import Round, RoundList
 from ..rendering.truncate import clip_text
 from .blocks import ContentBlock, ImageBlock, OtherBlock, TextBlock, ToolResultBlock, ToolUseBlock
-from .contexts import ContextStore, entries_of
+from .contexts import ContextStore, checked_count, entries_of
 from .transport import Complete, Model, Transport
 from .typed import Message
 
@@ -77,8 +77,8 @@ async def compact_context(
         PluginError: the model returned no text, or a blank one.
         InvalidMessage: the context returned something that is not a message.
     """
-    _check("max_messages", max_messages)
-    _check("keep_recent", keep_recent)
+    checked_count("max_messages", max_messages)
+    checked_count("keep_recent", keep_recent)
     if system_prompt is not None and not isinstance(system_prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError("system_prompt", f"must be text or None, got {type(system_prompt).__name__}")
     model = Model.of(complete, transport)
@@ -190,9 +190,3 @@ def _block_text(block: ContentBlock) -> str:
     if shown is None:
         return ""
     return str(shown.get("text", "")) if shown.get("type") == "text" else f"({shown.get('type')})"
-
-
-def _check(key: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        shown = value if isinstance(value, (int, float)) else type(value).__name__
-        raise ConfigError(key, f"must be a whole number of at least 0, got {shown}")

@@ -8,30 +8,27 @@ returns the dict that it was made from (see `typed`).
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import orjson
 
 from ..errors import ConfigError, InvalidMessage, StoreError
-from ..futures import in_thread
+from ..futures import LoopTurns, in_thread
 from ..locks import CrossLoopLock
 from ..messages.parsing import Message as RawMessage
 from ..messages.parsing import MessageInfo
 from ..messages.timestamps import timestamp_of, utc_now
 from ..messages.tokens import TokenCounter, approx_token_counter, measure
-from ..stores import Extent, MemoryStore, Searchable, Store
-from ..transcript.entry import Entry
+from ..stores import MemoryStore, Searchable, Store
 from ..transcript.provenance import response_of
 from ..transcript.search import ScanIndex
 from ..transcript.transcript import Snapshot, Transcript
 from .blocks import prefixed_error
 from .typed import Message, to_raw, to_typed
 
-_YIELD_EVERY = 200  # messages read or written before other tasks of the event loop run
 _TOKENS = "amplifier_context_compat_tokens"  # the only key of a checkpoint that holds token counts
 
 
@@ -94,10 +91,6 @@ class ContextStore(ABC):
     async def set_context_tokens(self, input_tokens: int, output_tokens: int) -> None:
         """Record how many tokens the conversation has used. The base class keeps them as long as this object lives.
 
-        Args:
-            input_tokens: at least 0.
-            output_tokens: at least 0.
-
         Raises:
             ConfigError: one of them is not a whole number from 0 to 2**63 - 1.
         """
@@ -148,6 +141,8 @@ class StoredContext(ContextStore):
     continues the session cannot use the tokens as a checkpoint. It writes its own, and the tokens are lost. `clear`
     sets them to zero.
 
+    Each method raises `StoreError` if the store refuses it; then nothing was changed.
+
     Args:
         store: keeps the conversation; made by `open_store` or by hand.
         session_id: of a session to continue or to begin; a new one if None.
@@ -169,12 +164,10 @@ class StoredContext(ContextStore):
         if not isinstance(store, Store):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError("store", f"must be a store of the core, got {type(store).__name__}")
         self._store = store
-        self._session_id = new_session_id() if session_id is None else session_id
+        self._session_id = uuid.uuid4().hex if session_id is None else session_id
         self._counter = counter
         self._clock = clock
         self._lock = CrossLoopLock()
-        # The extent after this object's last change, and the last entry.
-        self._last_write: tuple[Extent, list[Entry]] | None = None
         self._tokens: tuple[int, int] | None = None  # set through this object
 
     @property
@@ -183,12 +176,7 @@ class StoredContext(ContextStore):
         return self._session_id
 
     async def append(self, message: Message | Mapping[str, Any]) -> None:
-        """Add a message, typed or a dict in any shape that the core reads, as durably as the store promises.
-
-        Raises:
-            InvalidMessage: it is malformed; the error names the field, and nothing was stored.
-            StoreError: the store refused it; nothing was stored.
-        """
+        """Add a message as durably as the store promises; see `ContextStore.append`."""
         await self._write([to_raw(message)])
 
     async def extend(self, messages: Iterable[Message | Mapping[str, Any]]) -> None:
@@ -196,69 +184,47 @@ class StoredContext(ContextStore):
 
         Raises:
             InvalidMessage: one of them is malformed; the error names index and field, and nothing was stored.
-            StoreError: the store refused them; nothing was stored.
         """
         parsed: list[tuple[RawMessage, MessageInfo]] = []
+        turns = LoopTurns()
         for index, message in enumerate(messages):
             try:
                 parsed.append(to_raw(message))
             except InvalidMessage as problem:
                 raise prefixed_error(f"messages[{index}]", problem) from None
-            if index % _YIELD_EVERY == _YIELD_EVERY - 1:
-                await asyncio.sleep(0)
+            await turns.give()
         if parsed:
             await self._write(parsed)
 
     async def get_history(self) -> list[Message]:
-        """Return all messages in order, typed; the caller may change them. A session that does not exist yet has none.
-
-        Raises:
-            StoreError: the store cannot read them.
-        """
-        async with self._lock.hold():
-            entries = await self._store.read(self._session_id)
+        """Return all messages in order, typed; the caller may change them. A session that does not exist has none."""
         messages: list[Message] = []
-        for index, entry in enumerate(entries):
+        turns = LoopTurns()
+        for entry in await self._store.read(self._session_id):
             messages.append(Message.from_dict(entry.message))
-            if index % _YIELD_EVERY == _YIELD_EVERY - 1:
-                await asyncio.sleep(0)
+            await turns.give()
         return messages
 
     async def search(self, query: str, limit: int = 10) -> list[Message]:
         """Return the messages that match words best, the best first; see `ContextStore.search`.
 
         A store with a search index of its own is asked; of another one the whole history is read and scanned.
-
-        Raises:
-            StoreError: the store cannot read them.
         """
-        async with self._lock.hold():
-            if isinstance(self._store, Searchable):
-                seqs = await self._store.search(self._session_id, query, limit)
-                entries = {entry.seq: entry for entry in await self._store.find(self._session_id, seqs)}
-                found = [entries[seq] for seq in seqs if seq in entries]
-            else:
-                history = await self._store.read(self._session_id)
-                found = await in_thread(ScanIndex().search, history, query, limit)
-        return [Message.from_dict(entry.message) for entry in found]
+        if not isinstance(self._store, Searchable):
+            return await super().search(query, limit)
+        seqs = await self._store.search(self._session_id, query, limit)
+        entries = {entry.seq: entry for entry in await self._store.find(self._session_id, seqs)}
+        return [Message.from_dict(entries[seq].message) for seq in seqs if seq in entries]
 
     async def clear(self) -> None:
-        """Remove all messages and set the context tokens to zero. A store with an archive still has the messages there.
-
-        Raises:
-            StoreError: the store refused the change.
-        """
+        """Remove all messages and set the context tokens to zero. A store with an archive still has them there."""
         async with self._lock.hold():
             await self._store.replace(self._session_id, 0, ())
             if await self._load_tokens() != (0, 0):
                 await self._save_tokens((0, 0))
 
     async def fork(self) -> StoredContext:
-        """Return a conversation in the same store, with these messages and token counts and a new session id.
-
-        Raises:
-            StoreError: the store refused it.
-        """
+        """Return a conversation in the same store, with these messages and token counts and a new session id."""
         forked = StoredContext(self._store, counter=self._counter, clock=self._clock)
         async with self._lock.hold():
             if (await self._store.extent(self._session_id)).length:
@@ -269,59 +235,32 @@ class StoredContext(ContextStore):
         return forked
 
     async def set_context_tokens(self, input_tokens: int, output_tokens: int) -> None:
-        """Record how many tokens the conversation has used; see the class for how long they are kept.
-
-        Args:
-            input_tokens: at least 0.
-            output_tokens: at least 0.
-
-        Raises:
-            ConfigError: one of them is not a whole number from 0 to 2**63 - 1.
-            StoreError: the store refused them.
-        """
+        """Record how many tokens the conversation has used; see the class for how long they are kept."""
         tokens = _checked_tokens(input_tokens, output_tokens)
         async with self._lock.hold():
             await self._save_tokens(tokens)
 
     async def get_context_tokens(self) -> tuple[int, int]:
-        """Return the input and output tokens that were set last; ``(0, 0)`` before.
-
-        Raises:
-            StoreError: the store cannot read them.
-        """
-        async with self._lock.hold():
-            return await self._load_tokens()
+        """Return the input and output tokens that were set last; ``(0, 0)`` before."""
+        return await self._load_tokens()
 
     async def close(self) -> None:
-        """Unlock the session for other writers. A later change locks it again; closing twice is a no-op.
-
-        Raises:
-            StoreError: the store could not write what was pending.
-        """
+        """Unlock the session for other writers. A later change locks it again; closing twice is a no-op."""
         async with self._lock.hold():
             await self._store.release(self._session_id)
-
-    # -- inside -----------------------------------------------------------------------------------------------------
 
     async def _write(self, parsed: list[tuple[RawMessage, MessageInfo]]) -> None:
         tokens = [await measure(message, self._counter) for message, _ in parsed]
         async with self._lock.hold():
             # Opened again each time: an earlier call that was cancelled may have been carried out.
             extent = await self._store.open(self._session_id)
-            if self._last_write is None or self._last_write[0] != extent:
-                self._last_write = (extent, await self._store.read(self._session_id, -1))
-            newest = self._last_write[1]
-            drafts = Transcript.resumed(
-                self._session_id, (), newest, length=len(newest), last_seq=extent.last_seq
-            )  # new entries depend only on the last entry of the history
-            entries: list[Entry] = []
+            newest = await self._store.read(self._session_id, -1)  # new entries depend on no other
+            drafts = Transcript.resumed(self._session_id, (), newest, length=len(newest), last_seq=extent.last_seq)
             for (message, info), cost in zip(parsed, tokens, strict=True):
                 created = timestamp_of(message) or self._clock()
                 response = response_of(message, None) if info.role == "assistant" else None
-                entries.append(drafts.draft(message, info, cost, created=created, response=response))
-                drafts.append(entries[-1])
-            await self._store.append(self._session_id, entries)
-            self._last_write = (Extent(extent.length + len(entries), drafts.last_seq), entries[-1:])
+                drafts.append(drafts.draft(message, info, cost, created=created, response=response))
+            await self._store.append(self._session_id, list(drafts.snapshot())[len(newest) :])
 
     async def _save_tokens(self, tokens: tuple[int, int]) -> None:
         checkpoint = await self._store.load_checkpoint(self._session_id)
@@ -354,7 +293,7 @@ class MemoryContextStore(StoredContext):
         """Delete all messages, and set the context tokens to zero."""
         async with self._lock.hold():
             await self._store.delete(self._session_id)  # `replace` would leave them in the archive
-            self._tokens = self._last_write = None
+            self._tokens = None
 
     async def fork(self) -> MemoryContextStore:
         """Return a conversation in its own memory, with these messages and token counts and a new session id."""
@@ -373,37 +312,36 @@ async def entries_of(history: Sequence[Message | Mapping[str, Any]]) -> tuple[li
         InvalidMessage: one of them is malformed.
     """
     messages: list[Message] = []
-    transcript = Transcript()
-    for index, given in enumerate(history):
+    transcript, turns = Transcript(), LoopTurns()
+    for given in history:
         messages.append(to_typed(given))
         message, info = to_raw(messages[-1])
         transcript.append(transcript.draft(message, info, 0, created=""))
-        if index % _YIELD_EVERY == _YIELD_EVERY - 1:
-            await asyncio.sleep(0)
+        await turns.give()
     return messages, transcript.snapshot()
 
 
-def new_session_id() -> str:
-    """Return an id of 32 random hexadecimal digits."""
-    return uuid.uuid4().hex
+def checked_count(key: str, value: object) -> int:
+    """Return a number of messages or tokens.
+
+    Raises:
+        ConfigError: it is not a whole number from 0 to 2**63 - 1.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        is_short = isinstance(value, (int, float)) and abs(value) < 2**63
+        raise ConfigError(
+            key, f"must be a whole number from 0 to 2**63 - 1, got {value if is_short else type(value).__name__}"
+        )
+    return value
 
 
 def _checked_tokens(input_tokens: object, output_tokens: object) -> tuple[int, int]:
-    for name, value in (("input_tokens", input_tokens), ("output_tokens", output_tokens)):
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
-            is_short = isinstance(value, (int, float)) and abs(value) < 2**63
-            shown = value if is_short else type(value).__name__
-            raise ConfigError(name, f"must be a whole number from 0 to 2**63 - 1, got {shown}")
-    return cast("tuple[int, int]", (input_tokens, output_tokens))
+    return checked_count("input_tokens", input_tokens), checked_count("output_tokens", output_tokens)
 
 
 def _decode_tokens(data: bytes) -> tuple[int, int] | None:
     """Return the token counts in the bytes of a checkpoint; None if another program wrote it."""
-    if not data.startswith(b"{"):
-        return None
     try:
-        fields: object = orjson.loads(data)
-        tokens: object = cast("dict[str, object]", fields).get(_TOKENS)
-        return _checked_tokens(*cast("list[object]", tokens)) if isinstance(tokens, list) else None
-    except (orjson.JSONDecodeError, ConfigError, TypeError):
+        return _checked_tokens(*orjson.loads(data)[_TOKENS])
+    except (ValueError, TypeError, KeyError):
         return None

@@ -195,7 +195,7 @@ async def test_a_session_that_another_writer_continued_is_continued_from_there()
 
 
 async def test_a_large_history_does_not_block_the_event_loop() -> None:
-    context = await MemoryContextStore.from_history(talk(2_000))
+    context = await MemoryContextStore.from_history(talk(10_000))
     beats = 0
 
     async def heart() -> None:
@@ -205,6 +205,6 @@ async def test_a_large_history_does_not_block_the_event_loop() -> None:
             await asyncio.sleep(0)
 
     beating = asyncio.create_task(heart())
-    assert len(await context.get_history()) == 2_000
+    assert len(await context.get_history()) == 10_000
     beating.cancel()
     assert beats >= 5
