@@ -15,7 +15,7 @@ from .forget import forget
 from .maintenance import copy, delete, fork, repair, verify
 from .notes import notes
 from .sessions import sessions, show
-from .streams import os_errors_reported, prepare_streams
+from .streams import accept_all_texts, os_errors_reported
 from .undo import undo
 from .views import explain, search, view
 
@@ -28,7 +28,7 @@ class Commands(click.Group):
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Run the command that the arguments name."""
-        prepare_streams()
+        accept_all_texts()
         with os_errors_reported():
             return super().main(*args, **options)
 

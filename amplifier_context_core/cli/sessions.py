@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,6 @@ from .store_options import (
     store_location,
     store_option,
 )
-from .streams import takes_unicode
 
 if TYPE_CHECKING:
     from ..stores import SessionInfo, Store
@@ -245,11 +243,7 @@ def _text(entry: Entry) -> str:
 
 
 def print_json(data: Any) -> None:
-    """Print a value as JSON in one line, in a form that every screen and encoding takes."""
+    """Print a value as JSON in one line of ASCII, which every terminal and every encoding takes."""
     import json
 
-    from ..stores.codec import message_json
-
-    # A terminal interprets some characters, and some encodings lack others; every program reads escaped ones.
-    escaped = sys.stdout.isatty() or not takes_unicode()
-    click.echo(json.dumps(data) if escaped else message_json(data).decode())
+    click.echo(json.dumps(data))
