@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.exceptions import Exit
 
 from .formatting import command, counted, printable, shell_quoted
-from .store_options import is_same_store, require_session, run_command, store_at, store_location, store_option
+from .store_options import OpenedStore, mark, on_store
 
 if TYPE_CHECKING:
     from ..manager import ContextManager
-    from ..stores import Store
     from .relatives import Relatives
 
 _MOST_MARKS = 20  # that one line names
@@ -26,25 +26,23 @@ class Erasure:
     """One call of the command.
 
     Attributes:
-        store: the store.
-        url: URL of the store as the user gave it.
+        at: the store.
         secret: text whose messages are erased; empty if messages are named by marks only.
         trace: keep hashes of the erased messages, by which `set_messages` recognises them.
         texts: texts of the erased messages, as far as they are known.
-        failed: ids of the sessions in which an erasure failed.
+        has_failed: an erasure in one of several sessions failed.
     """
 
-    store: Store
-    url: str | None
+    at: OpenedStore
     secret: str
     trace: bool
     texts: set[str] = field(default_factory=set[str])
-    failed: list[str] = field(default_factory=list[str])
+    has_failed: bool = False
 
 
 @click.command()
 @click.argument("name", metavar="[SESSION]", required=False)
-@click.argument("marks", nargs=-1, metavar="[MARK]...")
+@click.argument("seqs", type=mark, nargs=-1, metavar="[MARK]...")
 @click.option(
     "--containing",
     is_flag=True,
@@ -53,15 +51,15 @@ class Erasure:
 @click.option("--forks", is_flag=True, help="Also erase the same messages in other sessions of the store.")
 @click.option("--no-trace", is_flag=True, help="Keep no hash of the erased messages. See docs/forgetting.md.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@store_option
-def forget(
+@on_store
+async def forget(
+    at: OpenedStore,
     name: str | None,
-    marks: tuple[str, ...],
+    seqs: tuple[int, ...],
     containing: bool,
     forks: bool,
     no_trace: bool,
     yes: bool,
-    url: str | None,
 ) -> None:
     """Erase the content of messages everywhere: history, archive, search index, chapters.
 
@@ -73,31 +71,19 @@ def forget(
 
     Files of the host that contain the text (its transcript, its log) are listed.
     """
-    from ..transcript.entry import seq_of
-
     if name is None and (forks or not containing):
         raise click.UsageError("name a SESSION, or pass --containing to search all sessions")
     secret = _read_secret(yes) if containing else ""
-    if not marks and not secret:
+    if not seqs and not secret:
         raise click.UsageError("name the messages, such as m12, or pass --containing and a text")
-    try:
-        for mark in marks:
-            seq_of(mark)
-    except ValueError as problem:
-        raise click.ClickException(str(problem)) from None
-
-    async def work() -> bool:
-        async with store_at(url) as store:
-            erasure = Erasure(store, url, secret, not no_trace)
-            if name is None:
-                erased = await _everywhere(erasure, yes)
-            else:
-                await require_session(store, name, url)
-                erased = await _in_session(erasure, name, set(marks), forks=forks, yes=yes)
-            return erased and not erasure.failed
-
-    if not run_command(work()):
-        raise SystemExit(1)
+    erasure = Erasure(at, secret, not no_trace)
+    if name is None:
+        erased = await _everywhere(erasure, yes)
+    else:
+        await at.length(name)
+        erased = await _in_session(erasure, name, set(seqs), forks=forks, yes=yes)
+    if not erased or erasure.has_failed:
+        raise Exit(1)
 
 
 def _read_secret(yes: bool) -> str:
@@ -109,30 +95,30 @@ def _read_secret(yes: bool) -> str:
     return sys.stdin.read().removesuffix("\n").removesuffix("\r")
 
 
-async def _in_session(erasure: Erasure, name: str, marks: set[str], *, forks: bool, yes: bool) -> bool:
+async def _in_session(erasure: Erasure, name: str, seqs: set[int], *, forks: bool, yes: bool) -> bool:
     """Erase in one session and, with `forks`, in the sessions that share its messages; return True if it was found."""
     from ..transcript.redaction import texts_of
     from .relatives import Relatives
 
-    marks |= await _marks_containing(erasure, name)
-    in_checkpoint = not marks and await _in_checkpoint(erasure, name)
-    relatives = Relatives(erasure.store, name, marks)
+    seqs |= await _containing(erasure, name)
+    in_checkpoint = not seqs and await _in_checkpoint(erasure, name)
+    relatives = Relatives(erasure.at.store, name, seqs)
     entries = await relatives.read()
     sharing = await _sharing(erasure, name, relatives)
-    if (marks or in_checkpoint) and not yes:
+    if (seqs or in_checkpoint) and not yes:
         targets = ", ".join(map(shell_quoted, [name, *sharing] if forks else [name]))
-        what = f"what {', '.join(_in_order(marks))} of {targets} contain" if marks else f"the text from {targets}"
+        what = f"what {', '.join(_marks(seqs))} of {targets} contain" if seqs else f"the text from {targets}"
         click.confirm(f"Erase {what}?", abort=True)
     erasure.texts |= {text for entry in entries for text in texts_of(entry.message)}
-    erased = await _erase(erasure, name, marks)
-    if marks - erased:
-        click.echo(f"not in {shell_quoted(name)}: {', '.join(_in_order(marks - erased))}")
+    erased = await _erase(erasure, name, seqs)
+    if seqs - erased:
+        click.echo(f"not in {shell_quoted(name)}: {', '.join(_marks(seqs - erased))}")
     for other, shared in sharing.items():
         if forks:
             await _try(erasure, other, shared)
         else:
-            named, options = ([], ["--containing"]) if erasure.secret else (_in_order(shared), [])
-            there = command("forget", other, *named, options=options, url=erasure.url)
+            named, options = ([], ["--containing"]) if erasure.secret else (_marks(shared), [])
+            there = erasure.at.command("forget", other, *named, options=options)
             click.echo(f"{shell_quoted(other)} contains the same; to erase it there: {there}")
     origins = {entry.session_id for entry in entries}
     _name_host_files(erasure, {name, *origins, *(sharing if forks else ())})
@@ -143,42 +129,37 @@ async def _everywhere(erasure: Erasure, yes: bool) -> bool:
     """Erase in all sessions of the store; return True if a session contains the text."""
     from ..errors import ContextError
 
-    found: dict[str, set[str]] = {}
-    names = [info.session_id for info in await erasure.store.sessions()]
+    found: dict[str, set[int]] = {}
+    names = [info.session_id for info in await erasure.at.store.sessions()]
     for name in names:
         try:
-            marks = await _marks_containing(erasure, name)
-            in_checkpoint = not marks and await _in_checkpoint(erasure, name)
+            seqs = await _containing(erasure, name)
+            if seqs or await _in_checkpoint(erasure, name):
+                found[name] = seqs
+                click.echo(f"{shell_quoted(name)}: {', '.join(_marks(seqs)) or 'its checkpoint'}")
         except ContextError as problem:
-            erasure.failed.append(name)
+            erasure.has_failed = True
             click.echo(f"{shell_quoted(name)} cannot be read: {problem}", err=True)
-            continue
-        if marks or in_checkpoint:
-            found[name] = marks
-            click.echo(f"{shell_quoted(name)}: {', '.join(_in_order(marks)) or 'its checkpoint'}")
     if not found:
-        click.echo(
-            f"none of {counted(len(names), 'session')} in {store_location(erasure.url)} contains the text", err=True
-        )
+        none = f"none of {counted(len(names), 'session')} in {erasure.at.location} contains the text"
+        click.echo(none, err=True)
     elif not yes:
         click.confirm(f"Erase the content of these messages of {counted(len(found), 'session')}?", abort=True)
-    for name, marks in found.items():
-        await _try(erasure, name, marks)
+    for name, seqs in found.items():
+        await _try(erasure, name, seqs)
     _name_host_files(erasure, names)
     return bool(found)
 
 
-async def _sharing(erasure: Erasure, name: str, relatives: Relatives) -> dict[str, set[str]]:
-    """Return by session the marks of the messages that other sessions share."""
+async def _sharing(erasure: Erasure, name: str, relatives: Relatives) -> dict[str, set[int]]:
+    """Return by session the seqs of the messages that other sessions share."""
     from ..errors import ContextError
 
-    sharing: dict[str, set[str]] = {}
-    for info in await erasure.store.sessions():
+    sharing: dict[str, set[int]] = {}
+    for info in await erasure.at.store.sessions():
         other = info.session_id
-        if other == name:
-            continue
         try:
-            shared = await relatives.shared_with(other)
+            shared = await relatives.shared_with(other) if other != name else set[int]()
         except ContextError as problem:
             click.echo(f"{shell_quoted(other)} may contain the same, but cannot be read: {problem}", err=True)
             continue
@@ -187,78 +168,77 @@ async def _sharing(erasure: Erasure, name: str, relatives: Relatives) -> dict[st
     return sharing
 
 
-async def _try(erasure: Erasure, name: str, marks: set[str]) -> None:
+async def _try(erasure: Erasure, name: str, seqs: set[int]) -> None:
     """Erase in one of several sessions; print a failure and continue."""
     from ..errors import ContextError
 
     try:
-        await _erase(erasure, name, marks | await _marks_containing(erasure, name))
+        await _erase(erasure, name, seqs | await _containing(erasure, name))
     except (ContextError, click.ClickException) as problem:
-        erasure.failed.append(name)
+        erasure.has_failed = True
         click.echo(f"{shell_quoted(name)}: {problem}", err=True)
 
 
-async def _erase(erasure: Erasure, name: str, marks: set[str]) -> set[str]:
-    """Erase messages of a session and return the marks of the messages that it has."""
+async def _erase(erasure: Erasure, name: str, seqs: set[int]) -> set[int]:
+    """Erase messages of a session and return the seqs of the messages that it has."""
     from ..errors import NotErased
+    from ..transcript.entry import seqs_of
 
-    manager = await _manager_of(erasure.store, name)
+    manager = await _manager_of(erasure, name)
     try:
-        erased = await manager.forget(_in_order(marks), containing=erasure.secret, trace=erasure.trace)
+        erased = await manager.forget(_marks(seqs), containing=erasure.secret, trace=erasure.trace)
     except NotErased as problem:  # by their marks: no message contains the text any more
         options = [] if erasure.trace else ["--no-trace"]
-        again = command("forget", name, *_in_order(marks), options=options, url=erasure.url)
+        again = erasure.at.command("forget", name, *_marks(seqs), options=options)
         raise click.ClickException(f"{problem}\nTo complete the erasure: {again}") from problem
-    left = await _marks_containing(erasure, name)
-    if left:
+    if left := await _containing(erasure, name):
         raise click.ClickException(
-            f"{shell_quoted(name)} still contains the text in {', '.join(_in_order(left))}: erase these by their marks"
+            f"{shell_quoted(name)} still contains the text in {', '.join(_marks(left))}: erase these by their marks"
         )
     click.echo(f"{shell_quoted(name)}: {counted(len(erased), 'message')} erased")
     if erased.also_in:
-        click.echo(_copies(erasure, name, _in_order(erased.also_in)))
-    return set(erased)
+        click.echo(_copies(erasure, name, _marks(seqs_of(erased.also_in))))
+    return set(seqs_of(erased))
 
 
 def _copies(erasure: Erasure, name: str, marks: list[str]) -> str:
     """Return a line that names messages with the same words, and the commands that erase them."""
-    by_text = command("forget", name, options=["--containing"], url=erasure.url)
+    by_text = erasure.at.command("forget", name, options=["--containing"])
     if len(marks) > _MOST_MARKS:
         return f"{len(marks):,} messages from {marks[0]} to {marks[-1]} contain it as well: {by_text}"
     verb = "contains" if len(marks) == 1 else "contain"
-    return f"{', '.join(marks)} {verb} it as well: {command('forget', name, *marks, url=erasure.url)}, or {by_text}"
+    return f"{', '.join(marks)} {verb} it as well: {erasure.at.command('forget', name, *marks)}, or {by_text}"
 
 
-async def _manager_of(store: Store, name: str) -> ContextManager:
+async def _manager_of(erasure: Erasure, name: str) -> ContextManager:
     """Return a manager of a session with its own settings, so that what is saved of it afterwards has them too."""
-    from ..config import load_config
     from ..errors import ConfigError
-    from ..manager import ContextManager
     from .stored_managers import manager_of
 
+    store = erasure.at.store
     try:
         return manager_of(await store.load_checkpoint(name), name, store, None)
     except ConfigError:  # of a plug-in that is not installed here: it erases without
-        return ContextManager(load_config({}), session_id=name, store=store)
+        return manager_of(None, name, store, None)
 
 
-async def _marks_containing(erasure: Erasure, name: str) -> set[str]:
-    """Return the marks of the messages that contain the text, including archived ones."""
+async def _containing(erasure: Erasure, name: str) -> set[int]:
+    """Return the seqs of the messages that contain the text, including archived ones."""
     from ..transcript.redaction import forms_of, holds
     from .relatives import all_entries
 
-    forms = forms_of(erasure.secret) if erasure.secret else frozenset[str]()
-    if not forms:
+    if not erasure.secret:
         return set()
-    return {entry.mark async for entry in all_entries(erasure.store, name) if holds(entry.message, forms)}
+    forms = forms_of(erasure.secret)
+    return {entry.seq async for entry in all_entries(erasure.at.store, name) if holds(entry.message, forms)}
 
 
 async def _in_checkpoint(erasure: Erasure, name: str) -> bool:
     """True if a session's checkpoint contains the text: in chapters, short forms, or the focus of a summary."""
     from ..transcript.redaction import forms_of
 
-    data = await erasure.store.load_checkpoint(name) or b"" if erasure.secret else b""
-    return bool(data) and any(form.encode("utf-8", "surrogatepass") in data for form in forms_of(erasure.secret))
+    data = (await erasure.at.store.load_checkpoint(name) if erasure.secret else None) or b""
+    return any(form.encode("utf-8", "surrogatepass") in data for form in forms_of(erasure.secret)) if data else False
 
 
 def _name_host_files(erasure: Erasure, sessions: Collection[str]) -> None:
@@ -272,9 +252,9 @@ def _name_host_files(erasure: Erasure, sessions: Collection[str]) -> None:
         store = store_of(path)
         if store is None:
             of_hosts.append(path)
-        elif not is_same_store(url := store[0], erasure.url):  # of this store, messages are named by their marks
+        elif not erasure.at.is_at(store[0]):  # of this store, messages are named by their marks
             session = [store[1]] if store[1] else []
-            elsewhere[command("forget", *session, options=["--containing"], url=url)] = None
+            elsewhere[command("forget", *session, options=["--containing"], url=store[0])] = None
     lines = [f"Another store contains it as well; to erase it there: {there}" for there in elsewhere]
     if of_hosts:
         lines.append("These files of the host contain it as well; erase it there yourself:")
@@ -285,5 +265,5 @@ def _name_host_files(erasure: Erasure, sessions: Collection[str]) -> None:
         click.echo(f"{counted(found.left_out, 'file')} of the host could not be searched", err=True)
 
 
-def _in_order(marks: Iterable[str]) -> list[str]:
-    return sorted(marks, key=lambda mark: (len(mark), mark))
+def _marks(seqs: Iterable[int]) -> list[str]:
+    return [f"m{seq}" for seq in sorted(seqs)]

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.exceptions import Exit
 
 from ..stores.iteration import read_in_batches
 from ..stores.validation import check_conversation_id, derived_session_id, is_recovered
-from .formatting import command, counted, shell_quoted
-from .store_options import (
-    Repairs,
-    other_store_hint,
-    require_all,
-    require_session,
-    run_command,
-    store_at,
-    store_location,
-    store_option,
-)
+from .formatting import counted, shell_quoted
+from .store_options import OpenedStore, on_store, run_command, store_at
 
 if TYPE_CHECKING:
-    from ..stores import Store
+    from ..stores import Repair, Store
     from ..transcript.entry import Entry
 
 _ANY = "any"  # a session id; the session need not exist
@@ -43,39 +36,37 @@ def copy(source: str, target: str, chosen: tuple[str, ...]) -> None:
     are copied in the order of their last change, so that `sessions` lists them in the same order.
     """
 
-    async def work() -> tuple[int, int]:
+    async def work() -> bool:
         async with store_at(source) as old, store_at(target, makes=True) as new:
-            listed = [info.session_id for info in reversed(await old.sessions())]
+            names = [info.session_id for info in reversed(await old.store.sessions())]
             for name in chosen:
-                await require_session(old, name, source)
-            names = [name for name in listed if name in chosen] if chosen else listed
-            existing = {info.session_id for info in await new.sessions()}
+                await old.length(name)
+            names = [name for name in names if not chosen or name in chosen]
+            existing = {info.session_id for info in await new.store.sessions()}
             copied = 0
             for name in names:
                 if name in existing:
                     click.echo(f"{shell_quoted(name)}: exists there, not changed")
                     continue
-                count = await _copy(old, new, name, source)
-                click.echo(f"{shell_quoted(name)}: {counted(count, 'message')}")
+                click.echo(f"{shell_quoted(name)}: {counted(await _copy(old, new.store, name), 'message')}")
                 copied += 1
-            return copied, len(names)
+            stores = f"from {old.location} to {new.location}"
+            click.echo(f"{copied:,} of {counted(len(names), 'session')} copied {stores}")
+            return copied == len(names) or not chosen
 
-    copied, requested = run_command(work())
-    stores = f"from {store_location(source)} to {store_location(target)}"
-    click.echo(f"{copied:,} of {counted(requested, 'session')} copied {stores}")
-    if chosen and copied < requested:
-        raise SystemExit(1)
+    if not run_command(work()):
+        raise Exit(1)
 
 
-async def _copy(old: Store, new: Store, name: str, source: str) -> int:
+async def _copy(at: OpenedStore, new: Store, name: str) -> int:
     """Copy a session and return its number of messages; delete the incomplete copy after a failure.
 
     Raises:
         click.ClickException: not all of its messages can be read.
     """
     from ..errors import ContextError
-    from ..view.session_state import load
 
+    old = at.store
     length = (await old.extent(name)).length
     try:
         archived = await old.archived(name)
@@ -86,20 +77,27 @@ async def _copy(old: Store, new: Store, name: str, source: str) -> int:
         await new.replace(name, 0, ())  # moves the archived entries to the archive
         async for entries in read_in_batches(old, name):
             await new.append(name, entries)
-        await require_all(old, name, length - (await new.extent(name)).length, source)
+        await at.require_all(name, length - (await new.extent(name)).length)
         data = await old.load_checkpoint(name)
-        if data:
-            saved = load(data)
-            await new.save_checkpoint(
-                name, saved.covered_count if saved else 0, data
-            )  # a checkpoint of `compat` covers no entry
+        covered = _covered_by(data)
+        if data and covered is not None:
+            await new.save_checkpoint(name, covered, data)
     except (ContextError, OSError, click.ClickException):
         await new.delete(name)
         raise
-    except ValueError:
-        pass  # a checkpoint of another version: a resume builds a new one
     await new.release(name)
     return length
+
+
+def _covered_by(checkpoint: bytes | None) -> int | None:
+    """Return how many entries a checkpoint covers, one of `compat` none; None if it is of another version."""
+    from ..view.session_state import load
+
+    try:
+        saved = load(checkpoint) if checkpoint else None
+    except ValueError:
+        return None  # a resume builds a new one
+    return saved.covered_count if saved else 0
 
 
 async def _highest(store: Store, name: str, archived: set[int]) -> list[Entry]:
@@ -118,36 +116,39 @@ async def _highest(store: Store, name: str, archived: set[int]) -> list[Entry]:
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[SESSION]...")
-@store_option
-def verify(names: tuple[str, ...], url: str | None) -> None:
+@on_store
+async def verify(at: OpenedStore, names: tuple[str, ...]) -> None:
     """Look for damage without changing anything. The exit code is 1 if there is damage.
 
     Without a SESSION all sessions are checked.
     """
-
     from ..stores import Checkable
 
-    async def work() -> list[tuple[str, ...]]:
-        damaged: list[tuple[str, ...]] = []
-        async with store_at(url) as store:
-            # A store that is damaged as a whole reports that for any id; listing its sessions would repair it.
-            if not names and isinstance(store, Checkable) and (problems := await store.verify(_ANY)):
-                _report(store_location(url), problems)
-                return [()]
-            chosen = names or [info.session_id for info in await store.sessions()]
-            for name in chosen:
-                problems = await _problems(store, name, url)
-                _report(shell_quoted(name), problems)
-                damaged += [(name,)] * bool(problems)
-        if not chosen:
-            click.echo(f"no sessions in {store_location(url)}, nothing to verify; {other_store_hint(url)}")
-        return damaged
-
-    damaged = run_command(work())
-    for chosen in damaged:
-        click.echo(f"{command('repair', *chosen, url=url)} repairs what can be repaired")
+    # A store that is damaged as a whole reports that for any id; listing its sessions would repair it.
+    if not names and isinstance(at.store, Checkable) and (problems := await at.store.verify(_ANY)):
+        _report(at.location, problems)
+        damaged = [()]
+    else:
+        damaged = [(name,) for name in await _chosen(at, names, "verify") if await _is_damaged(at, name)]
+    for one in damaged:
+        click.echo(f"{at.command('repair', *one)} repairs what can be repaired")
     if damaged:
-        raise SystemExit(1)
+        raise Exit(1)
+
+
+async def _is_damaged(at: OpenedStore, name: str) -> bool:
+    """Print what is wrong with a session; True if something is."""
+    problems = await _problems(at, name)
+    _report(shell_quoted(name), problems)
+    return bool(problems)
+
+
+async def _chosen(at: OpenedStore, names: Sequence[str], command: str) -> Sequence[str]:
+    """Return the sessions that are named, or else all of the store; print that there are none."""
+    chosen = names or [info.session_id for info in await at.store.sessions()]
+    if not chosen:
+        click.echo(f"no sessions in {at.location}, nothing to {command}; {at.other_store_hint}")
+    return chosen
 
 
 def _report(what: str, problems: Sequence[str]) -> None:
@@ -156,23 +157,23 @@ def _report(what: str, problems: Sequence[str]) -> None:
         click.echo(f"  {problem}")
 
 
-async def _problems(store: Store, name: str, url: str | None) -> list[str]:
+async def _problems(at: OpenedStore, name: str) -> list[str]:
     from ..stores import Checkable
 
-    if isinstance(store, Checkable):
-        problems = await store.verify(name)  # before any other call: other calls repair
+    if isinstance(at.store, Checkable):
+        problems = await at.store.verify(name)  # before any other call: other calls repair
         if not problems:
-            await require_session(store, name, url)
+            await at.length(name)
         return problems
-    length = await require_session(store, name, url)
-    read = sum([len(entries) async for entries in read_in_batches(store, name)])
+    length = await at.length(name)
+    read = sum([len(entries) async for entries in read_in_batches(at.store, name)])
     return [] if read == length else [f"{length - read:,} of {length:,} messages cannot be read"]
 
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[SESSION]...")
-@store_option
-def repair(names: tuple[str, ...], url: str | None) -> None:
+@on_store
+async def repair(at: OpenedStore, names: tuple[str, ...]) -> None:
     """Repair damaged sessions; without a SESSION all of them. Unreadable bytes are kept in a quarantine.
 
     What sessions share, such as a database file, is always repaired. The exit code is 1 if damage remains.
@@ -180,64 +181,58 @@ def repair(names: tuple[str, ...], url: str | None) -> None:
     from ..errors import ContextError
     from ..stores import Repairable
 
-    async def work() -> bool:
-        left = False
-        async with store_at(url) as store:
-            if isinstance(store, Repairable):
-                shared = Repairs()
-                await store.repair(None, shared)
-                shared.show(store_location(url))
-            chosen = names or [info.session_id for info in await store.sessions()]
-            for name in chosen:
-                try:
-                    left |= await _repair(store, name, url)
-                except ContextError as problem:
-                    if names:
-                        raise
-                    left = True
-                    click.echo(f"{shell_quoted(name)}: {problem}", err=True)
-        if not chosen:
-            click.echo(f"no sessions in {store_location(url)}, nothing to repair; {other_store_hint(url)}")
-        for name in filter(is_recovered, chosen):
-            again = command("fork", name, "ID", url=url)
-            click.echo(f"the id of {shell_quoted(name)} cannot be read; if you know it, restore it with {again}")
-        return left
-
-    if run_command(work(), warns=False):
-        raise SystemExit(1)
+    if isinstance(at.store, Repairable):
+        shared: list[Repair] = []
+        await at.store.repair(None, shared.append)
+        for made in shared:
+            click.echo(f"{at.location}: {made.description}, {counted(made.lost, 'message')} lost{_kept_in(made)}")
+    chosen, left = await _chosen(at, names, "repair"), False
+    for name in chosen:
+        try:
+            left |= await _repair(at, name)
+        except ContextError as problem:
+            if names:
+                raise
+            left = True
+            click.echo(f"{shell_quoted(name)}: {problem}", err=True)
+    for name in filter(is_recovered, chosen):
+        again = at.command("fork", name, "ID")
+        click.echo(f"the id of {shell_quoted(name)} cannot be read; if you know it, restore it with {again}")
+    if left:
+        raise Exit(1)
 
 
-async def _repair(store: Store, name: str, url: str | None) -> bool:
+async def _repair(at: OpenedStore, name: str) -> bool:
     """Repair a session and print the repairs; return True if damage remains."""
     from ..stores import Repairable
 
-    repairs = Repairs()
-    left = await _problems(
-        store, name, url
-    )  # not `require_session`, which repairs what it meets, and reports it nowhere
-    if left and isinstance(store, Repairable):
-        await store.repair(name, repairs)
-    await store.open(name, repairs)
-    async for _ in read_in_batches(store, name):
+    repairs: list[Repair] = []
+    left = await _problems(at, name)  # not `length`, which repairs what it meets, and reports it nowhere
+    if left and isinstance(at.store, Repairable):
+        await at.store.repair(name, repairs.append)
+    await at.store.open(name, repairs.append)
+    async for _ in read_in_batches(at.store, name):
         pass  # reading repairs
-    await store.load_checkpoint(name)
-    if left or repairs.made:
-        left = await _problems(store, name, url)
-    length = (await store.extent(name)).length
-    repairs.show()
-    lost = sum(made.lost for made in repairs.made)
-    done = (
-        f"{counted(len(repairs.made), 'repair')}, {counted(lost, 'message')} lost" if repairs.made or left else "sound"
-    )
-    click.echo(f"{shell_quoted(name)}: {counted(length, 'message')}, {done}")
+    await at.store.load_checkpoint(name)
+    if left or repairs:
+        left = await _problems(at, name)
+    for made in repairs:
+        click.echo(f"  repaired: {made.description}{_kept_in(made)}")
+    lost = sum(made.lost for made in repairs)
+    done = f"{counted(len(repairs), 'repair')}, {counted(lost, 'message')} lost" if repairs or left else "sound"
+    click.echo(f"{shell_quoted(name)}: {counted((await at.store.extent(name)).length, 'message')}, {done}")
     for problem in left:
         click.echo(f"  not repaired: {problem}")
     if left:
         click.echo(
             "the rest cannot be repaired; restore a backup, or copy the readable messages with `amplifier-context copy`"
         )
-    await store.release(name)
+    await at.store.release(name)
     return bool(left)
+
+
+def _kept_in(made: Repair) -> str:
+    return f"; the damaged bytes are kept in {Path(made.quarantined_at).name}" if made.quarantined_at else ""
 
 
 @click.command()
@@ -249,29 +244,23 @@ async def _repair(store: Store, name: str, url: str | None) -> bool:
     metavar="MARK",
     help="The last message of the fork: m30, the user's message of turn 12 (u12), the end of turn 12 (a12).",
 )
-@store_option
-def fork(name: str, new: str | None, mark: str | None, url: str | None) -> None:
+@on_store
+async def fork(at: OpenedStore, name: str, new: str | None, mark: str | None) -> None:
     """Create a session from the beginning of another, to continue differently from there.
 
     NEW is the id of the fork; by default it is derived from SESSION and MARK, and printed.
     """
-
-    async def work() -> tuple[str, int]:
-        async with store_at(url) as store:
-            length = await require_session(store, name, url)
-            if mark:
-                length = await _length_at(store, name, mark, url)
-            made = new or derived_session_id(name, f"-at-{mark or 'end'}")
-            if not is_recovered(name):  # notes whose id could not be read get it back
-                check_conversation_id(made)
-            await store.fork(name, made, length)
-            return made, length
-
-    made, length = run_command(work())
+    length = await at.length(name)
+    if mark:
+        length = await _length_at(at, name, mark)
+    made = new or derived_session_id(name, f"-at-{mark or 'end'}")
+    if not is_recovered(name):  # notes whose id could not be read get it back
+        check_conversation_id(made)
+    await at.store.fork(name, made, length)
     click.echo(f"{shell_quoted(made)}: {counted(length, 'message')} of {shell_quoted(name)}")
 
 
-async def _length_at(store: Store, name: str, mark: str, url: str | None) -> int:
+async def _length_at(at: OpenedStore, name: str, mark: str) -> int:
     """Return the number of messages up to and including a mark.
 
     Raises:
@@ -282,13 +271,13 @@ async def _length_at(store: Store, name: str, mark: str, url: str | None) -> int
         raise click.ClickException(f"--at: {mark!r} is not a mark; a mark is m30 (a message), u12 or a12 (of turn 12)")
     kind, number = found[1], int(found[2])
     seen = end = 0
-    async for entries in read_in_batches(store, name):
+    async for entries in read_in_batches(at.store, name):
         for entry in entries:
             seen += 1
             hit = entry.seq == number if kind == "m" else entry.turn == number and (kind == "a" or entry.human)
             end = seen if hit else end
     if not end:
-        marks = command("show", name, url=url)
+        marks = at.command("show", name)
         raise click.ClickException(
             f"--at: the history of {shell_quoted(name)} has no {mark}; list its marks with {marks}"
         )
@@ -298,17 +287,12 @@ async def _length_at(store: Store, name: str, mark: str, url: str | None) -> int
 @click.command()
 @click.argument("name", metavar="SESSION")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@store_option
-def delete(name: str, yes: bool, url: str | None) -> None:
+@on_store
+async def delete(at: OpenedStore, name: str, yes: bool) -> None:
     """Erase a session with its archive, its index and its checkpoint."""
-
-    async def work() -> None:
-        async with store_at(url) as store:
-            length = await require_session(store, name, url)
-            if not yes:
-                click.confirm(f"Erase {shell_quoted(name)} with its {counted(length, 'message')}?", abort=True)
-            await store.open(name)  # fails if another process has the session open
-            await store.delete(name)
-
-    run_command(work())
+    length = await at.length(name)
+    if not yes:
+        click.confirm(f"Erase {shell_quoted(name)} with its {counted(length, 'message')}?", abort=True)
+    await at.store.open(name)  # fails if another process has the session open
+    await at.store.delete(name)
     click.echo(f"{shell_quoted(name)}: erased")

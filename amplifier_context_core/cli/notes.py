@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +19,7 @@ from .store_options import run_command, store_at, store_option
 if TYPE_CHECKING:
     from ..session.notes import Notes
 
-_Of = tuple[str | None, Path | None]
-"""URL of the store as the user gave it, and folder of the project."""
+Work = Callable[..., Coroutine[Any, Any, None]]
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -34,16 +33,43 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     return store_option(project(command))
 
 
-def _of_project(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the same options to a command of the group, and call it with their values, or else those of the group."""
+def _on_notes(*, makes: bool = False) -> Callable[[Work], Callable[..., None]]:
+    """Make an async function a command of the group, and pass the notes to it first.
 
-    @_options
-    @click.pass_obj
-    @wraps(command)
-    def run(of: _Of, /, url: str | None, project: Path | None, **arguments: Any) -> None:
-        command((url or of[0], project or of[1]), **arguments)
+    The options that name them are taken from the command, or else from the group.
 
-    return run
+    Args:
+        makes: True if the command creates a store that does not exist.
+    """
+
+    def decorate(work: Work) -> Callable[..., None]:
+        @_options
+        @click.pass_obj
+        @wraps(work)
+        def run(group: dict[str, Any], /, url: str | None, project: Path | None, **arguments: Any) -> None:
+            _run(url or group["url"], project or group["project"], lambda kept: work(kept, **arguments), makes=makes)
+
+        return run
+
+    return decorate
+
+
+def _run(
+    url: str | None, project: Path | None, work: Callable[[Notes], Coroutine[Any, Any, None]], *, makes: bool = False
+) -> None:
+    from ..session.notes import Notes, notes_id
+    from ..stores import open_store
+
+    where = in_project(url, project) if url is not None else f"jsonl:{sessions_folder(project)}"
+
+    async def done() -> None:
+        async with store_at(url and where, makes=makes):  # checks the URL
+            try:
+                await work(Notes(lambda: open_store(where), notes_id(project)))
+            except ValueError as problem:
+                raise click.UsageError(str(problem)) from None
+
+    run_command(done())
 
 
 @click.group(invoke_without_command=True)
@@ -56,81 +82,58 @@ def notes(context: click.Context, url: str | None, project: Path | None, as_json
     Agents keep them with the tool `context_recall`, if its config allows `notes`. Fresh sessions of the project begin
     with them, if the config of context-persistent has `notes: true`.
     """
-    context.obj = (url, project)
-    if context.invoked_subcommand is not None:
-        return
-    found = _run(context.obj, lambda of: of.all())
-    if as_json:
-        for note in found:
-            print_json(note.as_json())
-        return
+    context.obj = {"url": url, "project": project}
+    if context.invoked_subcommand is None:
+        _run(url, project, lambda kept: _list(kept, as_json=as_json))
+
+
+async def _list(kept: Notes, *, as_json: bool) -> None:
+    found = await kept.all()
     for note in found:
+        if as_json:
+            print_json(note.as_json())
+            continue
         click.echo(printable_text(f"{note.mark:>5}  {time_text(note.changed)}  {note.author}"))
         for line in note.text.splitlines():
             click.echo(printable_text(f"       {line}"))
-    if not found:
+    if not found and not as_json:
         click.echo("no notes of this project; --project and --store name others", err=True)
 
 
 @notes.command()
 @click.argument("text", required=False)
-@_of_project
-def add(of: _Of, text: str | None) -> None:
+@_on_notes(makes=True)
+async def add(kept: Notes, text: str | None) -> None:
     """Keep a note; without TEXT it is read from standard input."""
-    note = _run(of, lambda kept: kept.add(_given(text), _author()), makes=True)
-    click.echo(f"{note.mark} is kept")
+    click.echo(f"{(await kept.add(_given(text), _author())).mark} is kept")
 
 
 @notes.command()
 @click.argument("mark")
 @click.argument("text", required=False)
-@_of_project
-def edit(of: _Of, mark: str, text: str | None) -> None:
+@_on_notes()
+async def edit(kept: Notes, mark: str, text: str | None) -> None:
     """Replace the text of the note MARK, such as n3; the former text is erased."""
-    if _run(of, lambda kept: kept.edit(mark, _given(text), _author())) is None:
+    if await kept.edit(mark, _given(text), _author()) is None:
         raise click.ClickException(f"there is no note {mark}")
     click.echo(f"{mark} is changed")
 
 
-def _each_once(context: click.Context, parameter: click.Parameter, marks: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the marks, each note once; refuse all of them if one is no mark: nothing is erased then."""
+@notes.command()
+@click.argument("marks", nargs=-1, required=True, metavar="MARK...")
+@_on_notes()
+async def delete(kept: Notes, marks: tuple[str, ...]) -> None:
+    """Erase notes. Sessions that began with them still have copies: `forget --containing` erases these too."""
     from ..session.notes import note_seq
 
-    try:
-        return tuple({note_seq(mark): mark for mark in marks}.values())
-    except ValueError as problem:
-        raise click.BadParameter(str(problem), context, parameter) from None
-
-
-@notes.command()
-@click.argument("marks", nargs=-1, required=True, metavar="MARK...", callback=_each_once)
-@_of_project
-def delete(of: _Of, marks: tuple[str, ...]) -> None:
-    """Erase notes. Sessions that began with them still have copies: `forget --containing` erases these too."""
-    done = {mark: _run(of, lambda kept, mark=mark: kept.delete(mark)) for mark in marks}
+    once = {note_seq(mark): mark for mark in marks}.values()  # raises before anything is erased
+    done = {mark: await kept.delete(mark) for mark in once}
     if erased := list(done.values()).count("erased"):
         click.echo(f"{counted(erased, 'note')} erased")
     if before := [mark for mark, became in done.items() if became == "erased before"]:
         click.echo(f"erased before: {', '.join(before)}")
     if missing := [mark for mark, became in done.items() if not became]:
         raise click.ClickException(f"there is no note {', '.join(missing)}")
-
-
-def _run(of: _Of, work: Callable[[Notes], Any], *, makes: bool = False) -> Any:
-    from ..session.notes import Notes, notes_id
-    from ..stores import open_store
-
-    url, project = of
-    where = in_project(url, project) if url is not None else f"jsonl:{sessions_folder(project)}"
-
-    async def done() -> Any:
-        async with store_at(url and where, makes=makes):  # checks the URL
-            try:
-                return await work(Notes(lambda: open_store(where), notes_id(project)))
-            except ValueError as problem:
-                raise click.UsageError(str(problem)) from None
-
-    return run_command(done())
 
 
 def _given(text: str | None) -> str:

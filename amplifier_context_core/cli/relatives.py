@@ -25,15 +25,14 @@ class Relatives:
     Args:
         store: the store of all sessions.
         name: id of the session.
-        marks: marks of the messages to find; a message that is erased here may still be in another session.
+        seqs: of the messages to find; a message that is erased here may still be in another session.
     """
 
-    def __init__(self, store: Store, name: str, marks: Collection[str]) -> None:
+    def __init__(self, store: Store, name: str, seqs: Collection[int]) -> None:
         from ..history.redactions import Redactions
-        from ..transcript.entry import seq_of
 
         self._store, self._name = store, name
-        self._seqs = {seq_of(mark) for mark in marks}
+        self._seqs = frozenset(seqs)
         self._wanted: dict[tuple[str, int], Entry] = {}
         self._identities: set[Identity] = set()
         self._redactions = Redactions()
@@ -49,11 +48,11 @@ class Relatives:
         self._redactions.note(redactions_of(everything))
         return wanted
 
-    async def shared_with(self, other: str) -> set[str]:
-        """Return the marks of the shared messages that another session has not erased."""
+    async def shared_with(self, other: str) -> set[int]:
+        """Return the seqs of the shared messages that another session has not erased."""
         kept = await self._store.find(other, sorted(self._seqs))
         kept += [entry for entry in await self._store.archived(other) if entry.seq in self._seqs]
-        found = {entry.mark for entry in kept if self._is_in_fork(entry)}
+        found = {entry.seq for entry in kept if self._is_in_fork(entry)}
         opening = await self._store.read(other, 0, _OPENING)
         if any(entry.session_id == other and _identity(entry) in self._identities for entry in opening):
             found |= await self._copies_in(other)
@@ -65,19 +64,19 @@ class Relatives:
             return False
         return ours.is_redacted or ours.message == entry.message
 
-    async def _copies_in(self, other: str) -> set[str]:
-        """Return the marks of the messages that a session took over: with the same content, or of erased ones."""
+    async def _copies_in(self, other: str) -> set[int]:
+        """Return the seqs of the messages that a session took over: with the same content, or of erased ones."""
         from ..messages.parsing import MessageInfo
 
         theirs = [entry async for entry in all_entries(self._store, other) if entry.session_id == other]
         contents = {content for entry in self._wanted.values() if (content := _identified_content(entry))}
-        found = {entry.mark for entry in theirs if _identified_content(entry) in contents}
+        found = {entry.seq for entry in theirs if _identified_content(entry) in contents}
         items = [
             (entry.message, MessageInfo(entry.role, entry.call_ids, entry.answered_ids, entry.human))
             for entry in theirs
         ]
         echoes = await self._redactions.echoes(items, by_text=False)
-        found |= {theirs[place].mark for place, one in echoes.items() if (one.session_id, one.seq) in self._wanted}
+        found |= {theirs[place].seq for place, one in echoes.items() if (one.session_id, one.seq) in self._wanted}
         return found
 
 

@@ -1,40 +1,112 @@
-"""Shared by the commands for stored sessions: the option `--store`, opening the store, and reporting errors."""
+"""Shared by the commands for stored sessions: the opened store, options of several commands, reporting errors."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import click
 
+from ..amounts import amount_in
 from ..default_paths import in_project, sessions_folder
 from ..errors import ContextError, SessionInUse, SessionLost
-from ..stores import Checkable, Repair, Store, open_store
+from ..stores import Checkable, Store, open_store
 from ..stores.registry import URLS
 from ..stores.sqlite.journal import journal_in
+from ..transcript.entry import seq_of
 from .formatting import command, counted, shell_quoted, without_credentials
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def store_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option `--store URL` to a command."""
-    return click.option(
-        "--store",
-        "url",
-        metavar="URL",
-        help=f"Store of the sessions: {URLS}; by default the files of the current folder's project, "
-        "~/.amplifier/projects/…/sessions.",
-    )(command)
+@dataclass(frozen=True, slots=True)
+class OpenedStore:
+    """The store of a command.
+
+    Attributes:
+        store: the store.
+        url: its URL as the user gave it; None for the files of the current folder's project.
+    """
+
+    store: Store
+    url: str | None
+
+    @property
+    def location(self) -> str:
+        """The URL of the store without credentials."""
+        if self.url is not None:
+            return without_credentials(in_project(self.url))
+        home, folder = str(Path.home()), str(sessions_folder())
+        return f"jsonl:~{folder.removeprefix(home)}" if folder.startswith(home + os.sep) else f"jsonl:{folder}"
+
+    @property
+    def other_store_hint(self) -> str:
+        """A clause that says how to name another store."""
+        if self.url is not None:
+            return "--store names another store"
+        return "each project folder has its own sessions: change to another folder, or name a store with --store"
+
+    def command(self, name: str, *arguments: str, options: Sequence[str] = ()) -> str:
+        """Return a command of this program for this store; see `formatting.command`."""
+        return command(name, *arguments, options=options, url=self.url)
+
+    def is_at(self, found: str) -> bool:
+        """True if the URL of a store of files names this one."""
+        scheme, _, place = _full(self.url).partition(":")
+        place, _ = journal_in(place)
+        found_scheme, _, found_place = found.partition(":")
+        return scheme == found_scheme and Path(os.path.expanduser(place)).resolve() == Path(found_place).resolve()
+
+    async def length(self, session_id: str) -> int:
+        """Return the number of messages of a session.
+
+        Raises:
+            click.ClickException: there is no session of this id; the text names the store and the most similar ids.
+        """
+        extent = await self.store.extent(session_id)
+        if extent.length or extent.last_seq:
+            return extent.length
+        names = [info.session_id for info in await self.store.sessions()]
+        if session_id in names:  # it has no messages yet
+            return 0
+        import difflib
+
+        missing = f"there is no session {session_id!r} in {self.location}"
+        if near := difflib.get_close_matches(session_id, names, n=3, cutoff=0.5):
+            raise click.ClickException(f"{missing}; similar: {', '.join(map(shell_quoted, near))}")
+        if names:
+            others = f"which holds {counted(len(names), 'other')}: {self.command('sessions')}"
+            raise click.ClickException(f"{missing}, {others}")
+        raise click.ClickException(f"{missing}, which holds none; {self.other_store_hint}")
+
+    async def require_all(self, session_id: str, missing: int) -> None:
+        """Raise an error if messages of a session could not be read.
+
+        Args:
+            session_id: id of the session.
+            missing: messages that a read did not bring.
+
+        Raises:
+            click.ClickException: some are missing, or the session is damaged and seems empty; the text names `verify`.
+        """
+        store, name, damage = self.store, shell_quoted(session_id), self.command("verify", session_id)
+        if missing:
+            raise click.ClickException(f"{counted(missing, 'message')} of {name} cannot be read: {damage}")
+        is_empty = not (await store.extent(session_id)).length
+        if is_empty and isinstance(store, Checkable) and await store.verify(session_id):
+            raise click.ClickException(f"{name} in {self.location} is damaged, and no message can be read: {damage}")
 
 
 @asynccontextmanager
-async def store_at(url: str | None, *, makes: bool = False) -> AsyncGenerator[Store]:
+async def store_at(url: str | None, *, makes: bool = False) -> AsyncGenerator[OpenedStore]:
     """Open the store at a URL; close it at the end.
 
     Args:
@@ -44,13 +116,17 @@ async def store_at(url: str | None, *, makes: bool = False) -> AsyncGenerator[St
     Raises:
         click.ClickException: there is no store at the URL, or the store is not persistent.
     """
-    store = open_store(in_project(url) if url is not None else _default())  # checks the URL first
+    store = open_store(_full(url))  # checks the URL first
     if url is not None:
-        _check_exists(in_project(url), makes)
+        _check_exists(_full(url), makes)
     try:
-        yield store
+        yield OpenedStore(store, url)
     finally:
         await store.close()
+
+
+def _full(url: str | None) -> str:
+    return f"jsonl:{sessions_folder()}" if url is None else in_project(url)
 
 
 def _check_exists(url: str, makes: bool) -> None:
@@ -69,32 +145,65 @@ def _check_exists(url: str, makes: bool) -> None:
         pass  # the store reports the reason
 
 
-def _default() -> str:
-    return f"jsonl:{sessions_folder()}"
+# -- options and arguments --------------------------------------------------------------------------------------------
 
 
-def is_same_store(found: str, url: str | None) -> bool:
-    """True if the URL of a store of files names the same one as a URL that the user gave; None is the default."""
-    scheme, _, place = (in_project(url) if url is not None else _default()).partition(":")
-    place, _ = journal_in(place)
-    found_scheme, _, found_place = found.partition(":")
-    return scheme == found_scheme and Path(os.path.expanduser(place)).resolve() == Path(found_place).resolve()
+def store_option(command: Callable[P, T]) -> Callable[P, T]:
+    """Add the option `--store URL` to a command."""
+    return click.option(
+        "--store",
+        "url",
+        metavar="URL",
+        help=f"Store of the sessions: {URLS}; by default the files of the current folder's project, "
+        "~/.amplifier/projects/…/sessions.",
+    )(command)
 
 
-def store_location(url: str | None) -> str:
-    """Return the URL of the store without credentials."""
-    if url is not None:
-        return without_credentials(in_project(url))
-    home = str(Path.home())
-    folder = str(sessions_folder())
-    return f"jsonl:~{folder.removeprefix(home)}" if folder.startswith(home + os.sep) else f"jsonl:{folder}"
+def tokens(text: str) -> int:
+    """Return the number of tokens that an option names, see `amount_in`.
+
+    Raises:
+        click.BadParameter: it names none, or less than 1.
+    """
+    number = amount_in(text)
+    if not number:
+        raise click.BadParameter(f"{text!r} is not a number of tokens such as 32000 or 32k")
+    return number
 
 
-def other_store_hint(url: str | None) -> str:
-    """Return a clause that says how to name another store."""
-    if url is not None:
-        return "--store names another store"
-    return "each project folder has its own sessions: change to another folder, or name a store with --store"
+def budget_option(text: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Return a decorator that adds the option `--budget TOKENS` with a help text to a command."""
+    return click.option("--budget", type=tokens, metavar="TOKENS", help=text)
+
+
+def mark(text: str) -> int:
+    """Return the seq of a message that a mark such as m12 names.
+
+    Raises:
+        click.BadParameter: it is no mark.
+    """
+    try:
+        return seq_of(text)
+    except ValueError as problem:
+        raise click.BadParameter(str(problem)) from None
+
+
+# -- running ----------------------------------------------------------------------------------------------------------
+
+
+def on_store(work: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Make an async function a command: add the option `--store URL`, and pass the opened store to it first."""
+
+    @store_option
+    @wraps(work)
+    def run(url: str | None, **arguments: Any) -> None:
+        async def opened() -> None:
+            async with store_at(url) as at:
+                await work(at, **arguments)
+
+        run_command(opened())
+
+    return run
 
 
 class _Warnings(logging.Handler):
@@ -112,15 +221,10 @@ class _Warnings(logging.Handler):
             click.echo(f"Warning: {text}", err=True)
 
 
-def run_command(work: Coroutine[Any, Any, T], *, warns: bool = True) -> T:
-    """Run the work of a command; report errors without a traceback, and warnings of the package.
-
-    Args:
-        work: the work.
-        warns: False if the command itself prints what the package repairs.
-    """
+def run_command(work: Coroutine[Any, Any, T]) -> T:
+    """Run the work of a command; report errors without a traceback, and warnings of the package."""
     loggers = [logging.getLogger(name) for name in ("amplifier_context_core", "amplifier_context_servers")]
-    warnings = _Warnings() if warns else logging.NullHandler()
+    warnings = _Warnings()
     for logger in loggers:
         logger.addHandler(warnings)
     try:
@@ -135,73 +239,3 @@ def run_command(work: Coroutine[Any, Any, T], *, warns: bool = True) -> T:
     finally:
         for logger in loggers:
             logger.removeHandler(warnings)
-
-
-async def require_session(store: Store, session_id: str, url: str | None) -> int:
-    """Return the number of messages of a session.
-
-    Args:
-        store: the store.
-        session_id: id of the session.
-        url: URL of the store as the user gave it.
-
-    Raises:
-        click.ClickException: there is no session of this id; the text names the store and the most similar ids.
-    """
-    extent = await store.extent(session_id)
-    if extent.length or extent.last_seq:
-        return extent.length
-    names = [info.session_id for info in await store.sessions()]
-    if session_id in names:  # it has no messages yet
-        return 0
-    import difflib
-
-    missing = f"there is no session {session_id!r} in {store_location(url)}"
-    if near := difflib.get_close_matches(session_id, names, n=3, cutoff=0.5):
-        raise click.ClickException(f"{missing}; similar: {', '.join(map(shell_quoted, near))}")
-    if names:
-        listing = command("sessions", url=url)
-        raise click.ClickException(f"{missing}, which holds {counted(len(names), 'other')}: {listing}")
-    raise click.ClickException(f"{missing}, which holds none; {other_store_hint(url)}")
-
-
-async def require_all(store: Store, session_id: str, missing: int, url: str | None) -> None:
-    """Raise an error if messages of a session could not be read.
-
-    Args:
-        store: the store.
-        session_id: id of the session.
-        missing: messages that a read did not bring.
-        url: URL of the store as the user gave it.
-
-    Raises:
-        click.ClickException: some are missing, or the session is damaged and seems empty; the text names `verify`.
-    """
-    name, damage = shell_quoted(session_id), command("verify", session_id, url=url)
-    if missing:
-        raise click.ClickException(f"{counted(missing, 'message')} of {name} cannot be read: {damage}")
-    if isinstance(store, Checkable) and not (await store.extent(session_id)).length and await store.verify(session_id):
-        raise click.ClickException(f"{name} in {store_location(url)} is damaged, and no message can be read: {damage}")
-
-
-class Repairs:
-    """Collects the repairs that a store reports during a command."""
-
-    def __init__(self) -> None:
-        self.made: list[Repair] = []
-
-    def __call__(self, repair: Repair) -> None:
-        self.made.append(repair)
-
-    def show(self, where: str = "") -> None:
-        """Print one line for each repair.
-
-        Args:
-            where: what was repaired; by default the session that the next line names.
-        """
-        for repair in self.made:
-            kept = (
-                f"; the damaged bytes are kept in {Path(repair.quarantined_at).name}" if repair.quarantined_at else ""
-            )
-            lost = f", {counted(repair.lost, 'message')} lost" if where else ""
-            click.echo(f"{where or '  repaired'}: {repair.description}{lost}{kept}")

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
+from typing import cast
 
 import click
 
@@ -15,8 +16,9 @@ _STRICT = ("strict", "surrogateescape")  # error handlers that Python gives stan
 
 def accept_all_texts() -> None:
     """Replace characters that the encoding of standard output lacks; keep an error handler that the user chose."""
-    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors in _STRICT:
-        sys.stdout.reconfigure(errors="replace")
+    stream = cast("TextIOWrapper | None", sys.stdout)
+    if stream is not None and hasattr(stream, "reconfigure") and stream.errors in _STRICT:
+        stream.reconfigure(errors="replace")
 
 
 @contextmanager

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from .formatting import shell_quoted
-from .store_options import require_session, run_command, store_at, store_option
+from .store_options import OpenedStore, budget_option, on_store
 from .stored_managers import manager_of
-from .token_amounts import budget_option
 
 _SHOWN = {
     "originals": "its originals are shown again",
@@ -21,28 +18,23 @@ _SHOWN = {
 @click.command()
 @click.argument("name", metavar="SESSION")
 @click.argument("mark", metavar="[MARK]", required=False)
-@store_option
+@on_store
 @budget_option("Take it back for requests of a budget such as 16k; by default the budget of the compaction.")
-def undo(name: str, mark: str | None, url: str | None, budget: int | None) -> None:
+async def undo(at: OpenedStore, name: str, mark: str | None, budget: int | None) -> None:
     """Take the newest compaction of a session back, or the chapter that holds the message MARK.
 
     The next request shows the originals again where they fit below the trigger. The history is not changed.
     """
-
-    async def work() -> dict[str, Any]:
-        async with store_at(url) as store:
-            await require_session(store, name, url)
-            manager = manager_of(await store.load_checkpoint(name), name, store, budget)
-            try:
-                if budget:
-                    await manager.explain()  # takes the view of that budget
-                return await manager.undo(mark)
-            except ValueError as problem:
-                raise click.UsageError(str(problem)) from None
-            finally:
-                await manager.close()
-
-    report = run_command(work())
+    await at.length(name)
+    manager = manager_of(await at.store.load_checkpoint(name), name, at.store, budget)
+    try:
+        if budget:
+            await manager.explain()  # takes the view of that budget
+        report = await manager.undo(mark)
+    except ValueError as problem:
+        raise click.UsageError(str(problem)) from None
+    finally:
+        await manager.close()
     if "shows" not in report:
         raise click.ClickException(f"{shell_quoted(name)}: {report['reason']}")
     for one in report["chapters"]:

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .formatting import command, counted, printable_text, screen_width, shell_quoted, truncate
+from .formatting import counted, printable_text, screen_width, shell_quoted, truncate
 from .sessions import print_json
-from .store_options import require_all, require_session, run_command, store_at, store_option
+from .store_options import OpenedStore, budget_option, mark, on_store
 from .stored_managers import manager_of
-from .token_amounts import budget_option
 
 if TYPE_CHECKING:
     from ..manager import ContextManager
-    from ..rendering.renderer import RenderedMessage
 
 _EXCERPT = 160  # characters of a message that a search prints, where no line is named
 _MOST_ROUNDS = 40  # rounds that `explain` prints one by one
@@ -32,61 +30,58 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 @click.command()
 @click.argument("session_id", metavar="SESSION")
-@store_option
+@on_store
 @_budget
-@click.option("--chapter", metavar="MARK", help="Print the chapter that has this message, such as m12, word for word.")
+@click.option(
+    "--chapter", type=mark, metavar="MARK", help="Print the chapter that has this message, such as m12, word for word."
+)
 @_json
-def view(session_id: str, url: str | None, budget: int | None, chapter: str | None, as_json: bool) -> None:
+async def view(at: OpenedStore, session_id: str, budget: int | None, chapter: int | None, as_json: bool) -> None:
     """Show what the model would be sent of a session now: chapters, and messages with their marks."""
-    from ..transcript.entry import seq_of
     from ..view.sent_view import outgoing_messages
 
-    try:
-        seq = seq_of(chapter) if chapter else 0
-    except ValueError as problem:
-        raise click.BadParameter(str(problem), param_hint="--chapter") from None
-
-    async def work() -> tuple[list[RenderedMessage], list[dict[str, Any]], list[dict[str, Any]]]:
-        manager = await _copy(session_id, url, budget)
-        await manager.explain()  # takes the view
-        sent = manager.compactor.last_sent
-        if sent is None:
-            return [], [], []
-        outgoing = outgoing_messages(sent, merge=manager.config.merge_consecutive)
-        return [*sent.system, *sent.messages], await manager.chapters(), outgoing
-
-    shown, chapters, outgoing = run_command(work())
-    if chapter:
-        found = [one for one in chapters if int(one["mark"][1:]) <= seq <= int(one["to"][1:])]
-        if not found:
-            spans = ", ".join(f"{one['mark']} to {one['to']}" for one in chapters)
-            raise click.ClickException(f"no chapter of the view has {chapter}; there are {spans or 'none'}")
-        if as_json:
-            print_json(found[0])
-        else:
-            click.echo(printable_text(found[0]["text"]))
+    manager = await _copy(at, session_id, budget)
+    await manager.explain()  # takes the view
+    sent = manager.compactor.last_sent
+    chapters = await manager.chapters() if sent else []
+    if chapter is not None:
+        _print_chapter(chapters, chapter, as_json=as_json)
         return
     if as_json:
-        for message in outgoing:
+        for message in outgoing_messages(sent, merge=manager.config.merge_consecutive) if sent else ():
             print_json(message)
         return
-    width = screen_width()
-    for one in shown:
+    for one in [*sent.system, *sent.messages] if sent else ():
         head = f"{f'm{one.seq}' if one.seq > 0 else '-':>7} {one.message['role']:<9} {one.tokens:>7,} counted"
-        click.echo(f"{head}  {truncate(printable_text(_words(one.message)), max(8, width - len(head) - 2))}")
+        _print_row(head, printable_text(_words(one.message)))
     if chapters:
-        hint = command("view", session_id, options=("--chapter", chapters[0]["mark"]), url=url)
+        hint = at.command("view", session_id, options=("--chapter", chapters[0]["mark"]))
         click.echo(f"{counted(len(chapters), 'chapter')}: {hint}", err=True)
+
+
+def _print_chapter(chapters: list[dict[str, Any]], seq: int, *, as_json: bool) -> None:
+    found = next((one for one in chapters if int(one["mark"][1:]) <= seq <= int(one["to"][1:])), None)
+    if found is None:
+        spans = ", ".join(f"{one['mark']} to {one['to']}" for one in chapters)
+        raise click.ClickException(f"no chapter of the view has m{seq}; there are {spans or 'none'}")
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(printable_text(found["text"]))
+
+
+def _print_row(head: str, text: str) -> None:
+    click.echo(f"{head}  {truncate(text, max(8, screen_width() - len(head) - 2))}")
 
 
 @click.command()
 @click.argument("session_id", metavar="SESSION")
-@store_option
+@on_store
 @_budget
 @_json
-def explain(session_id: str, url: str | None, budget: int | None, as_json: bool) -> None:
+async def explain(at: OpenedStore, session_id: str, budget: int | None, as_json: bool) -> None:
     """Say why the view of a session is as it is: its size, its threshold, and what became of each round."""
-    report = run_command(_report(session_id, url, budget))
+    report = await (await _copy(at, session_id, budget)).explain()
     if as_json:
         print_json(report)
         return
@@ -118,36 +113,26 @@ def explain(session_id: str, url: str | None, budget: int | None, as_json: bool)
 @click.command()
 @click.argument("session_id", metavar="SESSION")
 @click.argument("words", nargs=-1, required=True)
-@store_option
+@on_store
 @click.option("--limit", type=click.IntRange(min=1), default=10, show_default=True, help="Messages at most.")
 @_json
-def search(session_id: str, words: tuple[str, ...], url: str | None, limit: int, as_json: bool) -> None:
+async def search(at: OpenedStore, session_id: str, words: tuple[str, ...], limit: int, as_json: bool) -> None:
     """Find messages of a session by words, the best first."""
     query = " ".join(words)
-
-    async def work() -> list[tuple[str, dict[str, Any]]]:
-        manager = await _copy(session_id, url, None)
-        found = [(mark, await manager.recall(mark)) for mark in await manager.search(query, limit)]
-        return [(mark, message) for mark, message in found if message is not None]
-
-    hits = run_command(work())
-    width = screen_width()
-    for mark, message in hits:
-        if as_json:
-            print_json({"mark": mark, **message})
+    manager = await _copy(at, session_id, None)
+    found = [(place, await manager.recall(place)) for place in await manager.search(query, limit)]
+    for place, message in found:
+        if message is None:
             continue
-        head = f"{mark:>7} {message['role']:<9}"
-        room = max(8, width - len(head) - 2)
-        click.echo(f"{head}  {truncate(_matching(_words(message), query, room), room)}")
-    if not hits:
+        if as_json:
+            print_json({"mark": place, **message})
+        else:
+            _print_row(f"{place:>7} {message['role']:<9}", _matching(_words(message), query))
+    if not found:
         click.echo(f"{shell_quoted(session_id)} has no message with {shell_quoted(query)}", err=True)
 
 
-async def _report(session_id: str, url: str | None, budget: int | None) -> dict[str, Any]:
-    return await (await _copy(session_id, url, budget)).explain()
-
-
-async def _copy(session_id: str, url: str | None, budget: int | None) -> ContextManager:
+async def _copy(at: OpenedStore, session_id: str, budget: int | None) -> ContextManager:
     """Return a manager of a copy of the session in memory, with the checkpoint that the store has of it.
 
     With a budget the next request is made on the copy, so that its view is what would be sent.
@@ -155,12 +140,11 @@ async def _copy(session_id: str, url: str | None, budget: int | None) -> Context
     from ..stores import MemoryStore, read_in_batches
 
     memory = MemoryStore()
-    async with store_at(url) as store:
-        length = await require_session(store, session_id, url)
-        async for entries in read_in_batches(store, session_id, 0):
-            await memory.append(session_id, entries)
-        await require_all(store, session_id, length - (await memory.extent(session_id)).length, url)
-        data = await store.load_checkpoint(session_id)
+    length = await at.length(session_id)
+    async for entries in read_in_batches(at.store, session_id):
+        await memory.append(session_id, entries)
+    await at.require_all(session_id, length - (await memory.extent(session_id)).length)
+    data = await at.store.load_checkpoint(session_id)
     if data:
         await memory.save_checkpoint(session_id, length, data)
     manager = manager_of(data, session_id, memory, budget)
@@ -176,12 +160,12 @@ def _words(message: dict[str, Any]) -> str:
     return "\n".join(part for part in (text_of(message.get("content")), *calls) if part)
 
 
-def _matching(text: str, query: str, room: int) -> str:
-    """Return the line of a text that matches a query best, or what of it fits into `room`; else the text's beginning.
+def _matching(text: str, query: str) -> str:
+    """Return the line of a text that matches a query best, or what of it fits the screen; else the text's beginning.
 
     A search finds other forms of words too, so a hit need not have a word of the query.
     """
     from ..transcript.matching_lines import excerpts, words_of
 
-    found = excerpts(text.split("\n"), words_of(query), 1, max(1, room - 2))
+    found = excerpts(text.split("\n"), words_of(query), 1, max(1, screen_width() - 21))
     return printable_text(found[0][1] if found else text[:_EXCERPT])

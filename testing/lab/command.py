@@ -13,8 +13,7 @@ from pathlib import Path
 import click
 
 from amplifier_context_core.cli.formatting import PIPE_WIDTH, counted, printable, screen_width, truncate
-from amplifier_context_core.cli.store_options import require_session, run_command, store_at, store_location
-from amplifier_context_core.cli.token_amounts import tokens
+from amplifier_context_core.cli.store_options import run_command, store_at, tokens
 from amplifier_context_core.messages.parsing import copy_message
 from amplifier_context_core.stores import read_in_batches
 from amplifier_context_core.stores.registry import URLS
@@ -192,14 +191,14 @@ def _with_kept(sessions: list[Session], url: str | None, names: tuple[str, ...],
 
     async def kept() -> list[Session]:
         found: list[Session] = []
-        async with store_at(url) as store:
+        async with store_at(url) as at:
             for name in names:
-                await require_session(store, name, url)
+                await at.length(name)
             # The oldest first, as recordings are read.
-            for name in names or [info.session_id for info in reversed(await store.sessions())]:
-                entries = [entry async for piece in read_in_batches(store, name) for entry in piece]
+            for name in names or [info.session_id for info in reversed(await at.store.sessions())]:
+                entries = [entry async for piece in read_in_batches(at.store, name) for entry in piece]
                 messages = [copy_message(entry.message) for entry in entries]
-                found.append(Session(name, store_location(url), messages))
+                found.append(Session(name, at.location, messages))
         return found
 
     return list(
