@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 
 TIME_LIMIT = 10.0  # seconds
@@ -39,15 +39,12 @@ def forms_in_files(texts: Collection[str], *, whole: bool = False) -> list[bytes
 
     Args:
         texts: the texts to search for.
-        whole: search for each text unchanged, whatever its length.
+        whole: search for whole texts, whatever their length.
     """
     from ..transcript.redaction import forms_of, probe_of
 
-    found: set[str] = set()
-    for text in texts:
-        text = text if whole else probe_of(text)
-        if text:
-            found |= {*forms_of(text), text.replace("\n", "\n+")}
+    probes = {text if whole else probe_of(text) for text in texts} - {""}
+    found = {form for text in probes for form in (*forms_of(text), text.replace("\n", "\n+"))}
     return [form.encode("utf-8", "surrogatepass") for form in found]
 
 
@@ -61,10 +58,8 @@ def search(sessions: Collection[str], forms: Collection[bytes]) -> Search:
     found = Search()
     until = time.monotonic() + TIME_LIMIT
     for number, path in enumerate(_files(sessions) if forms else ()):
-        if number >= MAX_FILES or time.monotonic() > until:
-            found.left_out += 1
-            continue
-        contains = _contains(path, forms, until)
+        is_late = number >= MAX_FILES or time.monotonic() > until
+        contains = None if is_late else _contains(path, forms, until)
         if contains:
             found.matches.append(path)
         found.left_out += contains is None
@@ -74,10 +69,8 @@ def search(sessions: Collection[str], forms: Collection[bytes]) -> Search:
 def store_of(path: Path) -> tuple[str, str] | None:
     """Return the URL of the store of this program that a file is part of, and the session if it holds only one.
 
-    None if it is of no store.
-
-    A file of another name is of none, although it may be a copy: no store erases what is in it. A copy of a database is
-    a store of its own.
+    None if it is of no store. A file of another name is of none, although it may be a copy: no store erases what is in
+    it. A copy of a database is a store of its own.
     """
     from ..stores.jsonl.paths import DATABASE_NAME, FILE_NAMES, FORMER_NAME
     from ..stores.sqlite.schema import APPLICATION_ID, ONE_SESSION_ID
@@ -99,48 +92,31 @@ def store_of(path: Path) -> tuple[str, str] | None:
 
 def _files(sessions: Collection[str]) -> Iterator[Path]:
     """Yield the regular files in the folders of sessions and in the folders of their projects."""
-    for project in _entries(Path.home() / ".amplifier" / "projects"):
-        folders = [Path(project) / "sessions" / name for name in sorted(sessions)]
+    for project in sorted(Path.home().glob(".amplifier/projects/*")):
+        folders = [project / "sessions" / name for name in sorted(sessions)]
         folders = [folder for folder in folders if folder.is_dir() and not folder.is_symlink()]
-        if not project.is_dir(follow_symlinks=False) or not folders:
+        if not folders or project.is_symlink():
             continue
-        yield from (Path(one) for one in _entries(Path(project)) if one.is_file(follow_symlinks=False))
-        for folder in folders:
-            yield from _below(folder)
-
-
-def _below(folder: Path) -> Iterator[Path]:
-    for one in _entries(folder):
-        if one.is_dir(follow_symlinks=False):
-            yield from _below(Path(one))
-        elif one.is_file(follow_symlinks=False):
-            yield Path(one)
-
-
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as found:
-            return sorted(found, key=lambda one: one.name)
-    except OSError:
-        return []
+        for place, inner, names in chain(islice(os.walk(project), 1), *map(os.walk, folders)):
+            inner.sort()
+            paths = (Path(place, name) for name in sorted(names))
+            yield from (path for path in paths if path.is_file() and not path.is_symlink())
 
 
 def _contains(path: Path, forms: Collection[bytes], until: float) -> bool | None:
     """True if a file contains one of `forms`; None if it was not read completely."""
     overlap = max(map(len, forms)) - 1
-    try:
+    before = b""
+    try:  # it may have been replaced since it was listed, by a link or a pipe
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
         with open(descriptor, "rb", buffering=0) as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # it was replaced since it was listed
-                return None
-            before = b""
             while data := file.read(_CHUNK):
                 data = before + data
                 if any(form in data for form in forms):
                     return True
                 if time.monotonic() > until:
                     return None
-                before = data[len(data) - overlap :] if overlap else b""
+                before = data[max(0, len(data) - overlap) :]
     except OSError:
         return None
     return False
