@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import sys
 from collections.abc import Callable, Coroutine
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 Work = Callable[..., Coroutine[Any, Any, None]]
 
 
+def _keep(context: click.Context, option: click.Parameter, value: object) -> None:
+    """Note the value of an option for the group and its commands: the option may be given to either."""
+    if value is not None:
+        context.meta[f"{__name__}.{option.name}"] = value  # click shares it between their contexts
+
+
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that name the notes: a store, and a project in it."""
     project = click.option(
@@ -29,37 +35,29 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Path(exists=True, file_okay=False, path_type=Path),
         metavar="FOLDER",
         help="Folder of the project; by default the current one.",
+        callback=_keep,
+        expose_value=False,
     )
-    return store_option(project(command))
+    return store_option(project(command), callback=_keep, expose_value=False)
 
 
-def _on_notes(*, makes: bool = False) -> Callable[[Work], Callable[..., None]]:
-    """Make an async function a command of the group, and pass the notes to it first.
+def _on_notes(work: Work, *, makes: bool = False) -> Callable[..., None]:
+    """Make an async function a command, and pass the notes to it first; with `makes` it creates a missing store."""
 
-    The options that name them are taken from the command, or else from the group.
+    @_options
+    @wraps(work)
+    def run(**arguments: Any) -> None:
+        _run(partial(work, **arguments), makes=makes)
 
-    Args:
-        makes: True if the command creates a store that does not exist.
-    """
-
-    def decorate(work: Work) -> Callable[..., None]:
-        @_options
-        @click.pass_obj
-        @wraps(work)
-        def run(group: dict[str, Any], /, url: str | None, project: Path | None, **arguments: Any) -> None:
-            _run(url or group["url"], project or group["project"], lambda kept: work(kept, **arguments), makes=makes)
-
-        return run
-
-    return decorate
+    return run
 
 
-def _run(
-    url: str | None, project: Path | None, work: Callable[[Notes], Coroutine[Any, Any, None]], *, makes: bool = False
-) -> None:
+def _run(work: Callable[[Notes], Coroutine[Any, Any, None]], *, makes: bool = False) -> None:
     from ..session.notes import Notes, notes_id
     from ..stores import open_store
 
+    meta = click.get_current_context().meta
+    url, project = meta.get(f"{__name__}.url"), meta.get(f"{__name__}.project")
     where = in_project(url, project) if url is not None else f"jsonl:{sessions_folder(project)}"
 
     async def done() -> None:
@@ -76,15 +74,14 @@ def _run(
 @_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 @click.pass_context
-def notes(context: click.Context, url: str | None, project: Path | None, as_json: bool) -> None:
+def notes(context: click.Context, as_json: bool) -> None:
     """List the notes of a project, or add, edit and delete them.
 
     Agents keep them with the tool `context_recall`, if its config allows `notes`. Fresh sessions of the project begin
     with them, if the config of context-persistent has `notes: true`.
     """
-    context.obj = {"url": url, "project": project}
     if context.invoked_subcommand is None:
-        _run(url, project, lambda kept: _list(kept, as_json=as_json))
+        _run(partial(_list, as_json=as_json))
 
 
 async def _list(kept: Notes, *, as_json: bool) -> None:
@@ -102,7 +99,7 @@ async def _list(kept: Notes, *, as_json: bool) -> None:
 
 @notes.command()
 @click.argument("text", required=False)
-@_on_notes(makes=True)
+@partial(_on_notes, makes=True)
 async def add(kept: Notes, text: str | None) -> None:
     """Keep a note; without TEXT it is read from standard input."""
     click.echo(f"{(await kept.add(_given(text), _author())).mark} is kept")
@@ -111,7 +108,7 @@ async def add(kept: Notes, text: str | None) -> None:
 @notes.command()
 @click.argument("mark")
 @click.argument("text", required=False)
-@_on_notes()
+@_on_notes
 async def edit(kept: Notes, mark: str, text: str | None) -> None:
     """Replace the text of the note MARK, such as n3; the former text is erased."""
     if await kept.edit(mark, _given(text), _author()) is None:
@@ -121,7 +118,7 @@ async def edit(kept: Notes, mark: str, text: str | None) -> None:
 
 @notes.command()
 @click.argument("marks", nargs=-1, required=True, metavar="MARK...")
-@_on_notes()
+@_on_notes
 async def delete(kept: Notes, marks: tuple[str, ...]) -> None:
     """Erase notes. Sessions that began with them still have copies: `forget --containing` erases these too."""
     from ..session.notes import note_seq

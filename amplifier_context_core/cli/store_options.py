@@ -148,14 +148,15 @@ def _check_exists(url: str, makes: bool) -> None:
 # -- options and arguments --------------------------------------------------------------------------------------------
 
 
-def store_option(command: Callable[P, T]) -> Callable[P, T]:
-    """Add the option `--store URL` to a command."""
+def store_option(command: Callable[P, T], **settings: Any) -> Callable[P, T]:
+    """Add the option `--store URL` to a command, with more settings of click."""
     return click.option(
         "--store",
         "url",
         metavar="URL",
         help=f"Store of the sessions: {URLS}; by default the files of the current folder's project, "
         "~/.amplifier/projects/…/sessions.",
+        **settings,
     )(command)
 
 
