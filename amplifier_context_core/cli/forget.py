@@ -212,14 +212,15 @@ def _copies(erasure: Erasure, name: str, marks: list[str]) -> str:
 
 async def _manager_of(erasure: Erasure, name: str) -> ContextManager:
     """Return a manager of a session with its own settings, so that what is saved of it afterwards has them too."""
+    from ..config import load_config
     from ..errors import ConfigError
+    from ..manager import ContextManager
     from .stored_managers import manager_of
 
-    store = erasure.at.store
     try:
-        return manager_of(await store.load_checkpoint(name), name, store, None)
+        return await manager_of(erasure.at.store, name)
     except ConfigError:  # of a plug-in that is not installed here: it erases without
-        return manager_of(None, name, store, None)
+        return ContextManager(load_config({}), session_id=name, store=erasure.at.store)
 
 
 async def _containing(erasure: Erasure, name: str) -> set[int]:

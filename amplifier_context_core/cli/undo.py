@@ -26,7 +26,7 @@ async def undo(at: OpenedStore, name: str, mark: str | None, budget: int | None)
     The next request shows the originals again where they fit below the trigger. The history is not changed.
     """
     await at.length(name)
-    manager = manager_of(await at.store.load_checkpoint(name), name, at.store, budget)
+    manager = await manager_of(at.store, name, budget)
     try:
         if budget:
             await manager.explain()  # takes the view of that budget

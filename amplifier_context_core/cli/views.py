@@ -147,7 +147,7 @@ async def _copy(at: OpenedStore, session_id: str, budget: int | None) -> Context
     data = await at.store.load_checkpoint(session_id)
     if data:
         await memory.save_checkpoint(session_id, length, data)
-    manager = manager_of(data, session_id, memory, budget)
+    manager = await manager_of(memory, session_id, budget)
     if budget:
         await manager.get_messages_for_request()
     return manager
