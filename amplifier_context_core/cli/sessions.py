@@ -22,6 +22,7 @@ from .formatting import (
 from .store_options import OpenedStore, mark, on_store
 
 if TYPE_CHECKING:
+    from ..messages.parsing import Message
     from ..stores import SessionInfo, Store
     from ..transcript.entry import Entry
 
@@ -182,27 +183,35 @@ async def _entries(store: Store, session_id: str, begin: int, *, archived: bool)
 
 
 def _print(entries: Iterable[Entry], *, full: bool, as_json: bool) -> None:
-    width = screen_width()
+    is_narrow = screen_width() < NARROW
     for entry in entries:
         if as_json:
             print_json(entry.message)
             continue
         tokens = f"{entry.tokens:,}" if entry.tokens >= 0 else "?"
-        if width < NARROW:
+        if is_narrow:
             head = f"{entry.mark:>5} {entry.turn_id:>4} {entry.role:<9} {tokens:>6}"
         else:
             head = f"{entry.mark:>7} {entry.turn_id:>6} {entry.role:<9} {tokens:>7} counted"
-        text = _text(entry)
-        click.echo(f"{head}\n{text}\n" if full else f"{head}  {truncate(text, width - len(head) - 2)}")
+        if full:
+            click.echo(f"{head}\n{words(entry.message)}\n")
+        else:
+            print_row(head, words(entry.message))
 
 
-def _text(entry: Entry) -> str:
+def words(message: Message) -> str:
+    """Return the text of a message, its calls and the results in it, printable."""
     from ..messages.parsing import arguments_text, calls_of, result_text, results_of, text_of
 
-    parts = [text_of(entry.message.get("content"))]
-    parts.extend(result_text(result.content) for result in results_of(entry.message) if entry.role != "tool")
-    parts.extend(f"→ {call.name} {arguments_text(call)}" for call in calls_of(entry.message))
+    parts = [text_of(message.get("content"))]
+    parts.extend(f"→ {call.name} {arguments_text(call)}" for call in calls_of(message))
+    parts.extend(result_text(result.content) for result in results_of(message) if result.content.__class__ is dict)
     return printable_text("\n".join(part for part in parts if part))
+
+
+def print_row(head: str, text: str) -> None:
+    """Print a text in one row of the screen, after a head of ASCII characters."""
+    click.echo(f"{head}  {truncate(text, max(8, screen_width() - len(head) - 2))}")
 
 
 def print_json(data: Any) -> None:

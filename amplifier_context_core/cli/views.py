@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .formatting import counted, printable_text, screen_width, shell_quoted, truncate
-from .sessions import print_json
+from .formatting import counted, printable_text, screen_width, shell_quoted
+from .sessions import print_json, print_row, words
 from .store_options import OpenedStore, budget_option, mark, on_store
 from .stored_managers import manager_of
 
@@ -53,7 +53,7 @@ async def view(at: OpenedStore, session_id: str, budget: int | None, chapter: in
         return
     for one in [*sent.system, *sent.messages] if sent else ():
         head = f"{f'm{one.seq}' if one.seq > 0 else '-':>7} {one.message['role']:<9} {one.tokens:>7,} counted"
-        _print_row(head, printable_text(_words(one.message)))
+        print_row(head, words(one.message))
     if chapters:
         hint = at.command("view", session_id, options=("--chapter", chapters[0]["mark"]))
         click.echo(f"{counted(len(chapters), 'chapter')}: {hint}", err=True)
@@ -68,10 +68,6 @@ def _print_chapter(chapters: list[dict[str, Any]], seq: int, *, as_json: bool) -
         print_json(found)
     else:
         click.echo(printable_text(found["text"]))
-
-
-def _print_row(head: str, text: str) -> None:
-    click.echo(f"{head}  {truncate(text, max(8, screen_width() - len(head) - 2))}")
 
 
 @click.command()
@@ -112,13 +108,13 @@ async def explain(at: OpenedStore, session_id: str, budget: int | None, as_json:
 
 @click.command()
 @click.argument("session_id", metavar="SESSION")
-@click.argument("words", nargs=-1, required=True)
+@click.argument("wanted", nargs=-1, required=True, metavar="WORDS...")
 @on_store
 @click.option("--limit", type=click.IntRange(min=1), default=10, show_default=True, help="Messages at most.")
 @_json
-async def search(at: OpenedStore, session_id: str, words: tuple[str, ...], limit: int, as_json: bool) -> None:
+async def search(at: OpenedStore, session_id: str, wanted: tuple[str, ...], limit: int, as_json: bool) -> None:
     """Find messages of a session by words, the best first."""
-    query = " ".join(words)
+    query = " ".join(wanted)
     manager = await _copy(at, session_id, None)
     found = [(place, await manager.recall(place)) for place in await manager.search(query, limit)]
     for place, message in found:
@@ -127,7 +123,7 @@ async def search(at: OpenedStore, session_id: str, words: tuple[str, ...], limit
         if as_json:
             print_json({"mark": place, **message})
         else:
-            _print_row(f"{place:>7} {message['role']:<9}", _matching(_words(message), query))
+            print_row(f"{place:>7} {message['role']:<9}", _matching(words(message), query))
     if not found:
         click.echo(f"{shell_quoted(session_id)} has no message with {shell_quoted(query)}", err=True)
 
@@ -153,13 +149,6 @@ async def _copy(at: OpenedStore, session_id: str, budget: int | None) -> Context
     return manager
 
 
-def _words(message: dict[str, Any]) -> str:
-    from ..messages.parsing import arguments_text, calls_of, text_of
-
-    calls = (f"→ {call.name} {arguments_text(call)}" for call in calls_of(message))
-    return "\n".join(part for part in (text_of(message.get("content")), *calls) if part)
-
-
 def _matching(text: str, query: str) -> str:
     """Return the line of a text that matches a query best, or what of it fits the screen; else the text's beginning.
 
@@ -168,4 +157,4 @@ def _matching(text: str, query: str) -> str:
     from ..transcript.matching_lines import excerpts, words_of
 
     found = excerpts(text.split("\n"), words_of(query), 1, max(1, screen_width() - 21))
-    return printable_text(found[0][1] if found else text[:_EXCERPT])
+    return found[0][1] if found else text[:_EXCERPT]
