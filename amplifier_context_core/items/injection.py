@@ -10,13 +10,11 @@ import asyncio
 import inspect
 import types
 import weakref
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from functools import partial
 from itertools import takewhile
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 
 class Injectable:
@@ -24,35 +22,31 @@ class Injectable:
 
 
 class Offer:
-    """What a session offers to the functions of its tasks, until it is withdrawn.
+    """What a session offers to the functions of its tasks.
 
     Attributes:
-        offered: of the session.
-        is_withdrawn: the session is closed.
+        offered: of the session; empty once it is closed.
     """
 
     def __init__(self, *offered: Injectable) -> None:
         self.offered = offered
-        self.is_withdrawn = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Active:
-    """An offer that a task made.
+class _Active(NamedTuple):
+    """An offer in a task, without keeping its session alive.
 
     Attributes:
-        find: returns the offer; None once its session is collected.
+        offer: returns it; None once its session is collected.
         task: returns the task that made it; None if there was none, or it is collected.
     """
 
-    find: Callable[[], Offer | None]
+    offer: Callable[[], Offer | None]
     task: Callable[[], object | None]
 
     @property
-    def offer(self) -> Offer | None:
-        """The offer; None once it is withdrawn."""
-        offer = self.find()
-        return None if offer is None or offer.is_withdrawn else offer
+    def offered(self) -> tuple[Injectable, ...]:
+        offer = self.offer()
+        return offer.offered if offer else ()
 
     @property
     def is_over(self) -> bool:
@@ -61,7 +55,7 @@ class _Active:
         In another task it was there when that task began. So the task is part of a session that is closed, and must not
         get what belongs to the session around it.
         """
-        return self.offer is None and (task := _current_task()) is not None and self.task() is task
+        return not self.offered and (task := _current_task()) is not None and self.task() is task
 
 
 # The sessions and blocks that this task runs, the innermost last. A task keeps blocks alive, but no session.
@@ -74,14 +68,14 @@ def activate(offer: Offer) -> None:
     Once it is withdrawn, what was offered before is offered again to this task, and nothing to the tasks that it
     started meanwhile. Sessions that began inside this one end with that.
     """
-    outer = takewhile(lambda one: one.find() is not offer, _present())
+    outer = takewhile(lambda one: one.offer() is not offer, _present())
     task = _current_task()
     _offers.set((*outer, _Active(weakref.ref(offer), weakref.ref(task) if task else lambda: None)))
 
 
 def withdraw(offer: Offer) -> None:
     """Offer this no more. The task that made the offer, and those it starts now, get what was offered before."""
-    offer.is_withdrawn = True
+    offer.offered = ()
     _offers.set(_present())
 
 
@@ -107,8 +101,7 @@ def offering(*offered: Injectable) -> Generator[None]:
 def active() -> tuple[Injectable, ...]:
     """Return what is offered in this task; nothing outside a session."""
     present = _present()
-    offer = present[-1].offer if present else None
-    return offer.offered if offer else ()
+    return present[-1].offered if present else ()
 
 
 def _present() -> tuple[_Active, ...]:
@@ -138,24 +131,16 @@ def injected(
     given: Mapping[str, object],
     offered: Sequence[Injectable],
 ) -> dict[str, Injectable]:
-    """Return the arguments to add to a call.
-
-    Args:
-        function: that is called.
-        positional: the positional arguments of the call.
-        given: the keyword arguments of the call.
-        offered: what a parameter can get.
-    """
-    if not offered:
+    """Return the arguments to add to a call with these positional and keyword arguments, of what is offered."""
+    wanted: Mapping[str, type[Injectable]] = requested(function) if offered else {}
+    if not wanted:
         return {}
-    wanted = requested(function)
-    passed = {*given, *_bound(function), *_taken(function, len(positional))}
-    found: dict[str, Injectable] = {}
-    for name, kind in wanted.items():
-        value = next((one for one in offered if isinstance(one, kind)), None)
-        if name not in passed and value is not None:
-            found[name] = value
-    return found
+    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = [one.name for one in inspect.signature(function).parameters.values() if one.kind in by_place]
+    bound = getattr(function, "keywords", {})  # of a `functools.partial`
+    passed = {*names[: len(positional)], *given, *bound}
+    found = {name: next((one for one in offered if isinstance(one, kind)), None) for name, kind in wanted.items()}
+    return {name: one for name, one in found.items() if one is not None and name not in passed}
 
 
 def annotated(function: Callable[..., object]) -> Any:
@@ -164,18 +149,6 @@ def annotated(function: Callable[..., object]) -> Any:
     if inspect.isroutine(inner) or inspect.isclass(inner):
         return inner
     return type(inner).__call__
-
-
-def _bound(function: object) -> Collection[str]:
-    """Return the names of the arguments that a `functools.partial` passes by name."""
-    return function.keywords if isinstance(function, partial) else ()
-
-
-def _taken(function: Callable[..., object], count: int) -> list[str]:
-    """Return the names of the parameters that the first `count` positional arguments go to."""
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    names = [one.name for one in inspect.signature(function).parameters.values() if one.kind in positional]
-    return names[:count]
 
 
 def _wanted(hint: object) -> type[Injectable] | None:

@@ -100,7 +100,6 @@ class SessionItems:
     def activate(self) -> None:
         """Offer pool and queue to the tools that this task, or a task it starts, runs from now on."""
         self._offer.offered = (self.pool, self.queue)
-        self._offer.is_withdrawn = False
         activate(self._offer)
 
     def withdraw(self) -> None:
