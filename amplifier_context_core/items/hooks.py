@@ -13,7 +13,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum, StrEnum
-from typing import Any, TypeAlias, cast, overload
+from typing import Any, ClassVar, TypeAlias, cast, overload
 
 from ..errors import UnregisteredHookError
 from ..locks import CrossLoopLock
@@ -76,9 +76,9 @@ class Hook:
         types = (type,) if isinstance(type, Enum) else tuple(type)
         if not types:
             raise ValueError("a hook needs at least one type")
-        self.__name__ = _name_of(function)
+        self.__name__ = str(getattr(function, "__name__", function.__class__.__name__))
         self.__doc__ = function.__doc__
-        if not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(_call_of(function))):
+        if not any(map(inspect.iscoroutinefunction, (function, getattr(function, "__call__", None)))):  # noqa: B004
             raise TypeError(f"hook {self.__name__!r} must be an async function")
         self.fixed = dict(fixed or {})
         parameters = inspect.signature(function).parameters
@@ -110,9 +110,8 @@ class Hook:
 class HookRegistry:
     """The hooks of this process by name, and those that are global."""
 
-    _by_name: dict[str, HookFunction]
-    _global: list[Hook]
-    _by_name, _global = {}, []
+    _by_name: ClassVar[dict[str, HookFunction]] = {}
+    _global: ClassVar[list[Hook]] = []
 
     @classmethod
     def register(cls, hook: HookFunction, name: str | None = None) -> None:
@@ -177,27 +176,21 @@ class HookRegistry:
             await one(*args, **named)
 
     @classmethod
-    def wrap(
-        cls,
-        function: HookFunction,
-        type: HookType | Iterable[HookType],
-        *,
-        lock: bool = False,
-        tags: Collection[str] | None = None,
-        fixed: Mapping[str, Any] | None = None,
-    ) -> Hook:
+    def wrap(cls, function: HookFunction, type: HookType | Iterable[HookType], **options: Any) -> Hook:
         """Return a function as a registered hook; a hook of exactly these types is returned as it is.
+
+        Args:
+            function: the function, or a hook.
+            type: the event, or several.
+            options: see `Hook`.
 
         Raises:
             TypeError: the function is not async, or does not take one of the fixed arguments.
             ValueError: there is no event, or another hook has the name of the function.
         """
-        types = (type,) if isinstance(type, Enum) else tuple(type)
-        if isinstance(function, Hook):
-            if _types_of(function) == types and not (lock or tags or fixed):
-                return function
-            function = function.fn
-        made = Hook(function, types, lock=lock, tags=tags, fixed=fixed)
+        made = Hook(_function_of(function), type, **options)
+        if isinstance(function, Hook) and _types_of(function) == _types_of(made) and not any(options.values()):
+            return function
         cls.register(made)
         return made
 
@@ -209,17 +202,13 @@ def hook(
     tags: Collection[str] | None = None,
     **fixed: Any,
 ) -> Callable[[HookFunction], Hook]:
-    """Make an async function a hook for every object, or for those that share a tag.
+    """Make an async function a hook for every object, or for those that share a tag; see `HookRegistry.wrap`.
 
     Args:
         type: the event, or a list of events.
         lock: true to run one call at a time.
         tags: the object must have one of them; None for every object.
-        fixed: keyword arguments of every call; see `Hook`.
-
-    Raises:
-        TypeError: the function is not async, or does not take one of the fixed arguments.
-        ValueError: there is no event, or another hook has the name of the function.
+        fixed: keyword arguments of every call.
     """
 
     def decorate(function: HookFunction) -> Hook:
@@ -259,12 +248,8 @@ class HookPoint:
     def __init__(self, type: HookType) -> None:
         self._type: HookType = type
 
-    @overload
-    def __get__(self, instance: None, owner: object = None) -> HookPoint: ...
-    @overload
-    def __get__(self, instance: object, owner: object = None) -> Attach: ...
-    def __get__(self, instance: Any, owner: object = None) -> Attach | HookPoint:
-        return self if instance is None else Attach(instance.hooks, self._type)
+    def __get__(self, instance: Any, owner: object = None) -> Attach:
+        return Attach(instance.hooks, self._type)
 
 
 def is_for(hook: HookFunction, type: HookType) -> bool:
@@ -336,14 +321,6 @@ def _types_of(hook: HookFunction) -> tuple[HookType, ...]:
 
 def _function_of(hook: HookFunction) -> HookFunction:
     return hook.fn if isinstance(hook, Hook) else hook
-
-
-def _name_of(function: HookFunction) -> str:
-    return str(getattr(function, "__name__", type(function).__name__))
-
-
-def _call_of(function: HookFunction) -> object:
-    return getattr(function, "__call__", None)  # noqa: B004 - an object with an async `__call__` is an async function
 
 
 def _is_lambda(value: object) -> bool:
