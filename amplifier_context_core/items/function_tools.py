@@ -39,15 +39,18 @@ async def route_item(item: ContextItem[Any]) -> Any:
     Outside a session, and for an item with an id and no description, that is the content, and there is a warning in
     the log; outside a session, the first time only.
     """
-    return await _route_into(active(), item)
+    return await _routed(item, active())
 
 
-async def _route_into(offered: Sequence[Injectable], item: ContextItem[Any]) -> Any:
+async def _routed(result: Any, offered: Sequence[Injectable]) -> Any:
+    if not isinstance(result, ContextItem):
+        return result
     if not offered:
         log_no_session()
-    by_kind = {ContextPool if isinstance(one, ContextPool) else ContextQueue: cast("Any", one) for one in offered}
+    pool = next((cast("ContextPool[Any]", one) for one in offered if isinstance(one, ContextPool)), None)
+    queue = next((cast("ContextQueue[Any]", one) for one in offered if isinstance(one, ContextQueue)), None)
     with offering(*offered):  # for the hooks that run
-        return await keep_item(item, by_kind.get(ContextPool), by_kind.get(ContextQueue))
+        return await keep_item(cast("ContextItem[Any]", result), pool, queue)
 
 
 @cache
@@ -146,12 +149,6 @@ class FunctionTool:
             parts = [await _routed(part, offered) async for part in result]
             return parts[0] if len(parts) == 1 else parts
         return await _routed(await result if inspect.isawaitable(result) else result, offered)
-
-
-async def _routed(result: Any, offered: Sequence[Injectable]) -> Any:
-    if isinstance(result, ContextItem):
-        return await _route_into(offered, cast("ContextItem[Any]", result))
-    return result
 
 
 def _arguments_of(
