@@ -1,4 +1,4 @@
-"""The command `amplifier-context`. One module a command; each imports heavy modules only when it runs."""
+"""The command `amplifier-context`. One module a command."""
 
 from __future__ import annotations
 

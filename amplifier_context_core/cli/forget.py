@@ -6,17 +6,20 @@ import sys
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from click.exceptions import Exit
 
+from ..config import load_config
+from ..errors import ConfigError, ContextError, NotErased
+from ..manager import ContextManager
+from ..transcript.entry import seqs_of
+from ..transcript.redaction import forms_of, holds, texts_of
 from .formatting import command, counted, printable, shell_quoted
+from .host_files import forms_in_files, search, store_of
+from .relatives import Relatives, all_entries
 from .store_options import OpenedStore, mark, on_store
-
-if TYPE_CHECKING:
-    from ..manager import ContextManager
-    from .relatives import Relatives
+from .stored_managers import manager_of
 
 _MOST_MARKS = 20  # that one line names
 
@@ -97,9 +100,6 @@ def _read_secret(yes: bool) -> str:
 
 async def _in_session(erasure: Erasure, name: str, seqs: set[int], *, forks: bool, yes: bool) -> bool:
     """Erase in one session and, with `forks`, in the sessions that share its messages; return True if it was found."""
-    from ..transcript.redaction import texts_of
-    from .relatives import Relatives
-
     seqs |= await _containing(erasure, name)
     in_checkpoint = not seqs and await _in_checkpoint(erasure, name)
     relatives = Relatives(erasure.at.store, name, seqs)
@@ -127,8 +127,6 @@ async def _in_session(erasure: Erasure, name: str, seqs: set[int], *, forks: boo
 
 async def _everywhere(erasure: Erasure, yes: bool) -> bool:
     """Erase in all sessions of the store; return True if a session contains the text."""
-    from ..errors import ContextError
-
     found: dict[str, set[int]] = {}
     names = [info.session_id for info in await erasure.at.store.sessions()]
     for name in names:
@@ -153,8 +151,6 @@ async def _everywhere(erasure: Erasure, yes: bool) -> bool:
 
 async def _sharing(erasure: Erasure, name: str, relatives: Relatives) -> dict[str, set[int]]:
     """Return by session the seqs of the messages that other sessions share."""
-    from ..errors import ContextError
-
     sharing: dict[str, set[int]] = {}
     for info in await erasure.at.store.sessions():
         other = info.session_id
@@ -170,8 +166,6 @@ async def _sharing(erasure: Erasure, name: str, relatives: Relatives) -> dict[st
 
 async def _try(erasure: Erasure, name: str, seqs: set[int]) -> None:
     """Erase in one of several sessions; print a failure and continue."""
-    from ..errors import ContextError
-
     try:
         await _erase(erasure, name, seqs | await _containing(erasure, name))
     except (ContextError, click.ClickException) as problem:
@@ -181,9 +175,6 @@ async def _try(erasure: Erasure, name: str, seqs: set[int]) -> None:
 
 async def _erase(erasure: Erasure, name: str, seqs: set[int]) -> set[int]:
     """Erase messages of a session and return the seqs of the messages that it has."""
-    from ..errors import NotErased
-    from ..transcript.entry import seqs_of
-
     manager = await _manager_of(erasure, name)
     try:
         erased = await manager.forget(_marks(seqs), containing=erasure.secret, trace=erasure.trace)
@@ -212,11 +203,6 @@ def _copies(erasure: Erasure, name: str, marks: list[str]) -> str:
 
 async def _manager_of(erasure: Erasure, name: str) -> ContextManager:
     """Return a manager of a session with its own settings, so that what is saved of it afterwards has them too."""
-    from ..config import load_config
-    from ..errors import ConfigError
-    from ..manager import ContextManager
-    from .stored_managers import manager_of
-
     try:
         return await manager_of(erasure.at.store, name)
     except ConfigError:  # of a plug-in that is not installed here: it erases without
@@ -225,9 +211,6 @@ async def _manager_of(erasure: Erasure, name: str) -> ContextManager:
 
 async def _containing(erasure: Erasure, name: str) -> set[int]:
     """Return the seqs of the messages that contain the text, including archived ones."""
-    from ..transcript.redaction import forms_of, holds
-    from .relatives import all_entries
-
     if not erasure.secret:
         return set()
     forms = forms_of(erasure.secret)
@@ -236,16 +219,12 @@ async def _containing(erasure: Erasure, name: str) -> set[int]:
 
 async def _in_checkpoint(erasure: Erasure, name: str) -> bool:
     """True if a session's checkpoint contains the text: in chapters, short forms, or the focus of a summary."""
-    from ..transcript.redaction import forms_of
-
     data = (await erasure.at.store.load_checkpoint(name) if erasure.secret else None) or b""
     return any(form.encode("utf-8", "surrogatepass") in data for form in forms_of(erasure.secret)) if data else False
 
 
 def _name_host_files(erasure: Erasure, sessions: Collection[str]) -> None:
     """List files of the host, and other stores, that contain the erased texts, without their content."""
-    from .host_files import forms_in_files, search, store_of
-
     whole = bool(erasure.secret)
     found = search(sessions, forms_in_files({erasure.secret} if whole else erasure.texts, whole=whole))
     of_hosts, elsewhere = list[Path](), dict[str, None]()

@@ -11,6 +11,8 @@ import unicodedata
 from collections.abc import Sequence
 from datetime import datetime
 
+from ..rendering.quoting import without_controls, without_surrogates
+
 PIPE_WIDTH = 110  # columns without a terminal, unless COLUMNS is set
 _WORDS = 0.7  # minimal share of the width that remains when a text is truncated between words
 _UNITS = ("kB", "MB", "GB", "TB")
@@ -107,8 +109,6 @@ def printable(text: str) -> str:
 
 def printable_text(text: str, instead: str = "�") -> str:
     """Return a text that cannot control the terminal, with its line ends and tabs."""
-    from ..rendering.quoting import without_controls, without_surrogates
-
     return without_controls(without_surrogates(text), instead)
 
 

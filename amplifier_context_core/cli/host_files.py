@@ -14,6 +14,10 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 
+from ..stores.jsonl.paths import DATABASE_NAME, FILE_NAMES, FORMER_NAME
+from ..stores.sqlite.schema import APPLICATION_ID, ONE_SESSION_ID
+from ..transcript.redaction import forms_of, probe_of
+
 TIME_LIMIT = 10.0  # seconds
 MAX_FILES = 10_000
 _CHUNK = 1 << 20  # bytes of one read
@@ -41,8 +45,6 @@ def forms_in_files(texts: Collection[str], *, whole: bool = False) -> list[bytes
         texts: the texts to search for.
         whole: search for whole texts, whatever their length.
     """
-    from ..transcript.redaction import forms_of, probe_of
-
     probes = {text if whole else probe_of(text) for text in texts} - {""}
     found = {form for text in probes for form in (*forms_of(text), text.replace("\n", "\n+"))}
     return [form.encode("utf-8", "surrogatepass") for form in found]
@@ -72,9 +74,6 @@ def store_of(path: Path) -> tuple[str, str] | None:
     None if it is of no store. A file of another name is of none, although it may be a copy: no store erases what is in
     it. A copy of a database is a store of its own.
     """
-    from ..stores.jsonl.paths import DATABASE_NAME, FILE_NAMES, FORMER_NAME
-    from ..stores.sqlite.schema import APPLICATION_ID, ONE_SESSION_ID
-
     if path.name in FILE_NAMES:
         folder = path.parent.parent if path.parent.name == FORMER_NAME else path.parent
         return f"jsonl:{folder.parent}", folder.name

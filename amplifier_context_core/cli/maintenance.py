@@ -5,19 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from click.exceptions import Exit
 
+from ..errors import ContextError
+from ..messages.parsing import parse_message
+from ..stores import Checkable, Repair, Repairable, Store
 from ..stores.iteration import read_in_batches
 from ..stores.validation import check_conversation_id, derived_session_id, is_recovered
+from ..transcript.entry import Entry
+from ..transcript.redaction import REDACTED_TEXT
+from ..transcript.transcript import Transcript
+from ..view.session_state import load
 from .formatting import counted, shell_quoted
 from .store_options import OpenedStore, on_store, run_command, store_at
-
-if TYPE_CHECKING:
-    from ..stores import Repair, Store
-    from ..transcript.entry import Entry
 
 _ANY = "any"  # a session id; the session need not exist
 _FORK_POINT = re.compile(r"([mua])(\d{1,18})")
@@ -64,8 +66,6 @@ async def _copy(at: OpenedStore, new: Store, name: str) -> int:
     Raises:
         click.ClickException: not all of its messages can be read.
     """
-    from ..errors import ContextError
-
     old = at.store
     length = (await old.extent(name)).length
     try:
@@ -91,8 +91,6 @@ async def _copy(at: OpenedStore, new: Store, name: str) -> int:
 
 def _covered_by(checkpoint: bytes | None) -> int | None:
     """Return how many entries a checkpoint covers, one of `compat` none; None if it is of another version."""
-    from ..view.session_state import load
-
     try:
         saved = load(checkpoint) if checkpoint else None
     except ValueError:
@@ -102,10 +100,6 @@ def _covered_by(checkpoint: bytes | None) -> int | None:
 
 async def _highest(store: Store, name: str, archived: set[int]) -> list[Entry]:
     """Return an entry to archive if the store holds none of the highest seq: that seq must not be assigned again."""
-    from ..messages.parsing import parse_message
-    from ..transcript.redaction import REDACTED_TEXT
-    from ..transcript.transcript import Transcript
-
     last = (await store.extent(name)).last_seq
     if not last or last in archived or await store.find(name, [last]):
         return []
@@ -122,8 +116,6 @@ async def verify(at: OpenedStore, names: tuple[str, ...]) -> None:
 
     Without a SESSION all sessions are checked.
     """
-    from ..stores import Checkable
-
     # A store that is damaged as a whole reports that for any id; listing its sessions would repair it.
     if not names and isinstance(at.store, Checkable) and (problems := await at.store.verify(_ANY)):
         _report(at.location, problems)
@@ -158,8 +150,6 @@ def _report(what: str, problems: Sequence[str]) -> None:
 
 
 async def _problems(at: OpenedStore, name: str) -> list[str]:
-    from ..stores import Checkable
-
     if isinstance(at.store, Checkable):
         problems = await at.store.verify(name)  # before any other call: other calls repair
         if not problems:
@@ -178,9 +168,6 @@ async def repair(at: OpenedStore, names: tuple[str, ...]) -> None:
 
     What sessions share, such as a database file, is always repaired. The exit code is 1 if damage remains.
     """
-    from ..errors import ContextError
-    from ..stores import Repairable
-
     if isinstance(at.store, Repairable):
         shared: list[Repair] = []
         await at.store.repair(None, shared.append)
@@ -204,8 +191,6 @@ async def repair(at: OpenedStore, names: tuple[str, ...]) -> None:
 
 async def _repair(at: OpenedStore, name: str) -> bool:
     """Repair a session and print the repairs; return True if damage remains."""
-    from ..stores import Repairable
-
     repairs: list[Repair] = []
     left = await _problems(at, name)  # not `length`, which repairs what it meets, and reports it nowhere
     if left and isinstance(at.store, Repairable):

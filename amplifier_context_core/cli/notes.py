@@ -7,17 +7,16 @@ import sys
 from collections.abc import Callable, Coroutine
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ..default_paths import in_project, sessions_folder
+from ..session.notes import Notes, note_seq, notes_id
+from ..stores import open_store
 from .formatting import counted, printable_text, time_text
 from .sessions import print_json
 from .store_options import run_command, store_at, store_option
-
-if TYPE_CHECKING:
-    from ..session.notes import Notes
 
 Work = Callable[..., Coroutine[Any, Any, None]]
 
@@ -53,9 +52,6 @@ def _on_notes(work: Work, *, makes: bool = False) -> Callable[..., None]:
 
 
 def _run(work: Callable[[Notes], Coroutine[Any, Any, None]], *, makes: bool = False) -> None:
-    from ..session.notes import Notes, notes_id
-    from ..stores import open_store
-
     meta = click.get_current_context().meta
     url, project = meta.get(f"{__name__}.url"), meta.get(f"{__name__}.project")
     where = in_project(url, project) if url is not None else f"jsonl:{sessions_folder(project)}"
@@ -121,8 +117,6 @@ async def edit(kept: Notes, mark: str, text: str | None) -> None:
 @_on_notes
 async def delete(kept: Notes, marks: tuple[str, ...]) -> None:
     """Erase notes. Sessions that began with them still have copies: `forget --containing` erases these too."""
-    from ..session.notes import note_seq
-
     once = {note_seq(mark): mark for mark in marks}.values()  # raises before anything is erased
     done = {mark: await kept.delete(mark) for mark in once}
     if erased := list(done.values()).count("erased"):

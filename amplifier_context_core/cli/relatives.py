@@ -7,13 +7,14 @@ keeps only what the message itself contains: role, ids and timestamp.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
-from typing import TYPE_CHECKING
 
+from ..history.redactions import Redactions, is_named, redactions_of
+from ..messages.parsing import MessageInfo
+from ..messages.timestamps import timestamp_of
+from ..stores import Store
 from ..stores.iteration import read_in_batches
-
-if TYPE_CHECKING:
-    from ..stores import Store
-    from ..transcript.entry import Entry
+from ..transcript.alignment import normalized_content
+from ..transcript.entry import Entry
 
 _OPENING = 50  # messages at the beginning of a session that are compared: an inherited history begins there
 Identity = tuple[str, tuple[str, ...], tuple[str, ...], str]  # role, ids of calls, ids of answers, timestamp
@@ -29,8 +30,6 @@ class Relatives:
     """
 
     def __init__(self, store: Store, name: str, seqs: Collection[int]) -> None:
-        from ..history.redactions import Redactions
-
         self._store, self._name = store, name
         self._seqs = frozenset(seqs)
         self._wanted: dict[tuple[str, int], Entry] = {}
@@ -39,8 +38,6 @@ class Relatives:
 
     async def read(self) -> list[Entry]:
         """Read the session and return the entries to find, redacted or not."""
-        from ..history.redactions import redactions_of
-
         everything = [entry async for entry in all_entries(self._store, self._name)]
         wanted = [entry for entry in everything if entry.seq in self._seqs]
         self._wanted = {(entry.session_id, entry.seq): entry for entry in wanted}
@@ -66,8 +63,6 @@ class Relatives:
 
     async def _copies_in(self, other: str) -> set[int]:
         """Return the seqs of the messages that a session took over: with the same content, or of erased ones."""
-        from ..messages.parsing import MessageInfo
-
         theirs = [entry async for entry in all_entries(self._store, other) if entry.session_id == other]
         contents = {content for entry in self._wanted.values() if (content := _identified_content(entry))}
         found = {entry.seq for entry in theirs if _identified_content(entry) in contents}
@@ -82,9 +77,6 @@ class Relatives:
 
 def _identity(entry: Entry) -> Identity | None:
     """Return what identifies a message in any session: its ids, or else its timestamp; None if it has neither."""
-    from ..history.redactions import is_named
-    from ..messages.timestamps import timestamp_of
-
     kind = entry.role, entry.call_ids, entry.answered_ids
     stamp = "" if is_named(kind) else timestamp_of(entry.message)
     return None if stamp is None else (*kind, stamp)
@@ -92,8 +84,6 @@ def _identity(entry: Entry) -> Identity | None:
 
 def _identified_content(entry: Entry) -> tuple[Identity, bytes] | None:
     """Return what two copies of a message share; None of an erased one, and of one that nothing identifies."""
-    from ..transcript.alignment import normalized_content
-
     identity = None if entry.is_redacted else _identity(entry)
     return (identity, normalized_content(entry.message, entry.call_ids)) if identity else None
 

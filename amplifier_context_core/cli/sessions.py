@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from ..errors import ContextError
+from ..messages.parsing import Message, arguments_text, calls_of, result_text, results_of, text_of
+from ..stores import SessionInfo, Store, read_in_batches
+from ..stores.validation import is_notes
+from ..transcript.entry import Entry
 from .formatting import (
     counted,
     display_width,
@@ -20,11 +26,6 @@ from .formatting import (
     truncate,
 )
 from .store_options import OpenedStore, mark, on_store
-
-if TYPE_CHECKING:
-    from ..messages.parsing import Message
-    from ..stores import SessionInfo, Store
-    from ..transcript.entry import Entry
 
 DETAILED = 200  # newest sessions of a list that are read for details: each costs some milliseconds
 OPENING = 8  # messages at the beginning of a session that are searched for its first prompt
@@ -59,8 +60,6 @@ async def sessions(at: OpenedStore, as_json: bool) -> None:
     Below each: its first prompt, the session it is a fork of, and the process that has it open. Of many sessions only
     the newest have these details.
     """
-    from ..stores.validation import is_notes
-
     infos = [info for info in await at.store.sessions() if not is_notes(info.session_id)]
     found = [await _listed(at.store, info) for info in infos[:DETAILED]] + list(map(Listed, infos[DETAILED:]))
     if as_json:
@@ -77,9 +76,6 @@ async def sessions(at: OpenedStore, as_json: bool) -> None:
 
 async def _listed(store: Store, info: SessionInfo) -> Listed:
     """Read the beginning of a session and find the session that it is a fork of."""
-    from ..errors import ContextError
-    from ..messages.parsing import text_of
-
     try:
         entries = await store.read(info.session_id, 0, OPENING)
         prompt = next((text_of(entry.message.get("content")) for entry in entries if entry.human), "")
@@ -173,8 +169,6 @@ async def show(
 
 
 async def _entries(store: Store, session_id: str, begin: int, *, archived: bool) -> AsyncIterator[list[Entry]]:
-    from ..stores import read_in_batches
-
     if archived:
         yield await store.archived(session_id)
         return
@@ -201,8 +195,6 @@ def _print(entries: Iterable[Entry], *, full: bool, as_json: bool) -> None:
 
 def words(message: Message) -> str:
     """Return the text of a message, its calls and the results in it, printable."""
-    from ..messages.parsing import arguments_text, calls_of, result_text, results_of, text_of
-
     parts = [text_of(message.get("content"))]
     parts.extend(f"→ {call.name} {arguments_text(call)}" for call in calls_of(message))
     parts.extend(result_text(result.content) for result in results_of(message) if result.content.__class__ is dict)
@@ -216,6 +208,4 @@ def print_row(head: str, text: str) -> None:
 
 def print_json(data: Any) -> None:
     """Print a value as JSON in one line of ASCII, which every terminal and every encoding takes."""
-    import json
-
     click.echo(json.dumps(data))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import logging
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
@@ -77,8 +78,6 @@ class OpenedStore:
         names = [info.session_id for info in await self.store.sessions()]
         if session_id in names:  # it has no messages yet
             return 0
-        import difflib
-
         missing = f"there is no session {session_id!r} in {self.location}"
         if near := difflib.get_close_matches(session_id, names, n=3, cutoff=0.5):
             raise click.ClickException(f"{missing}; similar: {', '.join(map(shell_quoted, near))}")

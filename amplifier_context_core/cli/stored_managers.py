@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-if TYPE_CHECKING:
-    from ..manager import ContextManager
-    from ..stores import Store
+from ..config import load_config
+from ..manager import ContextManager
+from ..stores import Store
+from ..view.session_state import load
+from ..view.view_factory import settings_in
 
 log = logging.getLogger(__name__)
 
@@ -26,11 +28,6 @@ async def manager_of(store: Store, session_id: str, budget: int | None = None) -
         session_id: id of the session.
         budget: tokens of a request; None for the largest that the session had.
     """
-    from ..config import load_config
-    from ..manager import ContextManager
-    from ..view.session_state import load
-    from ..view.view_factory import settings_in
-
     data = await store.load_checkpoint(session_id)
     try:
         state = load(data) if data else None

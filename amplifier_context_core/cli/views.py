@@ -7,17 +7,18 @@ it changes.
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from ..manager import ContextManager
+from ..stores import MemoryStore, read_in_batches
+from ..transcript.matching_lines import excerpts, words_of
+from ..view.sent_view import outgoing_messages
 from .formatting import counted, printable_text, screen_width, shell_quoted
 from .sessions import print_json, print_row, words
 from .store_options import OpenedStore, budget_option, mark, on_store
 from .stored_managers import manager_of
-
-if TYPE_CHECKING:
-    from ..manager import ContextManager
 
 _EXCERPT = 160  # characters of a message that a search prints, where no line is named
 _MOST_ROUNDS = 40  # rounds that `explain` prints one by one
@@ -38,8 +39,6 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_json
 async def view(at: OpenedStore, session_id: str, budget: int | None, chapter: int | None, as_json: bool) -> None:
     """Show what the model would be sent of a session now: chapters, and messages with their marks."""
-    from ..view.sent_view import outgoing_messages
-
     manager = await _copy(at, session_id, budget)
     await manager.explain()  # takes the view
     sent = manager.compactor.last_sent
@@ -133,8 +132,6 @@ async def _copy(at: OpenedStore, session_id: str, budget: int | None) -> Context
 
     With a budget the next request is made on the copy, so that its view is what would be sent.
     """
-    from ..stores import MemoryStore, read_in_batches
-
     memory = MemoryStore()
     length = await at.length(session_id)
     async for entries in read_in_batches(at.store, session_id):
@@ -154,7 +151,5 @@ def _matching(text: str, query: str) -> str:
 
     A search finds other forms of words too, so a hit need not have a word of the query.
     """
-    from ..transcript.matching_lines import excerpts, words_of
-
     found = excerpts(text.split("\n"), words_of(query), 1, max(1, screen_width() - 21))
     return found[0][1] if found else text[:_EXCERPT]
