@@ -50,17 +50,15 @@ class Model:
         """
         if (complete is None) == (transport is None):
             raise ConfigError("transport", "needs one model: give either `complete` or `transport`")
-        given, name = (complete, "complete") if transport is None else (transport, "transport")
+        given, name = (transport, "transport") if complete is None else (complete, "complete")
         method = getattr(given, "complete", None)
-        if callable(method):
-            asked = cast("Callable[[object], Awaitable[object]]", method)
-            if not callable(getattr(given, "get_info", None)):
-                return cls(asked)
+        if not callable(method) and (complete is None or not callable(given)):
+            by_call = "" if complete is None else "be an async function, or "
+            raise ConfigError(name, f"must {by_call}have a method `complete`; {type(given).__name__} is no model")
+        asked: Callable[[object], Awaitable[object]] = cast(Any, method if callable(method) else given)
+        if callable(method) and callable(getattr(given, "get_info", None)):
             return cls(lambda prompt: asked(_request(prompt)), provider_window(given, 1.0, _SAFETY))
-        if transport is None and callable(given):
-            return cls(cast("Callable[[str], Awaitable[object]]", given))
-        wanted = "have a method `complete`" if complete is None else "be an async function, or have a method `complete`"
-        raise ConfigError(name, f"must {wanted}; {type(given).__name__} is no model")
+        return cls(asked)
 
     async def summary(self, prompt: str) -> str:
         """Return the text that the model answers with. Exceptions of the model pass through.
