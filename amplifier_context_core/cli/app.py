@@ -34,7 +34,7 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands: the ones of other packages first."""
-        return [*(name for name in _registered() if name not in self.commands), *self.commands]
+        return [*sorted(_registered().keys() - self.commands), *self.commands]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command by its name; None if there is none.
@@ -42,11 +42,9 @@ class Commands(click.Group):
         Raises:
             click.ClickException: the command is in a package that is not installed, and no help was asked for.
         """
-        own = super().get_command(ctx, cmd_name)
-        if own is not None:
+        if own := super().get_command(ctx, cmd_name):
             return own
-        point = _registered().get(cmd_name)
-        if point is not None:
+        if point := _registered().get(cmd_name):
             return _loaded(point)
         if cmd_name in FROM_TESTING:
             raise click.ClickException(
@@ -58,10 +56,8 @@ class Commands(click.Group):
 
 def _registered() -> dict[str, EntryPoint]:
     """Return the entry points of commands by name; of two packages that register one name, the first counts."""
-    found: dict[str, EntryPoint] = {}
-    for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
-        found.setdefault(point.name, point)
-    return found
+    points = sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value))
+    return {point.name: point for point in reversed(points)}
 
 
 def _loaded(point: EntryPoint) -> click.Command:

@@ -22,7 +22,7 @@ from .formatting import counted, shell_quoted
 from .store_options import OpenedStore, on_store, run_command, store_at
 
 _ANY = "any"  # a session id; the session need not exist
-_FORK_POINT = re.compile(r"([mua])(\d{1,18})")
+_FORK_POINT = re.compile(r"[mua]\d{1,18}")
 
 
 @click.command()
@@ -251,21 +251,17 @@ async def _length_at(at: OpenedStore, name: str, mark: str) -> int:
     Raises:
         click.ClickException: the history has no such mark.
     """
-    found = _FORK_POINT.fullmatch(mark)
-    if not found:
+    if not _FORK_POINT.fullmatch(mark):
         raise click.ClickException(f"--at: {mark!r} is not a mark; a mark is m30 (a message), u12 or a12 (of turn 12)")
-    kind, number = found[1], int(found[2])
     seen = end = 0
     async for entries in read_in_batches(at.store, name):
         for entry in entries:
             seen += 1
-            hit = entry.seq == number if kind == "m" else entry.turn == number and (kind == "a" or entry.human)
-            end = seen if hit else end
+            if mark in (entry.mark, entry.turn_id, f"a{entry.turn}"):
+                end = seen
     if not end:
-        marks = at.command("show", name)
-        raise click.ClickException(
-            f"--at: the history of {shell_quoted(name)} has no {mark}; list its marks with {marks}"
-        )
+        has_none = f"the history of {shell_quoted(name)} has no {mark}"
+        raise click.ClickException(f"--at: {has_none}; list its marks with {at.command('show', name)}")
     return end
 
 
