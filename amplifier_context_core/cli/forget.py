@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -32,14 +32,12 @@ class Erasure:
         at: the store.
         secret: text whose messages are erased; empty if messages are named by marks only.
         trace: keep hashes of the erased messages, by which `set_messages` recognises them.
-        texts: texts of the erased messages, as far as they are known.
         has_failed: an erasure in one of several sessions failed.
     """
 
     at: OpenedStore
     secret: str
     trace: bool
-    texts: set[str] = field(default_factory=set[str])
     has_failed: bool = False
 
 
@@ -109,7 +107,7 @@ async def _in_session(erasure: Erasure, name: str, seqs: set[int], *, forks: boo
         targets = ", ".join(map(shell_quoted, [name, *sharing] if forks else [name]))
         what = f"what {', '.join(_marks(seqs))} of {targets} contain" if seqs else f"the text from {targets}"
         click.confirm(f"Erase {what}?", abort=True)
-    erasure.texts |= {text for entry in entries for text in texts_of(entry.message)}
+    texts = {text for entry in entries for text in texts_of(entry.message)}
     erased = await _erase(erasure, name, seqs)
     if seqs - erased:
         click.echo(f"not in {shell_quoted(name)}: {', '.join(_marks(seqs - erased))}")
@@ -121,7 +119,7 @@ async def _in_session(erasure: Erasure, name: str, seqs: set[int], *, forks: boo
             there = erasure.at.command("forget", other, *named, options=options)
             click.echo(f"{shell_quoted(other)} contains the same; to erase it there: {there}")
     origins = {entry.session_id for entry in entries}
-    _name_host_files(erasure, {name, *origins, *(sharing if forks else ())})
+    _name_host_files(erasure, {name, *origins, *(sharing if forks else ())}, texts)
     return bool(erased) or in_checkpoint
 
 
@@ -145,7 +143,7 @@ async def _everywhere(erasure: Erasure, yes: bool) -> bool:
         click.confirm(f"Erase the content of these messages of {counted(len(found), 'session')}?", abort=True)
     for name, seqs in found.items():
         await _try(erasure, name, seqs)
-    _name_host_files(erasure, names)
+    _name_host_files(erasure, names, ())
     return bool(found)
 
 
@@ -223,12 +221,12 @@ async def _in_checkpoint(erasure: Erasure, name: str) -> bool:
     return any(form.encode("utf-8", "surrogatepass") in data for form in forms_of(erasure.secret)) if data else False
 
 
-def _name_host_files(erasure: Erasure, sessions: Collection[str]) -> None:
+def _name_host_files(erasure: Erasure, sessions: Collection[str], texts: Collection[str]) -> None:
     """List files of the host, and other stores, that contain the erased texts, without their content."""
     whole = bool(erasure.secret)
-    found = search(sessions, forms_in_files({erasure.secret} if whole else erasure.texts, whole=whole))
+    matches, left_out = search(sessions, forms_in_files([erasure.secret] if whole else texts, whole=whole))
     of_hosts, elsewhere = list[Path](), dict[str, None]()
-    for path in found.matches:
+    for path in matches:
         store = store_of(path)
         if store is None:
             of_hosts.append(path)
@@ -241,8 +239,8 @@ def _name_host_files(erasure: Erasure, sessions: Collection[str]) -> None:
         lines += [f"  {shell_quoted(str(path))}" for path in of_hosts]
     for line in lines:
         click.echo(printable(line.replace(erasure.secret, "(erased)") if whole else line))
-    if found.left_out:
-        click.echo(f"{counted(found.left_out, 'file')} of the host could not be searched", err=True)
+    if left_out:
+        click.echo(f"{counted(left_out, 'file')} of the host could not be searched", err=True)
 
 
 def _marks(seqs: Iterable[int]) -> list[str]:

@@ -10,7 +10,6 @@ import os
 import re
 import time
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 
@@ -25,19 +24,6 @@ _SIDE_FILE = re.compile(r"-(?:wal|shm|journal)\Z")  # files beside a database: h
 _SQLITE_HEAD = 72  # bytes up to the end of the application id: https://www.sqlite.org/fileformat.html
 
 
-@dataclass(slots=True)
-class Search:
-    """The result of a search for a text.
-
-    Attributes:
-        matches: files that contain it.
-        left_out: number of files that were not read completely, because of the time limit or missing permissions.
-    """
-
-    matches: list[Path] = field(default_factory=list[Path])
-    left_out: int = 0
-
-
 def forms_in_files(texts: Collection[str], *, whole: bool = False) -> list[bytes]:
     """Return the bytes to search for: each text unchanged, in JSON, and with line breaks as a prompt history has them.
 
@@ -50,22 +36,25 @@ def forms_in_files(texts: Collection[str], *, whole: bool = False) -> list[bytes
     return [form.encode("utf-8", "surrogatepass") for form in found]
 
 
-def search(sessions: Collection[str], forms: Collection[bytes]) -> Search:
+def search(sessions: Collection[str], forms: Collection[bytes]) -> tuple[list[Path], int]:
     """Search the files of hosts for any of `forms`.
 
     Args:
         sessions: ids of the sessions; their files and the files of their projects are read.
         forms: the bytes to search for.
+
+    Returns:
+        The files that contain one, and the number of files that were not read completely, because of the time limit
+        or missing permissions.
     """
-    found = Search()
+    matches, left_out = list[Path](), 0
     until = time.monotonic() + TIME_LIMIT
     for number, path in enumerate(_files(sessions) if forms else ()):
         is_late = number >= MAX_FILES or time.monotonic() > until
         contains = None if is_late else _contains(path, forms, until)
-        if contains:
-            found.matches.append(path)
-        found.left_out += contains is None
-    return found
+        matches += [path] if contains else []
+        left_out += contains is None
+    return matches, left_out
 
 
 def store_of(path: Path) -> tuple[str, str] | None:
