@@ -91,6 +91,10 @@ def test_the_form_is_the_one_the_core_stores(block: ContentBlock, raw: dict[str,
         ({"type": "tool_result", "tool_use_id": "a"}, ToolResultBlock("a", "")),
         ({"type": "tool_result", "tool_use_id": "a", "content": {"n": 1}}, ToolResultBlock("a", '{"n":1}')),
         ({"type": "tool_result", "tool_use_id": "a", "content": [1, 2]}, ToolResultBlock("a", "[1,2]")),
+        (
+            {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text"}]},
+            ToolResultBlock("a", [OtherBlock({"type": "text"})]),
+        ),
     ],
     ids=str,
 )
