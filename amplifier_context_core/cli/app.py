@@ -37,11 +37,7 @@ class Commands(click.Group):
         return [*sorted(_registered().keys() - self.commands), *self.commands]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command by its name; None if there is none.
-
-        Raises:
-            click.ClickException: the command is in a package that is not installed, and no help was asked for.
-        """
+        """Return a command by its name; None if there is none."""
         if own := super().get_command(ctx, cmd_name):
             return own
         if point := _registered().get(cmd_name):

@@ -27,9 +27,7 @@ _SQLITE_HEAD = 72  # bytes up to the end of the application id: https://www.sqli
 def forms_in_files(texts: Collection[str], *, whole: bool = False) -> list[bytes]:
     """Return the bytes to search for: each text unchanged, in JSON, and with line breaks as a prompt history has them.
 
-    Args:
-        texts: the texts to search for.
-        whole: search for whole texts, whatever their length.
+    With `whole` the whole texts are searched for, whatever their length.
     """
     probes = {text if whole else probe_of(text) for text in texts} - {""}
     found = {form for text in probes for form in (*forms_of(text), text.replace("\n", "\n+"))}
@@ -37,11 +35,7 @@ def forms_in_files(texts: Collection[str], *, whole: bool = False) -> list[bytes
 
 
 def search(sessions: Collection[str], forms: Collection[bytes]) -> tuple[list[Path], int]:
-    """Search the files of hosts for any of `forms`.
-
-    Args:
-        sessions: ids of the sessions; their files and the files of their projects are read.
-        forms: the bytes to search for.
+    """Search the files of sessions and of their projects for any of `forms`.
 
     Returns:
         The files that contain one, and the number of files that were not read completely, because of the time limit

@@ -61,11 +61,7 @@ def copy(source: str, target: str, chosen: tuple[str, ...]) -> None:
 
 
 async def _copy(at: OpenedStore, new: Store, name: str) -> int:
-    """Copy a session and return its number of messages; delete the incomplete copy after a failure.
-
-    Raises:
-        click.ClickException: not all of its messages can be read.
-    """
+    """Copy a session and return its number of messages; delete the incomplete copy after a failure."""
     old = at.store
     length = (await old.extent(name)).length
     try:
@@ -246,11 +242,7 @@ async def fork(at: OpenedStore, name: str, new: str | None, mark: str | None) ->
 
 
 async def _length_at(at: OpenedStore, name: str, mark: str) -> int:
-    """Return the number of messages up to and including a mark.
-
-    Raises:
-        click.ClickException: the history has no such mark.
-    """
+    """Return the number of messages up to and including a mark."""
     if not _FORK_POINT.fullmatch(mark):
         raise click.ClickException(f"--at: {mark!r} is not a mark; a mark is m30 (a message), u12 or a12 (of turn 12)")
     seen = end = 0

@@ -21,13 +21,7 @@ Identity = tuple[str, tuple[str, ...], tuple[str, ...], str]  # role, ids of cal
 
 
 class Relatives:
-    """Finds the messages that other sessions share with a session.
-
-    Args:
-        store: the store of all sessions.
-        name: id of the session.
-        seqs: of the messages to find; a message that is erased here may still be in another session.
-    """
+    """Finds messages of a session in other sessions; a message that is erased here may still be in another one."""
 
     def __init__(self, store: Store, name: str, seqs: Collection[int]) -> None:
         self._store, self._name = store, name

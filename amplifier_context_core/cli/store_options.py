@@ -87,15 +87,7 @@ class OpenedStore:
         raise click.ClickException(f"{missing}, which holds none; {self.other_store_hint}")
 
     async def require_all(self, session_id: str, missing: int) -> None:
-        """Raise an error if messages of a session could not be read.
-
-        Args:
-            session_id: id of the session.
-            missing: messages that a read did not bring.
-
-        Raises:
-            click.ClickException: some are missing, or the session is damaged and seems empty; the text names `verify`.
-        """
+        """Raise an error that names `verify` if a read left messages out, or the session is damaged and seems empty."""
         store, name, damage = self.store, shell_quoted(session_id), self.command("verify", session_id)
         if missing:
             raise click.ClickException(f"{counted(missing, 'message')} of {name} cannot be read: {damage}")
@@ -160,11 +152,7 @@ def store_option(command: Callable[P, T], **settings: Any) -> Callable[P, T]:
 
 
 def tokens(text: str) -> int:
-    """Return the number of tokens that an option names, see `amount_in`.
-
-    Raises:
-        click.BadParameter: it names none, or less than 1.
-    """
+    """Return the number of tokens that an option names, at least 1; see `amount_in`."""
     number = amount_in(text)
     if not number:
         raise click.BadParameter(f"{text!r} is not a number of tokens such as 32000 or 32k")
@@ -177,11 +165,7 @@ def budget_option(text: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def mark(text: str) -> int:
-    """Return the seq of a message that a mark such as m12 names.
-
-    Raises:
-        click.BadParameter: it is no mark.
-    """
+    """Return the seq of a message that a mark such as m12 names."""
     try:
         return seq_of(text)
     except ValueError as problem:

@@ -23,10 +23,7 @@ async def manager_of(store: Store, session_id: str, budget: int | None = None) -
     `stored_manager(settings, session_id=..., store=...)` of the package that its entry point names. A package that
     fails is named in a warning, and the manager is core's own, as if it were not installed.
 
-    Args:
-        store: the store.
-        session_id: id of the session.
-        budget: tokens of a request; None for the largest that the session had.
+    Without a budget, requests have the largest that the session had.
     """
     data = await store.load_checkpoint(session_id)
     try:

@@ -23,11 +23,7 @@ def accept_all_texts() -> None:
 
 @contextmanager
 def os_errors_reported() -> Generator[None]:
-    """Turn an unexpected error of the operating system into one line and exit code 1.
-
-    Raises:
-        SystemExit: with code 1, for an error of the operating system.
-    """
+    """Turn an unexpected error of the operating system into one line and exit code 1."""
     try:
         yield
     except OSError as problem:

@@ -281,9 +281,7 @@ class StoredContext(ContextStore):
 class MemoryContextStore(StoredContext):
     """A conversation in memory, which ends with the object.
 
-    Args:
-        session_id: its id; a new one if None.
-        counter: counts the tokens of a text; the count of each message is stored.
+    The arguments are those of `StoredContext`.
     """
 
     def __init__(self, session_id: str | None = None, *, counter: TokenCounter = approx_token_counter) -> None:
@@ -306,11 +304,7 @@ class MemoryContextStore(StoredContext):
 
 
 async def entries_of(history: Sequence[Message | Mapping[str, Any]]) -> tuple[list[Message], Snapshot]:
-    """Return the messages of a conversation, typed, and as entries whose seqs count from 1 without gaps.
-
-    Raises:
-        InvalidMessage: one of them is malformed.
-    """
+    """Return the messages of a conversation, typed, and as entries whose seqs count from 1 without gaps."""
     messages: list[Message] = []
     transcript, turns = Transcript(), LoopTurns()
     for given in history:
@@ -322,11 +316,7 @@ async def entries_of(history: Sequence[Message | Mapping[str, Any]]) -> tuple[li
 
 
 def checked_count(key: str, value: object) -> int:
-    """Return a number of messages or tokens.
-
-    Raises:
-        ConfigError: it is not a whole number from 0 to 2**63 - 1.
-    """
+    """Return a number of messages or tokens; refuse what is not a whole number from 0 to 2**63 - 1."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
         is_short = isinstance(value, (int, float)) and abs(value) < 2**63
         raise ConfigError(

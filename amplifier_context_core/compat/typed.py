@@ -104,20 +104,12 @@ class Message:
 
 
 def to_typed(given: Message | Mapping[str, Any]) -> Message:
-    """Return a typed message, read from a dict if it is given as one.
-
-    Raises:
-        InvalidMessage: it is neither, or malformed.
-    """
+    """Return a typed message, read from a dict if it is given as one."""
     return given if isinstance(given, Message) else Message.from_dict(given)
 
 
 def to_raw(given: Message | Mapping[str, Any]) -> tuple[RawMessage, MessageInfo]:
-    """Return a typed message or a dict as the core stores it, and what the core reads from it.
-
-    Raises:
-        InvalidMessage: it is neither, or malformed.
-    """
+    """Return a typed message or a dict as the core stores it, and what the core reads from it."""
     return parse_message(given.to_dict() if isinstance(given, Message) else given)
 
 
