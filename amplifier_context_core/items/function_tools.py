@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_UNNAMED = {
-    inspect.Parameter.VAR_KEYWORD: "takes any number of arguments",
-    inspect.Parameter.VAR_POSITIONAL: "takes any number of arguments",
-    inspect.Parameter.POSITIONAL_ONLY: "is positional only",
-}
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 async def route_item(item: ContextItem[Any]) -> Any:
@@ -162,8 +158,8 @@ def _arguments_of(
     try:
         hints = get_type_hints(annotated(function), include_extras=True)
         for name, parameter in inspect.signature(function).parameters.items():
-            if problem := _UNNAMED.get(parameter.kind):
-                raise TypeError(f"`{name}` {problem}; a tool needs each by name")
+            if parameter.kind not in _NAMED:
+                raise TypeError(f"`{name}` is {parameter.kind.description}; a tool needs each by name")
             if name not in injectable:
                 default: Any = ... if parameter.default is parameter.empty else parameter.default
                 field = f"a{len(fields)}"

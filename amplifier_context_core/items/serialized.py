@@ -29,10 +29,8 @@ def item_form_in(result: object) -> Mapping[str, object] | None:
         result: as ``tool:post`` has it: the fields of a kernel's `ToolResult`.
     """
     output = cast("Mapping[str, object]", result).get("output") if isinstance(result, Mapping) else None
-    if not isinstance(output, Mapping) or len(cast("Mapping[str, object]", output)) != len(_FIELDS):
-        return None
-    given = cast("Mapping[str, object]", output)
-    return given if set(given) == _FIELDS else None
+    given: Mapping[str, object] = cast("Mapping[str, object]", output) if isinstance(output, Mapping) else {}
+    return given if given.keys() == _FIELDS else None
 
 
 def item_of(given: Mapping[str, object], kept: Collection[ContextItem[Any]]) -> ContextItem[Any] | None:
