@@ -68,16 +68,12 @@ def _loaded(point: EntryPoint) -> click.Command:
         reason = f"it is a {type(command).__name__}, not a click command"
     text = f"`{point.name}` cannot be loaded from {point.value}: {reason}"
 
-    def fail(**_: Any) -> None:
+    @click.command(point.name, help=text, context_settings={"ignore_unknown_options": True})
+    @click.argument("arguments", nargs=-1, expose_value=False)
+    def failing() -> None:
         raise click.ClickException(text)
 
-    return click.Command(
-        point.name,
-        callback=fail,
-        help=text,
-        context_settings={"ignore_unknown_options": True},
-        params=[click.Argument(["arguments"], nargs=-1, expose_value=False)],
-    )
+    return failing
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
