@@ -59,7 +59,9 @@ class Relatives:
         """Return the seqs of the messages that a session took over: with the same content, or of erased ones."""
         theirs = [entry async for entry in all_entries(self._store, other) if entry.session_id == other]
         contents = {content for entry in self._wanted.values() if (content := _identified_content(entry))}
-        found = {entry.seq for entry in theirs if _identified_content(entry) in contents}
+        identities = {identity for identity, _ in contents}
+        alike = [entry for entry in theirs if _identity(entry) in identities]
+        found = {entry.seq for entry in alike if _identified_content(entry) in contents}
         items = [
             (entry.message, MessageInfo(entry.role, entry.call_ids, entry.answered_ids, entry.human))
             for entry in theirs
