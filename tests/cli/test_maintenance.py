@@ -139,19 +139,6 @@ def test_a_session_in_use_is_shown_but_not_deleted(run: Run, filled: str) -> Non
         loop.close()
 
 
-def test_a_damaged_file_is_found_and_repaired(run: Run, tmp_path: Path) -> None:
-    url = f"jsonl:{tmp_path}"
-    asyncio.run(fill(url, "one", 60, 4))
-    garble(tmp_path / "one" / "context.db", 11)
-    (tmp_path / "one" / "context-messages.jsonl").unlink()  # it would give the message back
-    assert "1 problem" in run("verify", "--store", url, code=1).output
-    text = run("repair", "one", "--store", url).output
-    assert "1 message lost" in text
-    assert "repaired:" in text
-    assert "one: sound" in run("verify", "--store", url).output
-    assert len(messages(run, "one", url)) == 60
-
-
 def test_a_copy_gives_no_seq_again_that_was_given(run: Run, url: str, tmp_path: Path) -> None:
     async def fill() -> None:
         store = open_store(url, archive=False)

@@ -87,6 +87,7 @@ def test_all_sessions_of_files_are_repaired_and_one_in_use_is_named(run: Run, tm
     fill(url)
     for name in ("one", "two"):
         garble(tmp_path / name / "context.db", 3)
+    assert "one: 1 problem\n" in run("verify", "one", "--store", url, code=1).output
     store = open_store(url)
     loop = asyncio.new_event_loop()
     try:
@@ -95,7 +96,7 @@ def test_all_sessions_of_files_are_repaired_and_one_in_use_is_named(run: Run, tm
     finally:
         loop.run_until_complete(store.close())
         loop.close()
-    assert re.search(r"^one: 12 messages, 2 repairs, 1 message lost", output, re.MULTILINE)
+    assert re.search(r"^  repaired: .*\n(.*\n)?one: 12 messages, 2 repairs, 1 message lost", output, re.MULTILINE)
     assert "two: session 'two' is in use by pid" in output
     run("repair", "--store", url)
     assert sorted(run("repair", "--store", url).output.splitlines()) == [
