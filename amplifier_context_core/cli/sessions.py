@@ -124,7 +124,9 @@ def _print_list(at: OpenedStore, found: list[Listed], width: int) -> None:
 @click.command()
 @click.argument("session_id", metavar="SESSION")
 @on_store
-@click.option("--from", "first", type=mark, metavar="MARK", help="First message to show, such as m12; else the first.")
+@click.option(
+    "--from", "first", type=mark, metavar="MARK", help="First message to show, such as m12; by default the first."
+)
 @click.option("--last", type=click.IntRange(min=1), metavar="N", help="Show only the newest N messages.")
 @click.option("--full", is_flag=True, help="Show whole texts instead of their first line.")
 @click.option(
