@@ -117,18 +117,12 @@ async def verify(at: OpenedStore, names: tuple[str, ...]) -> None:
         _report(at.location, problems)
         damaged = [()]
     else:
-        damaged = [(name,) for name in await _chosen(at, names, "verify") if await _is_damaged(at, name)]
+        chosen = await _chosen(at, names, "verify")
+        damaged = [(name,) for name in chosen if _report(shell_quoted(name), await _problems(at, name))]
     for one in damaged:
         click.echo(f"{at.command('repair', *one)} repairs what can be repaired")
     if damaged:
         raise Exit(1)
-
-
-async def _is_damaged(at: OpenedStore, name: str) -> bool:
-    """Print what is wrong with a session; True if something is."""
-    problems = await _problems(at, name)
-    _report(shell_quoted(name), problems)
-    return bool(problems)
 
 
 async def _chosen(at: OpenedStore, names: Sequence[str], command: str) -> Sequence[str]:
@@ -139,10 +133,12 @@ async def _chosen(at: OpenedStore, names: Sequence[str], command: str) -> Sequen
     return chosen
 
 
-def _report(what: str, problems: Sequence[str]) -> None:
+def _report(what: str, problems: Sequence[str]) -> bool:
+    """Print what is wrong; True if something is."""
     click.echo(f"{what}: {counted(len(problems), 'problem') if problems else 'sound'}")
     for problem in problems:
         click.echo(f"  {problem}")
+    return bool(problems)
 
 
 async def _problems(at: OpenedStore, name: str) -> list[str]:
