@@ -15,7 +15,7 @@ from .forget import forget
 from .maintenance import copy, delete, fork, repair, verify
 from .notes import notes
 from .sessions import sessions, show
-from .streams import accept_all_texts, os_errors_reported
+from .streams import accept_all_texts, report
 from .undo import undo
 from .views import explain, search, view
 
@@ -29,8 +29,11 @@ class Commands(click.Group):
     def main(self, *args: Any, **options: Any) -> Any:
         """Run the command that the arguments name."""
         accept_all_texts()
-        with os_errors_reported():
+        try:
             return super().main(*args, **options)
+        except OSError as problem:
+            report(problem)
+            raise SystemExit(1) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands: the ones of other packages first."""

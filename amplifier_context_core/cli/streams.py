@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from io import TextIOWrapper
 from typing import cast
 
@@ -21,17 +20,12 @@ def accept_all_texts() -> None:
         stream.reconfigure(errors="replace")
 
 
-@contextmanager
-def os_errors_reported() -> Generator[None]:
-    """Turn an unexpected error of the operating system into one line and exit code 1."""
-    try:
-        yield
-    except OSError as problem:
-        with suppress(OSError, ValueError):  # else the interpreter fails to write the rest of the output when it exits
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        with suppress(OSError):
-            click.echo(f"Error: {_sentence(problem)}", err=True)
-        raise SystemExit(1) from None
+def report(problem: OSError) -> None:
+    """Print an unexpected error of the operating system in one line, and discard the output that is left."""
+    with suppress(OSError, ValueError):  # else the interpreter fails to write the rest of the output when it exits
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with suppress(OSError):
+        click.echo(f"Error: {_sentence(problem)}", err=True)
 
 
 def _sentence(problem: OSError) -> str:
