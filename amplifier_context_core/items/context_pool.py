@@ -85,7 +85,7 @@ class ContextPool(ItemHolder[T]):
             raise TypeError(f"a ContextPool takes ContextItem only, got {type(item).__name__}")
         if item.id is None or item.description is None:
             raise ValueError("a ContextPool takes a ContextItem with both 'id' and 'description' set")
-        evicted: list[ContextItem[T]] = []
+        evicted: dict[str, ContextItem[T]] = {}
         try:
             await self._evict_for(item.id, evicted)
             await self._fire(ContextPoolHook.BEFORE_ADD, lambda: (self, item))
@@ -138,8 +138,8 @@ class ContextPool(ItemHolder[T]):
             ValueError: `limit` is below 1.
         """
         child = type(self)(self._limit if isinstance(limit, EllipsisType) else limit, self.tags)
-        items = self.items if child._limit is None else self.items[-child._limit :]
-        child._items = {item.id: item for item in items if item.id is not None}
+        items = list(self._items.items())
+        child._items = dict(items if child._limit is None else items[-child._limit :])
         child.hooks = list(self.hooks)
         return child
 
@@ -157,17 +157,16 @@ class ContextPool(ItemHolder[T]):
         pool.hooks = hooks_by_name(data.get("hooks") or {}, ContextPoolHook)
         return pool
 
-    async def _evict_for(self, id: str, evicted: list[ContextItem[T]]) -> None:
+    async def _evict_for(self, id: str, evicted: dict[str, ContextItem[T]]) -> None:
         """Make room for an item of this id. Hooks see the item that goes while it is still in the pool."""
         while self._limit is not None and id not in self._items and len(self._items) >= self._limit:
-            oldest = next(iter(self._items.values()))
+            first, oldest = next(iter(self._items.items()))
             await self._fire(ContextPoolHook.ON_EVICT, lambda oldest=oldest: (self, oldest))
-            if oldest.id is not None and self._items.get(oldest.id) is oldest:
-                del self._items[oldest.id]
-                evicted.append(oldest)
+            if self._items.get(first) is oldest:  # another task may have replaced or evicted it meanwhile
+                evicted[first] = self._items.pop(first)
 
-    def _restore(self, evicted: list[ContextItem[T]]) -> None:
+    def _restore(self, evicted: dict[str, ContextItem[T]]) -> None:
         """Put evicted items back in front, as far as there is room: what other tasks did meanwhile stays."""
-        room = len(evicted) if self._limit is None else max(0, self._limit - len(self._items))
-        back = {item.id: item for item in (evicted[-room:] if room else []) if item.id is not None}
-        self._items = {**back, **self._items}
+        room = max(0, (self._limit or 0) - len(self._items))
+        back = list(evicted.items())[-room:] if room else []
+        self._items = {**dict(back), **self._items}
