@@ -18,7 +18,7 @@ from ..transcript.redaction import forms_of, holds, texts_of
 from .formatting import command, counted, printable, shell_quoted
 from .host_files import forms_in_files, search, store_of
 from .relatives import Relatives, all_entries
-from .store_options import OpenedStore, mark, on_store
+from .store_options import OpenedStore, mark, run_command, store_at, store_option
 from .stored_managers import manager_of
 
 _MOST_MARKS = 20  # that one line names
@@ -52,15 +52,15 @@ class Erasure:
 @click.option("--forks", is_flag=True, help="Also erase the same messages in other sessions of the store.")
 @click.option("--no-trace", is_flag=True, help="Keep no hash of the erased messages. See docs/forgetting.md.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@on_store
-async def forget(
-    at: OpenedStore,
+@store_option
+def forget(
     name: str | None,
     seqs: tuple[int, ...],
     containing: bool,
     forks: bool,
     no_trace: bool,
     yes: bool,
+    url: str | None,
 ) -> None:
     """Erase the content of messages everywhere: history, archive, search index, chapters.
 
@@ -74,16 +74,21 @@ async def forget(
     """
     if name is None and (forks or not containing):
         raise click.UsageError("name a SESSION, or pass --containing to search all sessions")
-    secret = _read_secret(yes) if containing else ""
+    secret = _read_secret(yes) if containing else ""  # outside the event loop, which takes Ctrl-C from a prompt
     if not seqs and not secret:
         raise click.UsageError("name the messages, such as m12, or pass --containing and a text")
-    erasure = Erasure(at, secret, not no_trace)
-    if name is None:
-        erased = await _everywhere(erasure, yes)
-    else:
-        await at.length(name)
-        erased = await _in_session(erasure, name, set(seqs), forks=forks, yes=yes)
-    if not erased or erasure.has_failed:
+
+    async def work() -> bool:
+        async with store_at(url) as at:
+            erasure = Erasure(at, secret, not no_trace)
+            if name is None:
+                erased = await _everywhere(erasure, yes)
+            else:
+                await at.length(name)
+                erased = await _in_session(erasure, name, set(seqs), forks=forks, yes=yes)
+            return erased and not erasure.has_failed
+
+    if not run_command(work()):
         raise Exit(1)
 
 
