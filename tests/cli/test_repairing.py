@@ -61,12 +61,6 @@ def test_only_repair_replaces_a_damaged_database_and_reports_that(
     assert "copied" not in run("repair", "--store", url).output
 
 
-def test_repair_of_one_session_says_that_the_database_was_copied(run: Run, database: Path) -> None:
-    output = run("repair", "one", "--store", f"sqlite:{database}").output
-    assert "copied 2 sessions" in output
-    assert output.splitlines()[-1] == "one: 12 messages, sound"
-
-
 def test_a_session_that_lost_its_id_is_named_with_the_command_that_restores_it(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "sessions.db"
     url = f"sqlite:{path}"
