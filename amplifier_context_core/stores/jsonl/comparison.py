@@ -5,8 +5,8 @@ The file is one of three:
 - The same, byte for byte. Nothing is done.
 - Behind: a beginning of what it must be, torn, the same messages written otherwise, or a former state of this session.
   It is written again.
-- Another program's: it holds messages that this session never had, or lacks some. They are taken over (`merged`), and
-  the file is written again.
+- Another program's: it holds messages that this session never had, or lacks some. They are taken over, and the file is
+  written again. What it lacks is removed only if it is complete.
 
 A message that was erased since is recognised by its ids and its timestamp, and taken for what is left of it.
 """
@@ -41,24 +41,30 @@ _BATCH = 1_000  # rows that are compared or written at once
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """How a file differs from what the database says.
+class Theirs:
+    """What another program made of a history.
 
     Attributes:
-        kind: What it is; see the head of this module.
         entries: The history.
-        messages: Those of the file; behind an unreadable line only those that the history never had.
+        order: What it becomes: entries that stay, and new messages.
         unreadable: Lines of the file that are no messages.
     """
 
-    kind: Literal["same", "behind", "theirs"]
-    entries: Sequence[Entry] = ()
-    messages: Sequence[ParsedMessage] = ()
-    unreadable: Sequence[bytes] = ()
+    entries: Sequence[Entry]
+    order: Sequence[Entry | ParsedMessage]
+    unreadable: Sequence[bytes]
 
 
-def compare(db: sqlite3.Connection, session_id: str, path: str) -> Difference:
+def compare(
+    db: sqlite3.Connection, session_id: str, path: str, *, is_complete: bool
+) -> Literal["same", "behind"] | Theirs:
     """Compare a file with the history, in a transaction.
+
+    Args:
+        db: The database.
+        session_id: The session.
+        path: The file.
+        is_complete: All messages were written to it; else those that it lacks are kept.
 
     Raises:
         OSError: It cannot be read.
@@ -66,41 +72,26 @@ def compare(db: sqlite3.Connection, session_id: str, path: str) -> Difference:
     """
     with open(open_file(path, os.O_RDONLY), "rb") as file:
         if kind := _compare_bytes(db, queries.find_session(db, session_id), file):
-            return Difference(kind)
+            return kind
         file.seek(0)
         messages, unreadable = parsed(file.read())
-    history = queries.read(db, session_id=session_id)
-    if history is None or history.damaged:
+    history, archive = queries.read(db, session_id=session_id), queries.archived(db, session_id=session_id)
+    if history is None or archive is None or history.damaged:
         raise damage_error("messages are damaged")
     entries = history.entries
-    if _begins(entries, messages):
-        return Difference("behind")
-    old = queries.archived(db, session_id=session_id)
-    archived = old.entries if old is not None else []
-    known = _as_erased(messages, [*entries, *archived])
-    if _begins(entries, known) or _is_former(known, entries, archived):
-        return Difference("behind")
-    if unreadable:
-        former = {message_json(entry.message) for entry in archived}
-        order = align(entries, known).order
-        known = [one for one in order if not isinstance(one, Entry) and message_json(one[0]) not in former]
-    return Difference("theirs" if known else "behind", entries, known, unreadable)
-
-
-def merged(found: Difference, *, is_complete: bool) -> list[Entry | ParsedMessage]:
-    """Return what another program made of a history.
-
-    Args:
-        found: How its file differs.
-        is_complete: The file held the whole history; else what is missing may never have been written, and is kept.
-    """
-    entries, messages = found.entries, found.messages
-    if found.unreadable:
-        return [*entries, *messages]
-    if _begins(entries, messages[: len(entries)]) and len(messages) > len(entries):
-        return [*entries, *messages[len(entries) :]]
-    order = align(entries, messages).order
-    return order if is_complete else _with_all(entries, order)
+    messages = _as_erased(messages, [*entries, *archive.entries])
+    current = {message_json(entry.message) for entry in entries}
+    former = {message_json(entry.message) for entry in archive.entries} - current
+    lines = {message_json(message) for message, _ in messages}
+    is_former = lines <= current | former and not lines.isdisjoint(former)
+    if is_former or [message for message, _ in messages] == [entry.message for entry in entries[: len(messages)]]:
+        return "behind"
+    if is_complete and not unreadable:
+        order = align(entries, messages).order
+    else:
+        new = [one for one in messages if message_json(one[0]) not in former]
+        order = _with_all(entries, align(entries, new).order)
+    return Theirs(entries, order, unreadable) if order != entries else "behind"
 
 
 def _compare_bytes(
@@ -129,11 +120,6 @@ def lines_of(db: sqlite3.Connection, session: SessionRow, start: int) -> Iterato
             yield b"".join(lines)
             lines = []
     yield b"".join(lines)
-
-
-def written_size(session: SessionRow) -> int:
-    """Return the bytes of all lines that show a history."""
-    return session.size + session.length
 
 
 def parsed(data: bytes) -> tuple[list[ParsedMessage], list[bytes]]:
@@ -189,32 +175,18 @@ def adopted(
     return entries
 
 
-def _begins(entries: Sequence[Entry], messages: Sequence[ParsedMessage]) -> bool:
-    """True if the history begins with these messages."""
-    return [message for message, _ in messages] == [entry.message for entry in entries[: len(messages)]]
-
-
-def _is_former(messages: Sequence[ParsedMessage], entries: Sequence[Entry], archived: Sequence[Entry]) -> bool:
-    """True if these messages are all ours, and an edit removed some of them: a former state of this session."""
-    current = {message_json(entry.message) for entry in entries}
-    former = {message_json(entry.message) for entry in archived} - current
-    lines = {message_json(message) for message, _ in messages}
-    return lines <= current | former and not lines.isdisjoint(former)
-
-
 def _as_erased(messages: list[ParsedMessage], known: Sequence[Entry]) -> list[ParsedMessage]:
     """Return messages, and in place of those that were erased what is left of them.
 
     As in `history.redactions`, an erased one is recognised by its role, the ids of its calls, and its timestamp.
     """
     count = Counter(_echo(entry.message, entry) for entry in known)
-    erased: dict[_Echo, Message] = {
-        echo: entry.message
+    erased = {
+        echo: parse_message(entry.message)
         for entry in known
         if is_redacted(entry.message) and any((echo := _echo(entry.message, entry))[1:]) and count[echo] == 1
     }
-    lefts = (erased.get(_echo(*one), one[0]) for one in messages)
-    return [one if left == one[0] else parse_message(left) for left, one in zip(lefts, messages, strict=True)]
+    return [erased.get(_echo(*one), one) for one in messages]
 
 
 def _echo(message: Message, info: Entry | MessageInfo) -> _Echo:

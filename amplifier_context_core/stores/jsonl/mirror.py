@@ -20,13 +20,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from ...errors import NotErased, StoreError
+from ...errors import StoreError
 from ...transcript.entry import Entry
-from ..protocol import Durability, Repair
+from ..protocol import Repair
 from ..sqlite import changes, queries
 from ..sqlite.rows import SessionRow, number_in
 from ..sqlite.schema import sync_folder
-from .comparison import Difference, adopted, compare, lines_of, merged, written_size
+from .comparison import Theirs, adopted, compare, lines_of
 from .files import add_lines, open_file, sync, write_all
 from .paths import SessionFiles
 
@@ -34,7 +34,11 @@ log = logging.getLogger(__name__)
 
 SETTLED, APPENDED, EDITED = range(3)  # the mark: written and synced; messages were appended; others were changed
 _ALL = 1 << 62
-_FACTS = ("mark", "inode", "size", "ctime")
+_NOTHING = -1  # not even the file: erased messages may be left in it
+_FACTS = (b"mirror mark", b"mirror inode", b"mirror size", b"mirror ctime")
+_SELECT = "SELECT name, value FROM facts WHERE name LIKE 'mirror %'"
+_SAVE = """INSERT INTO facts VALUES ('mirror mark', ?), ('mirror inode', ?), ('mirror size', ?), ('mirror ctime', ?)
+ON CONFLICT(name) DO UPDATE SET value = excluded.value"""
 
 
 class Identity(NamedTuple):
@@ -45,77 +49,74 @@ class Identity(NamedTuple):
     ctime: int = 0  # ns; no program can set it, unlike the time of modification
 
 
+_OTHER = Identity()  # that of no file
+
+
 class Mirror:
-    """The mirror of one session. All methods are called in the thread of its database, while the session is locked.
+    """The mirror of one session. All methods are called in the thread of its database, while the session is locked."""
 
-    Attributes:
-        path: The file.
-        is_settled: It is synced, and the database knows that and its identity.
-    """
-
-    def __init__(
-        self, files: SessionFiles, durability: Durability, *, archive: bool, report: Callable[[Repair], None]
-    ) -> None:
-        self.path = files.main
-        self._files, self._session_id, self._archive = files, files.session_id, archive
+    def __init__(self, files: SessionFiles, *, archive: bool, report: Callable[[Repair], None]) -> None:
+        self._files, self._path, self._session_id, self._archive = files, files.main, files.session_id, archive
         self._report = report  # receives what is taken over of another program
-        self._is_synced = durability != "none"
         self._identity: Identity | None = None  # of the file as it should be; None: it must be written
         self._count = 0  # messages in the file
-        self._mark = SETTLED
-        self.is_settled = False
+        self._mark = APPENDED  # as in the database
         self._keep = _ALL  # messages that the transaction leaves as they are
-        self._will_erase = False  # the transaction erases messages
-        self._is_uncertain = False  # a commit failed, and may have been made
-        self._erases = False  # the file may hold erased messages
-        self._target: SessionRow | None = None  # what is written after the commit
+        self._target: SessionRow | None = None  # what is written after the commit, which may have failed
+
+    @property
+    def is_written(self) -> bool:
+        """True if the file shows what was committed last."""
+        return self._identity is not None
+
+    @property
+    def is_settled(self) -> bool:
+        """True if the file is synced, and the database knows that and its identity."""
+        return self._mark == SETTLED
 
     # -- what another program wrote ------------------------------------------------------------------------------------
 
     def adopt(self, db: sqlite3.Connection) -> None:
         """Compare the file with the database, in a transaction. Take over what another program wrote."""
         self._load(db)
-        identity = _identity_of(self.path)
-        if self.is_settled and identity == self._identity:
-            return
-        found = self._examine(db, identity)
-        if found is None:
-            return
-        if found.kind == "theirs" and self._mark != EDITED:
+        mark = self._mark
+        found = self._examine(db, is_complete=mark == SETTLED)
+        if found is not None and mark != EDITED:
             self._take_over(db, found)
-        self._save(db, APPENDED if self._mark == SETTLED else self._mark)
 
     def check_unchanged(self, db: sqlite3.Connection) -> None:
         """Raise `StoreError` if another program wrote to the file while the session is open."""
-        identity, may_be_former = _identity_of(self.path), False
-        if self._is_uncertain:  # the database says whether the commit was made
+        may_be_former = False
+        if self._target is not None:  # the database says whether the commit was made
             self._load(db)
-            if not self.is_settled:
-                self._identity, may_be_former = Identity(), self._mark == EDITED
-        if self._identity is None or identity == self._identity:
-            return
+            may_be_former = self._mark == EDITED
         expected = self._identity
-        found = self._examine(db, identity)
-        if found is not None and found.kind == "theirs" and not may_be_former:
+        if self._examine(db, is_complete=True) is not None and not may_be_former:
             self._identity = expected
             raise self.changed_by_another()
 
-    def _examine(self, db: sqlite3.Connection, identity: Identity | None) -> Difference | None:
-        """Compare a file of this identity. Go on appending to one that is the same; any other one is written again."""
-        found = compare(db, self._session_id, self.path) if identity is not None else None
-        self._identity, self.is_settled = (identity if found is not None and found.kind == "same" else None), False
-        return found
+    def _examine(self, db: sqlite3.Connection, *, is_complete: bool) -> Theirs | None:
+        """Compare another file than the expected one. Go on with one that is the same; any other is written again."""
+        identity = _identity_of(self._path)
+        if self._identity is None or identity == self._identity:
+            return None
+        found = compare(db, self._session_id, self._path, is_complete=is_complete) if identity is not None else "behind"
+        self._identity = identity if found == "same" else None
+        if self.is_settled:
+            save_mark(db, APPENDED)
+            self._mark = APPENDED
+        return found if isinstance(found, Theirs) else None
 
     def changed_by_another(self) -> StoreError:
         """Return the error for a file that another program wrote to while the session is open."""
         return StoreError(
-            f"session {self._session_id!r}: another program wrote to {self.path}; release the session and open it "
+            f"session {self._session_id!r}: another program wrote to {self._path}; release the session and open it "
             "again to continue with what it wrote"
         )
 
-    def _take_over(self, db: sqlite3.Connection, found: Difference) -> None:
+    def _take_over(self, db: sqlite3.Connection, found: Theirs) -> None:
         session = queries.find_session(db, self._session_id)
-        entries, order = found.entries, merged(found, is_complete=self._mark == SETTLED)
+        entries, order = found.entries, found.order
         keep = 0
         while keep < min(len(order), len(entries)) and order[keep] is entries[keep]:
             keep += 1
@@ -123,7 +124,7 @@ class Mirror:
         changes.replace(db, self._session_id, keep, new, archive=self._archive)
         added = sum(not isinstance(one, Entry) for one in order)
         removed = len(entries) + added - len(order)
-        name = os.path.basename(self.path)
+        name = os.path.basename(self._path)
         what = f"took over what another program wrote to {name}: {added:,} messages added, {removed:,} removed"
         kept = add_lines(self._files.path("damaged"), found.unreadable)
         self._report(Repair(self._session_id, what, len(found.unreadable), kept))
@@ -132,7 +133,7 @@ class Mirror:
 
     def begin(self) -> None:
         """A transaction begins; the one before may have been rolled back."""
-        self._keep, self._will_erase = _ALL, False
+        self._keep = _ALL
 
     def on_edit(self, keep: int) -> None:
         """The transaction leaves the first `keep` messages as they are."""
@@ -140,144 +141,103 @@ class Mirror:
 
     def on_erase(self) -> None:
         """The transaction erases messages: nothing of the file may be left."""
-        self._keep, self._will_erase = 0, True
+        self._keep = _NOTHING
 
     def before_commit(self, db: sqlite3.Connection) -> None:
         """Set the mark if the transaction changes what the mirror must hold."""
-        self._is_uncertain = True
         session = queries.find_session(db, self._session_id)
-        is_written = self._identity is not None and not self._erases and not self._will_erase
-        if session is None or (is_written and session.length == self._count <= self._keep):
-            self._target = None
+        if session is None or (self.is_written and session.length == self._count <= self._keep):
             return
         self._target = session
         mark = EDITED if self._keep < self._count else APPENDED
-        if mark > self._mark or self.is_settled:
-            _write_facts(db, {"mark": max(mark, self._mark)})
+        if mark > self._mark:
+            save_mark(db, mark)
 
     def after_commit(self, db: sqlite3.Connection) -> None:
         """Write what the commit changed. A failure is logged: the mark stays, and the next change tries it again."""
-        session, self._target, self._is_uncertain = self._target, None, False
-        keep = min(self._keep, self._count)
+        session, self._target = self._target, None
         if session is None:
             return
-        self._erases = self._erases or self._will_erase
-        self._mark = max(self._mark, EDITED if keep < self._count else APPENDED)
-        self.is_settled = False
+        self._mark = max(self._mark, EDITED if self._keep < self._count else APPENDED)
         try:
-            self._write(db, session, keep)
-            self._count, self._erases = session.length, False
+            if self._identity is None or self._keep == _NOTHING:
+                self._write_all(db, session)
+            else:
+                self._write(db, session, min(self._keep, self._count), self._identity)
         except (OSError, sqlite3.Error, StoreError) as problem:
             self._identity = None
-            log.warning("session %r: %s cannot be written (%s)", self._session_id, self.path, problem)
+            log.warning("session %r: %s cannot be written (%s)", self._session_id, self._path, problem)
 
-    def check_erased(self) -> None:
-        """Raise `NotErased` if the file could not be written after messages were erased."""
-        if self._erases:
-            raise NotErased(
-                f"session {self._session_id!r}: the messages were replaced, but {self.path} cannot be written, and may "
-                "hold the former ones; it is tried again at the next change or opening"
-            )
-
-    def _write(self, db: sqlite3.Connection, session: SessionRow, keep: int) -> None:
-        if self._identity is None or self._erases:
-            self._write_all(db, session)
-            return
+    def _write(self, db: sqlite3.Connection, session: SessionRow, keep: int, expected: Identity) -> None:
+        """Write the lines from an index on."""
         lines = b"".join(lines_of(db, session, keep))
-        offset = written_size(session) - len(lines)
-        descriptor = open_file(self.path, os.O_WRONLY | os.O_APPEND)
+        size = session.size + session.length  # each line has an end
+        offset = size - len(lines)
+        descriptor = open_file(self._path, os.O_WRONLY | os.O_APPEND)
         try:
             found = os.fstat(descriptor)
-            if _identity(found).inode != self._identity.inode or not 0 <= offset <= found.st_size:
-                raise OSError(f"{self.path} was replaced meanwhile")
-            if offset < self._identity.size:
+            if _identity(found).inode != expected.inode or not 0 <= offset <= found.st_size:
+                raise OSError(f"{self._path} was replaced meanwhile")
+            if offset < expected.size:
                 os.ftruncate(descriptor, offset)
             write_all(descriptor, lines)
-            written = _identity(os.fstat(descriptor))
+            # If another program wrote meanwhile, the size is another one, and the next change finds that out.
+            self._identity = _identity(os.fstat(descriptor))._replace(size=size)
         finally:
             os.close(descriptor)
-        # If another program wrote meanwhile, the size is another one, and the next change finds that out.
-        self._identity = written._replace(size=offset + len(lines))
+        self._count = session.length
 
-    def _write_all(self, db: sqlite3.Connection, session: SessionRow) -> None:
-        """Write a new file, which takes the place of the former one."""
-        new = f"{self.path}.new"
+    def _write_all(self, db: sqlite3.Connection, session: SessionRow) -> Identity:
+        """Write a new file, synced, which takes the place of the former one, and return its identity."""
+        new = f"{self._path}.new"
         descriptor = open_file(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             with suppress(FileNotFoundError):
-                os.fchmod(descriptor, stat.S_IMODE(os.stat(self.path).st_mode) & ~0o022 | 0o600)
+                os.fchmod(descriptor, stat.S_IMODE(os.stat(self._path).st_mode) & ~0o022 | 0o600)
             for lines in lines_of(db, session, 0):
                 write_all(descriptor, lines)
-            if self._is_synced or self._erases:
-                sync(descriptor)
-            os.replace(new, self.path)
-            self._identity = _identity(os.fstat(descriptor))  # a rename changes the time
+            sync(descriptor)
+            os.replace(new, self._path)
+            written = _identity(os.fstat(descriptor))  # a rename changes the time
         except BaseException:
             with suppress(OSError):
                 os.unlink(new)
             raise
         finally:
             os.close(descriptor)
-        if self._is_synced or self._erases:
-            sync_folder(Path(self.path).parent)
+        sync_folder(Path(self._path).parent)
+        self._identity, self._count = written, session.length
+        return written
 
     # -- the record in the database ------------------------------------------------------------------------------------
 
     def settle(self, db: sqlite3.Connection) -> None:
         """Sync the file and record its identity, outside any transaction."""
         session = queries.find_session(db, self._session_id)
-        if self.is_settled or self._is_uncertain or session is None:
+        if self.is_settled or self._target is not None or session is None:
             return
-        if self._identity is None:
-            self._write_all(db, session)
-            self._count, self._erases = session.length, False
-        identity = _identity_of(self.path)
-        if self._identity != identity and identity is not None:
-            kind = compare(db, self._session_id, self.path).kind
-            if kind == "behind":
-                return
-            if kind == "same":  # else: another program's, next time
-                self._identity = identity
-        if self._is_synced and identity is not None:
-            descriptor = open_file(self.path, os.O_RDONLY)
-            try:
-                sync(descriptor)
-            finally:
-                os.close(descriptor)
-        db.execute("BEGIN IMMEDIATE")
+        identity = self._identity or self._write_all(db, session)
+        if identity != _identity_of(self._path):
+            return  # the next change or opening compares it
+        descriptor = open_file(self._path, os.O_RDONLY)
         try:
-            self._save(db, SETTLED)
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
-        self._mark, self.is_settled = SETTLED, True
-
-    def record_outdated(self, db: sqlite3.Connection) -> None:
-        """Record that the file is one from before an edit."""
-        self._identity = None
-        self._save(db, EDITED)
+            sync(descriptor)
+        finally:
+            os.close(descriptor)
+        save_mark(db, SETTLED, identity)
+        self._mark = SETTLED
 
     def _load(self, db: sqlite3.Connection) -> None:
-        rows = db.execute("SELECT name, value FROM facts WHERE name LIKE 'mirror %'")
-        facts = {bytes(name).decode().removeprefix("mirror "): number_in(value) for name, value in rows}
-        mark, *identity = (facts.get(name, 0) for name in _FACTS)
-        self._mark = mark if "mark" in facts else APPENDED
-        self._identity, self.is_settled = Identity(*identity), self._mark == SETTLED
+        facts = {_FACTS[0]: APPENDED} | dict(db.execute(_SELECT))
+        self._mark, *identity = (number_in(facts.get(name, 0)) for name in _FACTS)
+        self._identity = Identity(*identity) if self.is_settled else _OTHER
         session = queries.find_session(db, self._session_id)
-        self._count, self._is_uncertain = session.length if session else 0, False
-
-    def _save(self, db: sqlite3.Connection, mark: int) -> None:
-        self._mark = mark
-        _write_facts(db, dict(zip(_FACTS, (mark, *(self._identity or Identity())), strict=True)))
+        self._count, self._target = session.length if session else 0, None
 
 
-def _write_facts(db: sqlite3.Connection, facts: dict[str, int]) -> None:
-    db.executemany(
-        "INSERT INTO facts VALUES (?, ?) ON CONFLICT(name) DO UPDATE SET value = excluded.value",
-        [(f"mirror {name}", value) for name, value in facts.items()],
-    )
+def save_mark(db: sqlite3.Connection, mark: int, identity: Identity = _OTHER) -> None:
+    """Record a mark, and the identity of a file that is written and synced."""
+    db.execute(_SAVE, (mark, *identity))
 
 
 def _identity_of(path: str) -> Identity | None:

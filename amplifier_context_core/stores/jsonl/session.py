@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sqlite3
@@ -23,7 +24,7 @@ from ..sqlite.secure_erase import is_erase_pending
 from ..sqlite.worker import SqliteWorker
 from .files import add_lines, exists, remove
 from .former import FormerSession, former_files, put_away, read_former, remove_former
-from .mirror import Mirror
+from .mirror import EDITED, Mirror, save_mark
 from .paths import SessionFiles
 
 log = logging.getLogger(__name__)
@@ -55,10 +56,11 @@ class MirroredSession(Companion):
         locks = SessionLocks(Path(files.folder), os.path.basename(files.path("lock")))
         path = Path(files.database)
         self.engine = SqliteEngine(path, durability, _BUSY, journal=journal, worker=worker, locks=locks, companion=self)
-        self._new_mirror = partial(Mirror, files, durability, archive=archive, report=self.engine.report)
+        self._new_mirror = partial(Mirror, files, archive=archive, report=self.engine.report)
         self._mirror = self._new_mirror()
         self._memory: tuple[object, sqlite3.Connection] | None = None  # for readers, while there is no database
-        self._takes_over_former = self._will_erase_files = self._erases_files = False
+        self._will_erase = False  # the transaction erases messages
+        self._erases = False  # files beside the database may hold erased messages
 
     @property
     def is_connected(self) -> bool:
@@ -80,7 +82,7 @@ class MirroredSession(Companion):
 
     def begin(self, *, is_new: bool) -> None:
         """See `Companion`. Take over what another program wrote before the session was locked."""
-        self._will_erase_files = False
+        self._will_erase = False
         if is_new:
             self.on_connect()
             self._mirror = self._new_mirror()
@@ -97,18 +99,12 @@ class MirroredSession(Companion):
             raise self._mirror.changed_by_another()
 
     def _adopt(self) -> None:
-        self._takes_over_former = False
         db = self.engine.database()
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            self._mirror.adopt(db)
-            self._mirror.before_commit(db)
-            db.execute("COMMIT")
-        except BaseException:
-            with suppress(sqlite3.Error):
-                db.execute("ROLLBACK")
-            raise
-        self._erases_files = is_erase_pending(db)  # a crash came before it was done
+        db.execute("BEGIN IMMEDIATE")  # after an error the engine rolls it back
+        self._mirror.adopt(db)
+        self._mirror.before_commit(db)
+        db.execute("COMMIT")
+        self._erases = is_erase_pending(db)  # a crash came before it was done
         self.after_commit(db)
         with suppress(OSError):  # the next opening tries it again
             self._put_away_former(db)
@@ -124,22 +120,22 @@ class MirroredSession(Companion):
         found = read_former(self.files)
         if found is None:
             return
-        name = self.files.session_id
-        updated = os.stat(self.files.main).st_mtime_ns // 1_000 if exists(self.files.main) else 0
+        name, status = self.files.session_id, _status(self.files.main)
+        updated = status.st_mtime_ns // 1_000 if status else 0
         changes.load(db, name, found.entries, found.archived, last_seq=found.last_seq, updated=updated)
         if found.checkpoint is not None:
             changes.save_checkpoint(db, name, *found.checkpoint)
         if found.is_outdated:
-            self._mirror.record_outdated(db)
-        self._takes_over_former = bool(former_files(self.files))
+            save_mark(db, EDITED)
         if self.engine.locks.held:
             self._report_taken_over(found)
 
     def _report_taken_over(self, found: FormerSession) -> None:
-        what = "of a former version" if self._takes_over_former else "of another program, without a database"
+        is_former = bool(former_files(self.files))
+        what = "of a former version" if is_former else "of another program, without a database"
         path = add_lines(self.files.path("damaged"), found.unreadable)
         text = f"{os.path.basename(self.files.main)} is a session {what}; {len(found.entries):,} messages taken over"
-        if not self._takes_over_former or found.lost:
+        if not is_former or found.lost:
             self.engine.report(Repair(self.files.session_id, text, found.lost, path))
 
     def open_in_memory(self) -> sqlite3.Connection:
@@ -187,9 +183,9 @@ class MirroredSession(Companion):
     def after_commit(self, db: sqlite3.Connection) -> None:
         """See `Companion`."""
         self._mirror.after_commit(db)
-        self._erases_files = self._erases_files or self._will_erase_files
+        self._erases = self._erases or self._will_erase
         with suppress(OSError):  # `finish_erasing` tries it again
-            self._erase_files()
+            self._erase_beside()
 
     def on_edit(self, keep: int) -> None:
         """See `Companion`."""
@@ -199,7 +195,7 @@ class MirroredSession(Companion):
         """See `Companion`."""
         if messages:
             self._mirror.on_erase()
-        self._will_erase_files = True
+        self._will_erase = True
 
     def finish_erasing(self) -> None:
         """Make sure that no file holds erased messages.
@@ -208,19 +204,20 @@ class MirroredSession(Companion):
             NotErased: A file could not be written or removed.
         """
         try:
-            self._erase_files()
+            self._erase_beside()
         except OSError as problem:
             raise NotErased(
                 f"session {self.files.session_id!r}: the messages were replaced, but files in {self.files.folder} may "
-                f"hold the former ones, and cannot be removed ({problem.strerror}); the next change tries it again"
+                f"hold the former ones ({problem.strerror}); the next change tries it again"
             ) from problem
-        self._mirror.check_erased()
         self.settle()
 
-    def _erase_files(self) -> None:
-        if self._erases_files:
+    def _erase_beside(self) -> None:
+        if self._erases:
             self._remove_side_files()
-            self._erases_files = False
+            if not self._mirror.is_written:
+                raise OSError(errno.EIO, f"{os.path.basename(self.files.main)} cannot be written")
+            self._erases = False
 
     @property
     def needs_settling(self) -> bool:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from amplifier_context_core.stores import Extent, open_store
-from amplifier_context_core.stores.jsonl import mirror
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_testing.contract.samples import entries, entry
 from tests.stores.jsonl.files import Files, write
@@ -20,15 +22,22 @@ from tests.stores.jsonl.files import Files, write
 async def test_the_mirror_of_a_session_that_was_closed_is_not_read_to_resume_it(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await write(root, 30)
+    files, open_file, opened = await write(root, 30), os.open, set[str]()
 
-    def opened(path: str, flags: int) -> int:
-        raise AssertionError(f"{path} is read")
+    def noted(path: str, *arguments: Any) -> int:
+        opened.add(os.fspath(path))
+        return open_file(path, *arguments)
 
     store = JsonlStore(root)
     with monkeypatch.context() as patch:
-        patch.setattr(mirror, "open_file", opened)
+        patch.setattr(os, "open", noted)
         assert await store.open("s") == Extent(30, 30)
+        assert opened
+        assert str(files.main) not in opened
+        await store.release("s")
+        os.utime(files.main)
+        assert await store.open("s") == Extent(30, 30)
+        assert str(files.main) in opened
     await store.close()
 
 
@@ -38,9 +47,10 @@ async def test_an_idle_session_needs_no_reading_after_a_kill(root: Path, monkeyp
     store = JsonlStore(root)
     await store.append("s", entries(1, 3))
     until = time.monotonic() + 20
-    while b"mirror ctime" not in b"".join(path.read_bytes() for path in Files(root).path().parent.glob("context.db*")):
-        assert time.monotonic() < until
-        await asyncio.sleep(0.02)
+    with closing(sqlite3.connect(Files(root).database)) as db:
+        while db.execute("SELECT value FROM facts WHERE name = 'mirror mark'").fetchone() != (0,):
+            assert time.monotonic() < until
+            await asyncio.sleep(0.02)
     await store.close()
 
 
