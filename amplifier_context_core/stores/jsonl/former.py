@@ -11,9 +11,8 @@ import re
 import shutil
 import zlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -48,8 +47,7 @@ class _Record(NamedTuple):
     stated_max_seq: int | None = None
 
 
-@dataclass(slots=True)
-class FormerSession:
+class FormerSession(NamedTuple):
     """What the files hold.
 
     Attributes:
@@ -57,20 +55,18 @@ class FormerSession:
         archived: What edits removed.
         last_seq: The highest seq ever given.
         checkpoint: What the checkpoint covers, and its bytes; None without an intact one.
-        main: The text file.
-        is_outdated: The journal changed it; these bytes are not on the disk.
+        is_outdated: The journal changes the text file that is on the disk.
         lost: Messages that the index knows and the text file does not hold.
         unreadable: Lines of the text file that are no messages.
     """
 
-    entries: list[Entry] = field(default_factory=list[Entry])
-    archived: list[Entry] = field(default_factory=list[Entry])
-    last_seq: int = 0
-    checkpoint: tuple[int, bytes] | None = None
-    main: bytes = b""
-    is_outdated: bool = False
-    lost: int = 0
-    unreadable: list[bytes] = field(default_factory=list[bytes])
+    entries: list[Entry]
+    archived: list[Entry]
+    last_seq: int
+    checkpoint: tuple[int, bytes] | None
+    is_outdated: bool
+    lost: int
+    unreadable: list[bytes]
 
 
 def read_former(files: SessionFiles) -> FormerSession | None:
@@ -80,22 +76,25 @@ def read_former(files: SessionFiles) -> FormerSession | None:
         OSError: A file cannot be read.
     """
     all_parts: tuple[Part, ...] = ("main", *FORMER_PARTS)
-    parts: dict[Part, bytes] = {}
-    for part in all_parts:
-        if (data := _content(files.path(part))) is not None:
-            parts[part] = data
+    parts: dict[Part, bytes] = {part: data for part in all_parts if (data := _content(files.path(part))) is not None}
     on_disk = parts.get("main")
     _apply_journal(parts, files)
     if "main" not in parts:
         return None
-    found = FormerSession(main=parts["main"])
     records = [record for line in parts.get("index", b"").split(b"\n") if (record := _decode_record(line))]
-    found.archived, found.last_seq = _read_archive(parts.get("archive", b""), files.session_id)
-    found.last_seq = max(found.last_seq, *(max(one.seq, one.stated_max_seq or 0) for one in records), 0)
-    ends = _read_main(found, records, files.session_id)
-    found.checkpoint = _checkpoint(parts.get("checkpoint", b""), ends)
-    found.is_outdated = on_disk != found.main
-    return found
+    archived, last_seq = _read_archive(parts.get("archive", b""), files.session_id)
+    last_seq = max(last_seq, *(max(one.seq, one.stated_max_seq or 0) for one in records), 0)
+    order, unreadable, lost = _read_main(parts["main"], records, files.session_id)
+    entries = adopted(files.session_id, order, (), last_seq)
+    return FormerSession(
+        entries,
+        archived,
+        max(last_seq, *(entry.seq for entry in entries), 0),
+        _checkpoint(parts.get("checkpoint", b""), entries, records),
+        on_disk != parts["main"],
+        lost,
+        unreadable,
+    )
 
 
 def former_files(files: SessionFiles) -> list[str]:
@@ -105,22 +104,19 @@ def former_files(files: SessionFiles) -> list[str]:
 
 
 def put_away(files: SessionFiles) -> None:
-    """Move the files of the former version into their folder. If the journal replaces them, they are removed.
+    """Move the files of the former version into their folder. If the journal replaces them, remove them.
 
     Raises:
-        OSError: One of them cannot be moved.
+        OSError: One of them cannot be moved or removed.
     """
-    paths = former_files(files)
-    is_replaced = (_content(files.path("pending")) or b"").startswith(_JOURNAL)
-    if paths and not is_replaced:
+    if (_content(files.path("pending")) or b"").startswith(_JOURNAL):
+        for path in former_files(files):
+            remove(path)
+    else:
         with suppress(FileExistsError):
             os.mkdir(files.former_folder, 0o700)
-    for path in paths:
-        if is_replaced:
-            remove(path)
-        else:
+        for path in former_files(files):
             os.replace(path, os.path.join(files.former_folder, os.path.basename(path)))
-    if paths and not is_replaced:
         sync_folder(Path(files.former_folder))
     sync_folder(Path(files.folder))
 
@@ -141,80 +137,61 @@ def _content(path: str) -> bytes | None:
         return None
 
 
-def _read_main(found: FormerSession, records: list[_Record], session_id: str) -> list[tuple[int, int, int]]:
-    """Read the text file. Return seq, end and checksum of each entry."""
-    by_offset = {one.offset: one for one in records}
+def _read_main(
+    data: bytes, records: Sequence[_Record], session_id: str
+) -> tuple[list[Entry | ParsedMessage], list[bytes], int]:
+    """Return the messages of the text file, the lines that are none, and how many of the index are missing."""
     by_crc: dict[int, deque[_Record]] = {}
     for one in records:
         by_crc.setdefault(one.crc, deque()).append(one)
     order: list[Entry | ParsedMessage] = []
-    places: list[tuple[int, int]] = []
-    taken: set[int] = set()  # identities of records
-    for offset, line in _lines(found.main):
-        content = line.removeprefix(BYTE_ORDER_MARK if not offset else b"").strip(_BLANK)
+    unreadable: list[bytes] = []
+    for line in data.removeprefix(BYTE_ORDER_MARK).split(b"\n"):
+        content = line.strip(_BLANK)
         if not content:
             continue
-        crc = zlib.crc32(content)
-        record = by_offset.get(offset)
-        if record is None or record.crc != crc or id(record) in taken:
-            others = by_crc.get(crc, deque[_Record]())
-            while others and id(others[0]) in taken:
-                others.popleft()
-            record = others.popleft() if others else None
         try:
-            if record is not None:
+            if known := by_crc.get(zlib.crc32(content)):
+                record = known.popleft()
                 order.append(decode_entry(session_id, record.seq, record.turn, record.tokens, content, record.extra))
-                taken.add(id(record))
             else:
                 order.append(parse_message(loads(content)))
         except (StoreError, ValueError, InvalidMessage, RecursionError):
-            found.unreadable.append(line)
-            continue
-        places.append((offset + len(line) + 1, crc))
-    found.entries = adopted(session_id, order, (), found.last_seq)
-    found.last_seq = max(found.last_seq, *(entry.seq for entry in found.entries), 0)
-    found.lost = max(len(records) - len(taken), len(found.unreadable))
-    return [(entry.seq, *place) for entry, place in zip(found.entries, places, strict=True)]
-
-
-def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
-    offset = 0
-    for line in data.split(b"\n"):
-        yield offset, line
-        offset += len(line) + 1
+            unreadable.append(line)
+    return order, unreadable, max(sum(map(len, by_crc.values())), len(unreadable))
 
 
 def _decode_record(line: bytes) -> _Record | None:
     """Return the record of a line; None if any part of it is invalid."""
-    text = line.strip()
     try:
-        values: Any = loads(text)
-        *figures, check = values[:8]
-        record = _Record(*figures, *values[8:])
+        values: Any = loads(line.strip())
+        record = _Record(*values[:7], *values[8:])
         covered = b"%d,%d,%d,%d,%d,%d,%d" % record[:7]
         if len(values) > 8:
             covered += b"," + (message_json(record.extra) if record.extra else b"null")
         if record.stated_max_seq is not None:
             covered += b",%d" % record.stated_max_seq
+        is_intact = values[7] == 10_000 + zlib.crc32(covered) % 90_000
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
-    return record if check == 10_000 + zlib.crc32(covered) % 90_000 else None
+    return record if is_intact else None
 
 
-def _checkpoint(data: bytes, ends: list[tuple[int, int, int]]) -> tuple[int, bytes] | None:
+def _checkpoint(data: bytes, entries: Sequence[Entry], records: Sequence[_Record]) -> tuple[int, bytes] | None:
     """Return a checkpoint if it is intact and its last covered entry is the one that it was saved with."""
     head, _, content = data.partition(b"\n")
     try:
         header = orjson.loads(head)
         figures, crc = header["amplifier_context_checkpoint"], header["crc32"]
         _, covered, *last = cast("list[int]", figures)
-        if zlib.crc32(content, zlib.crc32(orjson.dumps(figures))) != crc:
-            return None
-        if covered and (covered > len(ends) or list(ends[covered - 1]) != last):
-            return None
-    except (ValueError, TypeError, KeyError):
+        is_intact = zlib.crc32(content, zlib.crc32(orjson.dumps(figures))) == crc
+        if covered:
+            seq, _, last_crc = last
+            is_known = (seq, last_crc) in {(one.seq, one.crc) for one in records}
+            is_intact = is_intact and is_known and entries[covered - 1].seq == seq
+    except (ValueError, TypeError, LookupError):
         return None
-    return covered, content
+    return (covered, content) if is_intact else None
 
 
 # -- the archive -------------------------------------------------------------------------------------------------------
@@ -269,13 +246,10 @@ def _apply_journal(parts: dict[Part, bytes], files: SessionFiles) -> None:
         steps.append((kind, part, offset, data[:length]))
         data = data[length:]
     main = parts.get("main", b"")
-    written = next(
-        ((offset, content) for kind, part, offset, content in steps if (kind, part) == ("put", "main")), None
-    )
-    start = written[0] if written else 0
+    start, new = next((step[2:] for step in steps if step[:2] == ("put", "main")), (0, b""))
     if zlib.crc32(main[max(0, start - _ANCHOR_BYTES) : start]) != fields["anchor"]:
         return
-    if fields["grows"] and written and len(main) > start + len(written[1]) and main.startswith(written[1], start):
+    if fields["grows"] and len(main) > start + len(new) and main.startswith(new, start):
         return  # it was applied, and the history goes on after it
     for kind, part, offset, content in steps:
         before = parts.get(part, b"")
