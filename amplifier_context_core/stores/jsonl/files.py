@@ -50,25 +50,10 @@ def add_lines(path: str, lines: Sequence[bytes]) -> str:
     descriptor = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         write_all(descriptor, b"".join(line + b"\n" for line in lines))
-        sync(descriptor)
+        os.fsync(descriptor)
     finally:
         os.close(descriptor)
     return path
-
-
-def sync(descriptor: int) -> None:
-    """Sync the data of a file to the disk."""
-    # fdatasync omits times, never the size. macOS has no fdatasync, and its fsync does not reach the disk.
-    if hasattr(os, "fdatasync"):
-        os.fdatasync(descriptor)
-    else:  # pragma: no cover - macOS
-        import fcntl
-
-        full = getattr(fcntl, "F_FULLFSYNC", None)
-        if full is None:
-            os.fsync(descriptor)
-        else:
-            fcntl.fcntl(descriptor, full)
 
 
 def exists(path: str) -> bool:

@@ -27,7 +27,7 @@ from ..sqlite import changes, queries
 from ..sqlite.rows import SessionRow, number_in
 from ..sqlite.schema import sync_folder
 from .comparison import Theirs, adopted, compare, lines_of
-from .files import add_lines, open_file, sync, write_all
+from .files import add_lines, open_file, write_all
 from .paths import SessionFiles
 
 log = logging.getLogger(__name__)
@@ -196,7 +196,7 @@ class Mirror:
                 os.fchmod(descriptor, stat.S_IMODE(os.stat(self._path).st_mode) & ~0o022 | 0o600)
             for lines in lines_of(db, session, 0):
                 write_all(descriptor, lines)
-            sync(descriptor)
+            os.fsync(descriptor)
             os.replace(new, self._path)
             written = _identity(os.fstat(descriptor))  # a rename changes the time
         except BaseException:
@@ -221,7 +221,7 @@ class Mirror:
             return  # the next change or opening compares it
         descriptor = open_file(self._path, os.O_RDONLY)
         try:
-            sync(descriptor)
+            os.fsync(descriptor)
         finally:
             os.close(descriptor)
         save_mark(db, SETTLED, identity)
