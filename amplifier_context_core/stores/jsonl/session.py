@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...errors import NotErased, StoreError
 from ..protocol import Durability, Repair
-from ..sqlite import changes, queries
+from ..sqlite import changes
 from ..sqlite.engine import Companion, SqliteEngine
 from ..sqlite.errors import store_error
 from ..sqlite.journal import JournalMode
@@ -245,21 +245,12 @@ class MirroredSession(Companion):
     # -- releasing and deleting ----------------------------------------------------------------------------------------
 
     def on_release(self) -> None:
-        """See `Companion`. Nothing is left of a session that was only opened."""
+        """See `Companion`. Never raises."""
         try:
             self.settle()
-            is_empty = self.engine.locks.held and not exists(self.files.main) and self._is_empty()
             self.disconnect()
-            if is_empty:
-                self._remove_database()
         finally:
             self._unlock()
-
-    def _is_empty(self) -> bool:
-        with suppress(sqlite3.Error, OSError, StoreError):
-            if exists(self.files.database):
-                return queries.find_session(self.engine.database(), self.files.session_id) is None
-        return False
 
     def _unlock(self) -> None:
         self.engine.expect_replaced()
@@ -277,16 +268,13 @@ class MirroredSession(Companion):
             self.disconnect()
             remove(self.files.main)
             sync_folder(Path(self.files.folder))
-            self._remove_database()
+            for ending in ("", *SIDECARS):
+                remove(str(sidecar(self.engine.path, ending)))
+                if not ending:
+                    sync_folder(Path(self.files.folder))
             self._remove_side_files()
         self.disconnect()
         self._unlock()
-
-    def _remove_database(self) -> None:
-        for ending in ("", *SIDECARS):
-            remove(str(sidecar(self.engine.path, ending)))
-            if not ending:
-                sync_folder(self.engine.path.parent)
 
     def _remove_side_files(self) -> None:
         """Remove what may hold erased messages beside mirror and database."""
