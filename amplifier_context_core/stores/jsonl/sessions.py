@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
+import atexit
 import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 from ...errors import StoreError
 from ..protocol import Durability
-from ..sqlite.errors import store_error
 from ..sqlite.journal import JournalMode
 from ..sqlite.worker import SqliteWorker, Task, deliver
 from .paths import SessionFiles, SessionPaths
@@ -21,6 +21,7 @@ from .session import MirroredSession
 T = TypeVar("T")
 _MAX_SETTLED = 8  # mirrors synced at once while nothing is called: a call waits for them, some milliseconds each
 _MAX_CONNECTED = 128  # databases open at once: each has three descriptors, and each session its lock
+_all: weakref.WeakSet[Sessions] = weakref.WeakSet()
 
 
 class Sessions:
@@ -29,12 +30,19 @@ class Sessions:
     def __init__(
         self, paths: SessionPaths, durability: Durability, *, archive: bool, journal: JournalMode | None = None
     ) -> None:
-        self._paths, self._archive = paths, archive
-        self._journal: JournalMode | None = journal
-        self._durability: Durability = durability
+        self._paths = paths
         self._worker = SqliteWorker("jsonl store", self._settle)
+        self._new = partial(
+            MirroredSession,
+            worker=self._worker,
+            durability=durability,
+            archive=archive,
+            journal=journal,
+            on_connect=self._on_connect,
+        )
         self._known: weakref.WeakValueDictionary[str, MirroredSession] = weakref.WeakValueDictionary()
         self._kept: dict[str, MirroredSession] = {}  # locked, or with an open database; the one opened first is first
+        _all.add(self)
 
     def of(self, session_id: str) -> MirroredSession:
         """Return a session by its id."""
@@ -47,15 +55,7 @@ class Sessions:
         """Return the session with these files."""
         session = self._known.get(files.session_id)
         if session is None or session.files != files:
-            session = MirroredSession(
-                files,
-                self._worker,
-                self._durability,
-                archive=self._archive,
-                journal=self._journal,
-                on_connect=self._on_connect,
-            )
-            self._known[files.session_id] = session
+            session = self._known[files.session_id] = self._new(files)
         return session
 
     def connected(self) -> dict[str, MirroredSession]:
@@ -100,18 +100,18 @@ class Sessions:
         return len(waiting) > _MAX_SETTLED
 
     def _close(self) -> None:
-        problems: list[StoreError] = []
         for session in [*self._kept.values()]:
-            try:
-                session.on_release()
-            except StoreError as problem:
-                problems.append(problem)
-            except (OSError, sqlite3.Error) as problem:
-                problems.append(store_error(problem, session.engine.path))
+            session.on_release()
         self._kept.clear()
         self._worker.stop()
-        if problems:
-            raise problems[0]
+
+
+@atexit.register
+def _end_all() -> None:
+    """Release all locks before the process ends."""
+    for thread in [sessions.abandon() for sessions in _all]:
+        if thread is not None:
+            thread.join(5)
 
 
 def _run(tasks: Sequence[Task]) -> None:

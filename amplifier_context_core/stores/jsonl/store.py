@@ -11,7 +11,6 @@ file, and `former` reads sessions of commit 37ba2a6.
 
 from __future__ import annotations
 
-import atexit
 import os
 import weakref
 from pathlib import Path
@@ -28,8 +27,6 @@ from .listing import listed
 from .paths import SessionPaths, is_sidecar_name
 from .session import MirroredSession
 from .sessions import Sessions
-
-_stores: weakref.WeakSet[JsonlStore] = weakref.WeakSet()
 
 
 class JsonlStore(DatabaseStore):
@@ -67,7 +64,6 @@ class JsonlStore(DatabaseStore):
         self._sessions = Sessions(paths, durability, archive=archive, journal=journal)
         # A store without references releases its locks. The thread refers to the sessions, not to the store.
         weakref.finalize(self, self._sessions.abandon).atexit = False
-        _stores.add(self)
 
     @classmethod
     def from_url(cls, url: str, *, durability: Durability = "fsync", archive: bool = True) -> JsonlStore:
@@ -123,12 +119,6 @@ class JsonlStore(DatabaseStore):
     def _engine_of(self, session_id: str) -> SqliteEngine:
         return self._session(session_id).engine
 
-    def _end(self) -> None:
-        """Release all locks before the process ends."""
-        thread = self._sessions.abandon()
-        if thread is not None:
-            thread.join(5)
-
 
 def _path(key: str, given: str | os.PathLike[str]) -> Path:
     text = os.fspath(given)
@@ -138,9 +128,3 @@ def _path(key: str, given: str | os.PathLike[str]) -> Path:
         return Path(text).expanduser().absolute()
     except RuntimeError:
         raise ConfigError(key, "names the home folder of a user that does not exist") from None
-
-
-@atexit.register
-def _end_all() -> None:
-    for store in list(_stores):
-        store._end()  # pyright: ignore[reportPrivateUsage]
