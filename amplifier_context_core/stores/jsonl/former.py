@@ -114,10 +114,10 @@ def put_away(files: SessionFiles) -> None:
             remove(path)
     else:
         with suppress(FileExistsError):
-            os.mkdir(files.former_folder, 0o700)
+            os.mkdir(files.path("former"), 0o700)
         for path in former_files(files):
-            os.replace(path, os.path.join(files.former_folder, os.path.basename(path)))
-        sync_folder(Path(files.former_folder))
+            os.replace(path, os.path.join(files.path("former"), os.path.basename(path)))
+        sync_folder(Path(files.path("former")))
     sync_folder(Path(files.folder))
 
 
@@ -126,7 +126,7 @@ def remove_former(files: SessionFiles) -> None:
     for path in former_files(files):
         remove(path)
     with suppress(FileNotFoundError):
-        shutil.rmtree(files.former_folder)
+        shutil.rmtree(files.path("former"))
 
 
 def _content(path: str) -> bytes | None:

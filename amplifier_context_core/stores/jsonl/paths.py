@@ -7,6 +7,7 @@ one message a line, and nothing else.
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import sys
@@ -22,16 +23,17 @@ from .files import exists
 MAIN_NAME = "context-messages.jsonl"
 DATABASE_NAME = "context.db"
 
-Part = Literal["main", "index", "archive", "checkpoint", "pending", "damaged", "lock", "owner"]
+Part = Literal["main", "database", "index", "archive", "checkpoint", "pending", "damaged", "lock", "owner", "former"]
 FORMER_PARTS: tuple[Part, ...] = ("index", "archive", "checkpoint", "owner", "pending")  # of commit 37ba2a6
 FORMER_NAME = "former"  # the folder of those files, once they were carried over
-_DATABASE_SUFFIX = ".db"  # beside a file that a host names
-_DATABASE_SUFFIXES = (_DATABASE_SUFFIX, *(_DATABASE_SUFFIX + ending for ending in SIDECARS))
-_FORMER_SUFFIX = f".{FORMER_NAME}"
-_JSON_LINES: tuple[Part, ...] = ("index", "archive")  # JSON Lines files
 _SUFFIXES: dict[Part, str] = {
-    part: f".{part}{'.jsonl' if part in _JSON_LINES else ''}" for part in get_args(Part) if part != "main"
+    "database": ".db",
+    "index": ".index.jsonl",
+    "archive": ".archive.jsonl",
+    **{part: f".{part}" for part in ("checkpoint", "pending", "damaged", "lock", "owner", "former")},
 }
+_NAMES: dict[Part, str] = {"database": DATABASE_NAME, "former": FORMER_NAME}  # in a folder of their own
+_SIDECAR_SUFFIXES = (*_SUFFIXES.values(), *(_SUFFIXES["database"] + ending for ending in SIDECARS))
 # Names that Windows takes for a device or for another name, and characters that no name there has (Microsoft, "Naming
 # Files, Paths, and Namespaces"; Python 3.13 has `os.path.isreserved`).
 _RESERVED = re.compile(
@@ -61,23 +63,9 @@ class SessionFiles:
         return os.path.dirname(self.main)
 
     @property
-    def name(self) -> str:
-        """The name of the main file, for messages to people."""
-        return os.path.basename(self.main)
-
-    @property
     def database(self) -> str:
         """The database."""
-        if self.own_folder:
-            return os.path.join(self.folder, DATABASE_NAME)
-        return self.main.removesuffix(".jsonl") + _DATABASE_SUFFIX
-
-    @property
-    def former_folder(self) -> str:
-        """The folder of the files of a former version."""
-        if self.own_folder:
-            return os.path.join(self.folder, FORMER_NAME)
-        return self.main.removesuffix(".jsonl") + _FORMER_SUFFIX
+        return self.path("database")
 
     @property
     def exists(self) -> bool:
@@ -85,12 +73,16 @@ class SessionFiles:
         return exists(self.database) or exists(self.main)
 
     def path(self, part: Part) -> str:
-        """Return the path of one file."""
-        return self.main if part == "main" else self.main.removesuffix(".jsonl") + _SUFFIXES[part]
+        """Return the path of one file, or of the folder of former ones."""
+        if self.own_folder and part in _NAMES:
+            return os.path.join(self.folder, _NAMES[part])
+        return self.main.removesuffix(".jsonl") + _SUFFIXES[part] if part != "main" else self.main
 
 
 # Names of the files that a session may have in a folder of its own, but for the database.
-FILE_NAMES = frozenset(SessionFiles("", MAIN_NAME, own_folder=True).path(part) for part in get_args(Part))
+FILE_NAMES = frozenset(
+    SessionFiles("", MAIN_NAME, own_folder=True).path(part) for part in get_args(Part) if part not in _NAMES
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +102,13 @@ class SessionPaths:
         check_session_id(session_id)
         if _IS_WINDOWS and _RESERVED.fullmatch(session_id):
             raise ConfigError("session_id", f"{session_id!r} is no name of a folder on Windows; choose another id")
-        _check_spelling(session_id, self.root / session_id if self.file is None else self._fork_path(session_id))
         if self.file is not None:
-            fork = self._fork_path(session_id)
-            files = SessionFiles(session_id, str(fork), own_folder=False)
-            is_fork = not is_sidecar_name(fork) and files.exists
-            return files if is_fork else SessionFiles(session_id, str(self.file), own_folder=False)
+            fork = self._fork(session_id, self.file)
+            _check_spelling(session_id, Path(fork.main))
+            is_fork = not is_sidecar_name(Path(fork.main)) and fork.exists
+            return fork if is_fork else SessionFiles(session_id, str(self.file), own_folder=False)
         folder = self.root / session_id
+        _check_spelling(session_id, folder)
         if folder.is_symlink():
             root = os.path.realpath(self.root)
             if os.path.commonpath([root, os.path.realpath(folder)]) != root:
@@ -134,42 +126,33 @@ class SessionPaths:
         files = self.files_of(session_id)
         if self.file is None or files.main != str(self.file):
             return files
-        fork = self._fork_path(session_id)
-        if is_sidecar_name(fork):
+        fork = self._fork(session_id, self.file)
+        if is_sidecar_name(Path(fork.main)):
             raise ConfigError("session_id", f"{session_id!r}: files of other forks end like this; choose another id")
-        return SessionFiles(session_id, str(fork), own_folder=False)
+        return fork
 
     def all_sessions(self) -> list[SessionFiles]:
-        """Return the files of every session."""
+        """Return the files that sessions may have: of every folder, or the one file and every fork of it."""
         if self.file is not None:
-            return self._all_forks(self.file)
+            stem = f"{_stem(self.file)}.fork-"
+            beside = [one.with_suffix(".jsonl") for one in self.file.parent.glob(f"{glob.escape(stem)}*")]
+            names = {one.stem.removeprefix(stem) for one in beside if not is_sidecar_name(one)}
+            main = SessionFiles(_stem(self.file), str(self.file), own_folder=False)
+            return [main, *(self._fork(name, self.file) for name in sorted(names))]
         try:
             with os.scandir(self.root) as found:
                 names = [one.name for one in found if not one.name.startswith(".") and one.is_dir()]
         except FileNotFoundError:
             return []
-        made = [SessionFiles(name, str(self.root / name / MAIN_NAME), own_folder=True) for name in names]
-        return [files for files in made if _may_exist(files)]
+        return [SessionFiles(name, str(self.root / name / MAIN_NAME), own_folder=True) for name in names]
 
-    def _all_forks(self, file: Path) -> list[SessionFiles]:
-        start, names = f"{_stem(file)}.fork-", set[str]()
-        for one in sorted(file.parent.iterdir()) if file.parent.is_dir() else ():
-            for end in (".jsonl", _DATABASE_SUFFIX):
-                name = one.name.removeprefix(start).removesuffix(end)
-                if one.name == f"{start}{name}{end}" and not is_sidecar_name(one.with_suffix(".jsonl")):
-                    names.add(name)
-        main = SessionFiles(_stem(file), str(file), own_folder=False)
-        forks = [SessionFiles(name, str(self._fork_path(name)), own_folder=False) for name in sorted(names)]
-        return [files for files in (main, *forks) if files.exists]
-
-    def _fork_path(self, session_id: str) -> Path:
-        file = self.file or self.root
-        return file.with_name(f"{_stem(file)}.fork-{session_id}.jsonl")
+    def _fork(self, session_id: str, file: Path) -> SessionFiles:
+        return SessionFiles(session_id, str(file.with_name(f"{_stem(file)}.fork-{session_id}.jsonl")), own_folder=False)
 
 
 def is_sidecar_name(path: Path) -> bool:
     """True if a file name is that of an index, an archive, a checkpoint or another file beside a main file."""
-    return path.name.endswith((*_SUFFIXES.values(), _FORMER_SUFFIX, *_DATABASE_SUFFIXES))
+    return path.name.endswith(_SIDECAR_SUFFIXES)
 
 
 def _check_spelling(session_id: str, path: Path) -> None:
@@ -181,14 +164,6 @@ def _check_spelling(session_id: str, path: Path) -> None:
     except OSError:  # one of them does not exist
         return
     raise ConfigError("session_id", f"{session_id!r} differs from the id of another session in case only; use that one")
-
-
-def _may_exist(files: SessionFiles) -> bool:
-    """False if no file exists. One that cannot be examined is listed, and reported when it is read."""
-    try:
-        return files.exists
-    except OSError:
-        return True
 
 
 def _stem(file: Path) -> str:
