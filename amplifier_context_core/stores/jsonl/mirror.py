@@ -60,7 +60,7 @@ class Mirror:
         self._report = report  # receives what is taken over of another program
         self._identity: Identity | None = None  # of the file as it should be; None: it must be written
         self._count = 0  # messages in the file
-        self._mark = APPENDED  # as in the database
+        self._mark = SETTLED  # as in the database
         self._keep = _ALL  # messages that the transaction leaves as they are
         self._target: SessionRow | None = None  # what is written after the commit, which may have failed
 

@@ -107,13 +107,9 @@ class MirroredSession(Companion):
         self._erases = is_erase_pending(db)  # a crash came before it was done
         self.after_commit(db)
         with suppress(OSError):  # the next opening tries it again
-            self._put_away_former(db)
-
-    def _put_away_former(self, db: sqlite3.Connection) -> None:
-        """Put the files of a former version away. The database holds what they say."""
-        if former_files(self.files):
-            _flush(db)
-            put_away(self.files)
+            if former_files(self.files):
+                _flush(db)
+                put_away(self.files)
 
     def fill(self, db: sqlite3.Connection) -> None:
         """See `Companion`. The messages of another program, or those of a former version with all that it kept."""
