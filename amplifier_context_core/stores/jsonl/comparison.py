@@ -6,7 +6,7 @@ The file is one of three:
 - Behind: a beginning of what it must be, torn, the same messages written otherwise, or a former state of this session.
   It is written again.
 - Another program's: it holds messages that this session never had, or lacks some. They are taken over, and the file is
-  written again. What it lacks is removed only if it is complete.
+  written again. If it may lack messages that were never written, or has lines that are none, nothing is removed.
 
 A message that was erased since is recognised by its ids and its timestamp, and taken for what is left of it.
 """
@@ -86,11 +86,12 @@ def compare(
     is_former = lines <= current | former and not lines.isdisjoint(former)
     if is_former or [message for message, _ in messages] == [entry.message for entry in entries[: len(messages)]]:
         return "behind"
-    if is_complete and not unreadable:
-        order = align(entries, messages).order
-    else:
-        new = [one for one in messages if message_json(one[0]) not in former]
-        order = _with_all(entries, align(entries, new).order)
+    only_added = unreadable or not is_complete
+    if only_added:
+        messages = [one for one in messages if message_json(one[0]) not in former]
+    order = align(entries, messages).order
+    if only_added:
+        order = _with_all(entries, order)
     return Theirs(entries, order, unreadable) if order != entries else "behind"
 
 
@@ -151,19 +152,16 @@ def _with_all(entries: Sequence[Entry], order: Sequence[Entry | ParsedMessage]) 
     return [*everything, *rest, *new]
 
 
-def adopted(
-    session_id: str, order: Sequence[Entry | ParsedMessage], before: Sequence[Entry], last_seq: int
-) -> list[Entry]:
-    """Return entries for messages of another program, uncounted and with new seqs, between those that are known.
+def adopted(session_id: str, order: Sequence[Entry | ParsedMessage], last_seq: int) -> list[Entry]:
+    """Return messages of another program, between known entries, as entries: uncounted, with new seqs and turns.
 
     Args:
         session_id: Their session.
         order: The messages and the known entries.
-        before: The entries before them.
         last_seq: The highest seq ever given.
     """
     entries: list[Entry] = []
-    turn = before[-1].turn if before else 0
+    turn = 0
     for one in order:
         if isinstance(one, Entry):
             turn = max(turn, one.turn)

@@ -85,7 +85,7 @@ def read_former(files: SessionFiles) -> FormerSession | None:
     archived, last_seq = _read_archive(parts.get("archive", b""), files.session_id)
     last_seq = max(last_seq, *(max(one.seq, one.stated_max_seq or 0) for one in records), 0)
     order, unreadable, lost = _read_main(parts["main"], records, files.session_id)
-    entries = adopted(files.session_id, order, (), last_seq)
+    entries = adopted(files.session_id, order, last_seq)
     return FormerSession(
         entries,
         archived,

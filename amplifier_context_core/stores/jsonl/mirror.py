@@ -116,14 +116,12 @@ class Mirror:
 
     def _take_over(self, db: sqlite3.Connection, found: Theirs) -> None:
         session = queries.find_session(db, self._session_id)
-        entries, order = found.entries, found.order
-        keep = 0
-        while keep < min(len(order), len(entries)) and order[keep] is entries[keep]:
-            keep += 1
-        new = adopted(self._session_id, order[keep:], entries[:keep], session.last_seq if session else 0)
-        changes.replace(db, self._session_id, keep, new, archive=self._archive)
-        added = sum(not isinstance(one, Entry) for one in order)
-        removed = len(entries) + added - len(order)
+        new = adopted(self._session_id, found.order, session.last_seq if session else 0)
+        pairs = enumerate(zip(found.entries, new, strict=False))
+        keep = next((index for index, (old, one) in pairs if one is not old), min(len(found.entries), len(new)))
+        changes.replace(db, self._session_id, keep, new[keep:], archive=self._archive)
+        added = sum(not isinstance(one, Entry) for one in found.order)
+        removed = len(found.entries) + added - len(new)
         name = os.path.basename(self._path)
         what = f"took over what another program wrote to {name}: {added:,} messages added, {removed:,} removed"
         kept = add_lines(self._files.path("damaged"), found.unreadable)
