@@ -33,7 +33,6 @@ ELSEWHERE = {
     "core.default_paths.project_name": "the path of a folder",
     "core.rendering.lookalikes._any_of": "makes the patterns of this module when it is imported",
     "core.rendering.thinking.thinking_rule": "the name of a model",
-    "core.stores.jsonl.paths._RESERVED": "an id of a session",
     "servers.postgres_server.url._unknown_parameter": "an error of libpq",
     "core.stores.registry._without_scheme": "the URL of a store",
     "core.stores.validation.is_recovered": "an id of a session",

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import glob
 import os
-import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -34,13 +32,6 @@ _SUFFIXES: dict[Part, str] = {
 }
 _NAMES: dict[Part, str] = {"database": DATABASE_NAME, "former": FORMER_NAME}  # in a folder of their own
 _SIDECAR_SUFFIXES = (*_SUFFIXES.values(), *(_SUFFIXES["database"] + ending for ending in SIDECARS))
-# Names that Windows takes for a device or for another name, and characters that no name there has (Microsoft, "Naming
-# Files, Paths, and Namespaces"; Python 3.13 has `os.path.isreserved`).
-_RESERVED = re.compile(
-    r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9\u00b9\u00b2\u00b3]) *(?:\..*)?|.*[. ]|.*[<>:\"|?*].*",
-    re.IGNORECASE,
-)
-_IS_WINDOWS = sys.platform == "win32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +91,6 @@ class SessionPaths:
             StoreError: The session's folder is a link out of the root.
         """
         check_session_id(session_id)
-        if _IS_WINDOWS and _RESERVED.fullmatch(session_id):
-            raise ConfigError("session_id", f"{session_id!r} is no name of a folder on Windows; choose another id")
         if self.file is not None:
             fork = self._fork(session_id, self.file)
             _check_spelling(session_id, Path(fork.main))
