@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 
 # O_NONBLOCK: opening a pipe must not block
 _SAFE_FLAGS = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -36,6 +36,16 @@ def open_file(path: str, flags: int) -> int:
     return descriptor
 
 
+@contextmanager
+def opened(path: str, flags: int) -> Generator[int]:
+    """Yield a descriptor of `open_file`, and close it."""
+    descriptor = open_file(path, flags)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def write_all(descriptor: int, data: bytes) -> None:
     """Write all bytes."""
     view = memoryview(data)
@@ -47,12 +57,9 @@ def add_lines(path: str, lines: Sequence[bytes]) -> str:
     """Append lines to a file, synced, and return its path; of no lines, do nothing and return an empty text."""
     if not lines:
         return ""
-    descriptor = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    try:
+    with opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as descriptor:
         write_all(descriptor, b"".join(line + b"\n" for line in lines))
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
     return path
 
 

@@ -27,7 +27,7 @@ from ..sqlite import changes, queries
 from ..sqlite.rows import SessionRow, number_in
 from ..sqlite.schema import sync_folder
 from .comparison import Theirs, adopted, compare, lines_of
-from .files import add_lines, open_file, write_all
+from .files import add_lines, opened, write_all
 from .paths import SessionFiles
 
 log = logging.getLogger(__name__)
@@ -171,8 +171,7 @@ class Mirror:
         lines = b"".join(lines_of(db, session, keep))
         size = session.size + session.length  # each line has an end
         offset = size - len(lines)
-        descriptor = open_file(self._path, os.O_WRONLY | os.O_APPEND)
-        try:
+        with opened(self._path, os.O_WRONLY | os.O_APPEND) as descriptor:
             found = os.fstat(descriptor)
             if _identity(found).inode != expected.inode or not 0 <= offset <= found.st_size:
                 raise OSError(f"{self._path} was replaced meanwhile")
@@ -181,28 +180,24 @@ class Mirror:
             write_all(descriptor, lines)
             # If another program wrote meanwhile, the size is another one, and the next change finds that out.
             self._identity = _identity(os.fstat(descriptor))._replace(size=size)
-        finally:
-            os.close(descriptor)
         self._count = session.length
 
     def _write_all(self, db: sqlite3.Connection, session: SessionRow) -> Identity:
         """Write a new file, synced, which takes the place of the former one, and return its identity."""
         new = f"{self._path}.new"
-        descriptor = open_file(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
-            with suppress(FileNotFoundError):
-                os.fchmod(descriptor, stat.S_IMODE(os.stat(self._path).st_mode) & ~0o022 | 0o600)
-            for lines in lines_of(db, session, 0):
-                write_all(descriptor, lines)
-            os.fsync(descriptor)
-            os.replace(new, self._path)
-            written = _identity(os.fstat(descriptor))  # a rename changes the time
+            with opened(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
+                with suppress(FileNotFoundError):
+                    os.fchmod(descriptor, stat.S_IMODE(os.stat(self._path).st_mode) & ~0o022 | 0o600)
+                for lines in lines_of(db, session, 0):
+                    write_all(descriptor, lines)
+                os.fsync(descriptor)
+                os.replace(new, self._path)
+                written = _identity(os.fstat(descriptor))  # a rename changes the time
         except BaseException:
             with suppress(OSError):
                 os.unlink(new)
             raise
-        finally:
-            os.close(descriptor)
         sync_folder(Path(self._path).parent)
         self._identity, self._count = written, session.length
         return written
@@ -217,11 +212,8 @@ class Mirror:
         identity = self._identity or self._write_all(db, session)
         if identity != _identity_of(self._path):
             return  # the next change or opening compares it
-        descriptor = open_file(self._path, os.O_RDONLY)
-        try:
+        with opened(self._path, os.O_RDONLY) as descriptor:
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
         save_mark(db, SETTLED, identity)
         self._mark = SETTLED
 

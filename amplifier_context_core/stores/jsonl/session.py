@@ -23,7 +23,7 @@ from ..sqlite.schema import SIDECARS, disconnect, open_in_memory, sidecar, sync_
 from ..sqlite.secure_erase import is_erase_pending
 from ..sqlite.worker import SqliteWorker
 from .files import add_lines, exists, remove
-from .former import FormerSession, former_files, put_away, read_former, remove_former
+from .former import former_files, put_away, read_former, remove_former
 from .mirror import EDITED, Mirror, save_mark
 from .paths import SessionFiles
 
@@ -123,16 +123,14 @@ class MirroredSession(Companion):
             changes.save_checkpoint(db, name, *found.checkpoint)
         if found.is_outdated:
             save_mark(db, EDITED)
-        if self.engine.locks.held:
-            self._report_taken_over(found)
-
-    def _report_taken_over(self, found: FormerSession) -> None:
         is_former = bool(former_files(self.files))
-        what = "of a former version" if is_former else "of another program, without a database"
-        path = add_lines(self.files.path("damaged"), found.unreadable)
-        text = f"{os.path.basename(self.files.main)} is a session {what}; {len(found.entries):,} messages taken over"
-        if not is_former or found.lost:
-            self.engine.report(Repair(self.files.session_id, text, found.lost, path))
+        if self.engine.locks.held and (found.lost or not is_former):
+            what = "of a former version" if is_former else "of another program, without a database"
+            text = (
+                f"{os.path.basename(self.files.main)} is a session {what}; {len(found.entries):,} messages taken over"
+            )
+            path = add_lines(self.files.path("damaged"), found.unreadable)
+            self.engine.report(Repair(name, text, found.lost, path))
 
     def open_in_memory(self) -> sqlite3.Connection:
         """See `Companion`. It is kept until a file changes."""
