@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
@@ -13,21 +12,19 @@ from urllib.parse import quote
 from ...errors import ConfigError, StoreError
 from ..protocol import SessionInfo
 from ..session_lock import lock_holder
-from ..sqlite import queries
 from ..sqlite.driver import CheckedConnection
 from ..sqlite.rows import SESSION_COLUMNS, SessionRow, decode_session_row
 from ..sqlite.schema import is_log_left
 from ..validation import check_session_id
 from .files import exists, open_file
 from .paths import SessionFiles, SessionPaths
-from .session import MirroredSession
 
 log = logging.getLogger(__name__)
 _SELECT = f"SELECT {SESSION_COLUMNS} FROM one.sessions LIMIT 1"  # noqa: S608 - a constant
 
 
-def listed(paths: SessionPaths, connected: Mapping[str, MirroredSession]) -> list[SessionInfo]:
-    """Return all sessions, the last changed first. Those of `connected` are open in this thread, by database.
+def listed(paths: SessionPaths) -> list[SessionInfo]:
+    """Return all sessions, the last changed first.
 
     Raises:
         StoreError: The folder cannot be read.
@@ -42,7 +39,7 @@ def listed(paths: SessionPaths, connected: Mapping[str, MirroredSession]) -> lis
         for files in all_files:
             try:
                 check_session_id(files.session_id)
-                one = _info(db, files, connected.get(files.database))
+                one = _info(db, files)
             except (OSError, ConfigError) as problem:  # a folder of another program may have any name
                 log.warning("session %r cannot be listed: %s", files.session_id, problem)
                 continue
@@ -51,11 +48,9 @@ def listed(paths: SessionPaths, connected: Mapping[str, MirroredSession]) -> lis
     return [info for _, info in sorted(found, key=lambda one: one[0], reverse=True)]
 
 
-def _info(
-    db: sqlite3.Connection, files: SessionFiles, session: MirroredSession | None
-) -> tuple[int, SessionInfo] | None:
+def _info(db: sqlite3.Connection, files: SessionFiles) -> tuple[int, SessionInfo] | None:
     try:
-        row = _row(db, files, session)
+        row = _row(db, files)
     except sqlite3.Error as problem:
         log.warning("session %r: its database cannot be read (%s); `repair` may help", files.session_id, problem)
         row = SessionRow(1, files.session_id)
@@ -67,9 +62,7 @@ def _info(
     return row.updated, row.info(lock_holder(files.path("lock")))
 
 
-def _row(db: sqlite3.Connection, files: SessionFiles, session: MirroredSession | None) -> SessionRow | None:
-    if session is not None:
-        return queries.find_session(session.engine.database(), files.session_id)
+def _row(db: sqlite3.Connection, files: SessionFiles) -> SessionRow | None:
     try:
         if not os.stat(files.database).st_size:
             return None

@@ -58,10 +58,6 @@ class Sessions:
             session = self._known[files.session_id] = self._new(files)
         return session
 
-    def connected(self) -> dict[str, MirroredSession]:
-        """Return the sessions whose database is open, by its path; in the thread."""
-        return {one.files.database: one for one in self._kept.values() if one.engine.is_connected}
-
     async def run(self, work: Callable[[], T]) -> T:
         """Run a function in the thread."""
         future = asyncio.get_running_loop().create_future()

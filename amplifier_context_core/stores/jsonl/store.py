@@ -82,7 +82,7 @@ class JsonlStore(DatabaseStore):
         await self._sessions.close()
 
     async def sessions(self) -> list[SessionInfo]:
-        return await self._sessions.run(lambda: listed(self._paths, self._sessions.connected()))
+        return await self._sessions.run(lambda: listed(self._paths))
 
     async def fork(self, session_id: str, new_id: str, length: int | None = None) -> None:
         source = self._session(session_id)
