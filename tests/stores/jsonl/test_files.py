@@ -30,14 +30,6 @@ async def test_a_line_is_a_message_and_nothing_else(root: Path) -> None:
     assert files.main.read_bytes().endswith(b"}\n")
 
 
-async def test_the_main_file_holds_current_messages_only(root: Path) -> None:
-    store = JsonlStore(root)
-    await store.append("s", entries(1, 9))
-    await store.replace("s", 4, entries(10, 11))
-    await store.close()
-    assert Files(root).messages == [one.message for one in [*entries(1, 4), *entries(10, 11)]]
-
-
 async def test_a_file_of_the_replaced_modules_opens(root: Path) -> None:
     """Written by `json.dumps`, a message a line, the timestamp in metadata (newer) or on top (older)."""
     theirs: list[dict[str, Any]] = [

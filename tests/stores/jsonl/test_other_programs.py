@@ -96,10 +96,13 @@ async def test_after_an_edit_in_what_another_program_wrote_the_mirror_is_as_this
     await store.close()
 
 
-@pytest.mark.parametrize("length", [0, 1, 40, 400])
-async def test_a_mirror_that_ends_early_is_written_again_in_silence(root: Path, length: int) -> None:
+@pytest.mark.parametrize("length", [None, 0, 1, 40, 400])
+async def test_a_mirror_that_ends_early_or_is_gone_is_written_again_in_silence(root: Path, length: int | None) -> None:
     files = await write(root, 5)
-    os.truncate(files.main, length)
+    if length is None:
+        files.main.unlink()
+    else:
+        os.truncate(files.main, length)
     store, repairs = JsonlStore(root), list[Repair]()
     assert await store.open("s", repairs.append) == Extent(5, 5)
     await store.close()
@@ -128,22 +131,6 @@ async def test_what_was_added_behind_a_torn_line_goes_to_the_end(root: Path) -> 
     assert [(one.lost, one.quarantined_at) for one in repairs] == [(1, str(files.damaged))]
     assert files.damaged.read_bytes().count(b"\n") == 1
     assert await contents(root) == [*(one.message["content"] for one in entries(1, 5)), THEIRS["content"]]
-
-
-async def test_a_mirror_that_is_gone_is_written_again(root: Path) -> None:
-    files = await write(root, 5)
-    files.main.unlink()
-    assert await contents(root) == [one.message["content"] for one in entries(1, 5)]
-
-
-async def test_a_former_state_is_not_read_back(root: Path) -> None:
-    store = JsonlStore(root)
-    await store.append("s", entries(1, 5))
-    former = Files(root).main.read_bytes()
-    await store.replace("s", 3, entries(6, 6))
-    await store.close()
-    Files(root).main.write_bytes(former)
-    assert await contents(root) == [one.message["content"] for one in [*entries(1, 3), *entries(6, 6)]]
 
 
 async def test_a_session_of_another_program_is_opened_with_one_warning(root: Path) -> None:
