@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -178,6 +179,25 @@ async def test_a_folder_that_was_copied_or_renamed_is_the_session_of_its_name(ro
     await store.close()
 
 
+async def test_what_was_never_written_to_a_copied_mirror_is_kept(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await write(root, 3)
+    shutil.copytree(root / "s", root / "copied" / "s")
+    store = JsonlStore(root / "copied")
+    await store.open("s")
+
+    def fail(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", fail)
+        await store.append("s", entries(4, 4))
+        shutil.copytree(root / "copied", root / "then", ignore=shutil.ignore_patterns("*-shm", "*.lock"))
+    await store.close()
+    append(Files(root / "then"), THEIRS)
+    found = await contents(root / "then")
+    assert found == [*(one.message["content"] for one in entries(1, 4)), THEIRS["content"]]
+
+
 # -- while a session is open -------------------------------------------------------------------------------------------
 
 
@@ -239,12 +259,13 @@ async def test_a_mirror_written_otherwise_meanwhile_is_edited_where_the_message_
     await store.close()
 
 
+@pytest.mark.parametrize("archive", [True, False])
 @pytest.mark.parametrize("is_made", [True, False])
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 async def test_after_a_commit_of_unknown_outcome_the_mirror_shows_what_the_database_holds(
-    root: Path, change: Change, is_made: bool, monkeypatch: pytest.MonkeyPatch
+    root: Path, change: Change, is_made: bool, archive: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = JsonlStore(root)
+    store = JsonlStore(root, archive=archive)
     await begin(store)
     commit = CheckedConnection.execute
 
