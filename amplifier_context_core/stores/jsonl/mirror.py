@@ -34,7 +34,6 @@ log = logging.getLogger(__name__)
 
 SETTLED, APPENDED, EDITED = range(3)  # the mark: written and synced; messages were appended; others were changed
 _ALL = 1 << 62
-_NOTHING = -1  # not even the file: erased messages may be left in it
 _FACTS = (b"mirror mark", b"mirror inode", b"mirror size", b"mirror ctime")
 _SELECT = "SELECT name, value FROM facts WHERE name LIKE 'mirror %'"
 _SAVE = """INSERT INTO facts VALUES ('mirror mark', ?), ('mirror inode', ?), ('mirror size', ?), ('mirror ctime', ?)
@@ -63,11 +62,6 @@ class Mirror:
         self._mark = SETTLED  # as in the database
         self._keep = _ALL  # messages that the transaction leaves as they are
         self._target: SessionRow | None = None  # what is written after the commit, which may have failed
-
-    @property
-    def is_written(self) -> bool:
-        """True if the file shows what was committed last."""
-        return self._identity is not None
 
     @property
     def is_settled(self) -> bool:
@@ -137,14 +131,10 @@ class Mirror:
         """The transaction leaves the first `keep` messages as they are."""
         self._keep = min(self._keep, keep)
 
-    def on_erase(self) -> None:
-        """The transaction erases messages: nothing of the file may be left."""
-        self._keep = _NOTHING
-
     def before_commit(self, db: sqlite3.Connection) -> None:
         """Set the mark if the transaction changes what the mirror must hold."""
         session = queries.find_session(db, self._session_id)
-        if session is None or (self.is_written and session.length == self._count <= self._keep):
+        if session is None or (self._identity is not None and session.length == self._count <= self._keep):
             return
         self._target = session
         mark = EDITED if self._keep < self._count else APPENDED
@@ -158,7 +148,7 @@ class Mirror:
             return
         self._mark = max(self._mark, EDITED if self._keep < self._count else APPENDED)
         try:
-            if self._identity is None or self._keep == _NOTHING:
+            if self._identity is None:
                 self._write_all(db, session)
             else:
                 self._write(db, session, min(self._keep, self._count), self._identity)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import sqlite3
@@ -178,8 +177,9 @@ class MirroredSession(Companion):
         """See `Companion`."""
         self._mirror.after_commit(db)
         self._erases = self._erases or self._will_erase
-        with suppress(OSError):  # `finish_erasing` tries it again
-            self._erase_beside()
+        with suppress(OSError):  # `settle` tries it again
+            if self._erases:  # before the database forgets that it has to erase
+                self._remove_side_files()
 
     def on_edit(self, keep: int) -> None:
         """See `Companion`."""
@@ -188,45 +188,45 @@ class MirroredSession(Companion):
     def on_erase(self, *, messages: bool) -> None:
         """See `Companion`."""
         if messages:
-            self._mirror.on_erase()
+            self._mirror.on_edit(0)
         self._will_erase = True
 
     def finish_erasing(self) -> None:
         """Make sure that no file holds erased messages.
 
         Raises:
-            NotErased: A file could not be written or removed.
+            NotErased: A file could not be written, synced or removed.
         """
-        try:
-            self._erase_beside()
-        except OSError as problem:
+        problem = self.settle()
+        if self._erases:
             raise NotErased(
                 f"session {self.files.session_id!r}: the messages were replaced, but files in {self.files.folder} may "
-                f"hold the former ones ({problem.strerror}); the next change tries it again"
+                f"hold the former ones ({problem or 'another program writes to them'}); the next change tries it again"
             ) from problem
-        self.settle()
-
-    def _erase_beside(self) -> None:
-        if self._erases:
-            self._remove_side_files()
-            if not self._mirror.is_written:
-                raise OSError(errno.EIO, f"{os.path.basename(self.files.main)} cannot be written")
-            self._erases = False
 
     @property
     def needs_settling(self) -> bool:
-        """True if the session is locked and its mirror not known to be synced."""
-        return bool(self.engine.locks.held) and not self._mirror.is_settled
+        """True if the session is locked, and its mirror not known to be synced, or a file not erased."""
+        return bool(self.engine.locks.held) and (self._erases or not self._mirror.is_settled)
 
-    def settle(self) -> None:
-        """Sync the mirror, so that the next opening need not read it. Never raises."""
+    def settle(self) -> Exception | None:
+        """Sync the mirror, so that the next opening need not read it, and erase what is to be erased. Never raises.
+
+        Returns:
+            What prevented it, which was logged.
+        """
         if not self.needs_settling:
-            return
+            return None
         try:
             if exists(self.files.database):
                 self._mirror.settle(self.engine.database())
+            if self._erases and self._mirror.is_settled:
+                self._remove_side_files()
+                self._erases = False
         except (OSError, sqlite3.Error, StoreError) as problem:
-            log.warning("session %r: its mirror is not written yet (%s)", self.files.session_id, problem)
+            log.warning("session %r: its files are not written yet (%s)", self.files.session_id, problem)
+            return problem
+        return None
 
     def fork_from(self, source: MirroredSession, length: int | None, db: sqlite3.Connection) -> None:
         """Create this session from the beginning of another one, in a transaction of its database."""
