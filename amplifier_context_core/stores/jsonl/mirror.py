@@ -33,6 +33,7 @@ from .paths import SessionFiles
 log = logging.getLogger(__name__)
 
 SETTLED, APPENDED, EDITED = range(3)  # the mark: written and synced; messages were appended; others were changed
+NEW_FILE = -1  # messages that stay if nothing of the file may: it is written without joining all lines in memory
 _ALL = 1 << 62
 _FACTS = (b"mirror mark", b"mirror inode", b"mirror size", b"mirror ctime")
 _SELECT = "SELECT name, value FROM facts WHERE name LIKE 'mirror %'"
@@ -128,7 +129,7 @@ class Mirror:
         self._keep = _ALL
 
     def on_edit(self, keep: int) -> None:
-        """The transaction leaves the first `keep` messages as they are."""
+        """The transaction leaves the first `keep` messages as they are; or `NEW_FILE`."""
         self._keep = min(self._keep, keep)
 
     def before_commit(self, db: sqlite3.Connection) -> None:
@@ -148,7 +149,7 @@ class Mirror:
             return
         self._mark = max(self._mark, EDITED if self._keep < self._count else APPENDED)
         try:
-            if self._identity is None:
+            if self._identity is None or self._keep == NEW_FILE:
                 self._write_all(db, session)
             else:
                 self._write(db, session, min(self._keep, self._count), self._identity)

@@ -23,7 +23,7 @@ from ..sqlite.secure_erase import is_erase_pending
 from ..sqlite.worker import SqliteWorker
 from .files import add_lines, exists, remove
 from .former import former_files, put_away, read_former, remove_former
-from .mirror import EDITED, Mirror, save_mark
+from .mirror import EDITED, NEW_FILE, Mirror, save_mark
 from .paths import SessionFiles
 
 log = logging.getLogger(__name__)
@@ -188,7 +188,7 @@ class MirroredSession(Companion):
     def on_erase(self, *, messages: bool) -> None:
         """See `Companion`."""
         if messages:
-            self._mirror.on_edit(0)
+            self._mirror.on_edit(NEW_FILE)
         self._will_erase = True
 
     def finish_erasing(self) -> None:
