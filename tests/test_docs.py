@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from collections import Counter
 from pathlib import Path
 
@@ -13,7 +14,8 @@ import yaml
 from click.testing import CliRunner
 
 from amplifier_context_core.cli.app import main
-from amplifier_context_core.config import WITHOUT_MEANING
+from amplifier_context_core.config import WITHOUT_MEANING, Config
+from amplifier_context_core.events import EVENTS
 from amplifier_context_persistent import PersistentConfig
 from amplifier_context_summary import SummaryConfig
 from docs.config_table import TABLES
@@ -73,11 +75,34 @@ def test_the_config_tables_are_those_the_code_gives(name: str) -> None:
     assert between(read("docs/configuration.md"), name) == TABLES[name]()
 
 
+def test_the_configuration_page_names_every_event() -> None:
+    page = read("docs/configuration.md")
+    assert [event for event in EVENTS if f"\n| `{event}` |" not in page] == []
+
+
 def test_the_stores_page_shows_every_command_and_no_other() -> None:
     commands = re.findall(r"^amplifier-context ([a-z]+)", read("docs/stores.md"), re.MULTILINE)
     assert sorted(set(commands)) == sorted(main.commands)
     for command in commands:
         assert main.get_command(click.Context(main), command), command
+
+
+@pytest.mark.parametrize("folder", ["amplifier_context_core", "amplifier_context_persistent"])
+def test_the_readme_of_a_package_names_its_extras(folder: str) -> None:
+    extras = tomllib.loads(read(f"{folder}/pyproject.toml"))["project"]["optional-dependencies"]
+    assert re.findall(r"^\| `(\w+)` \|", read(f"{folder}/README.md"), re.MULTILINE) == list(extras)
+
+
+def test_the_readme_of_core_names_its_commands() -> None:
+    _, _, after = read("amplifier_context_core/README.md").partition("manages stored sessions:")
+    assert re.findall(r"`(\w+)`", after.partition(".")[0]) == list(main.commands)
+
+
+def test_the_readme_of_persistent_names_the_keys_that_core_has_not() -> None:
+    page = read("amplifier_context_persistent/README.md")
+    assert [
+        key for key in PersistentConfig.model_fields if key not in Config.model_fields and f"`{key}`" not in page
+    ] == []
 
 
 def test_the_demo_output_shows_a_compaction_and_a_summary() -> None:
@@ -115,3 +140,14 @@ def test_the_architecture_page_names_every_file_of_a_package_once(folder: str) -
     times = Counter(root / path for path in named(read("docs/architecture.md")) for root in (CORE, ROOT))
     wrong = {path.relative_to(ROOT).as_posix(): times[path] for path in files - of_packaging if times[path] != 1}
     assert not wrong, f"docs/architecture.md must name each file once; it names these so many times: {wrong}"
+
+
+def test_a_row_that_begins_with_a_folder_names_the_files_of_that_folder() -> None:
+    page = "In `view/view.py`:\n| `stores/jsonl/` | `store.py`, `lock.py` (one writer) |\n| a key | `config.py` |"
+    assert named(page) == [
+        "view/view.py",
+        "stores/jsonl/",
+        "stores/jsonl/store.py",
+        "stores/jsonl/lock.py",
+        "config.py",
+    ]

@@ -1,12 +1,14 @@
-"""The architecture, read from the imports: they go one way, and pure rooms are pure."""
+"""The architecture, read from the imports: they go one way, pure rooms are pure, no file hides another module."""
 
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,7 @@ LAYERS = (
     ("compat",),
     ("cli", "repair"),
 )
+MAX_LEVELS = 10
 MAX_LINES = 500  # of one file
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 PURE = "Pure: no I/O, no clock"
@@ -140,6 +143,12 @@ def inner(name: str) -> set[str]:
     return {one for one in found if one not in (CORE, name)}
 
 
+def test_there_is_something_to_read() -> None:
+    assert len(CORE_MODULES) > 30
+    assert f"{CORE}.errors" in inner(f"{CORE}.messages.parsing")
+    assert {"amplifier_context_simple"} <= MANAGERS
+
+
 def test_every_module_has_its_place_in_a_layer() -> None:
     assert {place(name) for name in CORE_MODULES} - {CORE} == set(RANK)
 
@@ -169,6 +178,11 @@ def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
     return sorted(sorted(group) for group in groups if group)
 
 
+def test_all_circles_are_found() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"b", "e"}, "d": {"d", "a"}, "e": {"f"}, "f": {"e"}, "g": set[str]()}
+    assert circles(graph) == [["b", "c"], ["d"], ["e", "f"]]
+
+
 def test_no_import_closes_a_circle() -> None:
     """In no package, not even a lazy one."""
     graph: dict[str, set[str]] = {}
@@ -176,6 +190,29 @@ def test_no_import_closes_a_circle() -> None:
         found = imported(package, path, typing_too=True)
         graph[name] = {one for one in found if one in MODULES and one != name and not name.startswith(f"{one}.")}
     assert circles(graph) == []
+
+
+def test_core_has_at_most_ten_levels() -> None:
+    """A level is a place in the longest chain of imports from room to room; a room is a folder or a single file."""
+    graph: dict[str, set[str]] = {}
+    for name in set(CORE_MODULES) - {CORE}:
+        graph.setdefault(place(name), set()).update(place(one) for one in inner(name))
+    chains: dict[str, tuple[str, ...]] = {}
+    for room in TopologicalSorter({room: below - {room} for room, below in graph.items()}).static_order():
+        below = max((chains[one] for one in graph[room] - {room}), key=len, default=())
+        chains[room] = (room, *below)
+    longest = max(chains.values(), key=len)
+    assert len(longest) <= MAX_LEVELS, " imports ".join(longest)
+
+
+def test_no_class_name_is_defined_twice_in_core() -> None:
+    """Nor a private one, `_Name` beside `Name`."""
+    defined: dict[str, list[str]] = {}
+    for name, path in CORE_MODULES.items():
+        for node in parsed(path).body:
+            if isinstance(node, ast.ClassDef):
+                defined.setdefault(node.name.lstrip("_"), []).append(f"{short(name)}.{node.name}")
+    assert [where for where in defined.values() if len(where) > 1] == []
 
 
 def imports_of(package: str, unwanted: Collection[str], *, typing_too: bool = True, lazy_too: bool = True) -> list[str]:
@@ -278,6 +315,18 @@ def test_core_is_imported_without_the_kernel_and_without_a_vocabulary() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("folder", sorted(FOLDERS))
+def test_no_file_of_a_package_hides_a_module_of_python_or_of_a_dependency(folder: str) -> None:
+    """The kernel's loader puts a flat folder first on `sys.path` (docs/kernel.md)."""
+    taken = set(sys.stdlib_module_names) | set(importlib.metadata.packages_distributions()) | set(PACKAGES)
+    names = {
+        path.name.removesuffix(".py")
+        for path in FOLDERS[folder].iterdir()
+        if path.suffix == ".py" or (path.is_dir() and any(path.glob("*.py")))
+    }
+    assert not (names - {"__init__", folder}) & taken  # a module of the folder's own name is the package itself
 
 
 def test_every_module_begins_with_its_idea_and_every_package_is_typed() -> None:
