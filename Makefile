@@ -12,9 +12,9 @@ PIP      := $(BIN)/python -m pip --disable-pip-version-check install -qq -c requ
 # Tests start hundreds of processes: each would compile the packages again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# What `make check` runs: the core, and whether the pages have what is new.
+# What `make check` runs: the core, and whether pages and tests have what is new.
 INNER := $(addprefix tests/,core laws manager)
-INNER += $(patsubst %,tests/test_%.py,docs page_names reference)
+INNER += $(patsubst %,tests/test_%.py,docs page_names reference tested)
 PURE  := not soak and not kernel and not postgres and not redis
 
 # Folders whose tests run in fewer cases in `make test` than with AMPLIFIER_TEST_STORES=all.

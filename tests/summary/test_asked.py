@@ -151,3 +151,16 @@ async def test_a_late_summary_of_an_edited_range_is_not_kept() -> None:
     await wait_for_summaries(manager)
     assert manager.records.valid(manager.history) == []
     assert (await manager.explain())["summary"]["reason"] == "the history was edited meanwhile"
+
+
+@pytest.mark.parametrize("share", [0.3, 0.95])
+async def test_a_model_is_asked_when_a_view_has_the_share_of_the_trigger_that_the_config_says(share: float) -> None:
+    provider = Provider(good)
+    manager = summary_manager(provider, summarize_at=share)
+    sizes: list[int] = []
+    for message in work(60, output=900):
+        if not provider.requests:
+            await drive(manager, [message])
+            sizes.append(manager.compactor.last_sent.counted if manager.compactor.last_sent else 0)
+    trigger = manager.compactor.last_sent.limits.threshold
+    assert sizes[-2] < share * trigger <= sizes[-1]
