@@ -119,6 +119,15 @@ def test_the_store_holds_what_the_history_shows(steps: list[Step], doings: list[
 
 
 @given(*LIVES)
+def test_turns_rise_and_are_counted(steps: list[Step], doings: list[str]) -> None:
+    life = lived(steps, doings)
+    history = life.manager.snapshot()
+    turns = [entry.turn for entry in history]
+    assert turns == sorted(turns)
+    assert life.manager.turn_count == history.turn_count == sum(entry.human for entry in history)
+
+
+@given(*LIVES)
 def test_the_tokens_of_an_entry_are_those_of_its_message(steps: list[Step], doings: list[str]) -> None:
     for entry in lived(steps, doings).manager.snapshot():
         assert entry.tokens == count_message_tokens(entry.message)

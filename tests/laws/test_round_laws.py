@@ -99,6 +99,12 @@ def test_any_conversation_is_shown_as_every_provider_takes_it(steps: list[Any], 
 
 
 @given(conversations())
+def test_rendering_is_idempotent(steps: list[Any]) -> None:
+    once = shown(flat(steps))
+    assert shown(once) == once
+
+
+@given(conversations())
 def test_rendering_changes_nothing_stored(steps: list[Any]) -> None:
     messages = flat(steps)
     before = copy.deepcopy(messages)

@@ -58,6 +58,16 @@ def test_limits_are_in_order(limits: TokenLimits) -> None:
     assert limits.reported(limits.capacity) <= limits.accepted
 
 
+@given(limits(), growths() | st.none(), TOKENS)
+def test_a_fixed_threshold_is_that_of_the_config(limits: TokenLimits, growth: Growth | None, system: int) -> None:
+    assert compaction_threshold(growth, limits, system, adaptive=False) == limits.threshold
+
+
+@given(limits(), growths() | st.none(), TOKENS)
+def test_no_threshold_is_above_the_capacity(limits: TokenLimits, growth: Growth | None, system: int) -> None:
+    assert compaction_threshold(growth, limits, system, adaptive=True) <= limits.capacity
+
+
 @given(limits(), growths(), TOKENS)
 def test_a_view_that_grew_by_less_than_a_compaction_must_free_is_left_alone(
     limits: TokenLimits, growth: Growth, system: int

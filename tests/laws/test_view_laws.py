@@ -82,6 +82,27 @@ def test_every_view_of_a_growing_history_is_valid_and_within_its_budget(steps: l
     run(law())
 
 
+@given(conversations(), BUDGETS)
+def test_every_view_of_a_history_given_at_once_is_valid_and_within_its_budget(steps: list[Step], budget: int) -> None:
+    async def law() -> None:
+        manager = new_manager()
+        await manager.set_messages(flat(steps))
+        await ask(manager, budget)
+
+    run(law())
+
+
+@given(conversations(), st.lists(BUDGETS, min_size=1, max_size=8))
+def test_every_view_is_valid_whatever_budgets_come_in_turn(steps: list[Step], budgets: list[int]) -> None:
+    async def law() -> None:
+        manager = new_manager()
+        for number, step in enumerate(steps):
+            await add(manager, step)
+            await ask(manager, budgets[number % len(budgets)])
+
+    run(law())
+
+
 @given(conversations(), BUDGETS, st.sampled_from(["keep", "discard", "repair"]), st.data())
 def test_every_view_is_valid_after_any_interrupts(
     steps: list[Step], budget: int, on_interrupt: str, data: st.DataObject
@@ -96,6 +117,31 @@ def test_every_view_is_valid_after_any_interrupts(
                 case "cancelled":
                     manager.history.on_cancelled()
                     manager.history.on_cancelled()
+            await ask(manager, budget)
+
+    run(law())
+
+
+@given(conversations(), BUDGETS)
+def test_a_merged_view_is_valid_too(steps: list[Step], budget: int) -> None:
+    async def law() -> None:
+        manager = new_manager(merge_consecutive=True)
+        await add(manager, flat(steps))
+        view = await manager.get_messages_for_request(token_budget=budget)
+        if spoken(view):
+            assert check_request(view) == []
+
+    run(law())
+
+
+@given(conversations(), BUDGETS)
+def test_compacting_by_hand_keeps_every_view_valid(steps: list[Step], budget: int) -> None:
+    async def law() -> None:
+        manager = new_manager()
+        for step in steps:
+            await add(manager, step)
+            await ask(manager, budget)
+            await manager.compact()
             await ask(manager, budget)
 
     run(law())
@@ -266,6 +312,17 @@ def test_asking_on_the_way_changes_nothing_at_the_end(steps: list[Step]) -> None
             await add(silent, step)
             await ask(asked, UNLIMITED)
         assert thoughtless(await ask(asked, UNLIMITED)) == thoughtless(await ask(silent, UNLIMITED))
+
+    run(law())
+
+
+@given(conversations(), BUDGETS)
+def test_asking_twice_gives_the_same_view(steps: list[Step], budget: int) -> None:
+    async def law() -> None:
+        manager = new_manager()
+        for step in steps:
+            await add(manager, step)
+            assert await ask(manager, budget) == await ask(manager, budget)
 
     run(law())
 
