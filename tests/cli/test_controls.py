@@ -94,6 +94,10 @@ def test_no_command_prints_a_character_that_controls_the_terminal(url: str, comm
     assert {char for char in done.output if is_hidden(char)} == set()
 
 
+def test_words_in_other_scripts_and_emoji_are_printed_as_they_are(url: str) -> None:
+    assert PLAIN in CliRunner().invoke(main, ["show", "one", "--full", "--store", url]).output
+
+
 def test_json_is_the_text_itself(url: str) -> None:
     output = CliRunner().invoke(main, ["show", "one", "--json", "--store", url]).output
     assert json.loads(re.split(r"\n(?={)", output)[0])["content"] == TEXT

@@ -309,6 +309,28 @@ def test_what_cannot_be_read_in_time_is_counted(files: Place, home: Path, monkey
     assert "3 files of the host could not be searched" in done.output
 
 
+def test_a_short_message_is_not_looked_for_in_files(files: Place, home: Path) -> None:
+    Host(home, "two").prompted("hello")
+    assert named(forget(files, "two", "m1", "--yes")) == []
+
+
+def test_a_prompt_of_several_lines_is_found_in_the_history_of_prompts(files: Place, home: Path) -> None:
+    asyncio.run(talk(files, "four", f"first line\nthen {SECRET}\nlast"))
+    Host(home, "four").prompted(f"first line\nthen {SECRET}\nlast")
+    assert "-tmp-x/repl_history" in named(forget(files, "four", "m1", "--yes"))
+
+
+def test_no_file_of_the_host_is_changed(files: Place, home: Path) -> None:
+    Host(home, "one").prompted(PASSWORD)
+
+    def state() -> dict[Path, tuple[bytes, int]]:
+        return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in home.rglob("*") if path.is_file()}
+
+    before = state()
+    forget(files, "one", "m1", "--yes")
+    assert state() == before != {}
+
+
 # -- what is kept ------------------------------------------------------------------------------------------------------
 
 

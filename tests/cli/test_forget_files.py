@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,32 @@ def test_what_is_forgotten_is_nowhere_in_the_files(run: Run, filled: str, tmp_pa
     for path in tmp_path.rglob("*"):
         assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path.name
     assert "sound" in run("verify", "one", "--store", filled).output
+
+
+def test_forgetting_a_missing_message_is_reported(run: Run, filled: str) -> None:
+    assert "not in one: m9999" in run("forget", "one", "m9999", "--yes", "--store", filled, code=1).output
+    assert "is no mark" in run("forget", "one", "x", "--yes", "--store", filled, code=1).output
+    run("forget", "one", "--yes", "--store", filled, code=2)
+
+
+@pytest.mark.parametrize("what", [("m21",), ("--containing",)])
+def test_forks_that_hold_what_is_forgotten_are_named_with_the_way_out(
+    run: Run, filled: str, tmp_path: Path, what: tuple[str, ...]
+) -> None:
+    stdin = f"{SECRET}\n"
+    run("delete", "two", "--yes", "--store", filled)
+    run("fork", "one", "before", "--at", "m10", "--store", filled)
+    run("fork", "one", "child", "--store", filled)
+    run("fork", "child", "grandchild", "--at", "m40", "--store", filled)
+    output = run("forget", "child", *what, "--yes", "--store", filled, stdin=stdin).output
+    commands = dict(line.split(" contains the same; to erase it there: ") for line in output.splitlines()[1:])
+    assert set(commands) == {"one", "grandchild"}
+    for command in commands.values():
+        run(*shlex.split(command.strip("`"))[1:], "--yes", stdin=stdin)
+    for path in tmp_path.rglob("*"):
+        assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path.name
+    again = run("forget", "one", "m21", "--yes", "--store", filled).output
+    assert again == "one: 1 message erased\n"  # what was erased before is nowhere else
 
 
 def test_what_is_forgotten_is_forgotten_in_forks_too_when_asked(run: Run, filled: str, tmp_path: Path) -> None:

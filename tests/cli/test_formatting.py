@@ -93,3 +93,8 @@ def test_wide_characters_take_two_columns() -> None:
     assert truncate("日本日本", 6) == "日本…"
     assert fitting_end("日本日本", 5) == 2
     assert padded("日", 4) == "日  "
+
+
+def test_a_text_is_cut_between_words_where_that_leaves_most_of_it() -> None:
+    assert truncate("several words that are long", 20) == "several words that…"
+    assert truncate("x " + "y" * 40, 20) == "x " + "y" * 17 + "…"

@@ -39,6 +39,28 @@ def test_unreadable_messages_are_reported(run: Run, tmp_path: Path) -> None:
     assert "one: 61 problems\n" in run("verify", "one", "--store", url, code=1).output
 
 
+def test_copied_sessions_are_listed_in_the_same_order(run: Run, url: str, tmp_path: Path) -> None:
+    names = ["b", "d", "a", "c"]
+
+    async def fill() -> None:
+        for name in names:
+            store = open_store(url)
+            manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id=name, store=store)
+            await manager.add_message({"role": "user", "content": f"wish {name}"})
+            await manager.close()
+            await asyncio.sleep(0.02)
+
+    def listed(where: str) -> list[str]:
+        rows = run("sessions", "--store", where, "--json").output.splitlines()
+        return [json.loads(row)["session_id"] for row in rows]
+
+    asyncio.run(fill())
+    assert listed(url) == names[::-1]
+    for number, other in enumerate((f"jsonl:{tmp_path / 'j'}", f"sqlite:{tmp_path / 's.db'}")):
+        run("copy", url, other)
+        assert listed(other) == names[::-1], number
+
+
 def test_verify_names_the_command_that_repairs(run: Run, tmp_path: Path) -> None:
     url = f"jsonl:{tmp_path / 'with a blank'}"
     for name in ("one", "two too"):
@@ -63,6 +85,11 @@ def test_a_mistyped_url_is_reported_and_nothing_is_created_there(
     output = run(*arguments, "--store", url, code=1).output
     assert re.fullmatch(r"Error: there is no (folder|database) \S+; check the URL\n", output)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_copying_into_memory_is_refused(run: Run, filled: str) -> None:
+    for places in ((filled, "memory:"), ("memory:", filled)):
+        assert "name a persistent store, such as sqlite:FILE" in run("copy", *places, code=1).output
 
 
 @pytest.mark.parametrize(("mark", "count"), [("m30", 30), ("u1", 1), ("a1", None)])
@@ -137,6 +164,13 @@ def test_a_session_in_use_is_shown_but_not_deleted(run: Run, filled: str) -> Non
     finally:
         loop.run_until_complete(store.close())
         loop.close()
+
+
+@pytest.mark.parametrize("url", ["nonsense", "ftp://x", "sqlite:/proc/none/x.db"])
+def test_an_unusable_store_is_reported_in_a_sentence(run: Run, url: str) -> None:
+    done = run("sessions", "--store", url, code=1)
+    assert done.output.startswith("Error: ")
+    assert "Traceback" not in done.output
 
 
 def test_a_copy_gives_no_seq_again_that_was_given(run: Run, url: str, tmp_path: Path) -> None:

@@ -41,6 +41,16 @@ def test_notes_are_added_listed_edited_and_deleted(store: tuple[str, ...]) -> No
     assert note["author"].startswith("person")
 
 
+def test_the_options_may_come_before_or_after_the_command(tmp_path: Path) -> None:
+    store, other = ("--store", f"sqlite:{tmp_path / 'notes.db'}"), tmp_path / "other"
+    other.mkdir()
+    assert run("add", "Use tabs.", *store, "--project", str(other)).output == "n1 is kept\n"
+    assert "Use tabs." in run(*store, "--project", str(other)).output
+    assert "no notes of this project" in run(*store).output
+    assert run(*store, "edit", "n1", "Use spaces.", "--project", str(other)).output == "n1 is changed\n"
+    assert run("--project", str(other), "delete", "n1", *store).output == "1 note erased\n"
+
+
 def test_the_commands_reach_what_an_agent_kept_in_the_default_store(project: Path) -> None:
     from amplifier_context_core.default_paths import sessions_folder
 
@@ -82,6 +92,11 @@ def test_delete_says_what_it_erased_and_erases_nothing_where_a_word_is_no_mark()
     assert result.exit_code == 1
     assert result.output.splitlines() == ["1 note erased", "Error: there is no note n7"]
     assert "one" not in run().output
+
+
+def test_a_note_cannot_control_the_terminal() -> None:
+    run("add", "a\x1b[2Jb")
+    assert "\x1b" not in run().output
 
 
 def test_notes_are_no_session_of_a_list_and_no_fork_gets_their_id() -> None:

@@ -14,7 +14,7 @@ from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.cli.formatting import display_width
 from amplifier_context_core.compat import StoredContext
 from amplifier_context_core.stores import open_store
-from tests.cli.kept import SECRET, Run
+from tests.cli.kept import SECRET, Run, fill
 
 
 def test_sessions_are_listed_with_their_sizes(run: Run, filled: str) -> None:
@@ -70,6 +70,16 @@ def test_a_list_of_sessions_says_what_each_is_a_fork_of(run: Run, filled: str) -
     assert re.search(r"^'grand child' .*\n.*\n    fork of child$", text, re.MULTILINE)
 
 
+def test_of_many_sessions_the_newest_are_looked_into(run: Run, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("amplifier_context_core.cli.sessions.DETAILED", 2)
+    run("fork", "one", "three", "--store", filled)
+    run("fork", "one", "four", "--store", filled)
+    done = run("sessions", "--store", filled)
+    assert done.stdout.count("fork of one") == 2
+    assert len(done.stdout.splitlines()) == 1 + 2 * 3 + 2
+    assert done.stderr == "first prompts and forks are shown for the newest 2 only\n"
+
+
 def test_no_sessions_is_no_error_and_says_where_it_looked(
     run: Run, filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,6 +100,16 @@ def test_no_sessions_is_no_error_and_says_where_it_looked(
         assert re.search(r"in jsonl:~/\.amplifier/projects/project-[0-9a-f]{8}/sessions", output)
         assert "change to another folder, or name a store with --store" in output
     assert not (tmp_path / "home").exists()
+
+
+def test_a_url_can_name_the_project_as_amplifier_does(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    asyncio.run(fill(f"jsonl:{tmp_path}/kept/{str(work).replace('/', '-')}", "here", 4, 1))
+    assert "here" in run("sessions", "--store", f"jsonl:{tmp_path}/kept/{{project}}").output
 
 
 def test_an_id_is_printed_as_it_must_be_typed(run: Run, url: str) -> None:

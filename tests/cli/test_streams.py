@@ -10,11 +10,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.cli.app import main
+from amplifier_context_core.cli.store_options import run_command
+from amplifier_context_core.errors import SessionLost
 from amplifier_context_core.stores import open_store
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.demo.conftest import clone_at
@@ -83,6 +86,15 @@ def test_every_command_prints_in_every_encoding(
         assert "café … ? ? ??" in text
 
 
+def test_json_is_the_same_data_in_ascii(kept: str) -> None:
+    def shown(charset: str) -> list[object]:
+        done = CliRunner(charset=charset).invoke(main, ["show", "one", "--json", "--store", kept])
+        return [json.loads(line) for line in done.output_bytes.decode(charset).splitlines()]
+
+    assert shown("ascii") == shown("utf-8")
+    assert ODD in str(shown("ascii")[0]) or json.dumps(ODD) in json.dumps(shown("ascii")[0])
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")
 @pytest.mark.kernel
 @pytest.mark.parametrize("name", ["run", "replay", "show --json", "help"])
@@ -111,3 +123,42 @@ def test_a_pipe_that_is_closed_ends_the_command_without_a_word(
     finally:
         os.close(write)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a current folder cannot be deleted there")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["show", "one"],
+        ["copy", "jsonl:here", "sqlite:there.db"],
+    ],
+)
+def test_a_deleted_current_folder_is_reported(tmp_path: Path, arguments: list[str]) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    code = f"import os; os.chdir({str(folder)!r}); os.rmdir({str(folder)!r}); {COMMAND[2]}"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1, done.stdout
+    (line,) = done.stderr.strip().splitlines()
+    assert line in (
+        "Error: the current folder was deleted; change to another folder and repeat the command",
+        "Error: there is no folder here; check the URL",  # the folder "here" of `copy`, which is looked for first
+    )
+
+
+def test_without_a_standard_output_a_command_still_works(kept: str) -> None:
+    command = f'exec "$0" -c "$1" show one --store "{kept}" >&-'
+    done = subprocess.run(
+        ["/bin/sh", "-c", command, *(COMMAND[0], COMMAND[2])], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_session_that_is_gone_from_its_store_is_reported_as_gone() -> None:
+    async def work() -> None:
+        raise SessionLost("s")
+
+    with pytest.raises(click.ClickException, match="is gone from the store"):
+        run_command(work())

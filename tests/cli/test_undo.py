@@ -41,6 +41,14 @@ async def test_undo_shows_the_originals_of_the_newest_chapter_again(tmp_path: Pa
     assert "nothing is folded" in again.output
 
 
+async def test_undo_of_what_is_no_mark_is_refused(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path / 'sessions.db'}"
+    await session(url)
+    done = await asyncio.to_thread(CliRunner().invoke, main, ["undo", "s", "twelve", "--store", url])
+    assert done.exit_code == 2
+    assert "mark" in done.output
+
+
 @pytest.mark.parametrize(
     "config", [{"token_counter": "heuristic", "target_usage": 0.2}, {"compact_threshold": 0.3, "target_usage": 0.2}]
 )

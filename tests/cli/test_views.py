@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 
+import pytest
 from click.testing import CliRunner
 
 from amplifier_context_core import ContextManager, load_config
@@ -81,12 +82,41 @@ def test_explain_says_why_a_folded_round_may_have_more_tokens_than_before(url: s
     assert why in " ".join(text.split())
 
 
+def test_explain_fits_a_narrow_screen(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asyncio.run(kept(url))
+    monkeypatch.setenv("COLUMNS", "70")
+    lines = run("explain", "one", url=url).splitlines()
+    assert max(map(len, lines)) <= 70
+    assert "compacted above" in " ".join(" ".join(lines).split())
+
+
 def test_search_finds_messages_that_the_view_does_not_show(url: str) -> None:
     asyncio.run(kept(url))
     assert "m7 tool" in run("search", "one", "line_2", url=url)
     hits = [json.loads(line) for line in run("search", "one", "line_2", "--limit", "3", "--json", url=url).splitlines()]
     assert hits[0]["mark"] == "m7"
     assert "has no message with" in run("search", "one", "nowhere_at_all", url=url)
+
+
+async def spoken(url: str, *texts: str) -> None:
+    manager = ContextManager(load_config({}), session_id="one", store=open_store(url, durability="none"))
+    await feed(manager, [{"role": "user", "content": one} for one in texts])
+    await manager.close()
+
+
+def test_search_prints_the_line_that_matches_best_around_its_match(url: str) -> None:
+    asyncio.run(
+        spoken(url, "the 7 of us\nlook at\nthe turbo encabulator, number 7\nand go", f"{'x' * 900} heron, {'y' * 900}")
+    )
+    assert "m1 user       the turbo encabulator, number 7" in run("search", "one", "encabulator number 7", url=url)
+    assert "the turbo encabulator" in run("search", "one", '"turbo encabulator"', "us", url=url)
+    assert " heron, " in run("search", "one", "heron?", url=url)
+
+
+def test_an_unknown_session_is_an_error_that_names_the_store(url: str) -> None:
+    asyncio.run(kept(url))
+    for name in ("view", "explain"):
+        assert "there is no session 'two'" in run(name, "two", url=url, fails=True)
 
 
 def test_looking_at_a_session_changes_nothing(url: str) -> None:
