@@ -32,6 +32,25 @@ async def test_a_resumed_session_continues_with_the_view_of_the_process_before(t
         assert await view_of(context) == last
 
 
+async def test_messages_that_came_after_the_saved_record_follow_its_view(tmp_path: Path) -> None:
+    async with process(tmp_path) as (host, context):
+        last = await worked(host, context)
+    later = {"role": "assistant", "content": "Nothing there."}
+    host.transcript.write_text(json.dumps([*json.loads(host.transcript.read_text()), later]))
+    async with process(tmp_path) as (host, context):
+        view = await view_of(context)
+        assert host.public()["status"] == "restored"
+        assert (view[:-1], view[-1]["content"]) == (last, later["content"])
+
+
+async def test_without_the_record_the_view_is_another_one(tmp_path: Path) -> None:
+    async with process(tmp_path) as (host, context):
+        last = await worked(host, context)
+    host.record.unlink()
+    async with process(tmp_path) as (host, context):
+        assert await view_of(context) != last
+
+
 def unchanged(host: Host) -> None:
     pass
 

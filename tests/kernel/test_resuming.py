@@ -14,6 +14,7 @@ import pytest
 from amplifier_core.testing import MockCoordinator
 
 import amplifier_context_persistent
+import amplifier_context_summary
 from amplifier_context_core import ConfigError, ContextManager
 from amplifier_context_core.messages.parsing import text_of
 from amplifier_context_core.stores import open_store
@@ -54,6 +55,19 @@ async def test_the_resume_of_a_session_that_never_was_is_reported_once(caplog: p
     (warning,) = recorder.named("context:warning")
     assert warning["reason"] == "resume"
     assert "session never: its host resumes it, but no history of this id was found" in caplog.text
+
+
+@pytest.mark.parametrize("resumed", [True, False])
+async def test_a_session_that_was_and_a_new_one_are_resumed_without_a_warning(
+    resumed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    if resumed:
+        async with session(mount_plan(CURRENT.module, script=["Hello."]), session_id="lasting") as running:
+            await running.execute("Hi.")
+    plan = mount_plan(CURRENT.module, script=["Hello."])
+    async with session(plan, session_id="lasting", is_resumed=resumed) as running:
+        await running.execute("Hi.")
+    assert "resumes" not in caplog.text
 
 
 async def test_a_history_that_the_host_restores_is_no_unknown_session(caplog: pytest.LogCaptureFixture) -> None:
@@ -97,6 +111,14 @@ async def test_storage_path_can_name_the_folder_where_the_host_keeps_the_session
     await store.delete("test-session")
     await store.close()
     assert list(folder.iterdir()) == [hosts]
+
+
+async def test_without_a_working_folder_of_the_host_a_project_is_the_current_folder(home: Path) -> None:
+    manager, cleanup = await mount({"storage_path": "~/kept/{project}"})
+    await manager.add_message({"role": "user", "content": "hello"})
+    await cleanup()
+    slug = str(Path.cwd().resolve()).replace("/", "-")
+    assert (home / "kept" / slug / "test-session" / "context-messages.jsonl").is_file()
 
 
 async def test_a_file_of_the_module_we_replace_is_resumed(tmp_path: Path) -> None:
@@ -159,6 +181,31 @@ async def test_a_memory_file_that_is_no_text_is_an_error_in_the_log_and_left_out
     await cleanup()
 
 
+async def test_a_missing_memory_file_is_warned_of_and_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = {"memory_files": [str(tmp_path / "missing.md"), str(tmp_path)], "storage_path": str(tmp_path / "kept")}
+    manager, cleanup = await mount(config)
+    with caplog.at_level(logging.WARNING):
+        assert await contents(manager) == []
+    assert "missing.md" in caplog.text
+    await cleanup()
+
+
+async def test_memory_files_too_large_for_the_window_are_an_error_with_their_sizes_and_nothing_is_stored(
+    tmp_path: Path,
+) -> None:
+    files = [tmp_path / "one.md", tmp_path / "two.md"]
+    for file in files:
+        file.write_text("word " * 400)
+    manager, cleanup = await mount({"memory_files": list(map(str, files)), "max_tokens": 500, "store": "memory:"})
+    for _ in range(2):  # it does not go on without them in silence
+        with pytest.raises(ConfigError, match=r"memory_files: 8\d\d tokens .* 500 .*one\.md 4\d\d, .*two\.md 4\d\d"):
+            await manager.add_message({"role": "user", "content": "hi"})
+    assert await manager.store.sessions() == []
+    await cleanup()
+
+
 @pytest.mark.parametrize(
     ("windows", "max_tokens", "limit"),
     [
@@ -182,6 +229,13 @@ async def test_memory_files_must_fit_the_smallest_window_that_is_known(
         await coordinator.mount("providers", provider, name=provider.name)
     with pytest.raises(ConfigError, match=limit):
         await coordinator.get("context").get_messages()
+
+
+async def test_one_memory_file_needs_no_list(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("Be brief.")
+    manager, cleanup = await mount({"memory_files": str(tmp_path / "notes.md"), "store": "memory:"})
+    assert await contents(manager) == ["[Context from notes.md]\n\nBe brief."]
+    await cleanup()
 
 
 @pytest.mark.parametrize("key", ["storage_path", "transcript_path"])
@@ -231,6 +285,15 @@ async def test_a_hosts_record_changes_nothing_where_the_store_has_the_checkpoint
         assert await view_of(context) == last
         assert host.status["status"] == "current"
         assert json.loads(host.record.read_text())["sourceRevision"]["messages"] > 0
+
+
+@pytest.mark.parametrize("module", [amplifier_context_persistent, amplifier_context_summary])
+async def test_a_session_without_an_id_is_kept_under_no_other_name(module: Any) -> None:
+    class Coordinator(MockCoordinator):
+        session_id = ""
+
+    with pytest.raises(ConfigError, match=r"^session_id: must be text of at least one character; without one, "):
+        await module.mount(Coordinator(), {"store": "memory:"})
 
 
 @pytest.mark.parametrize("key", ["storage_path", "transcript_path"])

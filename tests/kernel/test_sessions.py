@@ -133,6 +133,21 @@ async def test_a_session_goes_on_after_a_cancellation_in_the_middle_of_a_call(ca
         assert check_request(await manager.get_messages_for_request()) == []
 
 
+async def test_a_task_that_is_cancelled_leaves_a_session_that_goes_on() -> None:
+    tool = Echo()
+    plan = plan_of([*reading(2), *reading(1, 9), "Read on."])
+    async with session(plan, modules=echo_module(tool)) as running:
+        tool.release.clear()
+        turn = asyncio.create_task(running.execute("Read."))
+        await tool.started.wait()
+        turn.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await turn
+        tool.release.set()  # the kernel's engine does not stop the loop: both turns run on, in one history
+        assert await running.execute("Go on.")
+        assert replay_of(running).violations == []
+
+
 # --- overflow ---------------------------------------------------------------------------------------------------------
 
 
