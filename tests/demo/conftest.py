@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,30 @@ def plan(tmp_path: Path) -> Callable[..., Path]:
         return file
 
     return write
+
+
+@pytest.fixture
+def faulty_context(tmp_path: Path) -> Generator[Callable[[str], str]]:
+    """Makes a context module of a class body, over a list that never compacts; returns its entry for a plan."""
+    path, modules = list(sys.path), set(sys.modules)
+
+    def make(body: str) -> str:
+        folder = tmp_path / "faulty_context"
+        folder.mkdir()
+        (folder / "__init__.py").write_text(
+            "from amplifier_context_testing.fakes import ListContext\n"
+            "__amplifier_module_type__ = 'context'\n"
+            f"class Faulty(ListContext):\n    {body}\n"
+            "async def mount(coordinator, config=None):\n"
+            "    await coordinator.mount('context', Faulty())\n"
+        )
+        return f"{{module: context-faulty, source: {folder}}}"
+
+    yield make
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        if name.startswith("faulty_context"):
+            del sys.modules[name]
 
 
 def lines_with(result: Any, text: str) -> list[str]:

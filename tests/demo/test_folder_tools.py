@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from amplifier_core.validation import ToolValidator
 from amplifier_core.validation.behavioral import ToolBehaviorTests
 
 from amplifier_context_testing.demo import folder_tools as module
+from amplifier_context_testing.demo.folder import Folder, Limits
 
 pytestmark = pytest.mark.kernel
 
@@ -46,6 +48,15 @@ async def test_the_kernels_validator_passes_it() -> None:
     assert result.passed, result.summary()
 
 
+def test_a_large_file_is_cut_and_says_where_to_go_on(tmp_path: Path) -> None:
+    (tmp_path / "big").write_text("\n".join(f"{n:09d}" for n in range(100_000)))
+    shown = Folder(tmp_path, Limits(read_bytes=1000)).read("big")
+    assert shown.endswith("... more follows: read from line 101")
+    assert len(shown) < 1100
+    goes_on = Folder(tmp_path, Limits(read_bytes=1000)).read("big", first=101)
+    assert goes_on.startswith("000000100")
+
+
 @pytest.mark.parametrize(
     "path", ["..", "../secret.txt", "/etc/passwd", "src/../../secret.txt", "out", "out/secret.txt", "one"]
 )
@@ -57,3 +68,16 @@ async def test_no_path_leads_out_of_the_folder(root: Path, name: str, path: str)
     assert found.success is False
     assert "outside the folder" in found.output
     assert "the secret" not in found.output
+
+
+async def test_a_search_does_not_follow_links_out(root: Path) -> None:
+    (root / "out").symlink_to(root.parent)
+    (root / "one").symlink_to(root.parent / "secret.txt")
+    assert "no line holds" in (await run(root, "search_files", text="the secret")).output
+
+
+async def test_a_pipe_does_not_block(root: Path) -> None:
+    os.mkfifo(root / "pipe")
+    found = await run(root, "read_file", path="pipe")
+    assert (found.success, "no regular file" in found.output) == (False, True)
+    assert (await run(root, "search_files", text="load")).success

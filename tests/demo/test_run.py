@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,33 @@ def test_every_request_has_a_line_that_stays_within_its_budget(demo: Result) -> 
     assert {budget for _, _, budget in rows} == {"3,000"}
 
 
+def test_a_plan_brings_its_own_prompts_and_prompt_replaces_them(run: Run, plan: Callable[..., Path]) -> None:
+    file = plan(more="prompts: [From the plan.]")
+    assert lines_with(run(file), "user  From the plan.")
+    result = run(file, "--prompt", "First of mine.", "--prompt", "Second of mine.")
+    assert [line.split("  ")[1] for line in lines_with(result, "user  ")] == ["First of mine.", "Second of mine."]
+    assert lines_with(result, "agent  Hello.")
+
+
+def test_context_swaps_the_module_and_keeps_its_config(run: Run, plan: Callable[..., Path]) -> None:
+    file = plan(context="{module: context-other, config: {max_tokens: 777}}")
+    result = run(file, "--context", "context-simple", "--prompt", "Hi.")
+    assert result.exit_code == 0, result.output
+    assert lines_with(result, " of    777 ")
+
+
+def test_a_source_that_is_not_fetched_is_reported_with_its_replacement(run: Run, plan: Callable[..., Path]) -> None:
+    source = "git+https://user:secret@example.org/amplifier-module-context-simple@main"
+    result = run(plan(context=f'{{module: context-simple, source: "{source}"}}'), "--prompt", "Hi.")
+    assert result.exit_code == 0, result.output
+    printed = " ".join(result.output.split())
+    assert (
+        "note context-simple: nothing is fetched here, the installed amplifier-context-simple 0.1.0 is used" in printed
+    )
+    assert "not git+https://example.org/amplifier-module-context-simple@main" in printed
+    assert "secret" not in printed
+
+
 # --- recorded sessions ------------------------------------------------------------------------------------------------
 
 
@@ -57,6 +85,25 @@ def test_a_recording_in_a_quarter_of_its_size_compacts(run: Run, tmp_path: Path)
     assert result.exit_code == 0, result.output
     assert lines_with(result, "recording transcript (number 0 of transcript.jsonl)")
     assert lines_with(result, "└ compacted")
+
+
+def test_an_invalid_request_ends_in_exit_code_1(
+    run: Run, plan: Callable[..., Path], faulty_context: Callable[[str], str]
+) -> None:
+    entry = faulty_context("async def get_messages_for_request(self, token_budget=None, provider=None): return []")
+    result = run(plan(context=entry), "--prompt", "Hi.")
+    assert result.exit_code == 1
+    assert lines_with(result, "INVALID: the request is empty")
+    assert lines_with(result, "1 provider rule broken")
+
+
+def test_an_incomplete_history_ends_in_exit_code_1(
+    run: Run, plan: Callable[..., Path], faulty_context: Callable[[str], str]
+) -> None:
+    entry = faulty_context("async def get_messages(self): return self.messages[:-1]")
+    result = run(plan(context=entry), "--prompt", "Hi.")
+    assert result.exit_code == 1
+    assert lines_with(result, "NOT COMPLETE: 2 messages were added, 1 are kept")
 
 
 # --- what makes it fail -----------------------------------------------------------------------------------------------

@@ -72,6 +72,14 @@ def test_an_unknown_module_is_named_with_those_there_are(
     assert "Installed here: " in error
 
 
+@pytest.mark.kernel
+def test_the_error_of_a_config_value_names_key_and_range(run: Run, plan: Callable[..., Path]) -> None:
+    entry = "{module: context-simple, config: {compact_threshold: 7}}"
+    error = error_of(run(plan(context=entry), "--prompt", "Hi."))
+    assert "compact_threshold: 7 is impossible" in error
+    assert "Cannot initialize" not in error
+
+
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
@@ -91,6 +99,13 @@ def test_a_transcript_that_cannot_be_replayed_is_named(
         file.write_bytes(content)
     assert expected in (error := error_of(run("--transcript", file)))
     assert "recorded.jsonl" in error
+
+
+def test_a_missing_kernel_is_an_install_away(
+    run: Run, plan: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("amplifier_context_testing.demo.session.find_spec", lambda name: None)
+    assert "pip install amplifier-core" in error_of(run(plan(), "--prompt", "Hi."))
 
 
 def test_help_loads_neither_kernel_nor_rich_nor_yaml() -> None:

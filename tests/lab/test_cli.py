@@ -14,7 +14,7 @@ from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.cli.app import main
 from amplifier_context_core.stores import open_store
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
-from amplifier_context_testing.lab import figures_file
+from amplifier_context_testing.lab import figures_file, read_sessions
 
 
 @pytest.fixture
@@ -36,6 +36,35 @@ def test_it_prints_a_row_for_each_manager(data: Path) -> None:
     assert done.exit_code == 0, done.output
     for label in ("context-simple", "context-simple:target_usage=0.4", "newest", "newest-checkpointed", "unlimited"):
         assert label in done.output
+
+
+def test_budgets_planted_rules_pauses_and_halves_are_asked_for(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "figures.json"
+    several = ("--fraction", "0.3", "--fraction", "0.6", "--planted", "3", "--pauses", "--halves", "--misses")
+    done = replay(data, "--no-baselines", "--json", out, "--markdown", *several)
+    assert done.exit_code == 0, done.output
+    assert "| context-simple | 30% |" in done.output
+    assert "| context-simple | 60% |" in done.output
+    assert "rules 1 and 3 planted" in done.output
+    part = next(iter(read_sessions([data]))).part
+    assert f"| {part} (1): context-simple | 30% |" in done.output
+    figures = json.loads(out.read_text())
+    assert figures["pauses"] == "pauses"
+    missed = figures["managers"][0]["missed"]["sentences"]["made-1"]
+    assert (
+        len(missed["agent"])
+        == figures["managers"][0]["last_view"]["agent"]["sought"]
+        - (figures["managers"][0]["last_view"]["agent"]["found"])
+    )
+
+
+def test_chosen_columns_are_printed_in_their_order(data: Path) -> None:
+    done = replay(data, "--no-baselines", "--markdown", "--columns", "effective, edits")
+    assert done.exit_code == 0, done.output
+    assert "| manager | effective | edits |" in done.output
+    wrong = replay(data, "--columns", "efective")
+    assert wrong.exit_code == 2
+    assert "there is no column 'efective'; there are recall, " in wrong.output
 
 
 @pytest.mark.parametrize(

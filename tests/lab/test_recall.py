@@ -35,6 +35,13 @@ def test_a_name_in_more_than_three_messages_and_a_fifth_of_all_is_not_recalled()
     assert targets([*four, *[user("hm") for _ in range(16)], says("main.py")])[20] == {"main.py": False}
 
 
+def test_far_is_what_lies_outside_the_newest_quarter_of_the_budget() -> None:
+    messages = [user("old_name"), user("near_name"), user("a b c"), says("old_name near_name")]  # 5, 5, 7 tokens
+    assert targets(messages, budget=48)[3] == {"old_name": True, "near_name": False}  # the newest 12
+    assert targets(messages, budget=52)[3] == {"old_name": False, "near_name": False}  # the newest 13 reach into it
+    assert targets(messages, budget=28)[3] == {"old_name": True, "near_name": True}
+
+
 def seen(history: Messages, view: Messages) -> Any:
     probe = RecallProbe(scale())
     for message in history:
@@ -76,3 +83,12 @@ def test_in_a_chapter_a_line_must_say_where_a_name_came_from() -> None:
     bad = seen(HISTORY, [chapter("read_file src/app.py\nload_all, helper_one")])
     assert bad.holds("load_all")
     assert not bad.locates("load_all", origins("load_all"))
+
+
+def test_a_bag_of_words_scores_nothing() -> None:
+    words = ["load_all", "helper_one", *[f"word_{n}" for n in range(900)], "read_file", "assistant"]
+    for bag in ("\n".join(words), " ".join(words)):
+        sight = seen(HISTORY, [chapter(bag)])
+        assert sight.holds("load_all")
+        assert not sight.locates("load_all", origins("load_all"))
+        assert not sight.locates("helper_one", origins("helper_one"))

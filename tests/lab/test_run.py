@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amplifier_context_testing import coding_session
-from amplifier_context_testing.lab import Extras, Figures, Manager, Session, Size, manager, measure
+from amplifier_context_testing.lab import Extras, Figures, Manager, Session, Size, manager, measure, read_sessions
 from amplifier_context_testing.lab.caches import Bill
 from amplifier_context_testing.lab.sessions import Probe, Question
 from amplifier_context_testing.lab.shares import Share
+from amplifier_context_testing.lab.table import markdown
 from amplifier_context_testing.lab.token_scale import TokenScale
 
 from .scripted import Scripted, calls, result, says, scale, scripted, user
@@ -99,6 +102,51 @@ async def test_plain_words_are_looked_for_where_the_history_outgrew_the_budget()
     assert kept.words == Share(3, 3)
 
 
+async def test_planted_rules_are_reported_apart_and_leave_the_recording_alone() -> None:
+    sessions = [Session("s", "made", [*SPOKEN, *MESSAGES])]
+    managers = [manager("unlimited"), scripted(lambda history: list(history[-1:]))]
+    without = await measure(sessions, managers, Size(budget=30), scale=scale())
+    report = await measure(sessions, managers, Size(budget=30), scale=scale(), extras=Extras(planted=7))
+    everything, nothing = (row.figures for row in report.rows)
+    assert everything.last.planted == Share(7, 7)
+    assert everything.all.planted.value == 1.0
+    assert nothing.last.planted.sought == 7
+    assert (nothing.all.planted.value or 0) < 1.0
+    for before, after in zip(without.rows, report.rows, strict=True):
+        steady = after.figures.steady()
+        for views in ("last_view", "all_views"):
+            steady[views]["planted"] = {"found": 0, "sought": 0, "share": None}
+        assert steady == before.figures.steady()
+
+
+async def test_where_time_passes_managers_know_it_and_caches_go_cold() -> None:
+    talk = [message for turn in range(30) for message in (user(f"question {turn} " + "w " * 20), says("an answer"))]
+    seen: list[Any] = []
+
+    def keep(history: Any) -> list[Any]:
+        seen[:] = history
+        return list(history)
+
+    sessions = [Session("s", "made", talk)]
+    warm = (await measure(sessions, [scripted(keep)], Size(), scale=scale())).rows[0].figures
+    assert "metadata" not in seen[0]
+    extras = Extras(pauses="a")
+    cold = (await measure(sessions, [scripted(keep)], Size(), scale=scale(), extras=extras)).rows[0].figures
+    assert seen[0]["metadata"]["timestamp"] == "2026-01-05T09:00:00.000+00:00"
+    for name, bill in cold.bills.items():
+        assert bill.read < warm.bills[name].read
+        assert bill == cold.unlimited[name]  # the whole history, under the same clock
+    assert cold.bills["openai"].read > cold.bills["prefix"].read  # 30 minutes outlive a pause of six
+    assert cold.breaks == warm.breaks == 0
+
+
+async def test_losing_the_newest_human_message_is_counted() -> None:
+    first = scripted(lambda history: list(history[:1]))
+    figures = await run(first, session())
+    assert figures.human_lost == figures.faulty == figures.invalid == 1
+    assert "before message 5" in figures.examples[0]
+
+
 async def test_evidence_is_looked_for_in_the_final_view_and_by_searching() -> None:
     class Searching(Scripted):
         async def search(self, query: str, limit: int) -> list[str]:
@@ -115,6 +163,15 @@ async def test_evidence_is_looked_for_in_the_final_view_and_by_searching() -> No
     figures = await run(last, session(questions=questions))
     assert (figures.evidence, figures.answers, figures.search) == (Share(0, 2), Share(1, 2), Share(1, 2))
     assert figures.requests == 3  # the view for the questions is no request of the session
+
+
+async def test_halves_are_kept_apart_and_add_up() -> None:
+    sessions = [Session(name, "made", MESSAGES) for name in "abcdefgh"]
+    report = await measure(sessions, [manager("newest")], Size(budget=20), scale=scale())
+    ((_, choose),), ((_, other),) = report.half("choose"), report.half("report")
+    assert choose.sessions == sum(one.part == "choose" for one in sessions) not in (0, 8)
+    assert Figures.sum([choose, other]).steady() == report.rows[0].figures.steady()
+    assert f"| report ({other.sessions}): newest |" in markdown(report, "report")
 
 
 RECORDED = st.integers(0, 10_000).map(lambda seed: [*coding_session(14, seed=seed)])
@@ -135,3 +192,26 @@ def test_the_unlimited_window_scores_all_and_an_empty_view_nothing(messages: lis
         assert {share["share"] for share in shares} <= {value, None}
         assert figures["last_view"]["planted"]["share"] == value
         assert {cache["ratio"] for cache in figures["caches"].values()} == {value}
+
+
+def test_sessions_are_read_with_their_probes_and_questions(tmp_path: Path) -> None:
+    question = {
+        "question": "Where?",
+        "answers": ["app.py"],
+        "source_quote": "... old_name in  app.py",
+        "evidence_message_indices": [0],
+    }
+    meta = {"compact_summary_indices": [4], "is_meta_indices": [1], "bad_lines": 0}
+    lines = [
+        {"id": "s", "messages": MESSAGES, "meta": meta, "qa": [question, {"question": "No evidence?"}]},
+        {"id": "short", "messages": MESSAGES[:1]},
+    ]
+    (tmp_path / "made.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    probes = [{"id": "s", "set": "made", "probes": [{"needle": "old_name", "used_at": 5}]}]
+    (tmp_path / "reuse_probes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in probes))
+    (tmp_path / "notes.txt").write_text("no recording")
+    (found,) = read_sessions([tmp_path], min_messages=2)
+    assert found.probes == (Probe("old_name", 5),)
+    assert found.host == frozenset({1, 4})
+    assert found.questions == (Question("Where?", ("old_name in app.py",), ("app.py",), (0,)),)
+    assert read_sessions([tmp_path], part="report" if found.part == "choose" else "choose") == []

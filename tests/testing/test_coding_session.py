@@ -25,3 +25,8 @@ def test_it_is_exactly_as_long_as_asked_for_and_valid(messages: int, shape: Any)
         if message["role"] == "assistant" and message["content"] is None:
             message["content"] = ""
     assert check_request(made) == (["the request is empty"] if not messages else [])
+
+
+def test_a_seed_makes_a_session_and_another_seed_another() -> None:
+    assert list(coding_session(300, seed=5)) == list(coding_session(300, seed=5))
+    assert list(coding_session(300, seed=5)) != list(coding_session(300, seed=6))

@@ -24,6 +24,15 @@ async def test_a_session_answers_from_its_script() -> None:
     assert recorder.names()[-1] == "session:end"
 
 
+async def test_a_tool_that_fails_to_load_is_named_not_passed_over() -> None:
+    plan = mount_plan("context-list", script=["Hello."], tools={"tool-folder": {"path": "/no/such/folder"}})
+    with pytest.raises(RuntimeError, match=r"module tool-folder: .*is not a folder"):
+        async with session(plan, modules=LIST):
+            pass
+    async with session(plan, modules=LIST, strict=False) as running:
+        assert await running.execute("Hi.") == "Hello."
+
+
 def test_a_source_elsewhere_is_left_to_others(tmp_path: Path) -> None:
     from amplifier_core.module_sources import ModuleNotFoundError as SourceNotFoundError
 

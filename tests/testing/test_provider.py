@@ -70,6 +70,22 @@ async def test_usage_is_reported_on_llm_response_as_plain_numbers_with_cache_rea
     assert second["request_id"] == recorder.named("llm:request")[1]["request_id"]
 
 
+async def test_a_request_beyond_the_window_is_refused_and_announced() -> None:
+    coordinator = MockCoordinator()
+    recorder = EventRecorder(coordinator)
+    replay = ReplayProvider(
+        {"script": ["Hi."], "context_window": 20, "max_output_tokens": 5},
+        hooks=coordinator.hooks,
+        counter=WordCounter(),
+    )
+    with pytest.raises(llm_errors.ContextLengthError, match="the window of replay-1 holds 20"):
+        await replay.complete(ask({"role": "user", "content": "word " * 30}))
+    (failed,) = recorder.named("llm:response")
+    assert (failed["status"], failed["error_type"]) == ("error", "ContextLengthError")
+    assert (replay.requests, replay.answered, replay.weights) == (1, 0, [])
+    assert (await replay.complete(ask())).content[0].text == "Hi."  # the refused request used no answer up
+
+
 async def test_planned_requests_fail_with_the_planned_error() -> None:
     replay = provider(
         script=["One.", "Two."],
@@ -83,3 +99,20 @@ async def test_planned_requests_fail_with_the_planned_error() -> None:
         with pytest.raises(llm_errors.ProviderUnavailableError):
             await replay.complete(ask())
     assert (await replay.complete(ask())).content[0].text == "Two."
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"context_window": 0}, "context_window is 0"),
+        ({"max_output_tokens": "many"}, "max_output_tokens is 'many'"),
+        ({"script": 3}, "`script` is a list"),
+        ({"script": ["x"], "messages": []}, "give one of script, transcript and messages"),
+        ({"script": "nowhere"}, "module:factory"),
+        ({"fail": {"error": "RateLimitError"}}, "`fail` needs `on`"),
+        ({"fail": {"on": 1, "error": "ValueError"}}, "no error of amplifier_core.llm_errors"),
+    ],
+)
+def test_a_config_that_cannot_be_is_named(config: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        ReplayProvider(config)
