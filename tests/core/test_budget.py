@@ -49,6 +49,11 @@ def test_what_was_configured_comes_last() -> None:
     assert budget() == Budget(200_000, "max_tokens")
 
 
+def test_a_share_of_the_answer_can_be_kept_free() -> None:
+    assert budget(provider=provider(100_000, 8_000), output_reserve_fraction=0.5).tokens == 95_000
+    assert budget(provider=provider(100_000, 8_000), output_reserve_fraction=0.0, safety_margin=0).tokens == 100_000
+
+
 # -- the limits of it --------------------------------------------------------------------------------------------------
 
 

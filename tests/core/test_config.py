@@ -14,11 +14,34 @@ from amplifier_context_persistent import PersistentConfig
 from tests.replaced import REPLACED
 
 
+class Special(Config):
+    """Settings of a module with a default and keys of its own."""
+
+    protected_recent: float = 0.10
+    storage_path: str | None = None
+    fold_model: str | None = None
+
+
 @pytest.mark.parametrize("key", REPLACED)
 def test_a_key_of_the_replaced_modules_is_accepted_also_strictly(key: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         load_config({key: REPLACED[key], "strict_config": True})
     assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("max_tokens", 200_000),
+        ("protected_tool_results", 5),
+        ("truncate_chars", 250),
+        ("auto_compact", True),
+        ("output_reserve_fraction", 1.0),
+        ("max_tool_result_bytes", 131_072),
+    ],
+)
+def test_these_defaults_are_those_of_the_replaced_module(key: str, value: object) -> None:
+    assert getattr(load_config(None), key) == value
 
 
 # -- spellings, null, defaults ----------------------------------------------------------------------------------------
@@ -28,10 +51,27 @@ def test_the_contracts_spelling_of_the_threshold_is_understood() -> None:
     assert load_config({"compaction_threshold": 0.7}).compact_threshold == 0.7
 
 
+def test_where_both_spellings_are_written_ours_counts_in_any_order() -> None:
+    assert load_config({"compaction_threshold": 0.7, "compact_threshold": 0.8}).compact_threshold == 0.8
+    assert load_config({"compact_threshold": 0.8, "compaction_threshold": 0.7}).compact_threshold == 0.8
+    assert load_config({"compact_threshold": None, "compaction_threshold": 0.7}).compact_threshold == 0.7
+
+
 def test_null_is_not_written() -> None:
     config = load_config(dict.fromkeys([*Config.model_fields, *REPLACED, "compaction_threshold", "never_seen"]))
     assert config == load_config({})
     assert config.model_fields_set == set()
+
+
+def test_a_modules_own_defaults_yield_to_what_was_written() -> None:
+    assert load_config({}, model=Special).protected_recent == 0.10
+    assert load_config({"protected_recent": 0.2}, model=Special).protected_recent == 0.2
+    assert load_config({"protected_recent": None}, model=Special).protected_recent == 0.10
+
+
+def test_a_config_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        load_config({}).max_tokens = 5  # type: ignore[misc]
 
 
 def test_numbers_written_as_text_are_numbers() -> None:
@@ -73,6 +113,20 @@ def test_keys_without_meaning_are_named_once_in_one_line(caplog: pytest.LogCaptu
     assert record.levelno == logging.INFO
 
 
+@pytest.mark.parametrize("key", [5, True, None, 1.5])
+def test_a_key_that_yaml_read_as_no_text_is_an_unknown_one(key: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """YAML 1.1 reads a bare `on:` as true. That must not end the host's session."""
+    with caplog.at_level(logging.WARNING):
+        load_config({key: 1})
+    assert repr(str(key)) in caplog.records[0].getMessage()
+
+
+@pytest.mark.parametrize("raw", [[], ["max_tokens"], "max_tokens", 5])
+def test_what_is_no_mapping_is_an_error_that_says_so(raw: Any) -> None:
+    with pytest.raises(ConfigError, match="keys with values"):
+        load_config(raw)
+
+
 @pytest.mark.parametrize("key", sorted(DURABLE))
 def test_a_key_of_the_durable_module_is_reported_as_that_in_a_module_that_keeps_nothing(
     key: str, caplog: pytest.LogCaptureFixture
@@ -100,7 +154,13 @@ def test_the_keys_of_the_durable_module_are_those_it_adds_to_core() -> None:
         ("max_tokens", True, "at least 1"),
         ("compact_threshold", 1.5, "above 0.* at most 1"),
         ("compact_threshold", float("nan"), "above 0.* at most 1"),
+        ("compact_threshold", 0, "above 0.* at most 1"),
+        ("target_usage", 0, "above 0.* below 1"),
         ("target_usage", 1, "above 0.* below 1"),
+        ("truncate_chars", 0, "at least 1"),
+        ("safety_margin", -1, "at least 0"),
+        ("output_share", 0, "above 0.* at most 1"),
+        ("pin_share", 2, "above 0.* at most 1"),
         ("protected_recent", -0.1, "at least 0.* at most 1"),
         ("protected_tool_results", -1, "at least 0"),
         ("output_reserve_fraction", 1.1, "at least 0.* at most 1"),

@@ -15,7 +15,9 @@ from amplifier_context_core import (
     ContextOverflow,
     InvalidMessage,
     PinRefused,
+    PluginError,
     Plugins,
+    StoreError,
     load_config,
     open_store,
 )
@@ -23,6 +25,12 @@ from amplifier_context_core.errors import install_command
 from amplifier_context_core.messages.parsing import parse_message
 
 SECRET = "hunter2-SECRET"
+
+
+@pytest.mark.parametrize("kind", [InvalidMessage, ConfigError, PinRefused, ContextOverflow, PluginError, StoreError])
+def test_every_error_is_caught_by_the_base_and_those_about_an_argument_are_value_errors(kind: type[Exception]) -> None:
+    assert issubclass(kind, ContextError)
+    assert issubclass(kind, ValueError) is (kind in (InvalidMessage, ConfigError, PinRefused))
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import re
 
 import pytest
 
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.futures import in_thread, resolve
+
+from .test_architecture import CORE, FOLDERS, sources
 
 
 class Sub(StopIteration):
@@ -46,6 +49,18 @@ async def test_a_future_takes_any_exception() -> None:
             assert raised is problem
 
 
+async def test_a_future_that_is_done_or_cancelled_is_left_as_it_is() -> None:
+    loop = asyncio.get_running_loop()
+    done, cancelled = loop.create_future(), loop.create_future()
+    resolve(done, "first")
+    cancelled.cancel()
+    for future in (done, cancelled):
+        resolve(future, "second")
+        resolve(future, problem=ValueError())
+    assert done.result() == "first"
+    assert cancelled.cancelled()
+
+
 @pytest.mark.parametrize("kind", [StopIteration, Sub])
 async def test_work_in_a_thread_that_ends_with_stop_iteration_ends_for_its_caller(kind: type[StopIteration]) -> None:
     def work(value: int, *, more: int) -> int:
@@ -56,3 +71,13 @@ async def test_work_in_a_thread_that_ends_with_stop_iteration_ends_for_its_calle
     assert await in_thread(work, 0, more=3) == 3
     with pytest.raises(StoreError, match=kind.__name__):
         await asyncio.wait_for(in_thread(work, 1, more=0), 5)
+
+
+def test_only_one_module_puts_exceptions_into_futures_and_work_into_threads() -> None:
+    folder = FOLDERS[CORE]
+    found = {
+        path.relative_to(folder).as_posix()
+        for path in sources(folder)
+        if re.search(r"\.set_exception\(|asyncio\.to_thread|run_in_executor", path.read_text())
+    }
+    assert found == {"futures.py"}

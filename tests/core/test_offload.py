@@ -75,6 +75,16 @@ async def test_an_output_larger_than_the_budget_is_described_with_its_head_and_t
     assert "an output too large for the view is described" in str((await manager.explain())["rounds"])
 
 
+@pytest.mark.parametrize(("tokens", "above"), [(60_000, 1.0), (60_000, 0.1), (2_000, 0.1)])
+async def test_a_short_form_that_a_caller_registered_is_shown_in_place_of_a_description(
+    tokens: int, above: float
+) -> None:
+    manager = await feed(new_manager(max_tokens=16_000, offload_above=above), output(tokens))
+    await manager.compact_summary("call_0", "Step 412 cannot open q3.db.")
+    shown = next(message["content"] for message in await ask(manager, 16_000) if message["role"] == "tool")
+    assert shown == "Step 412 cannot open q3.db."
+
+
 async def test_the_whole_output_is_in_the_history_and_is_found() -> None:
     manager = await feed(new_manager(max_tokens=16_000), output(200_000))
     original = await manager.recall("m3")

@@ -18,6 +18,7 @@ from amplifier_context_core.messages.parsing import (
     is_signed,
     parse_message,
     result_text,
+    text_of,
 )
 from tests.messages import IMAGE, block, result, says, user
 
@@ -108,6 +109,13 @@ def test_nesting_is_read_to_a_hundred_levels_and_refused_beyond() -> None:
         parse_message(user("x", deep=nested(MAX_DEPTH)))
 
 
+def test_a_message_that_holds_itself_is_refused() -> None:
+    message = user("x")
+    message["self"] = message
+    with pytest.raises(InvalidMessage, match="deeper"):
+        parse_message(message)
+
+
 # -- calls and results ------------------------------------------------------------------------------------------------
 
 
@@ -190,6 +198,21 @@ def test_a_human_message_is_distinguished_from_an_injected_one(message: dict[str
 )
 def test_sealed_thinking_is_recognised(content: Any, signed: bool) -> None:
     assert is_signed(says(content)) is signed
+
+
+def test_the_words_of_a_content_are_its_texts_and_nested_results_without_thinking() -> None:
+    content = [
+        {"type": "thinking", "thinking": "secret"},
+        block("one"),
+        block(""),
+        {"type": "tool_result", "tool_use_id": "a", "content": [block("two"), IMAGE]},
+        {"type": "tool_result", "tool_call_id": "b", "output": "three"},
+        {"type": "text"},
+        "bare",
+    ]
+    assert text_of(content) == "one\ntwo\nthree"
+    assert text_of("as it is") == "as it is"
+    assert text_of(None) == text_of({"type": "text", "text": "x"}) == ""
 
 
 # -- words and JSON ---------------------------------------------------------------------------------------------------

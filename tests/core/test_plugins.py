@@ -12,7 +12,11 @@ import pytest
 from amplifier_context_core import ConfigError, ContextManager, PluginError, Plugins, hookimpl, load_config
 from amplifier_context_core.plugins import Observers
 from amplifier_context_core.transcript.entry import Entry
+from tests.core.drafts import transcript
 from tests.messages import user
+
+ENTRY = transcript([user("x")]).snapshot()[0]
+
 
 STRATEGIES = "amplifier_context_strategies"
 
@@ -39,6 +43,12 @@ class Watcher:
     @hookimpl
     def amplifier_context_cleared(self, session_id: str) -> None:
         self.seen.append((session_id, "cleared"))
+
+
+class Failing:
+    @hookimpl
+    def amplifier_context_appended(self, entry: Entry) -> None:
+        raise RuntimeError("the words of a message, perhaps")
 
 
 class Unspecified:
@@ -129,6 +139,14 @@ def make(name: str, *offers: Any, **arguments: Any) -> Any:
     return plugins.make(STRATEGIES, name, "ladder[0]", {"builtin": dict}, **arguments)
 
 
+def test_what_is_built_in_comes_before_what_plug_ins_offer() -> None:
+    assert make("builtin", {"builtin": list}, a=1) == {"a": 1}
+
+
+def test_of_two_offers_the_last_registered_wins() -> None:
+    assert make("mine", {"mine": lambda: 1}, {"mine": lambda: 2}) == 2
+
+
 def test_an_unknown_name_is_an_error_that_lists_the_known() -> None:
     with pytest.raises(ConfigError, match=r"ladder\[0\]: 'nosuch' is not known; known are builtin, mine"):
         make("nosuch", {"mine": dict})
@@ -157,6 +175,22 @@ def test_a_plug_in_whose_offers_fail_is_named_once_for_all_names_that_are_looked
             plugins.make(STRATEGIES, name, "ladder[0]", {})
     (record,) = caplog.records
     assert record.getMessage().startswith("plug-in broken: amplifier_context_strategies failed")
+
+
+def test_observers_are_notified_of_what_they_watch() -> None:
+    plugins = Plugins()
+    watcher = Watcher()
+    plugins.register(watcher)
+    observers(plugins).notify("amplifier_context_appended", session_id="s", entry=ENTRY)
+    assert watcher.seen == [("s", ENTRY)]
+
+
+async def test_an_observer_that_fails_does_not_keep_a_message_out_of_the_history() -> None:
+    plugins = Plugins()
+    plugins.register(Failing(), "failing")
+    manager = ContextManager(load_config({"token_counter": "heuristic"}), plugins=plugins)
+    await manager.add_message(user("kept"))
+    assert [message["content"] for message in await manager.get_messages()] == ["kept"]
 
 
 # -- watching ---------------------------------------------------------------------------------------------------------

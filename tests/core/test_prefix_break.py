@@ -7,6 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.timestamps import seconds_of
@@ -37,6 +39,20 @@ def history(*timed: tuple[dict[str, Any], float | str]) -> Snapshot:
 def test_a_pause_is_the_time_from_the_newest_answer_to_the_newest_message() -> None:
     assert pause_of(history((user("q"), 0), (says("a"), 10), (user("on"), 400))) == Pause(2, 390.0)
     assert pause_of(history((says("a"), 10), (result("r"), 20), (result("s"), 900))) == Pause(1, 890.0)
+
+
+def test_a_pause_ends_with_the_next_answer() -> None:
+    assert pause_of(history((says("a"), 0), (user("on"), 400), (says("b"), 410), (user("p"), 415))) == Pause(3, 5.0)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.floats(-1e6, 1e6)), max_size=8))
+def test_no_pause_is_negative(talk: list[tuple[bool, float]]) -> None:
+    assert pause_of(history(*((says("a") if answer else user("q"), at) for answer, at in talk))).seconds >= 0
+
+
+@given(st.text(max_size=40))
+def test_reading_a_time_never_fails(stamp: str) -> None:
+    assert seconds_of(stamp) is None or isinstance(seconds_of(stamp), float)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from amplifier_context_core.transcript.question_hints import (
     Date,
@@ -79,3 +81,10 @@ def test_the_first_name_of_a_question_is_that_of_the_speaker() -> None:
     labels = {"user": ["felix", "nora", ""]}
     assert asked_speaker(["what", "did", "nora", "tell", "felix"], "", (), labels) == "nora"
     assert asked_speaker(["what"], "", (), {"user": ["nora"]}) == ""
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_read(text: str) -> None:
+    assert asked_role(text) in (None, "user", "assistant")
+    assert all(date.month.isdigit() for date in asked_dates(text))
+    assert len(speaker_label(text)) <= len(text)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amplifier_context_core.rendering.lookalikes import LESS_THAN, OPENING, plain
+from amplifier_context_core.rendering.lookalikes import LESS_THAN, LOW_LINES, OPENING, plain
 from amplifier_context_core.rendering.quoting import (
     NOTE,
     TAG,
@@ -110,6 +110,11 @@ def test_every_look_alike_that_normalises_to_a_bracket_is_known() -> None:
     assert all(LESS_THAN.match(form) for form in forms if unicodedata.normalize("NFKC", form) == "<")
 
 
+def test_every_compatibility_form_of_a_low_line_is_known() -> None:
+    forms = {chr(code) for code in range(0x110000) if unicodedata.normalize("NFKC", chr(code)) == "_"}
+    assert all(form in LOW_LINES and plain(form) == "_" for form in forms)
+
+
 def test_a_text_of_nothing_but_names_and_brackets_costs_no_more_than_its_length() -> None:
     """Counted in characters looked at: a hostile text must not hold the event loop."""
     for piece in (f"<{TAG}", "<" + "/" * 50 + TAG, "\u200b" * 50 + "_", "context_", "_record", "<_"):
@@ -119,6 +124,16 @@ def test_a_text_of_nothing_but_names_and_brackets_costs_no_more_than_its_length(
         plain.cache_clear()
         escape_tags(piece * 2_000)
         assert plain.cache_info().hits <= 12 * max(small, 1_000)
+
+
+def test_every_bracket_whose_name_says_so_is_known() -> None:
+    kind = re.compile(r"LEFT.*(ANGLE|SQUARE|CORNER|LENTICULAR|TORTOISE SHELL) BRACKET|LEFT.*ANGLE QUOTATION MARK")
+    named = {
+        chr(code)
+        for code in range(0x110000)
+        if unicodedata.category(chr(code)) in ("Ps", "Pi") and kind.search(unicodedata.name(chr(code), ""))
+    }
+    assert named <= OPENING
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -139,6 +154,12 @@ def test_no_bracket_is_left_before_a_tag_in_any_text(before: str, tag: str, afte
         assert not any(
             f"{bracket}{slash}{name}" in safe for bracket, slash, name in product("<[", ("", "/"), (TAG, NOTE))
         )
+
+
+@given(TEXTS, TEXTS, st.sampled_from(sorted(OPENING)))
+def test_text_that_names_no_tag_stays_as_it_is(before: str, after: str, bracket: str) -> None:
+    text = f"{before}{bracket}{after}"
+    assert escape_tags(text) is text
 
 
 # -- clipping ---------------------------------------------------------------------------------------------------------

@@ -7,8 +7,15 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.messages.parsing import ROLES, parse_message
-from tests.core.rendered import valid
+from amplifier_context_core.rendering.renderer import NO_RESULT
+from tests.core.rendered import fixes, valid
 from tests.messages import IMAGE, block, call, result, says, user
+
+
+def test_a_call_without_a_result_gets_one_that_says_so() -> None:
+    view = valid(call("a", "b"), result("b"))
+    assert view[-1] == {"role": "tool", "tool_call_id": "a", "content": NO_RESULT, "name": "read"}
+    assert fixes(call("a")) == ["m1: an unanswered call is shown with a placeholder result"]
 
 
 @pytest.mark.parametrize("role", sorted(ROLES))
@@ -24,6 +31,15 @@ def test_text_beside_results_leaves_in_a_role_providers_take(role: str, answered
     assert "image" in str(last["content"])
     assert "name" not in last or not is_quoted
     assert parse_message(last)[1].human == (role == "user")
+
+
+def test_a_result_without_its_call_becomes_a_note_no_human_wrote() -> None:
+    (note,) = valid(result("lost", "the end of something", name="read"))
+    assert note["role"] == "user"
+    assert "the end of something" in note["content"]
+    assert "read" in note["content"]
+    assert "m2" in note["content"]
+    assert not parse_message(note)[1].human
 
 
 def test_an_id_used_again_gets_a_name_of_its_own_and_its_result_with_it() -> None:
@@ -49,6 +65,11 @@ def test_calls_on_a_message_of_results_become_words_too() -> None:
     blocks = [{"type": "tool_result", "tool_use_id": "a", "content": "one"}]
     view = valid(call("a"), user(blocks, tool_calls=[{"id": "b", "tool": "plane", "arguments": {}}]))
     assert view[-1]["content"] == "[called plane({})]"
+
+
+def test_a_tool_message_calls_nothing() -> None:
+    for calls in (None, [], [{"id": "b", "tool": "f", "arguments": {}}]):
+        assert "tool_calls" not in valid(call("a"), result("a", tool_calls=calls))[-1]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from amplifier_context_core.rendering.sendable import is_left_out
 from tests.core.rendered import fixes, valid
 from tests.messages import IMAGE, PNG_1X1, SIGNED, Message, block, call, result, says, user
 
@@ -83,3 +84,26 @@ def test_an_image_without_a_source_is_described_in_words(image: dict[str, Any]) 
 
 def test_a_visibility_the_kernel_does_not_know_is_left_out() -> None:
     assert valid(user([{"type": "text", "text": "x", "visibility": "odd"}])) == [user([block("x")])]
+
+
+RETIRED = {"amplifier:instruction": {"disposition": "retired"}}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "left_out"),
+    [
+        (RETIRED, True),
+        ({"amplifier:instruction": {"disposition": "anchor_pruned"}}, True),
+        ({"amplifier:instruction": {"retired": True}}, True),
+        ({"amplifier:instruction": {"disposition": "active"}}, False),
+        ({"amplifier:instruction": "odd"}, False),
+        ({"amplifier_public_reference_only": True}, True),
+        ({"amplifier_public_reference_only": False}, False),
+        ({}, False),
+        (None, False),
+    ],
+    ids=str,
+)
+def test_retired_and_reference_only_rows_are_left_out(metadata: Any, left_out: bool) -> None:
+    assert is_left_out(user("x", metadata=metadata)) is left_out
+    assert (valid(user("x", metadata=metadata)) == []) is left_out

@@ -180,6 +180,14 @@ def test_a_long_text_is_folded_in_parts_as_it_is_at_once(text: str) -> None:
         assert fold(text) == at_once
 
 
+@given(st.text("aB1_ é.漢字/", max_size=60))
+def test_the_identifiers_of_a_long_text_are_found_in_parts_as_at_once(text: str) -> None:
+    at_once = grams(f"{text} getUserName")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ranking, "_READ_AT_ONCE", 4)
+        assert grams(f"{text} getUserName") == at_once
+
+
 @pytest.mark.parametrize(("read", "words"), [(fold, "où il a été "), (grams, "où il a été "), (grams, "the state ")])
 def test_other_threads_run_while_a_text_of_megabytes_is_read(read: Callable[[str], str], words: str) -> None:
     text = words * 600_000

@@ -19,6 +19,7 @@ from amplifier_context_core import (
     HeuristicTokenCounter,
     approx_token_counter,
     count_message_tokens,
+    count_tokens,
     exact_token_counter,
 )
 from amplifier_context_core.messages import tokens
@@ -47,6 +48,11 @@ def test_the_heuristic_is_a_quarter_of_the_bytes_rounded_up(text: str, count: in
     assert HeuristicTokenCounter()(text) == count
 
 
+def test_characters_per_token_can_be_set() -> None:
+    assert HeuristicTokenCounter(2)("abcde") == 3
+    assert HeuristicTokenCounter(chars_per_token=0.5)("abc") == 6
+
+
 @pytest.mark.parametrize("bad", [0, -1, float("nan"), float("inf"), -float("inf")])
 def test_impossible_characters_per_token_are_refused(bad: float) -> None:
     with pytest.raises(ValueError, match="chars_per_token"):
@@ -66,6 +72,10 @@ def test_lone_surrogates_can_be_counted() -> None:
 def test_the_exact_counter_knows_openais_vocabularies() -> None:
     assert exact_token_counter()("hello world") == 2
     assert exact_token_counter("cl100k_base")("tiktoken is great!") == 6
+
+
+def test_what_looks_like_a_special_token_is_counted_as_text() -> None:
+    assert exact_token_counter()("<|endoftext|>") > 1
 
 
 @pytest.mark.parametrize("text", ["word " * 60_000, "x" * 300_000, "漢字" * 60_000, "\n" * 250_000], ids=repr)
@@ -116,6 +126,20 @@ def test_a_host_that_makes_errors_of_warnings_meanwhile_gets_exact_counts_and_ke
     """Another thread may do so at any moment of the load: here at each import that the load makes."""
     done = subprocess.run([sys.executable, "-c", MEANWHILE], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == ["True", "error"]
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+def test_a_vocabulary_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+    hanging = types.ModuleType("tiktoken")
+    hanging.get_encoding = lambda name: released.wait()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tiktoken", hanging)
+    monkeypatch.setitem(sys.modules, "bpe_openai", None)
+    monkeypatch.setattr(tokens, "_VOCABULARY_SECONDS", 0.01)
+    try:
+        assert exact_token_counter() is approx_token_counter
+    finally:
+        released.set()
 
 
 @pytest.mark.usefixtures("nothing_loaded")
@@ -198,6 +222,11 @@ def test_a_call_stated_twice_is_counted_once() -> None:
     assert count_message_tokens(says("", tool_calls=listed), WordCounter()) == once
 
 
+def test_metadata_and_unknown_keys_are_not_sent_and_not_counted() -> None:
+    bare = count_message_tokens(user("x"))
+    assert count_message_tokens(user("x", metadata={"note": "word " * 100}, extra="word " * 100)) == bare
+
+
 def test_images_count_by_the_size_in_their_header() -> None:
     assert count_message_tokens(user([image_block(640, 480)])) == O + 410
     assert count_message_tokens(user([image_url(640, 480)])) == O + 410
@@ -213,6 +242,23 @@ def test_sealed_reasoning_counts_by_its_length() -> None:
     assert count_message_tokens(says([redacted]), WordCounter()) == O + 1_000
     sealed = {"type": "thinking", "thinking": "", "content": ["A" * 5_500, None]}
     assert count_message_tokens(says([sealed]), WordCounter()) == O + 1_000
+
+
+def test_the_overhead_can_be_set() -> None:
+    assert count_message_tokens(user("one"), WordCounter(), per_message_overhead=0) == 1
+    assert count_message_tokens(user("one"), WordCounter(), per_message_overhead=10) == 11
+
+
+def test_any_callable_is_a_counter() -> None:
+    assert count_tokens([user("abc")], len) == O + 3
+    assert count_tokens([user("abc")], lambda text: 0) == O
+
+
+def test_counting_changes_nothing() -> None:
+    message = user([block("x"), image_block()], metadata={"a": [1]})
+    before = repr(message)
+    count_message_tokens(message)
+    assert repr(message) == before
 
 
 # -- off the loop -----------------------------------------------------------------------------------------------------
