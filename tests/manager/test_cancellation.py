@@ -87,6 +87,17 @@ async def test_discard_takes_the_cancelled_turn_out_closing_message_and_all(clos
     await ask(manager, BUDGET)
 
 
+async def test_the_second_report_of_a_cancellation_does_not_touch_the_turn_before() -> None:
+    manager, emit = await mounted("discard")
+    await feed(manager, [*work(2), {"role": "assistant", "content": "Done."}])
+    before = await manager.get_messages()
+    await feed(manager, open_turn())
+    await cancel(manager, emit, closing=True)
+    await emit("orchestrator:complete")
+    await manager.add_message(NEXT)
+    assert len(await manager.get_messages()) == len(before) + 1
+
+
 async def test_the_policy_for_a_turn_that_was_never_completed_is_applied_at_the_next_human_message() -> None:
     manager, emit = await mounted("discard")
     await feed(manager, [*work(2), {"role": "assistant", "content": "Done."}])
@@ -136,3 +147,20 @@ async def test_a_turn_taken_out_after_its_cancellation_leaves_no_trace_on_the_ne
     await manager.interrupt()
     await feed(manager, [NEXT, *rounds(1, start=70)[:1], {"role": "user", "content": "Well?"}])
     assert INTERRUPTED not in text(await ask(manager, BUDGET))
+
+
+async def test_late_results_of_a_cancelled_turn_still_find_their_calls() -> None:
+    manager, emit = await mounted("repair")
+    await feed(manager, open_turn())
+    await cancel(manager, emit, closing=False)
+    await feed(manager, [NEXT, {"role": "tool", "tool_call_id": "call_0003", "content": "huge: passed"}])
+    view = await ask(manager, BUDGET)
+    assert [m["content"] for m in view if m["role"] == "tool"] == ["fast: passed", "slow: passed", "huge: passed"]
+
+
+async def test_the_policy_is_applied_to_two_turns_cancelled_one_after_the_other() -> None:
+    manager, emit = await mounted("discard")
+    for _ in range(2):
+        await feed(manager, open_turn())
+        await cancel(manager, emit, closing=True)
+    assert await manager.get_messages() == []

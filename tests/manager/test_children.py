@@ -32,3 +32,15 @@ async def test_a_child_counts_again_nothing_its_parents_checkpoint_covers() -> N
     after = sum(len(text([message])) for message in history[covered:])
     assert covered > 100
     assert counter.characters <= after + 200 < counted / 3
+
+
+async def test_a_checkpoint_of_another_history_is_not_found() -> None:
+    parent = await feed(new_manager(session_id="parent"), work(80))
+    await ask(parent, BUDGET)
+    other = await parent.get_messages()
+    other[0]["content"] = "Do something else."
+    child = new_manager(session_id="child")
+    await child.set_messages(other)
+    view = await ask(child, BUDGET)
+    assert view[0]["content"] == "Do something else."
+    assert (await child.explain())["compactions"] == 1

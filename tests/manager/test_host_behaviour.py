@@ -60,6 +60,17 @@ async def test_a_resumed_session_takes_a_system_message_put_before_what_it_has()
     assert marks(manager)[1:] == known
 
 
+async def test_another_system_message_takes_the_place_of_the_first() -> None:
+    manager = await feed(new_manager(), kernel_session())
+    known = marks(manager)
+    rest = (await manager.get_messages())[1:]
+    await manager.set_messages([{"role": "system", "content": "You are another agent."}, *rest])
+    history = await manager.get_messages()
+    assert history[0]["content"] == "You are another agent."
+    assert "You are an agent." not in text(history)
+    assert marks(manager)[1:] == known[1:]
+
+
 # -- edits -------------------------------------------------------------------------------------------------------------
 
 
@@ -95,6 +106,15 @@ async def test_a_repair_after_the_checkpoint_leaves_the_checkpoint() -> None:
     assert (await manager.explain())["compactions"] == compactions
 
 
+async def test_an_edit_with_a_message_that_cannot_be_stored_changes_nothing() -> None:
+    manager = await feed(new_manager(), work(2))
+    before, known = await manager.get_messages(), marks(manager)
+    with pytest.raises(ValueError, match=r"messages\[5\]\.role"):
+        await manager.set_messages([*before, {"role": "nobody", "content": "x"}])
+    assert await manager.get_messages() == before
+    assert marks(manager) == known
+
+
 # -- replayed adds -----------------------------------------------------------------------------------------------------
 
 
@@ -107,6 +127,14 @@ async def test_a_transcript_replayed_over_what_is_there_doubles_nothing() -> Non
     await feed(manager, as_saved(saved))
     assert await manager.get_messages() == saved
     assert marks(manager) == known
+
+
+async def test_a_new_continue_equal_to_an_old_one_is_kept() -> None:
+    manager = new_manager()
+    await feed(manager, [{"role": "user", "content": "continue"}, {"role": "assistant", "content": "Done."}])
+    await manager.set_messages(await manager.get_messages())
+    await manager.add_message({"role": "user", "content": "continue"})
+    assert [message["content"] for message in await manager.get_messages()] == ["continue", "Done.", "continue"]
 
 
 async def test_what_comes_after_a_replay_is_new_even_when_it_repeats_the_last_message() -> None:
@@ -145,6 +173,12 @@ async def test_a_result_above_max_tool_result_bytes_is_cut_in_the_view_only() ->
     assert view[-1]["content"].endswith(messages[-1]["content"][-1_000:])
     assert "m3" in view[-1]["content"]
     assert bare(await manager.get_messages()) == messages
+
+
+async def test_max_tool_result_bytes_counts_bytes_not_characters() -> None:
+    talk = ConversationBuilder().user("Read it.").round("read", {}, "資料" * 20_000)
+    view = await ask(await feed(new_manager(max_tool_result_bytes=10_000), talk.messages), 1_000_000)
+    assert len(view[-1]["content"].encode()) <= 10_000
 
 
 async def test_a_cleared_session_is_as_good_as_new() -> None:

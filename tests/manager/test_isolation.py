@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from amplifier_context_core import ContextManager
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.managers import ask, feed, new_manager
-from tests.messages import Message, text, work
+from tests.messages import Message, bare, digest, text, work
 
 BUDGET = 4_000
 
@@ -39,8 +40,78 @@ def every_shape() -> list[Message]:
     return [*talk.messages, *work(2)[1:]]
 
 
+@pytest.mark.parametrize("put", ["added", "set", "given back"])
+async def test_messages_that_went_in_stay_as_they_are_and_may_be_changed(put: str) -> None:
+    manager = new_manager()
+    messages = every_shape()
+    before = deepcopy(messages)
+    await (feed(manager, messages) if put == "added" else manager.set_messages(messages))
+    assert messages == before
+    if put == "given back":
+        messages = await manager.get_messages()
+        await manager.set_messages(messages)
+    history = digest(await manager.get_messages())
+    vandalise(messages)
+    assert digest(await manager.get_messages()) == history
+
+
 async def view(manager: ContextManager) -> list[Message]:
     return await manager.get_messages_for_request(BUDGET)
+
+
+async def retained(manager: ContextManager) -> list[Message]:
+    return await manager.request_retention(retain_contents=["Do the work."], token_budget=BUDGET)
+
+
+async def snapshot(manager: ContextManager) -> list[Message]:
+    """Messages of a snapshot, by each way to reach them."""
+    one = manager.snapshot()
+    found = one.find(2)
+    assert found is not None
+    return [*(entry.message for entry in one), one[0].message, one[-1].message, one[1:3][0].message, found.message]
+
+
+async def report(manager: ContextManager) -> list[Any]:
+    report = await manager.explain()
+    report.pop("summary", None)  # what each request adds to the money of summaries
+    return [report]
+
+
+OUT: dict[str, tuple[int, dict[str, Any], Callable[[ContextManager], Awaitable[Any]]]] = {
+    "history": (2, {}, lambda manager: manager.get_messages()),
+    "view": (2, {}, view),
+    "merged view": (1, {"merge_consecutive": True}, view),
+    "compacted view": (60, {}, view),
+    "retained view": (60, {}, retained),
+    "snapshot": (2, {}, snapshot),
+    "original": (2, {}, lambda manager: manager.recall("m3")),
+    "report": (60, {}, report),
+}
+
+
+@pytest.mark.parametrize("name", OUT)
+async def test_what_came_out_may_be_changed(name: str) -> None:
+    rounds, config, get = OUT[name]
+    manager = await feed(new_manager(**config), [*every_shape(), *work(rounds)])
+
+    async def prompt() -> str:
+        return "From the factory."
+
+    await manager.set_system_prompt_factory(prompt)
+    history, shown = digest(await manager.get_messages()), digest(await view(manager))
+    got = await get(manager)
+    before = deepcopy(got)
+    vandalise(got)
+    assert await get(manager) == before
+    assert digest(await manager.get_messages()) == history
+    assert digest(await view(manager)) == shown
+
+
+async def test_what_compact_reports_may_be_changed() -> None:
+    manager = await feed(new_manager(), [*every_shape(), *work(60)])
+    vandalise(await manager.compact())
+    assert "VANDALISED" not in text(await ask(manager, BUDGET))
+    assert "VANDALISED" not in text([await manager.explain()])
 
 
 async def test_the_payload_of_an_event_may_be_changed_by_its_handler() -> None:
@@ -62,6 +133,14 @@ async def test_a_message_that_cannot_be_stored_stores_nothing_of_it() -> None:
         with pytest.raises(ValueError, match="was not stored"):
             await manager.add_message(bad)  # type: ignore[arg-type]
     assert await manager.get_messages() == before
+
+
+async def test_equal_messages_are_each_their_own() -> None:
+    message = {"role": "user", "content": [{"type": "text", "text": "Twice."}]}
+    manager = await feed(new_manager(), [message, message])
+    first = await manager.get_messages()
+    vandalise(first[0])
+    assert bare(await manager.get_messages()) == [message, message]
 
 
 # --- sessions of one process ------------------------------------------------------------------------------------------

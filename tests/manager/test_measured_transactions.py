@@ -39,6 +39,28 @@ async def test_rollback_leaves_nothing_for_other_sessions_to_find() -> None:
     assert shared_cache.is_empty()
 
 
+async def test_both_ends_of_a_transaction_may_be_called_again() -> None:
+    manager, result, before = await pending()
+    result["transaction"].rollback()
+    result["transaction"].rollback()
+    assert await result["transaction"].commit() is False
+    assert await state_of(manager) == before
+    again = await measure(manager, Counting())
+    assert await again["transaction"].commit() is True
+    committed = await state_of(manager)
+    again["transaction"].rollback()
+    assert await again["transaction"].commit() is True
+    assert await state_of(manager) == committed
+    assert committed != before
+
+
+async def test_a_cancelled_commit_is_a_rollback() -> None:
+    manager, result, before = await pending()
+    assert await result["transaction"].commit(is_cancelled=lambda: True) is False
+    assert await result["transaction"].commit() is False
+    assert await state_of(manager) == before
+
+
 async def test_a_commit_cancelled_while_it_waits_changes_nothing_and_may_be_rolled_back() -> None:
     manager, result, before = await pending()
     async with manager.compactor.lock.hold():

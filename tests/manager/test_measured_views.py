@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from amplifier_core.llm_errors import ContextLengthError
 
-from amplifier_context_core import ContextManager
+from amplifier_context_core import ContextManager, ContextOverflow
 from amplifier_context_core.messages.usage import Response, Usage
 from tests.manager.measured import BUDGET, OVERHEAD, RESERVE, Counting, measure, settings, state_of
 from tests.managers import ask, feed, new_manager
@@ -45,6 +45,15 @@ async def test_a_view_counted_as_too_large_is_compacted_further_within_the_same_
     assert result["measured_after"] <= BUDGET
     assert await result["transaction"].commit()
     assert (await manager.explain())["compactions"] == 1
+
+
+async def test_what_the_provider_takes_at_most_is_a_limit_too() -> None:
+    manager = await feed(new_manager(**settings(max_tokens=20_000)), work(30))
+    count = Counting(limit=3_000)
+    result = await measure(manager, count)
+    decision = result["final_attempt"]["budget_decision"]
+    assert decision["estimated_input_tokens"] <= decision["input_limit_tokens"]
+    assert result["policy_budget"] == 20_000
 
 
 class Exact(Counting):
@@ -119,6 +128,17 @@ async def test_a_request_that_can_never_fit_is_an_error_and_changes_nothing() ->
     with pytest.raises(ContextLengthError, match="cannot fit"):
         await manager.measured_request_view(provider=None, count_view=Counting(limit=OVERHEAD // 2))
     assert await state_of(manager) == before
+
+
+async def test_strict_is_an_error_when_what_must_stay_exceeds_the_budget() -> None:
+    manager = await feed(new_manager(**settings(strict=True)), [{"role": "user", "content": "word " * 9_000}])
+    await manager.set_system_prompt_factory(_prompt)
+    with pytest.raises(ContextOverflow):
+        await manager.measured_request_view(provider=None, count_view=Counting(limit=10**6))
+
+
+async def _prompt() -> str:
+    return "rule " * 5_000
 
 
 async def test_texts_to_retain_stay_verbatim_and_rollback_folds_them_again() -> None:
@@ -282,3 +302,14 @@ async def test_usage_of_the_loops_own_request_is_taken_before_that_of_side_calls
     sent = manager.compactor.last_sent
     assert sent is not None
     assert manager.meter.estimate(sent.counted, ("", "")) == 1_800
+
+
+@pytest.mark.parametrize("figures", [{"input_tokens": None}, {"input_tokens": True}, {"input_tokens": -1}])
+async def test_usage_that_makes_no_sense_teaches_nothing(figures: dict[str, Any]) -> None:
+    manager = await feed(new_manager(**settings()), work(8))
+    record = manager.foreground_usage()
+    await ask(manager)
+    manager.on_response(Response(usage=Usage(90_000)))
+    assert record(**figures) is False
+    await manager.add_message({"role": "assistant", "content": "Done."})
+    assert manager.meter.corrections == {}

@@ -63,6 +63,18 @@ async def test_a_retired_row_is_kept_in_history_and_left_out_of_views(metadata: 
     assert "French" not in text(await ask(manager, BUDGET))
 
 
+async def test_a_retired_row_is_left_out_of_chapters_as_well() -> None:
+    retired = {"amplifier:instruction": {"id": "i1", "disposition": "retired"}}
+    messages = work(60)
+    messages.insert(3, {"role": "user", "content": "Answer in French.", "metadata": retired})
+    messages.insert(1, {"role": "developer", "content": "Answer in Dutch.", "metadata": retired})
+    manager = await feed(new_manager(), messages)
+    view = await ask(manager, BUDGET)
+    assert len(view) < len(messages)
+    assert "French" not in text(view)
+    assert "Dutch" not in text(view)
+
+
 # -- provider state in metadata ----------------------------------------------------------------------------------------
 
 
@@ -123,6 +135,25 @@ async def test_the_provider_of_a_response_is_known_from_its_event() -> None:
     del message["metadata"]
     await feed(manager, [message, {"role": "user", "content": "Sure?"}])
     assert "c2lnQQ" not in text(await ask(manager, None, Provider("openai")))
+
+
+async def test_timestamps_are_never_sent() -> None:
+    messages = [*work(2), {"role": "user", "content": "Hi.", "timestamp": "2024-02-29T12:00:00.000+00:00"}]
+    view = await ask(await feed(new_manager(), messages), BUDGET)
+    assert "timestamp" not in text(view)
+    assert all("metadata" not in message for message in view)
+
+
+async def test_a_stored_timestamp_never_changes() -> None:
+    manager = await feed(new_manager(), work(40))
+    before = [message["metadata"]["timestamp"] for message in await manager.get_messages()]
+    await ask(manager, 2_000)
+    changed = await manager.get_messages()
+    for message in changed:
+        message["metadata"]["timestamp"] = "2031-01-01T00:00:00.000+00:00"
+    await manager.set_messages(changed)
+    await manager.compact()
+    assert [message["metadata"]["timestamp"] for message in await manager.get_messages()] == before
 
 
 # -- what is human -----------------------------------------------------------------------------------------------------

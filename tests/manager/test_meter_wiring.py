@@ -81,10 +81,25 @@ async def test_what_was_learned_makes_the_view_fit_the_providers_own_count() -> 
     assert (await running.manager.explain())["compactions"] >= 1
 
 
+async def test_a_failed_response_teaches_nothing(running: Session) -> None:
+    await ask(running.manager, None, running.asked_for)
+    await running.respond(90_000, status="error")
+    await running.manager.add_message({"role": "assistant", "content": "Yes."})
+    assert running.known.reports == 0
+
+
 async def test_a_report_larger_than_the_window_cannot_be_true_and_teaches_nothing(running: Session) -> None:
     before = await running.request(lambda counted: counted + 500)
     await running.request(10_000_000)
     assert len(await running.request(lambda counted: counted + 500)) > len(before)
+
+
+async def test_a_side_call_alone_teaches_nothing(running: Session) -> None:
+    view = await ask(running.manager, None, running.asked_for)
+    await running.respond(size(view) // 10)
+    await running.manager.add_message({"role": "assistant", "content": "Yes."})
+    assert running.known.reports == 0
+    assert running.manager.snapshot()[-1].response is None
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
@@ -114,6 +129,13 @@ async def test_a_retry_after_a_giant_tool_result_is_smaller_until_the_provider_t
     original = await running.manager.recall("m3")
     assert original is not None
     assert original["content"] == giant["content"]
+
+
+async def test_other_errors_do_not_shrink_the_view(running: Session) -> None:
+    before = await ask(running.manager, None, running.asked_for)
+    for error in ("RateLimitError", "ProviderUnavailableError", "LLMError"):
+        await refuse(running, error)
+    assert size(await ask(running.manager, None, running.asked_for)) == size(before)
 
 
 async def test_a_refusal_of_one_model_does_not_shrink_views_for_another(running: Session) -> None:

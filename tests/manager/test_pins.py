@@ -43,6 +43,15 @@ async def test_a_pin_brings_back_what_was_folded_already() -> None:
     assert original in [m["content"] for m in await ask(manager, BUDGET)]
 
 
+async def test_an_unpinned_message_may_go_again() -> None:
+    manager = await feed(new_manager(), work(20))
+    original = work(20)[4]["content"]
+    await manager.pin("m5")
+    await manager.pin("m5", pinned=False)
+    await feed(manager, rounds(60, start=100))
+    assert original not in [m["content"] for m in await ask(manager, BUDGET)]
+
+
 async def test_a_pin_beyond_the_share_is_refused_with_sizes() -> None:
     manager = await feed(new_manager(), [*work(5), {"role": "user", "content": "word " * 1_600}])
     await manager.get_messages_for_request(BUDGET)
@@ -85,3 +94,12 @@ async def test_a_pin_is_refused_when_the_round_that_stays_with_it_would_outgrow_
     await ask(manager, BUDGET)
     with pytest.raises(PinRefused):
         await manager.pin("m3")
+
+
+async def test_clear_drops_the_pins() -> None:
+    manager = await feed(new_manager(), work(20))
+    await manager.pin("m5")
+    await manager.clear()
+    await feed(manager, work(60))
+    await ask(manager, BUDGET)
+    assert not [m for m in (await manager.explain())["floor"]["members"] if m["why"] == "pinned"]

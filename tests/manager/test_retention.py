@@ -27,11 +27,35 @@ async def test_a_retained_text_stays_verbatim_in_the_view() -> None:
     assert "STEER LEFT" in [m["content"] for m in view]
 
 
+async def test_of_equal_texts_the_newest_stays() -> None:
+    manager = await feed(
+        new_manager(), [*work(5), steered("STEER LEFT"), *rounds(40, start=100), steered("STEER LEFT")]
+    )
+    await feed(manager, rounds(60, start=200))
+    view = await manager.request_retention(retain_contents=["STEER LEFT"], token_budget=BUDGET)
+    assert [m["content"] for m in view].count("STEER LEFT") == 1
+
+
+async def test_a_text_of_an_assistant_or_a_tool_is_not_meant() -> None:
+    manager = await feed(new_manager(), [*work(1), {"role": "assistant", "content": "written by the model"}])
+    with pytest.raises(ValueError, match="not in the history"):
+        await manager.request_retention(retain_contents=["written by the model"])
+
+
 async def test_texts_that_cannot_fit_are_a_context_length_error() -> None:
     manager = await feed(new_manager(), [*work(5), steered("word " * 5_000)])
     with pytest.raises(ContextLengthError):
         await manager.request_retention(retain_contents=["word " * 5_000], token_budget=BUDGET)
     await ask(manager, 20_000)
+
+
+async def test_a_text_that_fits_stays_however_large_its_share() -> None:
+    steering = steered("word " * 1_600)  # half of the budget
+    manager = await feed(new_manager(), [*work(5), steering, *rounds(80, start=100)])
+    view = await manager.request_retention(retain_contents=[steering["content"]], token_budget=BUDGET)
+    assert check_request(view) == []
+    assert steering["content"] in [m["content"] for m in view]
+    assert size(view) <= BUDGET
 
 
 async def test_hard_fit_by_the_providers_own_count() -> None:
@@ -43,6 +67,12 @@ async def test_hard_fit_by_the_providers_own_count() -> None:
         retain_contents=["STEER LEFT"], provider=provider, token_budget=BUDGET, hard_fit=True
     )
     assert 2 * size(view) <= BUDGET
+
+
+async def test_hard_fit_that_is_impossible_is_a_context_length_error() -> None:
+    manager = await feed(new_manager(), [{"role": "system", "content": "word " * 2_000}, *work(3), steered("LEFT")])
+    with pytest.raises(ContextLengthError):
+        await manager.request_retention(retain_contents=["LEFT"], token_budget=1_000, hard_fit=True)
 
 
 async def test_retention_does_not_disturb_the_view_afterwards_more_than_it_must() -> None:

@@ -69,6 +69,18 @@ def names(*numbers: int) -> list[str]:
     return [f"sig-{number}" for number in numbers]
 
 
+async def test_thinking_stays_byte_for_byte_while_its_prefix_does() -> None:
+    session = manager()
+    await talk(session, range(1, 4))
+    view = await session.get_messages_for_request(LARGE, BOUND)
+    assert [message["content"] for message in view if message["role"] == "assistant"] == [
+        answer(number)["content"] for number in (1, 2, 3)
+    ]
+    assert [message["metadata"] for message in view if message["role"] == "assistant"] == [
+        answer(number, wire=True)["metadata"] for number in (1, 2, 3)
+    ]
+
+
 async def test_a_compaction_takes_it_out_of_the_view_at_both_places_and_leaves_the_history() -> None:
     session = manager()
     await talk(session, range(1, 30))
@@ -138,6 +150,54 @@ async def test_a_message_between_a_request_and_its_answer_is_an_edit() -> None:
     await session.add_message(person("Quickly."))
     await session.add_message(answer(1))
     assert await seen(session) == []
+
+
+async def test_a_resumed_session_with_other_tools_does_not() -> None:
+    store = MemoryStore()
+    session = manager(store)
+    await talk(session, range(1, 4))
+    await session.close()
+    session = manager(store)
+    session.host = ToolHost(lambda: {"other": None})
+    assert await seen(session) == []
+
+
+async def test_thinking_that_no_request_of_this_session_asked_for_is_left_out() -> None:
+    session = manager()
+    await session.set_messages([person("Well?"), answer(1), person("Sure?"), answer(2), person("Really?")])
+    assert await seen(session) == []
+
+
+async def test_unsigned_thinking_is_bound_to_nothing() -> None:
+    session = manager()
+    block = {"type": "thinking", "thinking": "Hm."}
+    await session.set_messages(
+        [person("Well?"), {"role": "assistant", "content": [block, {"type": "text", "text": "x"}]}]
+    )
+    view = await session.get_messages_for_request(LARGE, BOUND)
+    assert view[1]["content"][0] == block
+
+
+async def test_a_model_that_does_not_bind_keeps_thinking_through_a_compaction() -> None:
+    session = manager()
+    await talk(session, range(1, 60), FREE, 2_000)
+    assert session.compactor.compactions
+    view = await session.get_messages_for_request(2_000, FREE)
+    answers = [message for message in view if message["role"] == "assistant"]
+    assert answers
+    assert all(is_signed(message) for message in answers)
+
+
+async def test_an_answer_whose_provider_declares_binding_is_bound_whatever_its_model() -> None:
+    session = manager()
+    await session.add_message(person("Well?"))
+    await session.get_messages_for_request(LARGE, FREE)
+    bound = answer(1)
+    bound["metadata"] = {"anthropic": {"thinking_binding": "drop_block"}}
+    await session.add_message(bound)
+    assert await seen(session, FREE) == names(1)
+    session.host = ToolHost(lambda: {"other": None})
+    assert await seen(session, FREE) == []
 
 
 async def test_the_model_that_wrote_an_answer_counts_where_a_request_names_none() -> None:
