@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from amplifier_context_core.items import ContextItem, ContextPool, ContextPoolHook, UnregisteredHookError
+from amplifier_context_core.items import ContextItem, ContextPool, ContextPoolHook, UnregisteredHookError, hook
 
 
 def item(id: str, content: Any = None) -> ContextItem[Any]:
@@ -46,6 +47,21 @@ async def test_an_item_without_id_or_description_is_refused(bad: ContextItem[int
     assert not pool
 
 
+async def test_an_item_of_a_known_id_is_replaced_in_its_place_without_an_eviction() -> None:
+    pool = await filled(2, "a", "b")
+    calls: list[str] = []
+
+    @hook(list(ContextPoolHook))
+    async def noted(*arguments: Any, **more: Any) -> None:
+        calls.append(str(arguments[1].content))
+
+    pool.hooks.append(noted)
+    await pool.add(item("a", "new"))
+    assert ids(pool) == "ab"
+    assert pool.get("a").content == "new"
+    assert calls == ["new", "new"]  # before and after the addition
+
+
 async def test_the_hooks_of_an_addition_run_in_order_around_it() -> None:
     pool = await filled(2, "a", "b")
     calls: list[Any] = []
@@ -77,6 +93,18 @@ async def test_a_hook_that_raises_before_an_addition_leaves_the_pool_as_it_was(p
     with pytest.raises(RuntimeError, match="no"):
         await pool.add(item("c"))
     assert ids(pool) == "ab"
+
+
+async def test_additions_of_many_tasks_never_exceed_the_limit() -> None:
+    pool = await filled(2)
+
+    @pool.on_evict
+    @pool.before_add
+    async def slow(pool: Any, item: Any) -> None:
+        await asyncio.sleep(0)
+
+    await asyncio.gather(*(pool.add(item(str(number))) for number in range(9)))
+    assert len(pool) == 2
 
 
 # -- removing ---------------------------------------------------------------------------------------------------------
@@ -161,6 +189,15 @@ async def test_a_pool_is_read_as_it_was_written() -> None:
     }
     again = ContextPool.from_dict(data)
     assert (again.limit, again.items, again.hooks, again.tags) == (3, pool.items, pool.hooks, pool.tags)
+
+
+def test_reading_runs_no_hook_and_evicts_nothing() -> None:
+    @hook([ContextPoolHook.BEFORE_ADD, ContextPoolHook.ON_EVICT])
+    async def never(*arguments: Any, **more: Any) -> None:
+        raise AssertionError("no hook may run")
+
+    data = {"limit": 1, "items": [item("a").to_dict(), item("b").to_dict()]}
+    assert ids(ContextPool.from_dict(data)) == "ab"
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,19 @@ async def test_a_queue_shows_its_limit_items_hooks_and_tags() -> None:
         ContextQueue(1, tags="monitored")
 
 
+async def test_setting_items_replaces_them_without_hooks_and_keeps_the_newest_that_fit() -> None:
+    queue = await filled(2, "a")
+
+    @queue.on_evict
+    async def evicted(queue: Any, gone: Any) -> None:
+        raise AssertionError("no hook may run")
+
+    queue.items = [item("b"), item("c"), item("d")]
+    with pytest.raises(TypeError, match="ContextItem"):
+        queue.items = ["e"]  # type: ignore[list-item]
+    assert contents(queue) == ["c", "d"]
+
+
 async def test_history_joins_the_contents_of_the_newest_items() -> None:
     queue = await filled(5, "a", 2, {"c": 3})
     assert queue.history() == "a\n2\n{'c': 3}"
@@ -166,6 +179,21 @@ async def test_a_branch_inherits_limit_hooks_and_tags_unless_it_gets_others() ->
     assert parent.branch(limit=None).limit == 3
     others = [parent.branch(hooks=hooks).hooks for hooks in (None, [], [child.append])]
     assert others == [[], [], [child.append]]
+
+
+async def test_a_queue_is_written_with_limit_items_hooks_and_tags() -> None:
+    queue: ContextQueue[Any] = ContextQueue(3, tags=["b", "a"])
+    await queue.append(ContextItem("x", "d", "i"))
+
+    @queue.after_append
+    async def counted(*arguments: Any) -> None: ...
+
+    assert queue.to_dict() == {
+        "limit": 3,
+        "items": [{"id": "i", "description": "d", "content": "x"}],
+        "hooks": {"after_append": ["counted"]},
+        "tags": ["a", "b"],
+    }
 
 
 # -- saving -----------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 from collections.abc import AsyncIterator, Callable
@@ -11,6 +12,7 @@ import pytest
 from pydantic import Field
 
 from amplifier_context_core import ContextManager
+from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.items import ContextItem, ContextPool, ContextQueue, tool_from_function
 from amplifier_context_core.items.function_tools import log_no_session
 from amplifier_context_core.items.injection import offering
@@ -53,6 +55,20 @@ async def test_a_partial_a_wrapper_and_a_callable_object_are_tools_too() -> None
     assert list(tool.input_schema["properties"]) == ["pages"]
 
 
+async def test_a_pool_that_a_partial_binds_wins_unless_the_call_passes_one() -> None:
+    async def count(pool: ContextPool, queue: ContextQueue | None = None) -> str:
+        return f"{len(pool)} {queue is None}"
+
+    mine = ContextPool()
+    await mine.add(ContextItem(1, "mine", "m"))
+    with offering(ContextPool(), ContextQueue(1)):
+        assert await run(functools.partial(count, pool=mine)) == "1 False"
+        assert await run(functools.partial(count, mine)) == "1 False"
+        assert await run(functools.partial(count, mine, None)) == "1 True"
+        assert await run(functools.partial(count, queue=None), pool=mine) == "1 True"
+        assert await run(functools.partial(count, pool=mine), pool=ContextPool()) == "0 False"
+
+
 def special(
     _x: int,
     model_config: str,
@@ -90,6 +106,12 @@ async def test_an_alias_that_a_parameter_has_names_its_argument() -> None:
     assert not (await tool_from_function(search).execute({"from": "today", "most": 0})).success
 
 
+@pytest.mark.parametrize("function", [functools.partial(fetch, "a"), Counting()], ids=["partial", "object"])
+def test_a_function_without_a_name_needs_one(function: Callable[..., Any]) -> None:
+    with pytest.raises(ConfigError, match="name="):
+        tool_from_function(function)
+
+
 def either(items: ContextPool | ContextQueue) -> None: ...
 def no_json(callback: Callable[[], int]) -> None: ...
 def unknown(value: NoSuchName) -> None: ...  # noqa: F821 # type: ignore[name-defined]
@@ -117,6 +139,15 @@ async def test_arguments_that_are_no_object_are_a_result(given: Any) -> None:
     result = await tool_from_function(fetch).execute(given)
     assert not result.success
     assert "must be an object" in str(result.output)
+
+
+def test_a_host_of_one_event_loop_per_request_offers_the_items_itself() -> None:
+    manager = new_manager()
+    asyncio.run(feed(manager, PROMPT))
+    asyncio.run(ask(manager))
+    with offering(manager.pool, manager.queue):
+        asyncio.run(run(fetch, doc="q3"))
+    assert [item.id for item in manager.pool] == ["q3"]
 
 
 @pytest.mark.parametrize("is_generator", [False, True])

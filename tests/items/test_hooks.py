@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any, cast
 
 import pytest
@@ -51,6 +52,24 @@ async def test_a_hook_is_attached_once_however_often_it_is_decorated() -> None:
     assert len(queue.hooks) == 1
 
 
+@pytest.mark.parametrize("name", ["before_append", "after_append", "before_clear", "after_clear", "on_evict"])
+async def test_every_event_of_a_queue_has_a_decorator(name: str) -> None:
+    queue = ContextQueue(1)
+
+    async def noted(*arguments: Any) -> None: ...
+
+    assert getattr(queue, name)(noted).type is ContextQueueHook(name)
+
+
+@pytest.mark.parametrize("event", list(ContextPoolHook))
+async def test_every_event_of_a_pool_has_a_decorator(event: ContextPoolHook) -> None:
+    pool = ContextPool()
+
+    async def noted(*arguments: Any) -> None: ...
+
+    assert getattr(pool, event.value)(noted).type is event
+
+
 def test_a_function_that_is_not_async_is_refused() -> None:
     with pytest.raises(TypeError, match="'plain' must be an async function"):
 
@@ -59,6 +78,13 @@ def test_a_function_that_is_not_async_is_refused() -> None:
 
     with pytest.raises(UnregisteredHookError):
         HookRegistry.get("plain")
+
+
+def test_a_hook_without_an_event_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one type"):
+
+        @hook([])
+        async def none() -> None: ...
 
 
 # -- order and selection ----------------------------------------------------------------------------------------------
@@ -134,6 +160,24 @@ async def test_a_global_hook_with_tags_runs_only_for_objects_that_share_one(
     assert bool(calls) is runs
 
 
+async def test_a_bare_callable_with_a_type_is_a_hook() -> None:
+    calls: list[str] = []
+
+    class Bare:
+        type = (ContextQueueHook.BEFORE_APPEND, ContextQueueHook.AFTER_CLEAR)
+
+        async def __call__(self, *arguments: Any) -> None:
+            calls.append("bare")
+
+    queue = ContextQueue(1)
+    queue.hooks.append(Bare())
+    await queue.append(ITEM)
+    await queue.clear()
+    assert calls == ["bare", "bare"]
+    with pytest.raises(ValueError, match="without __name__ cannot be saved"):
+        queue.to_dict()
+
+
 async def test_an_exception_of_a_hook_goes_to_the_caller_and_stops_the_hooks_after_it() -> None:
     queue = ContextQueue(1)
 
@@ -164,6 +208,18 @@ async def test_fixed_arguments_are_passed_and_lambdas_among_them_are_called_each
     await queue.clear()
     await queue.clear()
     assert calls == [("x", 0, int), ("x", 1, int)]
+
+
+async def test_an_argument_of_the_call_wins_over_a_fixed_one_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    @hook(ContextQueueHook.AFTER_CLEAR, label="fixed")
+    async def noted(label: str) -> None:
+        calls.append(label)
+
+    calls: list[str] = []
+    with caplog.at_level(logging.WARNING):
+        await noted(label="given")
+    assert calls == ["given"]
+    assert "'label'" in caplog.text
 
 
 def test_a_fixed_argument_that_the_function_does_not_take_is_refused() -> None:
@@ -217,6 +273,16 @@ def test_a_name_is_of_one_hook() -> None:
         async def noted(queue: object) -> None: ...
 
     assert HookRegistry.get_global_by_type(ContextQueueHook.AFTER_CLEAR) == [first]
+
+
+def test_clear_empties_the_registry() -> None:
+    @hook(ContextQueueHook.AFTER_CLEAR)
+    async def noted(queue: object) -> None: ...
+
+    HookRegistry.clear()
+    assert HookRegistry.get_global_by_type(ContextQueueHook.AFTER_CLEAR) == []
+    with pytest.raises(UnregisteredHookError):
+        HookRegistry.get("noted")
 
 
 async def test_the_registry_selects_and_runs_hooks_of_a_list() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,6 +119,17 @@ async def test_a_result_of_the_form_of_an_item_is_not_one() -> None:
     assert alive.content == "other"
 
 
+async def test_an_item_of_a_plain_tool_with_an_id_alone_is_a_warning_and_a_plain_result(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        manager, results = await called(Plain("fetch", lambda: ContextItem("body", None, "secret-id")))
+    assert not manager.pool
+    assert "body" in results[0]
+    assert "no description" in caplog.text
+    assert "secret-id" not in caplog.text
+
+
 async def test_an_item_that_a_hook_of_the_pool_refuses_stays_a_plain_result(caplog: pytest.LogCaptureFixture) -> None:
     async def refuse(pool: ContextPool, item: ContextItem[Any]) -> None:
         raise ValueError("no room for q3")
@@ -138,6 +150,29 @@ async def test_an_item_that_a_hook_of_the_pool_refuses_stays_a_plain_result(capl
         assert not running.coordinator.get_capability("context.pool")
     assert "keeping the item of a tool's result failed (ValueError)" in caplog.text
     assert "q3" not in caplog.text
+
+
+async def test_another_hook_sees_the_result_of_a_plain_tool_as_the_kernel_made_it() -> None:
+    seen: list[Any] = []
+
+    async def hooked(coordinator: Any, config: Any = None) -> None:
+        from amplifier_core import HookResult
+
+        async def look(event: str, data: dict[str, Any]) -> Any:
+            seen.append(data["result"]["output"])
+            return HookResult(action="continue")
+
+        coordinator.hooks.register("tool:post", look, 100, name="look")
+        tool = Plain("note", lambda: ContextItem("a note"))
+        await coordinator.mount("tools", tool, name=tool.name)
+
+    plan = mount_plan(
+        "context-simple", script=[{"calls": [{"tool": "note", "arguments": {}}]}, "Done."], tools={"t": {}}
+    )
+    async with session(plan, modules={"t": hooked}) as running:
+        await running.execute("Go.")
+        assert len(running.coordinator.get_capability("context.queue")) == 1
+    assert seen == [{"content": "a note", "description": None, "id": None}]
 
 
 async def look_up(pool: ContextPool) -> str:

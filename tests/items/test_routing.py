@@ -82,6 +82,19 @@ async def test_an_argument_of_the_model_never_replaces_the_pool(given: object) -
     assert "pool" in str(result.output)
 
 
+async def test_hooks_of_a_given_pool_run_for_the_item_that_a_tool_returned() -> None:
+    pool, added = ContextPool(), list[str | None]()
+
+    @pool.after_add
+    async def on_item_added(pool: ContextPool, item: ContextItem[Any]) -> None:
+        added.append(item.id)
+
+    manager = await feed(ContextManager(load_config({"token_counter": "heuristic"}), pool=pool), [PROMPT])
+    await ask(manager)
+    await run(fetch, doc="q3")
+    assert added == ["q3"]
+
+
 async def test_an_id_without_a_description_is_a_warning_and_a_plain_result(caplog: pytest.LogCaptureFixture) -> None:
     async def undescribed() -> ContextItem[str]:
         return ContextItem("body", None, "secret-id")
@@ -107,6 +120,18 @@ async def test_sessions_that_run_at_the_same_time_keep_their_items_apart() -> No
 
     for manager, name in zip(await asyncio.gather(loop("a"), loop("b")), "ab", strict=True):
         assert sorted(item.id or "" for item in manager.pool) == [f"{name}{number}" for number in range(3)]
+
+
+async def test_pool_and_queue_are_given_set_later_and_bounded_by_the_config() -> None:
+    pool, queue = ContextPool(3), ContextQueue(2)
+    manager = ContextManager(pool=pool, queue=queue)
+    assert (manager.pool, manager.queue) == (pool, queue)
+    manager.pool = ContextPool(7)
+    assert manager.pool.limit == 7
+    limits = ContextManager(load_config({"pool_limit": 4, "queue_limit": 5}))
+    assert (limits.pool.limit, limits.queue.limit) == (4, 5)
+    default = ContextManager()
+    assert (default.pool.limit, default.queue.limit) == (None, 10)
 
 
 # -- kept with the session --------------------------------------------------------------------------------------------
@@ -138,6 +163,20 @@ async def test_items_survive_a_resume_and_the_view_stays(store: Store) -> None:
     assert await ask(again) == view
     assert [item.to_dict() for item in again.pool] == [(await fetch("q3")).to_dict()]
     assert again.queue.history() == "a note"
+
+
+async def test_a_fork_has_the_items_of_its_parent_and_its_own_from_then_on(store: Store) -> None:
+    parent = await with_items(store)
+    await parent.close()
+    await store.fork("s", "child")
+    child = opened(store, "child")
+    await ask(child)
+    await run(fetch, doc="q4")
+    await child.close()
+    again = opened(store)
+    await again.ready()
+    assert ([item.id for item in child.pool], [item.id for item in again.pool]) == (["q3", "q4"], ["q3"])
+    await again.close()
 
 
 async def test_items_are_forgotten_by_their_text_and_with_the_session(store: Store) -> None:
