@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import stat
@@ -18,7 +19,8 @@ from amplifier_context_core.errors import ConfigError, SessionInUse
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.tokens import count_message_tokens
 from amplifier_context_core.session import notes as module
-from amplifier_context_core.session.notes import MAX_CHARS, Notes, ProjectNote, notes_message
+from amplifier_context_core.session.notes import MAX_CHARS, Notes, ProjectNote, notes_id, notes_message
+from amplifier_context_core.stores.validation import check_conversation_id
 from amplifier_context_core.transcript.transcript import Transcript
 from tests.pages import ROOT
 from tests.places import Place
@@ -106,6 +108,20 @@ def holds(place: Place, text: str) -> bool:
     return any(text.encode() in path.read_bytes() for path in files)
 
 
+async def test_writers_of_several_sessions_lose_nothing(place: Place) -> None:
+    async def write(name: str) -> None:
+        notes = Notes(place.store, place.session_id("notes.p"))
+        for number in range(4):
+            await notes.add(f"{name} {number}", name)
+
+    await asyncio.gather(*map(write, "abc"))
+    kept = await Notes(place.store, place.session_id("notes.p")).all()
+    assert sorted(note.text for note in kept) == sorted(f"{name} {number}" for name in "abc" for number in range(4))
+    assert [note.seq for note in kept] == list(range(1, 13))
+    for name in "abc":
+        assert [note.text for note in kept if note.author == name] == [f"{name} {number}" for number in range(4)]
+
+
 async def test_writers_of_several_processes_lose_nothing(place: Place) -> None:
     name = place.session_id("notes.p")
     processes = [
@@ -130,6 +146,15 @@ async def test_a_writer_that_holds_the_notes_too_long_is_an_error_and_nothing_is
     finally:
         await other.close()
     assert (await notes.add("two", "agent")).mark == "n2"
+
+
+@pytest.mark.parametrize(
+    "session_id",
+    ["notes.p-0a1b2c3d", "Notes.p-0A1B2C3D", "NOTES.P-0A1B2C3D", "note\u017f.my.p_-0a1b2c3d", "notes.p-0a1b2c3d. ."],
+)
+def test_no_conversation_has_an_id_that_some_file_system_takes_for_notes(session_id: str) -> None:
+    with pytest.raises(ConfigError, match="names notes of a project"):
+        check_conversation_id(session_id)
 
 
 @pytest.mark.parametrize("text", ["", " \n", "\u202e\u200b", "(erased)", "x" * (MAX_CHARS + 1), None, 5])
@@ -175,6 +200,13 @@ async def test_files_of_notes_are_private(tmp_path: Path) -> None:
     assert files
     for path in files:
         assert stat.S_IMODE(os.stat(path).st_mode) & 0o077 == 0, path.name
+
+
+def test_each_folder_has_notes_of_its_own_under_an_id_that_every_store_takes(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("a", "b", "Pro je/kt ü".replace("/", "_"), "x" * 200)]
+    ids = [notes_id(folder) for folder in folders]
+    assert len(set(ids)) == len(ids)
+    assert all(id.isascii() and id.startswith("notes.") and len(id) < 100 for id in ids)
 
 
 # -- the message of a fresh session -----------------------------------------------------------------------------------

@@ -12,9 +12,11 @@ from amplifier_core.testing import MockCoordinator
 from click.testing import CliRunner
 
 from amplifier_context_core.cli.app import main
+from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.session.notes import Notes, notes_id
 from amplifier_context_core.stores import open_store
 from amplifier_context_persistent import mount
+from amplifier_context_recall.recall_tool import NO_NOTES
 from amplifier_context_testing import mount_plan, session
 from tests.places import Place
 
@@ -67,6 +69,15 @@ async def test_a_deleted_note_begins_no_session(place: Place) -> None:
     assert await Notes(place.store, notes_id()).delete("n1")
     system, results = await talk(place, "second", {"operation": "notes"})
     assert (system, results) == ([], ["the project has no notes"])
+
+
+async def test_notes_are_off_by_default_for_the_context_and_for_the_tool(place: Place) -> None:
+    await Notes(place.store, notes_id()).add(NOTE, "person")
+    system, results = await talk(place, "off", {"operation": "notes", "note": "x"}, notes=False)
+    assert (system, results) == ([], [NO_NOTES])
+    _, results = await talk(place, "not-allowed", {"operation": "notes", "note": "x"}, config={})
+    assert results[0].startswith("operation must be one of read, search, list, not 'notes'")
+    assert [note.text for note in await Notes(place.store, notes_id()).all()] == [NOTE]
 
 
 @pytest.mark.parametrize("note", ["", "x" * 1_001, 5, ["a"]])
@@ -147,3 +158,13 @@ async def test_a_host_that_runs_in_another_folder_has_its_notes_where_the_comman
     await cleanup()
     shown = await asyncio.to_thread(CliRunner().invoke, main, ["notes", "--project", str(work)])
     assert NOTE in shown.stdout
+
+
+async def test_notes_in_memory_are_refused() -> None:
+    class Coordinator:
+        session_id, hooks = "s", None
+
+        def get_capability(self, name: str) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"^notes: need a store that outlives the process"):
+        await mount(Coordinator(), {"notes": True, "store": "memory:"})

@@ -16,7 +16,7 @@ from amplifier_context_core.rendering.quoting import quoted
 from amplifier_context_core.transcript.matching_lines import words_of
 from amplifier_context_recall import ContextRecallTool, mount, recall_pages
 from amplifier_context_recall.recall_pages import Source, page_of
-from amplifier_context_recall.recall_tool import USED_UP
+from amplifier_context_recall.recall_tool import NOT_OURS, USED_UP
 from tests.managers import ask, feed, new_manager
 from tests.messages import rounds, work
 from tests.recall.calls import recall_round, recalled, refused, tool_of
@@ -66,6 +66,11 @@ async def test_a_range_names_each_message() -> None:
     assert 'call of read: {"path": "src/file_1.py"}' in page
 
 
+@pytest.mark.parametrize("spelling", ["m4-m5", "m4 to m5", "4..5", "m4–m5", " M4 - M5 "])
+async def test_a_range_has_several_spellings(spelling: str) -> None:
+    assert "[m5, result of read]" in await recalled(tool_of(await session()), "read", mark=spelling)
+
+
 @pytest.mark.parametrize("text", ["one_giant_line_" * 300, "\u4f60\u597d" * 700], ids=["ASCII", "Chinese"])
 async def test_a_giant_line_is_read_to_its_end_in_the_smallest_pages(text: str) -> None:
     manager = new_manager(max_tokens=50_000)
@@ -96,6 +101,14 @@ def test_a_page_of_escaped_tags_is_made_in_few_steps(monkeypatch: pytest.MonkeyP
     page = page_of(sources, "what", offset=0, limit=None, tokens=25_000, counter=lambda text: len(text) // 4)
     assert 99_900 < len(page.text.encode()) <= 100_000
     assert len(made) < 50
+
+
+async def test_a_page_of_a_line_that_costs_few_tokens_is_bounded_in_bytes_too() -> None:
+    manager = new_manager(max_tokens=50_000, token_counter="o200k_base")
+    await feed(manager, [{"role": "user", "content": "-" * 500_000}])
+    page = await recalled(tool_of(manager), "read", mark="m1")
+    assert 8_000 < len(page.encode()) <= 8 * 4_000
+    assert "go on with offset 3" in page
 
 
 async def test_pages_are_counted_and_searched_in_a_thread() -> None:
@@ -161,6 +174,13 @@ async def test_search_shows_the_matching_lines_with_their_numbers() -> None:
     assert "\n1234: line 1234: value_" in found
 
 
+async def test_search_within_a_mark_shows_its_lines_only() -> None:
+    found = await recalled(tool_of(await session()), "search", query='"line 77:"', mark="m3")
+    assert "[m3, " in found
+    assert "\n77: line 77: value_" in found
+    assert "[m5" not in found
+
+
 async def test_search_is_filtered_by_role_tool_and_turn() -> None:
     manager = await session()
     await feed(manager, [{"role": "user", "content": "What is file_7 for?"}, *work(1)[1:]])
@@ -216,6 +236,12 @@ async def test_search_adds_the_names_that_the_view_lacks_under_their_marks() -> 
     assert not any(rate in named for rate in RATES if rate in view)
 
 
+async def test_search_with_a_filter_adds_no_names() -> None:
+    manager = await folded_beside_a_hit()
+    for config, filters in (({"name_tokens": 0}, {}), ({}, {"role": "user"}), ({}, {"turns": "1"})):
+        assert NAMED not in await recalled(tool_of(manager, **config), "search", query=TOTALS["query"], **filters)
+
+
 async def test_forgetting_a_message_erases_its_names_in_a_recall() -> None:
     manager = await folded_beside_a_hit()
     printed = await recalled(tool_of(manager), "search", query=TOTALS["query"])
@@ -255,6 +281,14 @@ async def test_pin_compact_and_explain_need_to_be_allowed() -> None:
     assert "of 16,000 tokens" in await recalled(tool, "explain")
 
 
+@pytest.mark.parametrize("pinned", ["false", "no", 0, "true", []])
+async def test_pinned_that_is_no_truth_value_is_refused_and_pins_nothing(pinned: object) -> None:
+    manager = await session(compacted=False)
+    tool = tool_of(manager, allow=["pin"])
+    assert await refused(tool, "pin", mark="m5", pinned=pinned) == "`pinned` must be true or false"
+    assert not manager.compactor.pins
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -276,6 +310,11 @@ async def test_a_call_that_cannot_be_carried_out_says_what_to_do(arguments: dict
     result = await tool_of(await session()).execute(arguments)
     assert not result.success
     assert expected in str(result.output)
+
+
+async def test_without_our_context_manager_the_tool_says_so() -> None:
+    result = await ContextRecallTool({}.get).execute({"operation": "read", "mark": "m1"})
+    assert (result.success, result.output) == (False, NOT_OURS)
 
 
 @pytest.mark.parametrize(
@@ -313,6 +352,13 @@ async def test_between_two_compactions_recalls_bring_their_share_and_then_a_line
     assert manager.compactor.compactions == 1
 
 
+async def test_calls_of_one_round_share_the_room() -> None:
+    manager = await session()
+    tool = tool_of(manager, max_result_tokens=1_500)
+    pages = [await tool.execute({"operation": "read", "mark": "m3"}) for _ in range(4)]
+    assert [page.success for page in pages] == [True, True, False, False]
+
+
 async def test_at_the_next_compaction_recalled_text_goes_first_and_its_original_is_one_call_away() -> None:
     manager = await session()
     page = await recalled(tool_of(manager), "read", mark="m3", limit=60)
@@ -327,11 +373,23 @@ async def test_at_the_next_compaction_recalled_text_goes_first_and_its_original_
     assert "line 60:" in await recalled(tool_of(manager), "read", mark="m3", limit=60)
 
 
+async def test_a_line_after_the_end_of_a_list_is_named_as_such() -> None:
+    manager = await feed(new_manager(), work(2))
+    assert "there is no line 100" in await refused(tool_of(manager), "list", offset=100)
+
+
 @pytest.mark.parametrize("content", [{("a", 1): 2}, {1: {2, 3}}, object(), b"\xff", [Mute()], 10**5_000], ids=type)
 async def test_an_item_of_any_payload_can_be_read(content: object) -> None:
     manager = await feed(new_manager(), work(1))
     await manager.pool.add(ContextItem(content, "odd", "odd"))
     assert '[pool item "odd", odd]' in await recalled(tool_of(manager), "read", mark="odd")
+
+
+@pytest.mark.parametrize("given", [None, [], "read", 7])
+async def test_arguments_that_are_no_object_are_a_result_too(given: Any) -> None:
+    result = await tool_of(new_manager()).execute(given)
+    assert not result.success
+    assert "operation" in str(result.output)
 
 
 async def test_a_query_of_any_length_is_searched_by_its_first_words() -> None:
