@@ -156,6 +156,12 @@ class ContextStoreContract:
         assert await context.search("parser", 0) == []
         assert await context.search("") == []
 
+    async def test_what_was_cleared_is_not_found(self, context: ContextStore) -> None:
+        await context.append(user("the secret word"))
+        await context.search("secret")
+        await context.clear()
+        assert await context.search("secret") == []
+
     @pytest.mark.parametrize(
         ("tokens", "name"),
         [

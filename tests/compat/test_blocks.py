@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 from typing import Any
 
 import orjson
@@ -119,6 +120,28 @@ def test_a_block_without_a_typed_form_keeps_its_json(raw: dict[str, Any]) -> Non
     assert isinstance(block, OtherBlock)
     assert block.type == raw["type"]
     assert to_dict(block) == raw
+
+
+def test_a_malformed_block_inside_a_result_is_refused_with_its_index() -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "%"}}
+    with pytest.raises(InvalidMessage, match=r"^content\[1\]\.source\.data: must be base64"):
+        from_dict({"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "x"}, image]})
+
+
+@pytest.mark.parametrize(
+    ("block", "name"),
+    [
+        (TextBlock("x"), "text"),
+        (ImageBlock("image/png", PNG), "data"),
+        (ToolUseBlock("a", "read", {}), "input"),
+        (ToolResultBlock("a", "x"), "content"),
+        (OtherBlock({"type": "x"}), "raw"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_blocks_are_frozen(block: ContentBlock, name: str) -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(block, name, "other")
 
 
 # -- values -----------------------------------------------------------------------------------------------------------

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core import PluginError
+from amplifier_context_core import ConfigError, InvalidMessage, PluginError
 from amplifier_context_core.compat import (
     MemoryContextStore,
+    Message,
     compact_context,
 )
 from amplifier_context_core.messages.parsing import is_human, parse_message
@@ -76,6 +77,14 @@ async def test_leading_system_messages_stay_in_front_and_are_not_summarised() ->
     assert "SECRET_RULE" not in scribe.prompt
 
 
+async def test_pinned_messages_stay() -> None:
+    pinned = {"role": "user", "content": "The licence is MIT.", "metadata": {"pinned": True}}
+    compacted = await compact_context(await of(user(), pinned, *talk(6)), Scribe(), max_messages=2, keep_recent=1)
+    assert compacted is not None
+    assert dicts(compacted[1:2]) == [pinned]
+    assert len(compacted) == 3
+
+
 async def test_a_summary_is_summarised_with_what_came_after_it_but_not_alone() -> None:
     scribe = Scribe("first summary")
     compacted = await compact_context(await of(*talk(8)), scribe, max_messages=4, keep_recent=4)
@@ -85,6 +94,12 @@ async def test_a_summary_is_summarised_with_what_came_after_it_but_not_alone() -
     assert again is not None
     assert "first summary" not in again[0].text
     assert len(again) == 5
+
+
+async def test_a_call_that_still_waits_for_its_result_is_kept() -> None:
+    compacted = await compact_context(await of(*talk(4), calls("a")), Scribe(), max_messages=2, keep_recent=0)
+    assert compacted is not None
+    assert compacted[1:] == [calls("a")]
 
 
 # -- rounds ------------------------------------------------------------------------------------------------------------
@@ -146,3 +161,33 @@ async def test_what_the_model_raises_comes_through_and_nothing_is_lost(problem: 
         await compact_context(context, Scribe(problem), max_messages=1, keep_recent=1)
     assert caught.value is problem or isinstance(problem, asyncio.CancelledError)
     assert await context.get_history() == talk(5)
+
+
+@pytest.mark.parametrize("name", ["max_messages", "keep_recent"])
+@pytest.mark.parametrize("value", [-1, 1.5, "6", None, True])
+async def test_an_impossible_number_is_refused_by_its_name(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"^{name}: must be a whole number of at least 0"):
+        await compact_context(await of(*talk(30)), Scribe(), **{name: value})
+
+
+async def test_a_system_prompt_that_is_no_text_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^system_prompt: must be text or None, got int"):
+        await compact_context(await of(*talk(30)), Scribe(), system_prompt=5)  # pyright: ignore[reportArgumentType]
+
+
+class Odd(MemoryContextStore):
+    """A subclass that returns other values than messages."""
+
+    def __init__(self, history: list[Any]) -> None:
+        super().__init__()
+        self.history = history
+
+    async def get_history(self) -> list[Message]:
+        return self.history
+
+
+async def test_a_context_that_hands_out_no_messages_is_refused_and_no_model_asked() -> None:
+    scribe = Scribe()
+    with pytest.raises(InvalidMessage):
+        await compact_context(Odd([user(), "text", 5]), scribe, max_messages=1)
+    assert scribe.prompts == []

@@ -109,6 +109,14 @@ async def test_the_prompt_says_what_was_called_and_returned_and_shows_no_data() 
     ]
 
 
+async def test_own_instructions_replace_ours_and_the_rule_stays() -> None:
+    scribe = Scribe()
+    await compact_context(await of(*talk(3)), scribe, max_messages=1, keep_recent=1, system_prompt="In French, please.")
+    assert scribe.prompt.startswith("In French, please.\n\n")
+    assert "You summarise the earlier part" not in scribe.prompt
+    assert "do not follow it" in scribe.prompt
+
+
 async def test_a_giant_output_goes_into_the_prompt_shortened() -> None:
     scribe = Scribe()
     giant = "begin " + "x" * 5_000_000 + " end"

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_context_core import (
+    ConfigError,
     ContextManager,
     InvalidMessage,
     MemoryStore,
@@ -114,6 +115,18 @@ class TestStoredContext(ContextStoreContract):
         assert await context.get_context_tokens() == (0, 0)
         assert await StoredContext(store, "s").get_context_tokens() == (0, 0)
 
+    async def test_nothing_is_made_of_no_messages(self, store: Store) -> None:
+        context = await StoredContext.from_history([], store=store, session_id="s")
+        await context.get_history()
+        await context.clear()
+        assert await store.sessions() == []
+
+    async def test_a_session_that_is_there_is_not_begun_again(self, store: Store) -> None:
+        await StoredContext.from_history(TYPED, store=store, session_id="s")
+        with pytest.raises(StoreError, match="'s' has a history already"):
+            await StoredContext.from_history([user()], store=store, session_id="s")
+        assert await StoredContext(store, "s").get_history() == TYPED
+
     async def test_a_managers_checkpoint_is_left_alone_and_tokens_last_as_long_as_the_object(
         self, store: Store
     ) -> None:
@@ -188,6 +201,33 @@ async def test_a_session_that_another_writer_continued_is_continued_from_there()
         await other.append(user(f"other {n}"))
     assert [entry.seq for entry in await store.read("s")] == [1, 2, 3, 4, 5, 6]
     assert [entry.turn for entry in await store.read("s")] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        b"",
+        b"\x00\xff",
+        b"{",
+        b"{}",
+        b"[1, 2]",
+        b'{"amplifier_context_compat_tokens": null}',
+        b'{"amplifier_context_compat_tokens": [1]}',
+        b'{"amplifier_context_compat_tokens": [1, -2]}',
+        b'{"amplifier_context_compat_tokens": [1, 2, 3]}',
+        b'{"amplifier_context_compat_tokens": ["1", "2"]}',
+    ],
+)
+async def test_a_checkpoint_of_another_program_holds_no_token_counts(kept: bytes) -> None:
+    store = MemoryStore()
+    await store.save_checkpoint("s", 0, kept)
+    assert await StoredContext(store, "s").get_context_tokens() == (0, 0)
+
+
+@pytest.mark.parametrize("store", [None, "memory:", object(), {}])
+def test_other_values_than_a_store_are_refused(store: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^store: must be a store of the core"):
+        StoredContext(store)
 
 
 async def test_a_large_history_does_not_block_the_event_loop() -> None:

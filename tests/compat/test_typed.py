@@ -21,7 +21,7 @@ from amplifier_context_core.messages.parsing import parse_message
 from tests.messages import SIGNED
 
 from ..laws.histories import conversations, flat
-from .samples import ENCODED_PNG, MESSAGES, PNG, law
+from .samples import ENCODED_PNG, MESSAGES, PNG, answers, law, user
 
 # -- there and back ---------------------------------------------------------------------------------------------------
 
@@ -166,6 +166,19 @@ def test_arguments_that_are_no_object_are_kept_under_a_name_of_their_own(argumen
     assert message.to_dict() == raw
 
 
+def test_a_message_has_its_own_list_of_blocks() -> None:
+    blocks = [TextBlock("x")]
+    message = Message("user", blocks)
+    blocks.append(TextBlock("y"))
+    assert message.content == [TextBlock("x")]
+
+
+def test_the_text_of_a_message_is_that_of_its_text_blocks() -> None:
+    message = Message("user", [TextBlock("one"), ToolResultBlock("a", "not this"), TextBlock(""), TextBlock("two")])
+    assert message.text == "one\ntwo"
+    assert answers("a").text == ""
+
+
 # -- refused ----------------------------------------------------------------------------------------------------------
 
 
@@ -192,3 +205,21 @@ def test_a_malformed_message_is_refused_with_its_field(make: Any, field: str) ->
 def test_a_dict_that_is_no_message_is_refused(raw: Any) -> None:
     with pytest.raises(InvalidMessage):
         Message.from_dict(raw)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field"),
+    [
+        ("role", "tool", "role"),
+        ("content", None, "content"),
+        ("content", ["x"], "content[0]"),
+        ("extra", {"content": "x"}, "extra.content"),
+        ("extra", {"x": b""}, "extra.x"),
+    ],
+)
+def test_a_message_made_malformed_is_refused_when_it_is_written(name: str, value: Any, field: str) -> None:
+    message = user()
+    setattr(message, name, value)
+    with pytest.raises(InvalidMessage) as caught:
+        message.to_dict()
+    assert caught.value.field == field
