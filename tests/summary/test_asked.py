@@ -102,6 +102,21 @@ async def test_an_image_is_named_and_its_text_is_asked_about() -> None:
     assert "QUJDQUJD" not in asked
 
 
+async def test_the_provider_of_the_config_is_asked_and_no_other() -> None:
+    session, cheap = Provider(good), Provider(good)
+    manager = summary_manager(session, summary_provider="cheap")
+    manager.writer.providers = lambda: {"scripted": session, "cheap": cheap}
+    views: list[Any] = []
+    for message in SESSION:
+        await manager.add_message(message)
+        if message["role"] != "assistant":
+            views.append(await manager.get_messages_for_request(BUDGET, session))
+            await wait_for_summaries(manager)
+    assert cheap.requests
+    assert session.requests == []
+    assert WORDS in text(views[-1])
+
+
 @pytest.mark.parametrize("moment", ["provider", "system prompt", "nothing"])
 async def test_a_late_summary_is_put_in_when_the_provider_writes_the_prefix_again(moment: str) -> None:
     writer = Writer("slow")

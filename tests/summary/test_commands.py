@@ -56,6 +56,13 @@ def test_explain_reports_what_summaries_cost(url: str) -> None:
     assert cost in run("explain", "s", "--store", url)
 
 
+def test_view_shows_the_chapter_that_the_model_wrote(url: str) -> None:
+    _, view = asyncio.run(kept(open_store(url)))
+    printed = [json.loads(line) for line in run("view", "s", "--store", url, "--json").splitlines()]
+    assert WORDS in text(printed)
+    assert printed == view
+
+
 def test_undo_drops_what_the_model_knew_of_the_range(url: str) -> None:
     async def state() -> tuple[int, bool]:
         manager = summary_manager(None, store=open_store(url))

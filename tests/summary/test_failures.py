@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import cache
+from typing import Any
 
 import pytest
 from amplifier_core import HookRegistry
 
+from amplifier_context_summary import call
 from amplifier_context_summary.asking import EVENTS
 from amplifier_context_testing import EventRecorder
 from amplifier_context_testing.summaries.writers import (
@@ -58,6 +61,14 @@ async def test_an_answer_that_fails_its_checks_is_asked_for_once_more_with_the_r
     first, again = (str(request.messages[-1].content) for request in writer.asked)
     assert "could not be used" not in first
     assert "could not be used" in again
+
+
+async def test_plain_sections_count_where_the_limits_leave_no_second_call() -> None:
+    writer = Writer("sections")
+    manager = summary_manager(writer, max_summary_calls=1)
+    views = await drive(manager, SESSION)
+    assert "in a model's words" in text(views[-1])
+    assert len(writer.asked) == 1
 
 
 @pytest.mark.parametrize("kind", ["sections", "wrong", "chatting"])
@@ -137,3 +148,23 @@ async def test_without_a_provider_there_is_one_warning(caplog: pytest.LogCapture
     assert [digest(bare(view)) for view in views] == await digests()
     warnings = [record for record in caplog.records if "elsewhere" in record.getMessage()]
     assert len(warnings) == 1
+
+
+async def test_a_provider_that_never_lists_its_models_is_asked_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hanging(Writer):
+        async def list_models(self) -> list[Any]:
+            while not self.release.is_set():
+                try:
+                    await self.release.wait()
+                except asyncio.CancelledError:
+                    continue
+            return []
+
+    monkeypatch.setattr(call, "_LISTING", 0.01)
+    writer = Hanging("good")
+    manager = summary_manager(writer)
+    async with asyncio.timeout(20):
+        views = await drive(manager, SESSION[:43])
+    assert "in a model's words" in text(views[-1])
+    writer.release.set()
+    await manager.close()

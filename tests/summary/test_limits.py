@@ -103,6 +103,13 @@ def limits() -> Limits:
     return made
 
 
+def test_what_is_restored_is_what_was_saved() -> None:
+    again = Limits(2, 1_000_000, 0.1)
+    again.restore(limits().dump())
+    assert again == limits()
+    assert again.waits(NOW + 40) == 60
+
+
 @pytest.mark.parametrize(
     "saved",
     [None, 5, [], {"calls": -1}, {"session_cost": float("nan")}, {"recent": [[1]]}, {"not_before": "soon"}],
@@ -111,3 +118,19 @@ def test_saved_limits_that_make_no_sense_are_left_out(saved: object) -> None:
     made = Limits(2, 1_000_000, 0.1)
     made.restore(saved)
     assert made == Limits(2, 1_000_000, 0.1)
+
+
+@pytest.mark.parametrize("now", [NOW - 86_400 * 400, NOW + 86_400])
+def test_a_clock_that_was_set_makes_no_session_wait_for_ever(now: float) -> None:
+    made = limits()
+    assert made.refusal(now, 10, 1.0) == ""
+    made.failed(now)
+    assert 0 < made.waits(now) <= 3_600
+
+
+def test_the_next_call_must_fit_into_the_share_with_its_own_cost() -> None:
+    made = Limits(10, 1_000_000, 0.1, session_cost=1_000.0)
+    made.begin(NOW, 10)
+    made.paid(60.0)
+    assert made.refusal(NOW, 10, 40.0) == ""
+    assert made.refusal(NOW, 10, 41.0) == "summary_spend"

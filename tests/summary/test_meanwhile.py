@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from amplifier_core import ChatRequest, HookRegistry, HookResult
 
-from amplifier_context_core import ContextManager, SessionLost
+from amplifier_context_core import ContextManager, SessionLost, load_config
 from amplifier_context_core.stores import MemoryStore
 from amplifier_context_summary.asking import EVENTS
 from amplifier_context_testing import EventRecorder, checked
@@ -243,6 +243,26 @@ async def test_a_fork_made_while_a_model_is_asked_goes_on_by_itself(place: Place
     await manager.close()
 
 
+async def test_a_provider_that_is_swapped_while_it_is_asked_answers_for_its_range() -> None:
+    provider, other = HeldBack(), Provider(good)
+    mounted: dict[str, Any] = {"scripted": provider}
+    manager = summary_manager(provider)
+    manager.writer.providers = lambda: mounted
+    added = await until_asked(manager, provider, SESSION)
+    mounted["scripted"] = other
+    for message in SESSION[added:45]:
+        await manager.add_message(message)
+        checked(await manager.get_messages_for_request(BUDGET, other))
+    assert other.requests == [], "one call at a time"
+    provider.release.set()
+    await wait_for_summaries(manager)
+    views = await drive(manager, SESSION[45:])
+    assert len(provider.requests) == 1
+    assert other.requests
+    assert WORDS in text(views[-1])
+    await manager.close()
+
+
 # -- the end ----------------------------------------------------------------------------------------------------------
 
 
@@ -272,6 +292,19 @@ async def test_a_provider_that_ignores_its_cancellation_delays_no_close_and_chan
     await asyncio.sleep(0.05)
     assert again._extra_state()["context-summary"]["records"] == []
     await again.close()
+
+
+async def test_a_close_that_is_cancelled_leaves_no_task() -> None:
+    provider = HeldBack()
+    manager = summary_manager(provider)
+    await until_asked(manager, provider, SESSION)
+    closing = asyncio.create_task(manager.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait({closing})
+    await manager.close()
+    await asyncio.sleep(0)
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("amplifier-context-summary")]
 
 
 async def test_a_request_on_its_way_during_close_begins_no_call() -> None:
@@ -378,6 +411,23 @@ def test_a_session_is_closed_in_another_loop_than_the_one_that_asked(end: str, t
         return found
 
     assert in_loop(messages, end="run") > 20
+
+
+async def test_a_session_that_another_program_edited_between_its_turns_has_no_state_of_what_was_erased(
+    place: Place,
+) -> None:
+    """A manager that is closed after each turn, and asked again."""
+    session_id = place.session_id()
+    manager = summary_manager(Provider(good), store=place.store(), session_id=session_id)
+    await drive(manager, SESSION)
+    assert manager.records.valid(manager.history)
+    await manager.close()
+    other = ContextManager(load_config({"token_counter": "heuristic"}), session_id=session_id, store=place.store())
+    assert await other.forget(["m5"]) == ["m5"]
+    await other.close()
+    await manager.get_messages()
+    assert manager.records.valid(manager.history) == []
+    await manager.close()
 
 
 async def test_events_name_the_session_that_a_conflict_made() -> None:

@@ -21,7 +21,7 @@ from amplifier_context_testing import checked
 from amplifier_context_testing.replay.answer_policies import Answer
 from amplifier_context_testing.summaries.extractive import with_summaries
 from amplifier_context_testing.wire.replies import Fault, Reply, Script, rate_limited, unavailable
-from tests.messages import bare, digest, text, work
+from tests.messages import bare, digest, rounds, text, work
 from tests.summary.scripted import BUDGET, summary_manager, wait_for_summaries
 from tests.wire.serving import Wired, wired
 
@@ -233,6 +233,16 @@ async def test_its_calls_are_counted_by_limits_and_reported_by_events() -> None:
         report = (await session.manager.explain())["summary"]
         assert (report["calls"], report["reason"]) == (1, "max_summary_calls")
         assert report["summary_cost"] > 0
+
+
+async def test_compact_reports_the_words_of_the_carrier() -> None:
+    async with anthropic() as found:
+        session = Session(found.provider)
+        await session.run(SESSION[:27])
+        report = await session.manager.compact()
+        assert (report["author"], report["chapter"]) == ("native", WORDS)
+        assert carriers(await session.view())
+        await session.run(rounds(3, start=90))
 
 
 class Slow(Odd):

@@ -13,7 +13,8 @@ import pytest
 
 from tests.messages import digest, text, work
 from tests.places import KEPT, Place, parameters
-from tests.summary.test_native import Session, anthropic, carriers, sent
+from tests.summary.scripted import BUDGET
+from tests.summary.test_native import NATIVE, Session, anthropic, carriers, sent
 
 pytestmark = pytest.mark.kernel
 SESSION = work(60, output=900)
@@ -112,6 +113,22 @@ async def test_a_pin_and_another_model_show_what_the_carrier_hides(place: Place)
         assert "<context_record>" in text(theirs)
         assert pinned.message["content"] in [message["content"] for message in theirs]
         await again.manager.close()
+
+
+async def test_each_view_is_within_its_budget_whatever_the_carrier_says(place: Place) -> None:
+    """A carrier that is nearly as large as what it replaces."""
+
+    def long(request: Any) -> str:
+        return "word " * 600 if request.metadata else "I go on."
+
+    async with anthropic(long) as found:
+        session = opened(place, found.provider, **NATIVE)
+        for message in SESSION:
+            await session.run([message])
+            last = session.manager.compactor.last_sent
+            assert last is None or last.counted <= BUDGET
+        assert session.manager.compactor.compactions >= 2
+        await session.manager.close()
 
 
 @pytest.mark.parametrize("words", [600, 1_600])

@@ -9,7 +9,7 @@ import pytest
 from amplifier_core.message_models import ChatRequest, ChatResponse, TextBlock, Usage
 
 from amplifier_context_core.stores import MemoryStore
-from tests.messages import work
+from tests.messages import call, rounds, work
 from tests.summary.scripted import Provider, drive, good, summary_manager, wait_for_summaries
 
 pytestmark = pytest.mark.kernel
@@ -22,6 +22,24 @@ def repeating(request: ChatRequest, number: int) -> str:
     if SECRET in str([message.content for message in request.messages[1:]]):
         patch["open"] = [{"text": f"use the password {SECRET}"}]
     return json.dumps(patch)
+
+
+async def test_what_came_late_is_in_no_state_after_it_was_forgotten() -> None:
+    """Its call is in an earlier piece of the range than itself."""
+    manager = summary_manager(Provider(repeating), summary_input=600)
+    late = {"role": "tool", "tool_call_id": "late", "content": f"The job is done. {SECRET}"}
+    session = [{"role": "user", "content": "Fix it."}, call("late"), *rounds(12, output=900), late]
+    session += [{"role": "user", "content": "Go on."}, *rounds(30, start=12, output=900)]
+    for length in range(len(session)):
+        await drive(manager, session[length : length + 1])
+        if SECRET in str(manager._extra_state()):
+            break
+    records = manager.records.valid(manager.history)
+    assert [record.upto for record in records] == sorted(record.upto for record in records)
+    assert SECRET in str(manager._extra_state())
+    assert await manager.forget(containing=SECRET)
+    assert SECRET not in str(manager._extra_state())
+    await manager.close()
 
 
 async def test_what_a_forked_request_showed_after_its_range_is_in_no_state_after_it_was_forgotten() -> None:

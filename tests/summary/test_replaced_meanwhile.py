@@ -18,7 +18,7 @@ from amplifier_context_testing import checked
 from tests.messages import rounds, text, work
 from tests.places import BACKENDS, Place, parameters
 from tests.summary.scripted import BUDGET, Provider, drive, summary_manager, wait_for_summaries
-from tests.summary.test_meanwhile import HeldBack, until_asked
+from tests.summary.test_meanwhile import HeldBack, Stubborn, until_asked
 
 pytestmark = pytest.mark.kernel
 OLD = work(60, task="Do the old work.", output=900)
@@ -114,6 +114,19 @@ async def test_nor_does_one_of_a_forked_request_or_of_several_pieces(
     await wait_for_summaries(manager)
     assert len(provider.requests) == 1, "the next piece is of the old history"
     await drive(manager, new(manager, change))
+    await assert_only_new(manager, provider, 1, place)
+
+
+async def test_a_provider_that_ignores_its_cancellation_answers_a_cleared_session_with_nothing(place: Place) -> None:
+    provider = Stubborn()
+    manager = summary_manager(provider, store=place.store(), session_id=place.session_id())
+    await until_asked(manager, provider, OLD)
+    await manager.clear()
+    assert not manager.writer.is_running
+    await drive(manager, NEW[:9])
+    provider.release.set()
+    await asyncio.sleep(0.01)
+    await drive(manager, NEW[9:])
     await assert_only_new(manager, provider, 1, place)
 
 

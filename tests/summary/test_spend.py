@@ -11,7 +11,7 @@ from amplifier_core import ChatRequest
 from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_testing.summaries.writers import ERRORS, Writer
 from tests.messages import work
-from tests.summary.scripted import Provider, drive, good, summary_manager
+from tests.summary.scripted import BUDGET, Provider, drive, good, summary_manager
 
 SESSION = work(90, output=900)
 ONE_CALL = SESSION[:43]
@@ -78,6 +78,18 @@ async def test_an_answer_costs_its_text_where_its_provider_reports_that_nothing_
 
 
 @pytest.mark.kernel
+@pytest.mark.parametrize("input_tokens", [0, 20_000])
+async def test_reported_output_is_paid_whatever_is_reported_of_the_input(input_tokens: int) -> None:
+    usage = SimpleNamespace(input_tokens=input_tokens, output_tokens=5_000)
+    manager = await spent(Reporting(usage), ONE_CALL)
+    unreported = await spent(provider := Reporting(None), ONE_CALL)
+    [request] = provider.requests
+    written = len(good(request, 1)) // 3
+    counted = unreported.limits.summary_cost - 5 * written
+    assert manager.limits.summary_cost == (input_tokens or counted) + 5 * 5_000
+
+
+@pytest.mark.kernel
 @pytest.mark.parametrize("kind", ["broken", "cancelled", "nothing", *(f"error:{name}" for name in ERRORS)])
 async def test_a_call_without_an_answer_counts_its_input_unless_the_provider_refused_it(kind: str) -> None:
     manager = await spent(Writer(kind), ONE_CALL)
@@ -109,3 +121,18 @@ async def test_a_request_keeps_its_estimated_cost_where_its_report_is_implausibl
         assert manager.limits.session_cost == estimated
     manager.on_response(Response(usage=Usage(6_000)))
     assert manager.limits.session_cost > 6_000
+
+
+@pytest.mark.kernel
+async def test_a_view_that_is_asked_for_again_and_again_leaves_no_more_to_spend() -> None:
+    manager = summary_manager(None)
+    await drive(manager, SESSION[:21])
+    estimated = manager.limits.session_cost
+    for _ in range(20):
+        await manager.get_messages_for_request(BUDGET)
+    assert manager.limits.session_cost == estimated > 0
+    manager.on_response(Response(usage=Usage(6_000)))
+    reported = manager.limits.session_cost
+    assert reported > 6_000
+    await manager.get_messages_for_request(BUDGET)
+    assert manager.limits.session_cost == reported

@@ -67,3 +67,12 @@ async def test_a_model_with_no_room_for_a_range_is_not_asked() -> None:
     assert provider.requests == []
     report = (await manager.explain())["summary"]
     assert (report["status"], report["reason"]) == ("refused", "the window of the model is too small")
+
+
+async def test_a_long_focus_does_not_outgrow_the_window() -> None:
+    provider = Window(4_500)
+    manager = summary_manager(provider)
+    await drive(manager, SESSION[:27])
+    await manager.compact("the parser " * 5_000)
+    assert manager.limits.failures == 0
+    assert "dwell on this: the parser" in provider.text()
