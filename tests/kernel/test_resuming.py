@@ -17,7 +17,7 @@ import amplifier_context_persistent
 import amplifier_context_summary
 from amplifier_context_core import ConfigError, ContextManager
 from amplifier_context_core.messages.parsing import text_of
-from amplifier_context_core.stores import open_store
+from amplifier_context_core.stores import MemoryStore, open_store
 from amplifier_context_testing import EventRecorder, mount_plan, session
 from tests.kernel.hosted import process, view_of, worked
 from tests.kernel.mounted import CURRENT
@@ -301,3 +301,25 @@ async def test_a_session_without_an_id_is_kept_under_no_other_name(module: Any) 
 async def test_an_empty_path_is_not_the_current_folder(key: str, value: str) -> None:
     with pytest.raises(ConfigError, match=rf"^{key}: '{value}' is impossible: .*leave the key out for the default"):
         await mount({key: value})
+
+
+@pytest.mark.parametrize(
+    ("module", "opener", "where"),
+    [
+        (amplifier_context_persistent, "open_store", {"store": "sqlite:x.db"}),
+        (amplifier_context_persistent, "JsonlStore", {}),
+        (amplifier_context_summary, "open_store", {"store": "sqlite:x.db"}),
+    ],
+)
+async def test_a_store_is_opened_as_the_config_says(
+    module: Any, opener: str, where: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Any] = []
+
+    def opened(url: object, **options: Any) -> MemoryStore:
+        given.append((options["durability"], options["archive"]))
+        return MemoryStore()
+
+    monkeypatch.setattr(module, opener, opened)
+    await module.mount(MockCoordinator(), {"durability": "none", "archive": False, **where})
+    assert given == [("none", False)]
