@@ -58,6 +58,11 @@ def test_limits_are_in_order(limits: TokenLimits) -> None:
     assert limits.reported(limits.capacity) <= limits.accepted
 
 
+@given(TOKENS)
+def test_what_a_compaction_must_free_is_that_of_the_config(tokens: int) -> None:
+    assert token_limits(Config.model_validate({"clear_at_least": tokens}), Meter(), 10_000, KEY).min_freed == tokens
+
+
 @given(limits(), growths() | st.none(), TOKENS)
 def test_a_fixed_threshold_is_that_of_the_config(limits: TokenLimits, growth: Growth | None, system: int) -> None:
     assert compaction_threshold(growth, limits, system, adaptive=False) == limits.threshold

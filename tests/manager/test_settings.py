@@ -1,16 +1,18 @@
-"""Settings of views that share out the budget: what each is a share or a number of grows with it."""
+"""Settings of views: what each is a share or a number of grows with it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from amplifier_context_core import ContextManager, PinRefused
+from amplifier_context_core.messages.usage import Response, Usage
 from tests.managers import Watch, ask, feed, new_manager
-from tests.messages import Message, call, result, rounds, user, words, work
+from tests.messages import Message, call, result, rounds, says, user, words, work
 
 BUDGET = 8_000
 RECORDS = [
@@ -48,6 +50,20 @@ async def longest_output(manager: ContextManager, view: list[Message]) -> int:
     return max(len(message["content"]) for message in view if message["role"] == "tool")
 
 
+async def budget(manager: ContextManager, view: list[Message]) -> int:
+    defaults = {"context_window": 20_000, "max_output_tokens": 4_000}
+    provider = SimpleNamespace(get_info=lambda: SimpleNamespace(defaults=defaults))
+    await manager.get_messages_for_request(None, provider)
+    return (await manager.explain())["view"]["budget"]
+
+
+async def corrections(manager: ContextManager, view: list[Message]) -> int:
+    """The models whose counts are corrected after an answer."""
+    manager.on_response(Response(usage=Usage(5_000)))
+    await manager.add_message(says())
+    return len(manager.meter.corrections)
+
+
 def showing(words: str) -> Measure:
     async def count(manager: ContextManager, view: list[Message]) -> int:
         return sum(words in str(message["content"]) for message in view)
@@ -62,6 +78,9 @@ def showing(words: str) -> Measure:
         ("pin_share", 0.05, 0.5, [*PINNED, *TALK], pinned),
         ("pin_share", 0.05, 0.5, TALK, pins_taken),
         ("recall_share", 0.1, 0.9, TALK, recall_room),
+        ("safety_margin", 3_000, 0, TALK, budget),
+        ("output_reserve_fraction", 1.0, 0.0, TALK, budget),
+        ("token_meter", "estimate", "hybrid", TALK, corrections),
         ("output_share", 0.05, 0.4, GIANT, longest_output),
         ("offload_above", 5.0, 0.05, GIANT, showing("are kept outside this view")),
         ("json_tables", False, True, [*work(4), *RECORDS], showing("(flight_number,price)")),

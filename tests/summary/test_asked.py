@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from amplifier_core import ChatRequest, ChatResponse
 
+from amplifier_context_core import approx_token_counter
 from amplifier_context_summary.call import AUTO_CONTINUE
 from amplifier_context_testing.summaries.writers import Writer
 from tests.messages import bare, digest, text, work
-from tests.summary.scripted import BUDGET, Provider, drive, good, summary_manager, wait_for_summaries
+from tests.summary.scripted import BUDGET, Provider, drive, good, summary_manager, tokens_of, wait_for_summaries
 
 pytestmark = pytest.mark.kernel
 SESSION = work(60, output=900)[:43]  # one compaction
@@ -179,3 +180,13 @@ async def test_a_model_is_asked_when_a_view_has_the_share_of_the_trigger_that_th
             sizes.append(manager.compactor.last_sent.counted if manager.compactor.last_sent else 0)
     trigger = manager.compactor.last_sent.limits.threshold
     assert sizes[-2] < share * trigger <= sizes[-1]
+
+
+async def test_a_state_keeps_more_where_the_config_lets_it() -> None:
+    sizes: list[int] = []
+    for most in (300, 2_000):
+        manager = summary_manager(Writer("good"), summary_tokens=most)
+        await drive(manager, work(60, output=900))
+        sizes.append(tokens_of(manager.records.valid(manager.history)[-1].state, approx_token_counter))
+    assert sizes[0] < 1.1 * 300
+    assert sizes[0] < sizes[1]
