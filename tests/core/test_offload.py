@@ -93,6 +93,11 @@ async def test_the_whole_output_is_in_the_history_and_is_found() -> None:
     assert (await manager.search("q3.db"))[0] == "m3"
 
 
+def test_large_json_is_described_as_small_is() -> None:
+    text = json.dumps([{"id": number, "name": "a longer value"} for number in range(40_000)])
+    assert describe(text) == "JSON: a list of 40,000 objects with keys id, name"
+
+
 @pytest.mark.parametrize(
     ("line", "is_path"),
     [

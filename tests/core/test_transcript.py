@@ -21,6 +21,10 @@ def append(history: Transcript, raw: Message) -> Entry:
     return entry
 
 
+def marks(history: Transcript) -> list[str]:
+    return [entry.mark for entry in history.snapshot()]
+
+
 # -- entries ----------------------------------------------------------------------------------------------------------
 
 
@@ -86,6 +90,16 @@ def test_a_snapshot_reads_like_a_list() -> None:
     for outside in (7, -8):
         with pytest.raises(IndexError):
             append_after[outside]
+
+
+def test_several_entries_are_appended_in_their_order() -> None:
+    history = Transcript()
+    drafted = [history.draft(*parse_message(raw), 1, created="") for raw in (user("one"), says(), user("two"))]
+    history.extend(drafted)
+    history.extend(())
+    assert marks(history) == ["m1", "m2", "m3"]
+    assert history.turn_count == 2
+    assert history.last is drafted[-1]
 
 
 # -- what stayed the same ---------------------------------------------------------------------------------------------

@@ -202,3 +202,14 @@ async def test_a_queue_is_written_with_limit_items_hooks_and_tags() -> None:
 def test_a_hook_that_is_not_registered_is_an_error_that_names_it() -> None:
     with pytest.raises(UnregisteredHookError, match="'gone' is not registered"):
         ContextQueue.from_dict({"limit": 1, "hooks": {"before_append": ["gone"]}})
+
+
+async def test_one_function_of_two_objects_is_read_for_the_event_it_had_on_each() -> None:
+    first, second = ContextQueue(1), ContextQueue(1)
+
+    @first.before_append
+    @second.before_clear
+    async def shared(*arguments: Any) -> None: ...
+
+    again = ContextQueue.from_dict(first.to_dict()), ContextQueue.from_dict(second.to_dict())
+    assert [one.to_dict()["hooks"] for one in again] == [{"before_append": ["shared"]}, {"before_clear": ["shared"]}]

@@ -121,6 +121,13 @@ async def test_an_unknown_embedder_is_refused() -> None:
         ContextManager(load_config({"embedder": "none of that name"}), plugins=Plugins())
 
 
+async def test_numbers_of_zero_and_queries_without_words_find_nothing_by_vector() -> None:
+    manager = searching(Failing(lambda texts: [[0.0] * 64 for _ in texts]))
+    await add(manager, "heron", "goose")
+    assert await manager.search("heron") == ["m1"]
+    assert await manager.search("?!") == []
+
+
 @pytest.mark.parametrize("query", ["", "?!", " "])
 async def test_a_query_without_words_finds_nothing(query: str) -> None:
     manager = searching(Failing(lambda texts: [[1.0] * 64 for _ in texts]))

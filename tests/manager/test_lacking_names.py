@@ -8,7 +8,7 @@ from amplifier_context_core import ContextManager
 from amplifier_context_core.view.lacking import lacking_names
 from tests.core.drafts import transcript
 from tests.managers import ask, feed, new_manager
-from tests.messages import Message, call, says, user, work
+from tests.messages import Message, call, result, says, user, work
 from tests.recall.calls import recall_round
 
 HOME = "/home/anna/work/project"
@@ -51,6 +51,12 @@ def test_newer_names_come_first_and_those_of_the_agent_and_of_hits_before_others
 def test_copies_that_the_recall_tool_printed_and_instructions_have_no_names() -> None:
     copies = recall_round(1, {"operation": "read", "mark": "m1"}, "copied_name")
     assert lacking([{"role": "system", "content": "system_name"}, user("a_name"), *copies]) == ["a_name"]
+
+
+@pytest.mark.parametrize("size", [39_000, 100_000])
+def test_names_of_long_texts_are_found_up_to_their_bound(size: int) -> None:
+    found = lacking([result("c", "word " * (size // 5) + "late_name")])
+    assert found == (["late_name"] if size < 40_000 else [])
 
 
 async def folded() -> ContextManager:

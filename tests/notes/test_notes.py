@@ -89,6 +89,18 @@ async def test_a_deleted_note_leaves_nothing_and_its_mark_is_never_given_again(p
     assert await notes.delete("n2"), "also when its place in the list is gone"
 
 
+async def test_deleted_notes_leave_the_list_that_each_session_reads(place: Place, notes: Notes) -> None:
+    await notes.add("kept", "agent")
+    for number in range(2, 7):
+        assert (await notes.add(f"note {number}", "agent")).mark == f"n{number}"
+        await notes.delete(f"n{number}")
+    last = await notes.add("last", "agent")
+    assert [note.mark for note in await notes.all()] == ["n1", last.mark]
+    store = place.store()
+    assert (await store.extent(place.session_id("notes.p"))).length == 2
+    await store.close()
+
+
 @pytest.mark.parametrize("text", ["a\x1b[2Jb", "a\x00b", "a\u202eb", "a\x9bb", "a\u2028b"])
 async def test_no_control_character_of_a_note_reaches_a_model_or_a_screen(notes: Notes, text: str) -> None:
     kept = await notes.add(text, f"agent {text}")
