@@ -140,14 +140,3 @@ def test_the_architecture_page_names_every_file_of_a_package_once(folder: str) -
     times = Counter(root / path for path in named(read("docs/architecture.md")) for root in (CORE, ROOT))
     wrong = {path.relative_to(ROOT).as_posix(): times[path] for path in files - of_packaging if times[path] != 1}
     assert not wrong, f"docs/architecture.md must name each file once; it names these so many times: {wrong}"
-
-
-def test_a_row_that_begins_with_a_folder_names_the_files_of_that_folder() -> None:
-    page = "In `view/view.py`:\n| `stores/jsonl/` | `store.py`, `lock.py` (one writer) |\n| a key | `config.py` |"
-    assert named(page) == [
-        "view/view.py",
-        "stores/jsonl/",
-        "stores/jsonl/store.py",
-        "stores/jsonl/lock.py",
-        "config.py",
-    ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 from typing import Any
 
 import orjson
@@ -128,20 +127,9 @@ def test_a_malformed_block_inside_a_result_is_refused_with_its_index() -> None:
         from_dict({"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "x"}, image]})
 
 
-@pytest.mark.parametrize(
-    ("block", "name"),
-    [
-        (TextBlock("x"), "text"),
-        (ImageBlock("image/png", PNG), "data"),
-        (ToolUseBlock("a", "read", {}), "input"),
-        (ToolResultBlock("a", "x"), "content"),
-        (OtherBlock({"type": "x"}), "raw"),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_blocks_are_frozen(block: ContentBlock, name: str) -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        setattr(block, name, "other")
+@pytest.mark.parametrize("kind", [TextBlock, ImageBlock, ToolUseBlock, ToolResultBlock, OtherBlock])
+def test_blocks_are_frozen(kind: Any) -> None:
+    assert kind.__dataclass_params__.frozen
 
 
 # -- values -----------------------------------------------------------------------------------------------------------

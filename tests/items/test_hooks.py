@@ -52,22 +52,12 @@ async def test_a_hook_is_attached_once_however_often_it_is_decorated() -> None:
     assert len(queue.hooks) == 1
 
 
-@pytest.mark.parametrize("name", ["before_append", "after_append", "before_clear", "after_clear", "on_evict"])
-async def test_every_event_of_a_queue_has_a_decorator(name: str) -> None:
-    queue = ContextQueue(1)
-
+@pytest.mark.parametrize("event", [*ContextQueueHook, *ContextPoolHook])
+async def test_every_event_has_a_decorator(event: ContextQueueHook | ContextPoolHook) -> None:
     async def noted(*arguments: Any) -> None: ...
 
-    assert getattr(queue, name)(noted).type is ContextQueueHook(name)
-
-
-@pytest.mark.parametrize("event", list(ContextPoolHook))
-async def test_every_event_of_a_pool_has_a_decorator(event: ContextPoolHook) -> None:
-    pool = ContextPool()
-
-    async def noted(*arguments: Any) -> None: ...
-
-    assert getattr(pool, event.value)(noted).type is event
+    holder = ContextQueue(1) if isinstance(event, ContextQueueHook) else ContextPool()
+    assert getattr(holder, event.value)(noted).type is event
 
 
 def test_a_function_that_is_not_async_is_refused() -> None:
