@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import sqlite3
+import time
 from pathlib import Path
 
 import pytest
@@ -40,25 +41,17 @@ def test_unreadable_messages_are_reported(run: Run, tmp_path: Path) -> None:
 
 
 def test_copied_sessions_are_listed_in_the_same_order(run: Run, url: str, tmp_path: Path) -> None:
-    names = ["b", "d", "a", "c"]
-
-    async def fill() -> None:
-        for name in names:
-            store = open_store(url)
-            manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id=name, store=store)
-            await manager.add_message({"role": "user", "content": f"wish {name}"})
-            await manager.close()
-            await asyncio.sleep(0.02)
-
     def listed(where: str) -> list[str]:
         rows = run("sessions", "--store", where, "--json").output.splitlines()
         return [json.loads(row)["session_id"] for row in rows]
 
-    asyncio.run(fill())
-    assert listed(url) == names[::-1]
-    for number, other in enumerate((f"jsonl:{tmp_path / 'j'}", f"sqlite:{tmp_path / 's.db'}")):
+    for name in "bdac":
+        asyncio.run(fill(url, name, 1, 1))
+        time.sleep(0.02)
+    assert listed(url) == list("cadb")
+    for other in (f"jsonl:{tmp_path / 'j'}", f"sqlite:{tmp_path / 's.db'}"):
         run("copy", url, other)
-        assert listed(other) == names[::-1], number
+        assert listed(other) == list("cadb")
 
 
 def test_verify_names_the_command_that_repairs(run: Run, tmp_path: Path) -> None:

@@ -70,22 +70,6 @@ async def test_usage_is_reported_on_llm_response_as_plain_numbers_with_cache_rea
     assert second["request_id"] == recorder.named("llm:request")[1]["request_id"]
 
 
-async def test_a_request_beyond_the_window_is_refused_and_announced() -> None:
-    coordinator = MockCoordinator()
-    recorder = EventRecorder(coordinator)
-    replay = ReplayProvider(
-        {"script": ["Hi."], "context_window": 20, "max_output_tokens": 5},
-        hooks=coordinator.hooks,
-        counter=WordCounter(),
-    )
-    with pytest.raises(llm_errors.ContextLengthError, match="the window of replay-1 holds 20"):
-        await replay.complete(ask({"role": "user", "content": "word " * 30}))
-    (failed,) = recorder.named("llm:response")
-    assert (failed["status"], failed["error_type"]) == ("error", "ContextLengthError")
-    assert (replay.requests, replay.answered, replay.weights) == (1, 0, [])
-    assert (await replay.complete(ask())).content[0].text == "Hi."  # the refused request used no answer up
-
-
 async def test_planned_requests_fail_with_the_planned_error() -> None:
     replay = provider(
         script=["One.", "Two."],
