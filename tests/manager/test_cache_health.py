@@ -157,6 +157,22 @@ async def test_a_cache_that_forgets_without_a_reason_known_here_is_unknown() -> 
     assert [row["break"] for row in health["recent"] if row["break"]] == ["unknown"]
 
 
+async def test_memory_is_bounded_and_sums_are_not_cut() -> None:
+    loop = await Loop("declared").work(150, output=40)
+    health = await loop.health()
+    assert (health["requests"], len(health["recent"])) == (150, 100)
+    assert [row["request"] for row in health["recent"]] == [*range(51, 151)]
+
+
+async def test_answers_without_usage_are_not_called_unanswered() -> None:
+    manager = await feed(new_manager(), work(1))
+    for number in range(40):
+        await manager.get_messages_for_request(BUDGET)
+        await feed(manager, rounds(1, start=number + 2))
+    assert (await manager.cache_health())["line"] == "no usage reported yet"
+    assert (await manager.explain())["cache"] == "no usage reported yet"
+
+
 async def test_without_reported_cache_figures_it_says_so_and_before_any_usage_too() -> None:
     manager = await feed(new_manager(), work(3))
     assert (await manager.cache_health())["line"] == "no usage reported yet"

@@ -56,6 +56,20 @@ async def test_a_compaction_for_the_model_that_reads_it_loses_nothing_of_what_an
     assert "Fix the loader." not in str(again)
 
 
+async def test_a_compaction_for_another_model_folds_nothing_across_it() -> None:
+    manager = new_manager()
+    await manager.add_message({"role": "user", "content": "Fix the loader."})
+    await read(manager, range(30), OTHER)
+    await manager.add_message(carrier())
+    view = await read(manager, range(30, 60), OTHER)
+    assert "Native compacted conversation." not in str(view)
+    again = await manager.get_messages_for_request(BUDGET, READER)
+    assert again[0] == carrier()
+    chapters = [message["content"].split("[m")[1].split(" ")[0] for message in again if "[m" in str(message["content"])]
+    assert all(int(first) > 62 for first in chapters)
+    assert "src/a35.py" in str(again)
+
+
 async def test_a_result_that_comes_after_it_is_sent_with_its_call_after_it() -> None:
     manager = new_manager()
     await manager.add_message({"role": "user", "content": "Fix the loader."})

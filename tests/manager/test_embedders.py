@@ -25,6 +25,14 @@ async def test_a_message_is_found_by_another_word_for_the_same_thing() -> None:
     assert set(found[:3]) == {"m4", "m5", "m6"}
 
 
+async def test_what_both_rankings_have_comes_first() -> None:
+    manager = searching(Deterministic())
+    await add(manager, "grey heron", "a goose", "heron")
+    assert (await manager.search("grey heron"))[:2] == ["m1", "m3"]
+    assert await manager.search("grey heron", 1) == ["m1"]
+    assert await manager.search("grey heron", 0) == []
+
+
 async def test_each_text_is_embedded_once_in_batches() -> None:
     embedder = Deterministic()
     manager = searching(embedder)

@@ -35,6 +35,11 @@ async def test_explain_reports_on_session_history_and_view() -> None:
     assert report["warnings"] == []
 
 
+async def test_explain_before_any_request_asks_for_one() -> None:
+    report = await (await feed(new_manager(max_tokens=9_000), work(3))).explain()
+    assert report["view"]["budget"] == 9_000
+
+
 async def test_explain_before_any_request_reports_a_view_that_must_be_compacted_as_it_is() -> None:
     manager = await feed(new_manager(max_tokens=BUDGET), [*work(60), *rounds(1, start=100, output=40_000)[:1]])
     report = await manager.explain()
@@ -49,6 +54,18 @@ async def test_every_message_of_the_history_is_in_exactly_one_round() -> None:
         assert spans == sorted(spans)
         assert [start for start, _ in spans] == [1, *(end + 1 for _, end in spans[:-1])]
         assert spans[-1][1] == len(await manager.get_messages())
+
+
+async def test_tokens_before_add_up_to_the_history() -> None:
+    for budget in (1_000, 4_000, 100_000):
+        manager, report = await explained(work(100), budget)
+        assert sum(row["tokens_before"] for row in report["rounds"]) == size(await manager.get_messages())
+
+
+async def test_the_system_prompt_is_no_round_that_was_dropped() -> None:
+    manager, report = await explained([{"role": "system", "content": "Prompt."}, *work(100)])
+    assert report["rounds"][0]["mark"] == "m2"
+    assert sum(row["tokens_before"] for row in report["rounds"]) == size((await manager.get_messages())[1:])
 
 
 async def test_each_round_says_what_became_of_it_and_by_which_rule() -> None:

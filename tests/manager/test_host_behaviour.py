@@ -181,6 +181,12 @@ async def test_max_tool_result_bytes_counts_bytes_not_characters() -> None:
     assert len(view[-1]["content"].encode()) <= 10_000
 
 
+async def test_a_result_at_the_limit_is_not_cut() -> None:
+    messages = work(1, output=10_000)
+    view = await ask(await feed(new_manager(max_tool_result_bytes=10_000), messages), 100_000)
+    assert view[-1]["content"] == messages[-1]["content"]
+
+
 async def test_a_cleared_session_is_as_good_as_new() -> None:
     manager = await feed(new_manager(), work(60))
     await ask(manager, BUDGET)

@@ -134,6 +134,14 @@ async def test_nothing_that_was_erased_comes_back_with_a_commit(end: str) -> Non
     assert "file 39: " not in text(await ask(manager, None))
 
 
+async def test_a_compaction_that_came_between_is_kept() -> None:
+    manager, result, _ = await pending()
+    view = await ask(manager, None)
+    assert await result["transaction"].commit() is True
+    assert (await manager.explain())["compactions"] == 1
+    assert text(await ask(manager, None)) == text(view)
+
+
 async def test_a_pin_that_came_between_holds_after_the_commit() -> None:
     manager, result, _ = await pending()
     pinned = manager.snapshot()[5]

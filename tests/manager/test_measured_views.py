@@ -15,6 +15,18 @@ from tests.manager.measured import BUDGET, OVERHEAD, RESERVE, Counting, measure,
 from tests.managers import ask, feed, new_manager
 from tests.messages import Message, rounds, says, shared_prefix, size, text, user, words, work
 
+
+async def test_a_request_that_fits_is_counted_once_and_not_compacted() -> None:
+    manager = await feed(new_manager(**settings()), work(4))
+    count = Counting()
+    result = await measure(manager, count)
+    assert result["outcome"] == "not_needed"
+    assert result["measured_before"] == result["measured_after"] == count.tokens(result["base_view"])
+    assert (result["policy_budget"], result["count_calls"]) == (BUDGET, 1)
+    assert await result["transaction"].commit() is True
+    assert (await manager.explain())["compactions"] == 0
+
+
 # -- outcomes and figures ----------------------------------------------------------------------------------------------
 
 
@@ -28,6 +40,12 @@ async def test_the_providers_count_decides_although_our_own_sees_no_need() -> No
     assert result["measured_before"] > result["trigger"]
     assert result["measured_after"] == count.tokens(result["base_view"]) <= result["target"]
     assert abs(result["trigger"] - 0.8 * (BUDGET - OVERHEAD) - OVERHEAD) <= 2
+
+
+async def test_the_providers_count_decides_although_our_own_sees_a_need() -> None:
+    manager = await feed(new_manager(**settings()), work(25))
+    result = await measure(manager, Counting(ratio=0.5))
+    assert result["outcome"] == "not_needed"
 
 
 async def test_a_view_counted_as_too_large_is_compacted_further_within_the_same_transaction() -> None:
@@ -141,6 +159,14 @@ async def _prompt() -> str:
     return "rule " * 5_000
 
 
+async def test_a_view_far_above_the_budget_is_not_counted_before_it_is_compacted() -> None:
+    manager = await feed(new_manager(**settings()), work(200))
+    count = Counting()
+    result = await measure(manager, count)
+    assert result["measured_before"] is None
+    assert max(size(view) for view in count.views) <= 2 * BUDGET
+
+
 async def test_texts_to_retain_stay_verbatim_and_rollback_folds_them_again() -> None:
     note = {"role": "user", "content": "<system-reminders>be brief</system-reminders>", "metadata": {"ephemeral": True}}
     manager = await feed(new_manager(**settings()), [*work(2), note, *rounds(40, start=50)])
@@ -186,6 +212,16 @@ async def test_without_a_count_our_own_decides(number: int) -> None:
     assert text(await ask(manager, None)) == text(result["base_view"])
 
 
+async def test_a_recount_that_fails_leaves_the_smaller_view_to_our_own_count() -> None:
+    manager = await feed(new_manager(**settings()), work(22))
+    count = Counting(unavailable=[2])
+    result = await measure(manager, count)
+    assert result["outcome"] == "measurement_unavailable"
+    assert result["measured_before"] == count.tokens(count.views[0])
+    assert result["measured_after"] is None
+    assert count.tokens(result["base_view"]) <= BUDGET
+
+
 @pytest.mark.parametrize("failure", [RuntimeError("no count"), asyncio.CancelledError()])
 async def test_a_count_that_raises_is_passed_on_and_changes_nothing(failure: BaseException) -> None:
     manager = await feed(new_manager(**settings()), work(40))
@@ -219,6 +255,18 @@ async def test_an_answer_of_another_form_names_the_field(answer: Any, field: str
 
     with pytest.raises(TypeError, match=field):
         await manager.measured_request_view(provider=None, count_view=count)
+
+
+@pytest.mark.parametrize("measurement", [None, {"kind": "estimate", "input_tokens": 9}, {"kind": "provider_count"}])
+async def test_a_decision_without_an_exact_count_is_no_measurement(measurement: Any) -> None:
+    manager = await feed(new_manager(**settings()), work(2))
+
+    async def count(view: list[Message]) -> dict[str, Any]:
+        decision = {"estimated_input_tokens": 9, "input_limit_tokens": 99, "measurement": measurement}
+        return {"dispatch": object(), "budget_decision": decision}
+
+    result = await manager.measured_request_view(provider=None, count_view=count)
+    assert (result["outcome"], result["measured_after"]) == ("measurement_unavailable", None)
 
 
 @pytest.mark.parametrize("tokens", [0, 1])
@@ -313,3 +361,12 @@ async def test_usage_that_makes_no_sense_teaches_nothing(figures: dict[str, Any]
     assert record(**figures) is False
     await manager.add_message({"role": "assistant", "content": "Done."})
     assert manager.meter.corrections == {}
+
+
+async def test_a_loop_that_claimed_usage_and_reports_none_leaves_the_events() -> None:
+    manager = await feed(new_manager(**settings()), work(8))
+    manager.foreground_usage()
+    await ask(manager)
+    manager.on_response(Response(usage=Usage(1_900)))
+    await manager.add_message({"role": "assistant", "content": "Done."})
+    assert manager.meter.corrections["", ""].reports == 1

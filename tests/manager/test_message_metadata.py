@@ -41,6 +41,14 @@ async def test_a_hooks_message_between_calls_and_results_is_placed_after_the_res
     assert [message["role"] for message in view] == ["user", "assistant", "tool", "tool", "system", "assistant"]
 
 
+async def test_a_later_system_message_is_an_ordinary_entry_not_the_system_prompt() -> None:
+    messages = [{"role": "system", "content": "Prompt."}, *work(3), notice("lint: one note"), *rounds(1, start=50)]
+    view = await ask(await feed(new_manager(), messages), BUDGET)
+    assert [m["content"] for m in view if m["role"] == "system"] == ["Prompt.", "lint: one note"]
+    assert view[0]["content"] == "Prompt."
+    assert view[1]["role"] == "user"
+
+
 # -- rows that are history, never request ------------------------------------------------------------------------------
 
 
@@ -101,6 +109,16 @@ async def test_a_compaction_takes_response_ids_from_every_message_before_it() ->
     assert await manager.get_messages() == before
 
 
+async def test_a_call_open_at_the_compaction_loses_its_response_id_too() -> None:
+    messages = [*work(60), *answered(100, "resp_100")[:1]]
+    manager = await feed(new_manager(), messages)
+    view = await ask(manager, BUDGET)
+    assert len(view) < len(messages)
+    assert response_ids(view) == []
+    await feed(manager, answered(100, "resp_100")[1:])
+    assert response_ids(await ask(manager, BUDGET)) == []
+
+
 async def test_a_message_with_loaded_tool_state_is_never_dropped() -> None:
     state = {"openai:tool_search_items": [{"type": "tool_search_output", "tools": [{"name": "send_mail"}]}]}
     call, result = rounds(1, start=999)
@@ -135,6 +153,15 @@ async def test_the_provider_of_a_response_is_known_from_its_event() -> None:
     del message["metadata"]
     await feed(manager, [message, {"role": "user", "content": "Sure?"}])
     assert "c2lnQQ" not in text(await ask(manager, None, Provider("openai")))
+
+
+async def test_a_timestamp_at_the_top_of_a_message_counts_as_its_timestamp() -> None:
+    manager = new_manager()
+    await manager.add_message({"role": "user", "content": "Hi.", "timestamp": "2024-02-29T12:00:00.000+00:00"})
+    assert await manager.get_messages() == [
+        {"role": "user", "content": "Hi.", "timestamp": "2024-02-29T12:00:00.000+00:00"}
+    ]
+    assert manager.snapshot()[0].created == "2024-02-29T12:00:00.000+00:00"
 
 
 async def test_timestamps_are_never_sent() -> None:

@@ -81,6 +81,26 @@ async def test_what_was_learned_makes_the_view_fit_the_providers_own_count() -> 
     assert (await running.manager.explain())["compactions"] >= 1
 
 
+async def test_a_side_call_between_view_and_answer_is_not_counted(running: Session) -> None:
+    view = await ask(running.manager, None, running.asked_for)
+    await running.respond(150)  # a session's name, made up meanwhile
+    await running.respond(size(view) + 3_000)
+    await running.respond(90)  # a check whether the goal is met
+    await running.manager.add_message({"role": "assistant", "content": "Yes."})
+    assert running.known.reports == 1
+    assert running.known.offset == pytest.approx(3_000, rel=0.05)
+
+
+async def test_a_response_without_usage_teaches_nothing(running: Session) -> None:
+    await ask(running.manager, None, running.asked_for)
+    for usage in (None, {}, "input_tokens=5", {"input_tokens": "5"}, {"input_tokens": -5}, {"output_tokens": 5}):
+        await running.coordinator.hooks.emit(
+            "llm:response", {"provider": "anthropic", "model": "model-1", "status": "ok", "usage": usage}
+        )
+    await running.manager.add_message({"role": "assistant", "content": "Yes."})
+    assert running.known.reports == 0
+
+
 async def test_a_failed_response_teaches_nothing(running: Session) -> None:
     await ask(running.manager, None, running.asked_for)
     await running.respond(90_000, status="error")
@@ -138,11 +158,28 @@ async def test_other_errors_do_not_shrink_the_view(running: Session) -> None:
     assert size(await ask(running.manager, None, running.asked_for)) == size(before)
 
 
+@pytest.mark.parametrize("data", [{}, {"error": None}, {"error": "too long"}, {"error": {"type": None}}])
+async def test_an_error_event_of_another_shape_harms_nothing(running: Session, data: dict[str, Any]) -> None:
+    before = await ask(running.manager, None, running.asked_for)
+    await running.coordinator.hooks.emit("provider:error", data)
+    assert await ask(running.manager, None, running.asked_for) == before
+
+
 async def test_a_refusal_of_one_model_does_not_shrink_views_for_another(running: Session) -> None:
     before = await ask(running.manager, None, provider("openai"))
     await ask(running.manager, None, running.asked_for)
     await refuse(running)
     assert size(await ask(running.manager, None, provider("openai"))) == size(before)
+
+
+async def test_explain_says_estimated_with_the_heuristic_counter(running: Session) -> None:
+    assert await running.figure() == "estimated"
+
+
+async def test_explain_says_counted_with_an_exact_counter() -> None:
+    running = await Session(await feed(new_manager(token_counter="o200k_base"), work(2))).mounted()
+    running.asked_for = provider("openai")
+    assert await running.figure() == "counted"
 
 
 # --- what explain reports ---------------------------------------------------------------------------------------------

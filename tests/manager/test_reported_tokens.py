@@ -12,7 +12,7 @@ from amplifier_core.testing import MockCoordinator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core import ContextManager, events
+from amplifier_context_core import ContextManager, ContextOverflow, events
 from amplifier_context_core.kernel import mount_manager
 from amplifier_context_core.view.meter import Correction, Meter
 from amplifier_context_testing import EventRecorder
@@ -166,3 +166,21 @@ async def test_a_view_over_its_budget_is_reported_with_the_tool_definitions_that
     needed = figures(payload["message"])[0]
     assert needed > beside + 50
     assert needed >= sum(member["tokens"] for member in payload["members"]) - len(payload["members"])
+
+
+async def test_under_strict_the_error_names_the_budget_that_was_asked_for() -> None:
+    prompt: Message = {"role": "system", "content": "word " * 100}
+    session = await running(lambda counted: counted + 400, [prompt, {"role": "user", "content": "Hi."}], strict=True)
+    for _ in range(3):
+        await session.request()
+    with pytest.raises(ContextOverflow, match=r"the budget is 420: .*tool definitions 4\d\d \(learned from"):
+        await session.manager.get_messages_for_request(420, provider())
+
+
+async def test_protected_rounds_clipped_within_the_budget_are_reported_with_the_limit_they_are_above() -> None:
+    manager = await feed(new_manager(), [{"role": "user", "content": "word " * 1_460}, *rounds(5)])
+    await ask(manager, 2_000)
+    (text,) = (await manager.explain())["warnings"]
+    size, budget, limit = (int(figure.replace(",", "")) for figure in re.findall(r"[\d,]*\d", text)[:3])
+    assert limit < size <= budget == 2_000
+    assert f"views above {limit:,} are compacted" in text

@@ -115,6 +115,19 @@ async def test_what_does_not_fit_at_all_is_sent_as_small_as_it_gets_and_reported
     assert report["compactions"] <= 50 // 2  # each of them makes the view as small as it gets
 
 
+async def test_what_does_not_fit_is_reported_to_handlers_by_one_event_that_names_it() -> None:
+    hooks = HookRegistry()
+    recorder = EventRecorder(hooks, [WARNING])
+    manager = new_manager(hooks=hooks)
+    await feed(manager, [{"role": "system", "content": words(2_000)}, {"role": "user", "content": "Do it."}])
+    for number in range(20):
+        await feed(manager, rounds(1, start=number, output=100))
+        await manager.get_messages_for_request(1_000)
+    events = recorder.named(WARNING)
+    assert len(events) == 1
+    assert "system prompt" in events[0]["message"]
+
+
 async def test_under_strict_what_does_not_fit_is_an_error_that_names_it_and_loses_nothing() -> None:
     manager = new_manager(strict=True)
     messages = [{"role": "system", "content": words(2_000)}, {"role": "user", "content": "Do it."}]
@@ -124,6 +137,13 @@ async def test_under_strict_what_does_not_fit_is_an_error_that_names_it_and_lose
             await manager.get_messages_for_request(1_000)
     assert len(await manager.get_messages()) == 2
     assert check_request(await manager.get_messages_for_request(10_000)) == []
+
+
+async def test_a_larger_budget_ends_the_trouble() -> None:
+    manager = await feed(new_manager(), giant_task())
+    await storm(manager, 20)
+    view = await manager.get_messages_for_request(40_000)
+    assert view[0]["content"] == giant_task()[0]["content"]
 
 
 async def test_beside_a_large_system_prompt_the_task_keeps_the_tokens_that_are_left_and_its_mark() -> None:

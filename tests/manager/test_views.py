@@ -15,6 +15,10 @@ from tests.messages import Message, rounds, shared_prefix, size, text, work
 BUDGET = 4_000
 
 
+async def test_an_empty_history_gives_an_empty_view() -> None:
+    assert await new_manager().get_messages_for_request(BUDGET) == []
+
+
 async def test_a_system_prompt_alone_is_given_alone() -> None:
     manager = await feed(new_manager(), [{"role": "system", "content": "You wait."}])
     assert await manager.get_messages_for_request(BUDGET) == [{"role": "system", "content": "You wait."}]
@@ -78,6 +82,22 @@ async def test_a_call_that_stays_open_does_not_push_the_view_over_its_budget() -
     assert max(sizes) <= 2_000
 
 
+async def test_what_humans_wrote_is_kept_longer_than_what_tools_printed() -> None:
+    messages: list[Message] = []
+    for number in range(12):
+        messages += [{"role": "user", "content": f"Wish {number}: please keep me."}, *rounds(6, start=number * 6)]
+    view = await ask(await feed(new_manager(), messages), BUDGET)
+    contents = [message["content"] for message in view if message["role"] == "user"]
+    assert [f"Wish {number}: please keep me." in contents for number in range(12)] == [True] * 12
+
+
+async def test_recent_rounds_are_not_touched_before_old_ones() -> None:
+    messages = work(60)
+    view = await ask(await feed(new_manager(), messages), BUDGET)
+    shown = [message for message in view if message["role"] == "tool"]
+    assert [m["content"] for m in shown] == [m["content"] for m in messages if m["role"] == "tool"][-len(shown) :]
+
+
 async def test_under_strict_protected_rounds_that_cannot_fit_are_an_error_every_time() -> None:
     manager = await feed(
         new_manager(strict=True),
@@ -106,6 +126,18 @@ async def test_without_auto_compact_only_the_hard_limit_compacts() -> None:
         largest = max(largest, size(await ask(manager, BUDGET)))
         number += 1
     assert largest > 0.95 * BUDGET
+
+
+async def test_a_compaction_comes_at_the_threshold_and_goes_down_to_the_target() -> None:
+    manager = await feed(new_manager(compact_threshold=0.6, target_usage=0.3), [{"role": "user", "content": "Work."}])
+    number = 0
+    sizes: list[int] = []
+    while (await manager.explain())["compactions"] == 0:
+        await feed(manager, rounds(1, start=number))
+        sizes.append(size(await ask(manager, BUDGET)))
+        number += 1
+    assert max(sizes) <= 0.6 * BUDGET
+    assert sizes[-1] <= 0.3 * BUDGET + 200
 
 
 async def test_merge_consecutive_gives_strictly_alternating_roles() -> None:
