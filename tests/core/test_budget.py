@@ -81,6 +81,10 @@ def test_an_impossible_explicit_budget_is_an_error_that_says_so(bad: Any) -> Non
     assert repr(bad) in str(caught.value)
 
 
+def test_a_budget_of_one_token_is_possible() -> None:
+    assert budget(token_budget=1).tokens == 1
+
+
 @pytest.mark.parametrize(
     "window",
     [None, 0, -5, True, "128000", float("nan"), float("inf"), 0.5, [128_000], 10**9, 10**400, -(10**400), MagicMock()],
@@ -170,6 +174,10 @@ def test_prices_of_cached_tokens_are_read_from_the_kernels_model_info() -> None:
     assert prices_of(priced(cache_read_per_million=0.2, cache_write_per_million=5.0)) == Prices(0.05, 1.25)
 
 
+def test_without_a_price_for_writes_writing_costs_nothing_extra() -> None:
+    assert prices_of(priced(cache_read_per_million=1.0)) == Prices(0.25, 1.0)
+
+
 @pytest.mark.parametrize(
     "prices",
     [
@@ -190,3 +198,19 @@ def test_prices_that_make_no_sense_are_none(prices: dict[str, float]) -> None:
 def test_prices_in_a_mapping_are_read_too() -> None:
     pricing = {"input_per_million": 2, "cache_read_per_million": 0.2, "cache_write_per_million": "2.5"}
     assert prices_of(SimpleNamespace(get_model_info=lambda: {"pricing": pricing})) == Prices(0.1, 1.0)
+
+
+class Unreadable(dict[str, Any]):
+    """A mapping that cannot be read."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        raise RuntimeError(key)
+
+    def __bool__(self) -> bool:
+        raise RuntimeError("bool")
+
+
+@pytest.mark.parametrize("info", [Unreadable(), {"pricing": Unreadable()}, SimpleNamespace(defaults=Unreadable())])
+def test_a_provider_whose_answers_cannot_be_read_names_nothing(info: object) -> None:
+    broken = SimpleNamespace(get_model_info=lambda: info, get_info=lambda: info)
+    assert (prices_of(broken), model_of(broken), provider_window(broken, 1.0, 0)) == (None, None, None)

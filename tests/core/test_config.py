@@ -98,6 +98,12 @@ def test_an_unknown_key_is_a_warning_that_names_the_nearest_known(
     assert all(part in record.getMessage() for part in ("context-simple", repr(key), repr(near)))
 
 
+def test_a_key_like_no_other_is_a_warning_without_a_guess(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        load_config({"zzzzzz": 1})
+    assert "did you mean" not in caplog.records[0].getMessage()
+
+
 @pytest.mark.parametrize("strict", [True, "true", 1, "yes"])
 def test_under_strict_config_an_unknown_key_is_an_error(strict: Any) -> None:
     with pytest.raises(ConfigError, match="unknown key of context-simple; did you mean 'max_tokens'") as caught:

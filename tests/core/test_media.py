@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import struct
 from typing import Any
 
 import pytest
@@ -11,6 +12,17 @@ from amplifier_context_core.messages.media import media_tokens, split_data_uri
 from amplifier_context_testing.checks.conversation_builder import image_block, image_url, png
 
 FLAT = 600
+
+
+def jpeg(width: int, height: int, leading: int = 0) -> str:
+    """The header of a JPEG, with so many bytes of EXIF before the size."""
+    parts = [b"\xff\xd8"]
+    while leading > 0:
+        size = min(leading, 65_000)
+        parts.append(b"\xff\xe1" + struct.pack(">H", size + 2) + b"\x00" * size)
+        leading -= size
+    parts.append(b"\xff\xc0" + struct.pack(">HBHHB", 17, 8, height, width, 3) + b"\x00" * 9 + b"\xff\xd9")
+    return base64.b64encode(b"".join(parts)).decode()
 
 
 def as_source(data: str, media_type: str = "image/png") -> dict[str, Any]:
@@ -23,6 +35,11 @@ def as_source(data: str, media_type: str = "image/png") -> dict[str, Any]:
 )
 def test_an_image_costs_its_pixels(width: int, height: int, tokens: int) -> None:
     assert media_tokens(image_block(width, height), FLAT) == tokens
+
+
+def test_a_huge_image_costs_what_it_is_scaled_down_to() -> None:
+    assert media_tokens(image_block(8_000, 8_000), FLAT) == 1_600
+    assert media_tokens(image_block(20_000, 10), FLAT) == media_tokens(image_block(1_568, 1), FLAT)
 
 
 @pytest.mark.parametrize(
@@ -41,6 +58,15 @@ def test_an_image_costs_its_pixels(width: int, height: int, tokens: int) -> None
 )
 def test_the_size_is_found_in_every_spelling(block: dict[str, Any]) -> None:
     assert media_tokens(block, FLAT) == 410
+
+
+def test_the_size_of_a_jpeg_is_found_after_its_exif_block() -> None:
+    assert media_tokens(as_source(jpeg(640, 480), "image/jpeg"), FLAT) == 410
+    assert media_tokens(as_source(jpeg(640, 480, leading=60_000), "image/jpeg"), FLAT) == 410
+
+
+def test_a_size_beyond_what_is_read_costs_flat() -> None:
+    assert media_tokens(as_source(jpeg(640, 480, leading=200_000), "image/jpeg"), FLAT) == FLAT
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,12 @@ def test_no_reports_whatever_they_say_lead_it_out_of_its_bounds(seed: int) -> No
         assert meter.capacity(1, OPENAI) >= 1
 
 
+def test_a_refusal_never_raises_the_window() -> None:
+    meter = Meter()
+    meter.refused(50_000, OPENAI)
+    assert meter.refused(100_000, OPENAI) == 45_000
+
+
 # -- refusals ---------------------------------------------------------------------------------------------------------
 
 

@@ -181,6 +181,11 @@ def test_a_human_message_is_distinguished_from_an_injected_one(message: dict[str
     assert parse_message(message)[1].human is human
 
 
+def test_a_reminder_before_a_huge_text_is_recognised_in_one_pass() -> None:
+    """No quadratic search: two megabytes of unclosed tags would take minutes."""
+    assert is_human(user("<system-reminder>" * 100_000))
+
+
 @pytest.mark.parametrize(
     ("content", "signed"),
     [

@@ -152,6 +152,12 @@ def test_an_unknown_name_is_an_error_that_lists_the_known() -> None:
         make("nosuch", {"mine": dict})
 
 
+def test_arguments_that_do_not_fit_what_is_built_in_are_the_configs_fault() -> None:
+    plugins = Plugins()
+    with pytest.raises(ConfigError, match=r"ladder\[0\]: 'x'"):
+        plugins.make(STRATEGIES, "x", "ladder[0]", {"x": lambda: None}, unknown=1)
+
+
 def test_a_plug_in_that_fails_to_make_something_is_named() -> None:
     def broken() -> Any:
         raise KeyError("oops")

@@ -45,6 +45,17 @@ def test_a_pause_ends_with_the_next_answer() -> None:
     assert pause_of(history((says("a"), 0), (user("on"), 400), (says("b"), 410), (user("p"), 415))) == Pause(3, 5.0)
 
 
+@pytest.mark.parametrize("stamp", ["", "yesterday", "2026-13-45T00:00:00", "٢٠٢٦", "x" * 10_000, "\x00"])
+def test_a_time_that_makes_no_sense_makes_no_pause(stamp: str) -> None:
+    assert pause_of(history((says("a"), 0), (user("on"), stamp))).seconds == 0
+    assert pause_of(history((says("a"), stamp), (user("on"), 9_000))).seconds == 0
+
+
+def test_a_history_without_an_answer_has_no_pause() -> None:
+    assert pause_of(history()) == Pause()
+    assert pause_of(history((user("q"), 0), (user("r"), 9_000))) == Pause()
+
+
 @given(st.lists(st.tuples(st.booleans(), st.floats(-1e6, 1e6)), max_size=8))
 def test_no_pause_is_negative(talk: list[tuple[bool, float]]) -> None:
     assert pause_of(history(*((says("a") if answer else user("q"), at) for answer, at in talk))).seconds >= 0

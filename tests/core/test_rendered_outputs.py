@@ -69,3 +69,11 @@ def test_a_large_output_in_json_is_shown_as_a_table_and_says_so() -> None:
     rendering = rendered(RECORDS, output_limit=1_000, tables=True)
     assert rendering.messages[1].message["content"].startswith("(flight_number,price):\n[(HAT0,0)\n")
     assert rendering.fixes == ("m3: an output in JSON is shown as a table",)
+
+
+def test_a_table_larger_than_its_share_is_clipped() -> None:
+    rendering = rendered(RECORDS, output_limit=80, tables=True)
+    text = rendering.messages[1].message["content"]
+    assert text.startswith("(flight_number,price):\n[(HAT0,0)\n")
+    assert "characters cut, whole text: m3" in text
+    assert rendering.messages[1].tokens <= 100

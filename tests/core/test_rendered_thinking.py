@@ -59,3 +59,11 @@ def test_without_thinking_a_message_keeps_the_rest_or_is_nothing() -> None:
     assert without_thinking(says("x")) == says("x")
     calls = says([SIGNED], tool_calls=[{"id": "a", "tool": "f", "arguments": {}}])
     assert without_thinking(calls) == {**calls, "content": ""}
+
+
+def test_a_call_that_only_a_block_states_keeps_its_signature() -> None:
+    uses = [{"type": "tool_use", "id": name, "name": "read", "input": {}} for name in ("a", "b", "c")]
+    uses[0]["signature"], uses[2]["signature"] = "c2ln", 7
+    (rendered,) = renderings(says([*uses]), result("a"), result("b"), result("c"))
+    listed = rendered.messages[0].message["tool_calls"]
+    assert [call.get("signature") for call in listed] == ["c2ln", None, None]

@@ -67,6 +67,16 @@ def test_newer_entries_win_ties() -> None:
     assert found("x1", user("x1"), user("x1"), user("x1")) == [3, 2, 1]
 
 
+@pytest.mark.parametrize(("limit", "seqs"), [(0, []), (-1, []), (1, [3]), (2, [3, 2])])
+def test_no_more_are_given_than_asked_for(limit: int, seqs: list[int]) -> None:
+    assert found("x1", user("x1"), user("x1"), user("x1"), limit=limit) == seqs
+
+
+def test_punctuation_of_a_sentence_is_none_of_its_words() -> None:
+    assert found("see src/loader.py.", user("src/loader.py has it")) == [1]
+    assert found("depot:", user("the depot closed")) == [1]
+
+
 @pytest.mark.parametrize(
     ("query", "text"),
     [
@@ -127,6 +137,14 @@ def test_the_message_of_the_named_speaker_comes_first(query: str) -> None:
     assert found(query, {**user("a heron"), "name": "Nora"}, *others)[0] == 1
 
 
+@pytest.mark.parametrize("query", ["小明说了什么关于白鹭", "小明的白鹭"])
+@pytest.mark.parametrize("label", ["小明\uff1a", "小明说\uff1a", "[5月8日] 小明: "])
+def test_a_name_in_chinese_is_that_of_a_speaker_too(query: str, label: str) -> None:
+    history = (user(f"{label}一只白鹭。"), user("王芳\uff1a小明有一只白鹭。"))
+    assert found(query, *history)[0] == 1
+    assert found(query, *reversed(history))[0] == 2
+
+
 @pytest.mark.parametrize("word", ["Note", "Error", "错误"])
 def test_a_word_before_a_colon_is_no_speaker_where_messages_have_none(word: str) -> None:
     labelled = [user(f"{word}: a heron"), says(f"{word}: a heron"), result("a", f"{word}: a heron")]
@@ -161,6 +179,13 @@ def test_a_part_of_an_identifier_is_found_if_nothing_else_has_it(part: str) -> N
     messages = [user("a plain reusernamed word"), user("call getUserName of a49f31bc"), user("nothing")]
     assert found(part, *messages) == [2]
     assert found(part, *messages, user(f"here is {part} itself")) == [4]
+
+
+@pytest.mark.parametrize(
+    "text", ["unhealthyness", "UPPERCASED", "Capitalized", "123456789", "getA", "用户希望保留原始"]
+)
+def test_words_and_numbers_have_no_parts(text: str) -> None:
+    assert grams(text) == ""
 
 
 def test_an_identifier_has_the_same_parts_between_characters_without_spaces() -> None:

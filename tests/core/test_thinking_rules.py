@@ -83,6 +83,10 @@ def test_the_provider_counts_where_the_model_is_not_known(provider: str, rule: T
     assert thinking_rule(provider, "") is rule
 
 
+def test_the_model_counts_more_than_its_provider() -> None:
+    assert thinking_rule("openai", "claude-opus-5-5") is ThinkingRule.BOUND
+
+
 @pytest.mark.parametrize(
     ("message", "signed"),
     [
@@ -121,6 +125,11 @@ def test_without_thinking_a_message_has_none_at_any_of_these_places_and_is_other
     assert not is_signed(bare)
     assert message["content"] == [SIGNED, TEXT]  # the original is as it was
     assert message["metadata"]["anthropic"]["wire_content"] == [SIGNED, TEXT, USE]
+
+
+def test_a_wire_form_of_nothing_but_thinking_goes_whole() -> None:
+    message = {"role": "assistant", "content": "Yes.", "metadata": {"anthropic": {"wire_content": [SIGNED]}}}
+    assert without_thinking(message) == {"role": "assistant", "content": "Yes.", "metadata": {"anthropic": {}}}
 
 
 def test_a_provider_declares_binding_on_the_answer_itself() -> None:

@@ -16,17 +16,20 @@ import pytest
 from tiktoken_ext import openai_public
 
 from amplifier_context_core import (
+    ConfigError,
+    ContextManager,
     HeuristicTokenCounter,
     approx_token_counter,
     count_message_tokens,
     count_tokens,
     exact_token_counter,
+    load_config,
 )
 from amplifier_context_core.messages import tokens
 from amplifier_context_core.messages.tokens import VocabularyTokenCounter, load_counter, measure, size_of
 from amplifier_context_testing import WordCounter
 from amplifier_context_testing.checks.conversation_builder import image_block, image_url
-from tests.messages import Message, block, result, says, user
+from tests.messages import Message, block, call, result, says, user
 
 O = 4  # noqa: E741 - overhead, in every sum below
 
@@ -222,6 +225,11 @@ def test_a_call_stated_twice_is_counted_once() -> None:
     assert count_message_tokens(says("", tool_calls=listed), WordCounter()) == once
 
 
+def test_two_calls_are_counted_twice() -> None:
+    one, two = count_message_tokens(call("a"), WordCounter()), count_message_tokens(call("a", "b"), WordCounter())
+    assert two - O == 2 * (one - O)
+
+
 def test_metadata_and_unknown_keys_are_not_sent_and_not_counted() -> None:
     bare = count_message_tokens(user("x"))
     assert count_message_tokens(user("x", metadata={"note": "word " * 100}, extra="word " * 100)) == bare
@@ -233,6 +241,13 @@ def test_images_count_by_the_size_in_their_header() -> None:
     assert count_message_tokens(result("a", [image_block(640, 480)])) == O + 410
     inner = {"type": "tool_result", "tool_use_id": "a", "content": [image_block(640, 480)]}
     assert count_message_tokens(user([inner])) == O + 410
+
+
+def test_media_of_unknown_size_counts_flat_and_never_as_text() -> None:
+    sound = {"type": "input_audio", "input_audio": {"data": "A" * 1_000_000, "format": "wav"}}
+    counter = WordCounter()
+    assert count_message_tokens(user([sound]), counter, tokens_per_media=70) == O + 70
+    assert counter.characters == 0
 
 
 def test_sealed_reasoning_counts_by_its_length() -> None:
@@ -247,6 +262,14 @@ def test_sealed_reasoning_counts_by_its_length() -> None:
 def test_the_overhead_can_be_set() -> None:
     assert count_message_tokens(user("one"), WordCounter(), per_message_overhead=0) == 1
     assert count_message_tokens(user("one"), WordCounter(), per_message_overhead=10) == 11
+
+
+def test_a_list_counts_as_the_sum_of_its_messages() -> None:
+    messages = [user("one two"), call("a"), result("a", [image_block()]), says("three")]
+    for counting in ({}, {"per_message_overhead": 0}, {"tokens_per_media": 7}):
+        each = [count_message_tokens(message, WordCounter(), **counting) for message in messages]
+        assert count_tokens(messages, WordCounter(), **counting) == sum(each)
+    assert count_tokens([]) == 0
 
 
 def test_any_callable_is_a_counter() -> None:
@@ -315,3 +338,8 @@ def test_the_size_of_a_value_is_its_text_and_a_little_for_each_item(value: Any, 
 
 def test_no_more_is_added_up_than_is_asked_for() -> None:
     assert 10 <= size_of(["x" * 6] * 1_000_000, 10) < 100
+
+
+def test_an_unknown_counter_is_an_error_that_lists_the_known() -> None:
+    with pytest.raises(ConfigError, match="'foo' is not known; known are cl100k_base, heuristic, o200k_base"):
+        ContextManager(load_config({"token_counter": "foo"}))

@@ -115,8 +115,22 @@ def test_of_a_revision_too_long_ago_nothing_is_known() -> None:
     assert history.unchanged_since(history.revision - 5) == 6
 
 
+def test_a_clear_leaves_nothing_unchanged() -> None:
+    history = transcript(TWO_TURNS)
+    start = history.revision
+    history.clear()
+    assert history.unchanged_since(start) == 0
+    assert (len(history), history.turn_count, history.last) == (0, 0, None)
+
+
 def test_a_fork_keeps_the_session_id_unless_it_gets_its_own() -> None:
     assert transcript(TWO_TURNS).fork().session_id == "s"
+
+
+def test_the_count_of_turns_goes_on_in_a_fork() -> None:
+    child = transcript(TWO_TURNS).fork("child")
+    assert child.turn_count == 2
+    assert append(child, user()).turn_id == "u3"
 
 
 # -- the current turn -------------------------------------------------------------------------------------------------
