@@ -34,6 +34,16 @@ def test_a_limit_that_is_not_at_least_one_is_refused(limit: Any) -> None:
         ContextPool(limit)
 
 
+async def test_an_item_is_found_by_its_id_and_items_are_a_copy_in_order() -> None:
+    pool = await filled(None, "b", "a")
+    pool.items.clear()
+    assert ids(pool) == "ba"
+    assert (list(pool), len(pool), bool(pool), pool.get("b")) == (pool.items, 2, True, item("b"))
+    for unknown in (pool.get, pool.remove):
+        with pytest.raises(KeyError, match="c"):
+            await unknown("c")  # type: ignore[misc]
+
+
 # -- adding -----------------------------------------------------------------------------------------------------------
 
 

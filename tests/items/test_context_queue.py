@@ -196,6 +196,23 @@ async def test_a_queue_is_written_with_limit_items_hooks_and_tags() -> None:
     }
 
 
+async def test_a_queue_is_read_with_its_hooks() -> None:
+    queue = await filled(3, "a", "b")
+
+    @hook([ContextQueueHook.BEFORE_APPEND, ContextQueueHook.AFTER_CLEAR])
+    async def both(*arguments: Any, **more: Any) -> None: ...
+
+    queue.hooks.append(both)
+    again = ContextQueue.from_dict(queue.to_dict())
+    assert (again.limit, again.items, again.hooks, again.tags) == (3, queue.items, [both], queue.tags)
+
+
+def test_items_and_hooks_may_be_missing_and_items_beyond_the_limit_fall_off_the_front() -> None:
+    assert ContextQueue.from_dict({"limit": 2}).items == []
+    many = [{"content": number} for number in range(4)]
+    assert contents(ContextQueue.from_dict({"limit": 2, "items": many})) == [2, 3]
+
+
 # -- saving -----------------------------------------------------------------------------------------------------------
 
 

@@ -69,6 +69,19 @@ async def test_a_pool_that_a_partial_binds_wins_unless_the_call_passes_one() -> 
         assert await run(functools.partial(count, pool=mine), pool=ContextPool()) == "0 False"
 
 
+async def test_an_item_goes_where_the_session_offers_it_whatever_the_call_passes() -> None:
+    """As in the source: its agent keeps what a tool returns, and passed arguments decide what the tool reads."""
+
+    async def copy(pool: ContextPool[Any]) -> ContextItem[str]:
+        return ContextItem(pool.catalogue(), "a copy", "copy")
+
+    mine, pool = ContextPool[Any](), ContextPool[Any]()
+    with offering(pool, ContextQueue[Any](3)):
+        await run(copy, pool=mine)
+    assert [one.id for one in pool.items] == ["copy"]
+    assert mine.items == []
+
+
 def special(
     _x: int,
     model_config: str,
@@ -148,6 +161,29 @@ def test_a_host_of_one_event_loop_per_request_offers_the_items_itself() -> None:
     with offering(manager.pool, manager.queue):
         asyncio.run(run(fetch, doc="q3"))
     assert [item.id for item in manager.pool] == ["q3"]
+
+
+async def test_a_tool_of_a_closed_session_keeps_its_item_in_that_session() -> None:
+    ended = asyncio.Event()
+
+    async def slow(pool: ContextPool) -> ContextItem[str]:
+        await ended.wait()
+        return await fetch("late")
+
+    async def delegate() -> str:
+        child = await feed(new_manager(session_id="child"), PROMPT)
+        await ask(child)
+        late = asyncio.create_task(run(slow))
+        await asyncio.sleep(0)
+        await child.close()
+        ended.set()
+        await late
+        return str([item.id for item in child.pool])
+
+    manager = await feed(new_manager(), PROMPT)
+    await ask(manager)
+    assert await run(delegate) == "['late']"
+    assert not manager.pool
 
 
 @pytest.mark.parametrize("is_generator", [False, True])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import ContextManager
-from amplifier_context_core.items import ContextItem, ContextPool, ContextPoolHook, tool_from_function
+from amplifier_context_core.items import ContextItem, ContextPool, ContextPoolHook, ContextQueue, tool_from_function
 from amplifier_context_core.items.item import living_items
 from amplifier_context_core.kernel import mount_manager
 from amplifier_context_testing import mount_plan, session
@@ -74,6 +74,13 @@ async def test_an_item_without_id_goes_to_the_queue_and_the_model_reads_its_cont
     assert results == [ToolResult(output=payload).get_serialized_output()]
 
 
+async def test_each_call_of_a_plain_tool_is_routed_once() -> None:
+    numbers = iter(range(3))
+    tool = Plain("note", lambda: ContextItem(f"note {next(numbers)}"))
+    manager, _ = await called(tool, calls=["note"] * 3)
+    assert manager.queue.history() == "note 0\nnote 1\nnote 2"
+
+
 class Textless:
     """A payload whose own code fails when it is made text."""
 
@@ -108,6 +115,14 @@ async def test_a_tool_that_shows_an_item_of_the_pool_adds_none(others: int) -> N
     assert added == ["Revenue: $42M."]
     assert json.loads(results[1]) == manager.pool.get("q3").to_dict(), "the model reads it, not that it was kept"
     assert len(of_others) == others
+
+
+async def test_a_tool_that_shows_an_item_of_the_queue_adds_none() -> None:
+    async def newest(queue: ContextQueue) -> dict[str, Any]:
+        return queue.items[-1].to_dict()
+
+    manager, _ = await called(Plain("note", lambda: ContextItem("a lone note")), tool_from_function(newest))
+    assert [item.content for item in manager.queue] == ["a lone note"]
 
 
 async def test_a_result_of_the_form_of_an_item_is_not_one() -> None:

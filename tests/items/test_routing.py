@@ -82,6 +82,17 @@ async def test_an_argument_of_the_model_never_replaces_the_pool(given: object) -
     assert "pool" in str(result.output)
 
 
+async def test_an_optional_queue_is_none_outside_a_session_and_injected_inside() -> None:
+    async def think(question: str, memory: ContextQueue | None = None) -> str:
+        return f"{question}: {memory.history() if memory is not None else 'no memory'}"
+
+    assert await run(think, question="q") == "q: no memory"
+    queue = ContextQueue(3)
+    await queue.append(ContextItem("kept"))
+    with offering(ContextPool(), queue):
+        assert await run(think, question="q") == "q: kept"
+
+
 async def test_hooks_of_a_given_pool_run_for_the_item_that_a_tool_returned() -> None:
     pool, added = ContextPool(), list[str | None]()
 
@@ -93,6 +104,21 @@ async def test_hooks_of_a_given_pool_run_for_the_item_that_a_tool_returned() -> 
     await ask(manager)
     await run(fetch, doc="q3")
     assert added == ["q3"]
+
+
+async def test_a_plain_function_and_an_async_generator_are_tools_too() -> None:
+    def plain(number: int) -> int:
+        return number + 1
+
+    async def several(docs: list[str]) -> AsyncIterator[ContextItem[str]]:
+        for doc in docs:
+            yield await fetch(doc)
+
+    pool = ContextPool()
+    with offering(pool, ContextQueue(1)):
+        assert await run(plain, number=1) == 2
+        await run(several, docs=["a", "b"])
+    assert [item.id for item in pool] == ["a", "b"]
 
 
 async def test_an_id_without_a_description_is_a_warning_and_a_plain_result(caplog: pytest.LogCaptureFixture) -> None:
@@ -200,6 +226,21 @@ async def test_a_tool_of_ones_own_routes_its_item_itself() -> None:
     assert "r" in [item.id for item in manager.pool]
 
 
+async def test_a_session_inside_a_tool_leaves_the_next_tool_its_own_items() -> None:
+    async def delegate(task: str) -> str:
+        """Work in a session of its own, in this very task."""
+        child = await feed(new_manager(session_id="child"), [PROMPT])
+        await ask(child)
+        await run(fetch, doc="inner")
+        return f"{task}: {len(child.pool)}"
+
+    manager = await feed(new_manager(), [PROMPT])
+    await ask(manager)
+    assert await run(delegate, task="t") == "t: 1"
+    await run(fetch, doc="outer")
+    assert [item.id for item in manager.pool] == ["outer"]
+
+
 async def delegated(name: str) -> ContextManager:
     """Run a session in this very task, as a tool does that is no function tool."""
     child = await feed(new_manager(session_id=name), [PROMPT])
@@ -250,6 +291,18 @@ async def test_a_task_that_outlives_its_session_gets_no_items_of_the_session_aro
 
 async def as_coroutine(function: Callable[[], Any]) -> Any:
     return function()
+
+
+async def test_a_request_takes_the_task_back_from_a_session_that_stays_open() -> None:
+    manager = await feed(new_manager(), [PROMPT])
+    await ask(manager)
+    child = await delegated("child")
+    await ask(manager)
+    await run(fetch, doc="outer")
+    await ask(child)
+    await run(fetch, doc="inner")
+    assert [item.id for item in manager.pool] == ["outer"]
+    assert [item.id for item in child.pool] == ["of child", "inner"]
 
 
 async def test_a_task_keeps_no_session_alive_that_it_ran() -> None:
