@@ -96,6 +96,19 @@ async def test_what_a_forked_request_showed_is_in_no_state_that_was_made_from_it
     await manager.close()
 
 
+async def test_a_resumed_session_keeps_a_record_that_showed_more_than_its_range() -> None:
+    store = MemoryStore()
+    manager = summary_manager(Provider(repeating), store=store, summary_call="fork")
+    await drive(manager, work(40, output=900))
+    kept = manager.records.valid(manager.history)
+    assert any(record.reach > record.covered for record in kept)
+    await manager.close()
+    again = summary_manager(None, store=store)
+    await again.ready()
+    assert await again.records.verified(again.history) == kept
+    await again.close()
+
+
 async def test_a_record_that_begins_before_the_loaded_entries_is_compared_with_all_of_its_own() -> None:
     store = MemoryStore()
     manager = summary_manager(Provider(good), store=store)

@@ -161,6 +161,11 @@ def test_a_task_is_not_taken_for_one_that_the_same_patch_made() -> None:
     assert of(state, "open") == {"write the changelog"}
 
 
+def test_a_task_that_a_patch_calls_done_and_open_is_done() -> None:
+    course = made_of(open=[{"text": "lint"}]) + made_of(done=[done("t1", "")], open=[{"id": "t1", "text": "lint"}])
+    assert (of(run(course)[-1], "open"), of(run(course)[-1], "done")) == (set(), {"lint"})
+
+
 def test_what_is_dropped_and_stated_again_is_replaced() -> None:
     """Two texts that differ in signs only are the same item."""
     course = made_of(facts=[{"text": "used if size < 4096"}], decisions=[{"text": "Use SQLite", "reason": "faster"}])
@@ -174,6 +179,15 @@ def test_what_is_dropped_and_stated_again_is_replaced() -> None:
         ("use SQLite.", "no server", 20),
         ("used if size > 4096", "", 20),
     ]
+
+
+def test_an_open_task_is_not_renamed_to_another_one() -> None:
+    course = made_of(open=[{"text": "move"}, {"text": "lint"}]) + made_of(open=[{"id": "t1", "text": "lint"}])
+    assert [item.text for item in run(course)[-1].items] == ["move", "lint"]
+
+
+def test_two_open_tasks_of_one_id_are_two_tasks() -> None:
+    assert of(run(TWO_OF_ONE_ID)[-1], "open") == {"add", "fix"}
 
 
 def test_ids_name_items_of_an_earlier_patch_of_the_same_range() -> None:
