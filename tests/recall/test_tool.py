@@ -111,6 +111,15 @@ async def test_a_page_of_a_line_that_costs_few_tokens_is_bounded_in_bytes_too() 
     assert "go on with offset 3" in page
 
 
+@pytest.mark.parametrize("about", ["user", "result of " + "a_tool " * 9])
+@pytest.mark.parametrize("line", ["x", "</quoted_output>"])
+def test_headers_and_escaped_tags_count_towards_the_bytes_of_a_page(about: str, line: str) -> None:
+    sources = [Source(f"m{number}", about, (line,) * 40) for number in range(1, 2_001)]
+    page = page_of(sources, "what", offset=0, limit=None, tokens=50_000, counter=lambda text: len(text) // 100)
+    assert 80_000 < len(page.text.encode()) <= 100_000
+    assert page.shown + page.left_out == 80_000
+
+
 async def test_pages_are_counted_and_searched_in_a_thread() -> None:
     manager = await session()
     threads: set[str] = set()
@@ -371,6 +380,12 @@ async def test_at_the_next_compaction_recalled_text_goes_first_and_its_original_
     assert "line 60:" not in str(view)
     assert "[recalled text left out again]" in [message["content"] for message in view]
     assert "line 60:" in await recalled(tool_of(manager), "read", mark="m3", limit=60)
+
+
+async def test_a_message_that_speaks_of_what_was_found_is_found() -> None:
+    question = {"role": "user", "content": "What was found in this conversation about herons?"}
+    manager = await feed(new_manager(), [question])
+    assert "[m1," in await recalled(tool_of(manager), "search", query="herons")
 
 
 async def test_a_line_after_the_end_of_a_list_is_named_as_such() -> None:
