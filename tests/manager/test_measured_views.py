@@ -257,13 +257,15 @@ async def test_an_answer_of_another_form_names_the_field(answer: Any, field: str
         await manager.measured_request_view(provider=None, count_view=count)
 
 
-@pytest.mark.parametrize("measurement", [None, {"kind": "estimate", "input_tokens": 9}, {"kind": "provider_count"}])
+@pytest.mark.parametrize("measurement", [{"kind": "estimate"}, {"input_tokens": None}, {"input_tokens": True}])
 async def test_a_decision_without_an_exact_count_is_no_measurement(measurement: Any) -> None:
     manager = await feed(new_manager(**settings()), work(2))
+    counting = Counting()
 
     async def count(view: list[Message]) -> dict[str, Any]:
-        decision = {"estimated_input_tokens": 9, "input_limit_tokens": 99, "measurement": measurement}
-        return {"dispatch": object(), "budget_decision": decision}
+        answer = await counting(view)
+        answer["budget_decision"]["measurement"].update(measurement)
+        return answer
 
     result = await manager.measured_request_view(provider=None, count_view=count)
     assert (result["outcome"], result["measured_after"]) == ("measurement_unavailable", None)

@@ -158,13 +158,6 @@ async def test_other_errors_do_not_shrink_the_view(running: Session) -> None:
     assert size(await ask(running.manager, None, running.asked_for)) == size(before)
 
 
-@pytest.mark.parametrize("data", [{}, {"error": None}, {"error": "too long"}, {"error": {"type": None}}])
-async def test_an_error_event_of_another_shape_harms_nothing(running: Session, data: dict[str, Any]) -> None:
-    before = await ask(running.manager, None, running.asked_for)
-    await running.coordinator.hooks.emit("provider:error", data)
-    assert await ask(running.manager, None, running.asked_for) == before
-
-
 async def test_a_refusal_of_one_model_does_not_shrink_views_for_another(running: Session) -> None:
     before = await ask(running.manager, None, provider("openai"))
     await ask(running.manager, None, running.asked_for)

@@ -94,12 +94,3 @@ async def test_a_pin_is_refused_when_the_round_that_stays_with_it_would_outgrow_
     await ask(manager, BUDGET)
     with pytest.raises(PinRefused):
         await manager.pin("m3")
-
-
-async def test_clear_drops_the_pins() -> None:
-    manager = await feed(new_manager(), work(20))
-    await manager.pin("m5")
-    await manager.clear()
-    await feed(manager, work(60))
-    await ask(manager, BUDGET)
-    assert not [m for m in (await manager.explain())["floor"]["members"] if m["why"] == "pinned"]
