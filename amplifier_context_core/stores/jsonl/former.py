@@ -204,27 +204,24 @@ def _read_archive(data: bytes, session_id: str) -> tuple[list[Entry], int]:
     last_seq = 0
     for line in data.split(b"\n"):
         fields = _archive_fields(line)
-        if fields is None or "message" not in fields:  # a damaged line may have been an edit record
-            if line:
-                entries += staged
-                staged = []
-            last = (fields or {}).get("last_seq")
-            last_seq = max(last_seq, last if isinstance(last, int) else 0)
-            continue
-        with suppress(StoreError, KeyError):
-            message = message_json(fields["message"])
-            extra = cast("dict[str, Any] | None", fields["extra"])
-            staged.append(decode_entry(session_id, fields["seq"], fields["turn"], fields["tokens"], message, extra))
+        if "message" in fields:
+            with suppress(StoreError, KeyError):
+                seq, turn, tokens, message = (fields[name] for name in ("seq", "turn", "tokens", "message"))
+                staged.append(decode_entry(session_id, seq, turn, tokens, message_json(message), fields["extra"]))
+        elif line:  # an edit record, or a damaged line, which may have been one
+            entries += staged
+            staged = []
+            last_seq = max(last_seq, fields.get("last_seq", 0))
     return entries, max(last_seq, *(entry.seq for entry in entries), 0)
 
 
-def _archive_fields(line: bytes) -> dict[str, Any] | None:
+def _archive_fields(line: bytes) -> dict[str, Any]:
+    """Return what a line of the archive says; nothing if it is damaged."""
     checksum = _CHECKSUM.match(line)
-    if checksum is None or zlib.crc32(line[checksum.end() :]) != int(checksum[1]):
-        return None
-    with suppress(ValueError, RecursionError):
-        return cast("dict[str, Any]", loads(line))
-    return None
+    if checksum is not None and zlib.crc32(line[checksum.end() :]) == int(checksum[1]):
+        with suppress(ValueError, RecursionError):
+            return cast("dict[str, Any]", loads(line))
+    return {}
 
 
 # -- the journal -------------------------------------------------------------------------------------------------------
