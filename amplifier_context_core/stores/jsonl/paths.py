@@ -113,7 +113,7 @@ class SessionPaths:
             ConfigError: The id would give the fork the file name of another session's index or archive.
         """
         files = self.files_of(session_id)
-        if self.file is None or files.main != str(self.file):
+        if self.file is None:
             return files
         fork = self._fork(session_id, self.file)
         if is_sidecar_name(Path(fork.main)):
