@@ -13,22 +13,17 @@ _SAFE_FLAGS = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBL
 
 
 def open_file(path: str, flags: int) -> int:
-    """Return a descriptor of a regular file. A created file is accessible to its owner only, whatever the umask.
+    """Return a descriptor of a regular file. With ``O_CREAT`` it is accessible to its owner only, whatever the umask.
 
     Raises:
         OSError: The file cannot be opened, or is a link, a pipe, a device or a folder.
     """
-    made = False
-    if flags & os.O_CREAT:
-        with suppress(FileExistsError):
-            os.close(os.open(path, flags | os.O_EXCL | _SAFE_FLAGS, 0o600))
-            made = True
-    descriptor = os.open(path, flags & ~os.O_CREAT | _SAFE_FLAGS)
+    descriptor = os.open(path, flags | _SAFE_FLAGS, 0o600)
     try:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
             raise OSError(errno.EISDIR if stat.S_ISDIR(mode) else errno.ENXIO, "is no ordinary file", path)
-        if made:
+        if flags & os.O_CREAT:
             os.fchmod(descriptor, 0o600)
     except BaseException:
         os.close(descriptor)
