@@ -87,15 +87,11 @@ class MirroredSession(Companion):
             self._mirror = self._new_mirror()
             if self.files.exists:
                 self._adopt()
-        else:
-            self._check_unchanged()
-        self._mirror.begin()
-
-    def _check_unchanged(self) -> None:
-        if self.engine.is_connected or exists(self.files.database):
+        elif self.engine.is_connected or exists(self.files.database):
             self._mirror.check_unchanged(self.engine.database())
         elif exists(self.files.main):
             raise self._mirror.changed_by_another()
+        self._mirror.begin()
 
     def _adopt(self) -> None:
         db = self.engine.database()
