@@ -19,7 +19,7 @@ from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_testing.contract.fixtures import Whole, assert_same, whole
 from amplifier_context_testing.contract.samples import entries, entry
 from tests.stores.jsonl.changes import CHANGES, Change, begin
-from tests.stores.jsonl.crashes import using
+from tests.stores.jsonl.crashes import Disk, using
 from tests.stores.jsonl.files import Files, fast_folder, reopen
 from tests.stores.small_disks import file_system, largest_file
 
@@ -191,6 +191,35 @@ async def test_whatever_call_fails_a_session_is_deleted_or_can_be_deleted_later(
             await store.close()
         if not faulty.failed:
             return
+
+
+async def test_wherever_a_crash_interrupts_an_erasure_no_quarantine_holds_what_was_erased(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for call in range(100):
+        with fast_folder() as root:
+            disk = Disk(root / "now", root / "then")
+            store = JsonlStore(root / "now")
+            await store.append("s", [entry(1), entry(2, "tulip"), entry(3)])
+            await store.release("s")
+            with Files(root / "now").main.open("ab") as file:
+                file.write(b'{"role": "user", "content": "a tulip\n{"role": "user", "content": "theirs"}\n')
+            await store.open("s")
+            assert b"tulip" in Files(root / "now").damaged.read_bytes()
+            with using(monkeypatch, disk):
+                disk.at = disk.calls + call
+                await store.rewrite("s", [entry(2, "forgotten")])
+            await store.close()
+            if not disk.is_copied:
+                assert call > 3
+                return
+            other = JsonlStore(root / "then")
+            await other.open("s")
+            is_erased = (await other.read("s"))[1].message["content"] == "forgotten"
+            await other.close()
+            left = [path.name for path in (root / "then" / "s").iterdir() if b"tulip" in path.read_bytes()]
+            assert not (is_erased and left), f"call {call}: {left}"
+    pytest.fail("there is no end of calls")
 
 
 @pytest.mark.parametrize("count", [1, 40])
