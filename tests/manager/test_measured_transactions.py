@@ -154,6 +154,19 @@ async def test_a_pin_that_came_between_holds_after_the_commit() -> None:
     assert (await manager.explain())["compactions"] == 1, "that of the request after the commit"
 
 
+@pytest.mark.parametrize("number", [4, 60])
+async def test_the_first_request_of_a_resumed_session_changes_nothing_before_its_commit(number: int) -> None:
+    first = await feed(new_manager(**settings()), work(number))
+    await ask(first, BUDGET)
+    await first.close()
+    manager = make_manager(first.config, session_id=first.session_id, store=first.store)
+    await manager.ready()
+    before = await state_of(manager)
+    (await measure(manager, Counting()))["transaction"].rollback()
+    assert await state_of(manager) == before
+    await manager.close()
+
+
 async def test_what_is_saved_before_the_first_request_of_a_resumed_session_keeps_its_views() -> None:
     first = await feed(new_manager(**settings()), work(4))
     await ask(first, BUDGET)

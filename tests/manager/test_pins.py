@@ -72,6 +72,13 @@ async def test_pins_of_several_tasks_at_once_are_held_to_their_share_together() 
     assert len(pinned) == len(range(3, 40, 2)) - len(refused)
 
 
+@pytest.mark.parametrize("mark", ["m0", "m999", "12", "", "x", "m1.5"])
+async def test_a_mark_that_names_nothing_cannot_be_pinned(mark: str) -> None:
+    manager = await feed(new_manager(), work(3))
+    with pytest.raises(PinRefused):
+        await manager.pin(mark)
+
+
 async def test_messages_that_ask_to_be_pinned_are_held_to_the_share_too() -> None:
     messages = [asking_to_be_pinned(number, 300) for number in range(10)]
     manager = await feed(
