@@ -40,6 +40,20 @@ async def test_explain_before_any_request_asks_for_one() -> None:
     assert report["view"]["budget"] == 9_000
 
 
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ({"auto_compact": False}, "auto_compact is off: compacted only above the budget of 4,000"),
+        ({"cadence": "auto"}, "where reading its growth from the cache has cost what a new prefix will"),
+        ({"cadence": "fixed"}, "compacted above 3,800 tokens, 95% of the budget of 4,000"),
+    ],
+)
+async def test_explain_says_why_the_trigger_is_where_it_is(config: dict[str, Any], why: str) -> None:
+    manager = await feed(new_manager(**config), work(3))
+    await ask(manager, BUDGET)
+    assert why in (await manager.explain())["view"]["why"]
+
+
 async def test_explain_before_any_request_reports_a_view_that_must_be_compacted_as_it_is() -> None:
     manager = await feed(new_manager(max_tokens=BUDGET), [*work(60), *rounds(1, start=100, output=40_000)[:1]])
     report = await manager.explain()
