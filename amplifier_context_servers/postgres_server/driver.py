@@ -216,7 +216,12 @@ class PostgresDriver:
         return bool(applied)
 
     async def delete(self, lease: Lease) -> bool:
-        return bool(await self._ask(queries.DELETE, {"key": lease.grant.key, "fence": lease.token}))
+        values = {"key": lease.grant.key, "fence": lease.token}
+
+        async def change(connection: Connection) -> None:
+            await self._execute(connection, queries.DELETE_ROWS, values)
+
+        return await self._guarded(queries.DELETE, values, change)
 
     # -- reading --------------------------------------------------------------------------------------------------
 

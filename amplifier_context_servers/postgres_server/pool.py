@@ -57,15 +57,20 @@ class PostgresPool:
         if pool is not None:
             await pool.close()
 
-    async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Run work on a connection in autocommit, and return its result. It must leave no transaction open."""
+    async def run(self, work: Callable[[Connection], Awaitable[T]], limit: float = 0) -> T:
+        """Run work on a connection in autocommit, and return its result. It must leave no transaction open.
+
+        Args:
+            work: what to do.
+            limit: seconds until the server counts as silent; 0 for what a statement may take, and some grace.
+        """
         pool = self._pool or await self._open()
         try:
             async with pool.connection(self.settings.statement_timeout) as connection:
-                return await self._limited(connection, work, self._max_silence)
+                return await self._limited(connection, work, limit or self._max_silence)
         except PoolClosed:  # another caller found it broken
             self._pool = None if self._pool is pool else self._pool
-            return await self.run(work)
+            return await self.run(work, limit)
         except PoolTimeout:
             await (await self._connect()).close()  # raises why, if the server takes no connections
             raise Unreachable(

@@ -150,21 +150,19 @@ FORK = """
     )
     SELECT (SELECT count(*) FROM p), (SELECT count(*) FROM s)
 """
-DELETE = """
-    WITH s AS (
-        DELETE FROM {schema}.sessions WHERE key = %(key)s::bigint AND fence = %(fence)s::uuid RETURNING key
-    ), e AS (
-        DELETE FROM {schema}.entries WHERE session = (SELECT key FROM s)
+DELETE = "DELETE FROM {schema}.sessions WHERE key = %(key)s::bigint AND fence = %(fence)s::uuid"
+# A statement of its own: it must see what others added before the session's row was locked.
+DELETE_ROWS = """
+    WITH e AS (
+        DELETE FROM {schema}.entries WHERE session = %(key)s::bigint
     ), a AS (
-        DELETE FROM {schema}.archive WHERE session = (SELECT key FROM s)
+        DELETE FROM {schema}.archive WHERE session = %(key)s::bigint
     ), d AS (
-        DELETE FROM {schema}.damaged WHERE session = (SELECT key FROM s)
+        DELETE FROM {schema}.damaged WHERE session = %(key)s::bigint
     ), i AS (
-        DELETE FROM {schema}.search WHERE session = (SELECT key FROM s)
-    ), v AS (
-        DELETE FROM {schema}.vectors WHERE session = (SELECT key FROM s)
+        DELETE FROM {schema}.search WHERE session = %(key)s::bigint
     )
-    SELECT key FROM s
+    DELETE FROM {schema}.vectors WHERE session = %(key)s::bigint
 """
 
 # -- rewriting --------------------------------------------------------------------------------------------------------
@@ -252,18 +250,18 @@ UNINDEXED = """
     WHERE before < %(bytes)s::bigint
     ORDER BY place
 """
-# Adds nothing if another process has added these messages, or the history was edited since they were read. Former
-# versions may have left pieces of the next message.
+# Until the end of the transaction: two processes would index the same messages.
+LOCK_INDEX = "SELECT pg_try_advisory_xact_lock(hashtextextended({search}, %(key)s::bigint))"
+# Former versions may have left pieces of the next message.
 INDEX = """
-    WITH s AS (
-        UPDATE {schema}.sessions SET indexed = %(stop)s::bigint
-        WHERE key = %(key)s::bigint AND indexed = %(start)s::bigint AND edits = %(edits)s::bigint
-        RETURNING key
-    )
     INSERT INTO {schema}.search (session, place, part, words)
-    SELECT s.key, r.place, r.part, to_tsvector({stems}::regconfig, r.text)
-    FROM s, unnest(%(places)s::bigint[], %(parts)s::bigint[], %(texts)b::text[]) AS r (place, part, text)
+    SELECT %(key)s::bigint, r.place, r.part, to_tsvector({stems}::regconfig, r.text)
+    FROM unnest(%(places)s::bigint[], %(parts)s::bigint[], %(texts)b::text[]) AS r (place, part, text)
     ON CONFLICT DO NOTHING
+"""
+COUNT_INDEXED = """
+    UPDATE {schema}.sessions SET indexed = %(stop)s::bigint
+    WHERE key = %(key)s::bigint AND indexed = %(start)s::bigint AND edits = %(edits)s::bigint
 """
 # Only the owner of the index may merge its pending list.
 MERGE_INDEX = """

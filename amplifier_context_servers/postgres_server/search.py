@@ -5,17 +5,21 @@ index over all sessions finds the rows. So that a word of one session is not loo
 word begins with the session's key: ``q12qparser`` is `parser` in session 12. Nothing of a text or a query is syntax
 for the server: both are sent as letters and digits.
 
-`sessions.indexed` counts the messages that are in the index. A statement adds about a megabyte of messages, at least
-one of them, and what it has added stays. `sessions.edits` changes with whatever takes messages out, so that rows which
-were made of a history before an edit are not added after it.
+`sessions.indexed` counts the messages that are in the index. A transaction adds about a megabyte of messages, or one
+message that is larger, and what it has added stays. It locks the session's row only at its end, so that no append
+waits for it. `sessions.edits` changes with whatever takes messages out: a transaction that read messages before that
+is rolled back.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
+
+from psycopg import Rollback
 
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.futures import in_thread
@@ -26,10 +30,12 @@ from amplifier_context_core.transcript.ranking import UNSPACED, Query, Term, Tex
 from amplifier_context_core.transcript.search import ranked_text
 
 from . import queries
-from .pool import PostgresPool
+from .pool import Connection, PostgresPool
 
-_BATCH_ROWS, _BATCH_BYTES = 500, 1_000_000  # of messages that one statement adds; it takes a second. One may be larger
-_LARGEST = 4_000_000  # characters of a message that is indexed: an append to its session waits for the statement
+_BATCH_ROWS, _BATCH_BYTES = 500, 1_000_000  # of messages that one transaction adds; the last one may be larger
+_STATEMENT = 1_000_000  # characters of rows that one statement adds, about; it takes a second
+_INDEX_LIMIT = 3_600  # seconds that a transaction may take: a message may have 100 MB
+_POLL = 0.05  # seconds between looks whether another process has ended its transaction
 _PIECE_WORDS, _PIECE_CHARACTERS = 15_000, 200_000  # of a row; a tsvector has 16,383 positions and 1 MB
 _OVERLAP = 64  # words that two pieces share: a phrase of a query has no more, so one between two pieces is found
 _LONGEST_WORD = 200  # characters of a word that count; PostgreSQL ignores words above 2,046 bytes
@@ -85,19 +91,30 @@ class PostgresSearch:
             return None
         if state.is_missing:
             await self._pool.count(queries.FORGET_INDEX, {"key": state.key})
-            return True
-        reached = min(state.indexed + _BATCH_ROWS, state.length)
-        values = {"key": state.key, "start": state.indexed, "stop": reached, "bytes": _BATCH_BYTES}
-        rows = await self._pool.ask(queries.UNINDEXED, values)
-        if any(len(message) > _LARGEST for _, message in rows):
-            return None
-        taken = await in_thread(_numbered, state.key, session_id, rows)
-        reached = rows[-1][0] + 1 if rows else reached
-        values = {"key": state.key, "start": state.indexed, "stop": reached, "edits": state.edits}
-        values |= {"places": [one.place for one in taken], "parts": [one.part for one in taken]}
-        await self._pool.count(queries.INDEX, values | {"texts": [one.text for one in taken]})
-        if reached == state.length:
-            await self._pool.ask(queries.MERGE_INDEX, {})
+        elif not await self._pool.run(lambda connection: self._index(connection, session_id, state), _INDEX_LIMIT):
+            await asyncio.sleep(_POLL)
+        return True
+
+    async def _index(self, connection: Connection, session_id: str, state: IndexState) -> bool:
+        """Add the next messages in one transaction. Return False if another process is adding some."""
+        execute, key, start = self._pool.execute, {"key": state.key}, state.indexed
+        async with connection.transaction():
+            locked = await (await execute(connection, queries.LOCK_INDEX, key)).fetchall()
+            if locked == [(False,)]:
+                return False
+            stop = min(start + _BATCH_ROWS, state.length)
+            values = key | {"start": start, "stop": stop, "bytes": _BATCH_BYTES}
+            rows = await (await execute(connection, queries.UNINDEXED, values)).fetchall()
+            stop = rows[-1][0] + 1 if rows else stop
+            statements = _statements(state.key, session_id, rows)
+            while taken := await in_thread(next, statements, None):
+                values = {"places": [one.place for one in taken], "parts": [one.part for one in taken]}
+                await execute(connection, queries.INDEX, key | values | {"texts": [one.text for one in taken]})
+            values = key | {"start": start, "stop": stop, "edits": state.edits}
+            if not (await execute(connection, queries.COUNT_INDEXED, values)).rowcount:
+                raise Rollback
+        if stop == state.length:
+            await execute(connection, queries.MERGE_INDEX, {})
         return True
 
     async def matching_seqs(self, session_id: str, query: str, limit: int) -> list[int]:
@@ -141,14 +158,20 @@ class PostgresSearch:
         return answers
 
 
-def _numbered(key: int, session_id: str, rows: Sequence[tuple[int, str]]) -> list[IndexRow]:
-    """Return the pieces of messages. Other threads run between two of them."""
-    found: list[IndexRow] = []
+def _statements(key: int, session_id: str, rows: Sequence[tuple[int, str]]) -> Iterator[list[IndexRow]]:
+    """Yield the pieces of messages, as many at once as a statement adds. Other threads run between two of them."""
+    taken: list[IndexRow] = []
+    size = 0
     for place, text in yielding(((place, text_of_message(session_id, message)) for place, message in rows), INDEXED):
         for part, piece in enumerate(pieces(key, text)):
-            found.append(IndexRow(place, part, piece))
+            taken.append(IndexRow(place, part, piece))
+            size += len(piece)
             yield_gil()
-    return found
+            if size > _STATEMENT:
+                yield taken
+                taken, size = [], 0
+    if taken:
+        yield taken
 
 
 def pieces(key: int, text: str) -> Iterator[str]:

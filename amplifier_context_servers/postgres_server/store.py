@@ -19,11 +19,12 @@ from typing import cast
 
 from amplifier_context_core.futures import in_thread
 from amplifier_context_core.stores.protocol import Durability, KeptVector
+from amplifier_context_core.stores.validation import check_session_id
 from amplifier_context_core.transcript.search import ScanIndex
 
 from ..leased.loop_thread import RefCounted
 from ..leased.protocol import Driver
-from ..leased.store import LeasedStore
+from ..leased.store import LeasedStore, retry_once
 from .driver import PostgresDriver
 from .url import PostgresSettings, parse_store_url
 
@@ -39,13 +40,14 @@ class PostgresStore(LeasedStore):
     async def search(self, session_id: str, query: str, limit: int) -> list[int]:
         """See `Searchable`. The index is filled first, batch by batch. If it cannot be, all messages are scanned."""
 
-        async def fill(driver: Driver) -> bool | None:
-            return await cast(PostgresDriver, driver).search.index_next_batch(session_id)
+        async def fill(driver: Driver) -> bool | None:  # without the session's lock, for which appends would wait
+            return await retry_once(lambda: cast(PostgresDriver, driver).search.index_next_batch(session_id))
 
         async def ask(driver: Driver) -> list[int]:
             return await cast(PostgresDriver, driver).search.matching_seqs(session_id, query, limit)
 
-        while more := await self._read(session_id, fill):
+        check_session_id(session_id)
+        while more := await self._call(fill):
             pass
         if more is None:
             found = await in_thread(ScanIndex().search, await self.read(session_id), query, limit)

@@ -92,27 +92,47 @@ async def test_an_index_is_filled_by_statements_of_bounded_size(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[int] = []
-    count = PostgresPool.count
+    execute = PostgresPool.execute
 
-    async def watched(pool: PostgresPool, statement: str, values: dict[str, Any]) -> int:
-        sent.extend([len(set(values["places"]))] if "places" in values else [])
-        return await count(pool, statement, values)
+    async def watched(pool: PostgresPool, connection: Any, statement: str, values: dict[str, Any]) -> Any:
+        sent.extend([sum(map(len, values["texts"]))] if "texts" in values else [])
+        return await execute(pool, connection, statement, values)
 
-    monkeypatch.setattr(PostgresPool, "count", watched)
-    await append_texts(store, "heron", LARGE, LARGE, LARGE, "goose")
-    assert await store.search("s", "goose", 5) == [5]
-    assert sent == [3, 2]
-    assert await store.search("s", '"59999 60000"', 5) == [4, 3, 2]
+    monkeypatch.setattr(PostgresPool, "execute", watched)
+    await append_texts(store, "heron", LARGE, f"{LARGE} {LARGE} {LARGE}", "goose")
+    assert await store.search("s", "goose", 5) == [4]
+    assert len(sent) > 4
+    assert max(sent) < 1_250_000
+    assert await store.search("s", '"59999 60000"', 5) == [3, 2]
 
 
-async def test_a_session_with_a_message_too_large_for_the_index_is_scanned(
-    store: PostgresStore, schema: str, monkeypatch: pytest.MonkeyPatch
+async def test_no_append_waits_until_a_large_message_is_indexed(store: PostgresStore, schema: str) -> None:
+    """Nor an append of another process: the session's row is locked only at the end."""
+    await append_texts(store, "heron", f"{LARGE} {LARGE} {LARGE}", "goose")
+    searching = asyncio.create_task(store.search("s", "goose", 5))
+    while not ask("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted", schema):
+        await asyncio.sleep(0.01)
+    await store.append("s", [entry(4, "swan")])
+    await store.release("s")
+    other = PostgresStore.from_url(with_parameters(POSTGRES, schema=schema, pool_size=2))
+    await other.append("s", [entry(5, "goose")])
+    assert not searching.done()
+    assert set(await searching) >= {3}
+    assert await other.search("s", "goose", 5) == [5, 3]
+    assert ask("SELECT indexed FROM sessions", schema) == [(5,)]
+    await other.close()
+
+
+async def test_nothing_of_a_session_that_is_deleted_while_it_is_indexed_stays_in_the_index(
+    store: PostgresStore, schema: str
 ) -> None:
-    monkeypatch.setattr(search_module, "_LARGEST", 500_000)
-    await append_texts(store, "heron", LARGE, "goose")
-    for query, found in (("goose", [3]), ("119999", [2]), ("heron", [1])):
-        assert await store.search("s", query, 5) == found
-    assert ask("SELECT indexed FROM sessions", schema) == [(0,)]
+    await append_texts(store, "heron", f"{LARGE} {LARGE}")
+    searching = asyncio.create_task(store.search("s", "heron", 5))
+    while not ask("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted", schema):
+        await asyncio.sleep(0.01)
+    await store.delete("s")
+    assert await searching == []
+    assert ask("SELECT count(*) FROM search", schema) == [(0,)]
 
 
 async def test_pieces_that_a_former_version_left_of_a_message_are_completed(store: PostgresStore, schema: str) -> None:
