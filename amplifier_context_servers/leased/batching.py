@@ -41,19 +41,10 @@ class MicroBatcher(Generic[I, R]):
 
     async def add(self, item: I) -> R:
         """Send an item, and return its result."""
-        if self._in_flight >= self._max_in_flight:
-            answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-            self._queue.append((item, answer))
-            return await answer
-        self._in_flight += 1
-        try:
-            (result,) = await self._send((item,))
-        finally:
-            self._in_flight -= 1
-            self._send_queued()
-        if isinstance(result, Exception):
-            raise result
-        return result
+        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._queue.append((item, answer))
+        self._send_queued()
+        return await answer
 
     def _send_queued(self) -> None:
         if self._queue and self._in_flight < self._max_in_flight:

@@ -13,6 +13,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Coroutine, Hashable
+from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 from amplifier_context_core.futures import resolve, start_thread
@@ -28,7 +29,7 @@ class LoopThread:
         self._name = name
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()  # event loops hold their tasks weakly
+        self._running: set[Future[Any]] = set()  # event loops hold their tasks weakly
 
     async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the background loop, and return its result or raise its error.
@@ -37,14 +38,22 @@ class LoopThread:
         """
         here = asyncio.get_running_loop()
         waiter: asyncio.Future[T] = here.create_future()
+
+        def answer(done: Future[T]) -> None:
+            self._running.discard(done)
+            with contextlib.suppress(RuntimeError):  # the caller's loop is closed
+                here.call_soon_threadsafe(_answer, waiter, done)
+
         try:
             with self._lock:  # keeps `stop` from ending the loop between the check and the submission
                 if self._loop is None:
                     self._loop = _started(self._name)
-                self._loop.call_soon_threadsafe(self._start_task, coroutine, here, waiter)
+                running = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         except BaseException:
             coroutine.close()
             raise
+        self._running.add(running)
+        running.add_done_callback(answer)
         return await waiter
 
     def stop(self) -> None:
@@ -54,72 +63,39 @@ class LoopThread:
             if ending is not None:
                 ending.call_soon_threadsafe(ending.stop)
 
-    def _start_task(
-        self, coroutine: Coroutine[Any, Any, Any], caller: asyncio.AbstractEventLoop, waiter: asyncio.Future[Any]
-    ) -> None:
-        def answer(task: asyncio.Task[Any]) -> None:
-            self._tasks.discard(task)
-            if not task.cancelled():
-                task.exception()  # marks it as retrieved, also if no caller waits any more
-            with contextlib.suppress(RuntimeError):  # the caller's loop is closed
-                caller.call_soon_threadsafe(_resolve, waiter, task)
 
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(answer)
-
-
-def _resolve(waiter: asyncio.Future[Any], task: asyncio.Task[Any]) -> None:
-    if task.cancelled():
+def _answer(waiter: asyncio.Future[Any], done: Future[Any]) -> None:
+    if done.cancelled():
         waiter.cancel()
-    elif (problem := task.exception()) is not None:
-        resolve(waiter, problem=problem)
     else:
-        resolve(waiter, task.result())
+        problem = done.exception()
+        resolve(waiter, None if problem else done.result(), problem)
 
 
 def _started(name: str) -> asyncio.AbstractEventLoop:
-    # Not asyncio.new_event_loop: on Windows that is a proactor, which psycopg cannot use.
-    loop = asyncio.SelectorEventLoop()
+    # Not the default loop: on Windows that is a proactor, which psycopg cannot use.
+    runner = asyncio.Runner(loop_factory=asyncio.SelectorEventLoop)
+    loop = runner.get_loop()
     try:
-        start_thread(name, _run_thread, loop)
+        start_thread(name, _run_thread, runner)
     except BaseException:
         loop.close()
         raise
     return loop
 
 
-def _run_thread(loop: asyncio.AbstractEventLoop) -> None:
-    """Run the loop from its start to its end in this thread, and clean up as asyncio.run does."""
-    asyncio.set_event_loop(loop)
-    try:
-        while not _ran_until_stopped(loop):
-            pass
-        loop.run_until_complete(_cancel_all())
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.run_until_complete(loop.shutdown_default_executor())
-    finally:
-        asyncio.set_event_loop(None)
-        loop.close()
+def _run_thread(runner: asyncio.Runner) -> None:
+    """Run the loop of a runner until it is stopped.
 
-
-def _ran_until_stopped(loop: asyncio.AbstractEventLoop) -> bool:
-    """Run the loop. Return False if an exception ended it: a loop raises `SystemExit` of a task to its own caller.
-
-    The caller of the task gets that exception too, and the other tasks must still be answered.
+    A loop raises `SystemExit` of a task to its own caller. The caller of the task gets it too, and the other tasks must
+    still be answered: the loop goes on.
     """
-    try:
-        loop.run_forever()
-    except BaseException:  # noqa: BLE001 - see above
-        return False
-    return True
-
-
-async def _cancel_all() -> None:
-    left = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in left:
-        task.cancel()
-    await asyncio.gather(*left, return_exceptions=True)
+    with runner:  # at the end it cancels what still runs
+        is_stopped = False
+        while not is_stopped:
+            with contextlib.suppress(BaseException):
+                runner.get_loop().run_forever()
+                is_stopped = True
 
 
 class RefCounted(Generic[K, T]):
