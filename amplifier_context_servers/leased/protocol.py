@@ -26,10 +26,10 @@ import secrets
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
-from amplifier_context_core.errors import StoreError
+from amplifier_context_core.errors import SessionLost, StoreError
 from amplifier_context_core.stores.codec import decode_entry, encode_extra, message_json
 from amplifier_context_core.stores.protocol import Extent, OnRepair, SessionInfo
 from amplifier_context_core.stores.yielding import yield_gil
@@ -62,41 +62,35 @@ class EntryRow(NamedTuple):
     extra: dict[str, Any]
 
 
-class LeaseGrant(NamedTuple):
-    """What a session's row says when the lease is granted.
+GONE = EntryRow(0, 0, 0, b"", {})  # in place of a row that the session should have
+
+
+class SessionRow(NamedTuple):
+    """What the server says of a session.
 
     Attributes:
         key: the driver's own name for the session.
+        token: of its lease; empty if it has none.
+        holder: of its lease.
         extent: how much of the session there is.
         revision: of its last change.
         created: whether anything was ever written to it.
     """
 
     key: Any
-    extent: Extent
-    revision: int
-    created: bool
-
-
-class LeaseState(NamedTuple):
-    """What a session's row says. `created` is False if nothing was ever written to the session."""
-
     token: str
     holder: str
-    revision: int
     extent: Extent
+    revision: int
     created: bool
 
 
-class RewriteResult(Enum):
+class RewriteResult(IntEnum):
     """What a rewrite did. Anything but a refusal is true."""
 
     REFUSED = 0
     SAME_MESSAGES = 1
     OTHER_MESSAGES = 2
-
-    def __bool__(self) -> bool:
-        return self is not RewriteResult.REFUSED
 
 
 @dataclass(slots=True)
@@ -104,14 +98,14 @@ class Lease:
     """A session that is open in this store.
 
     Attributes:
+        row: what the server said of it, after the last change of this store.
         lost_to: the writer that took the lease over; empty if the session is gone; None while it is held here.
         unknown: revision of a change whose outcome is unknown.
         is_damaged: True if messages that were read were damaged, and left out.
     """
 
     session_id: str
-    token: str
-    grant: LeaseGrant
+    row: SessionRow
     on_repair: OnRepair | None = None
     lost_to: str | None = None
     unknown: int | None = None
@@ -123,16 +117,17 @@ class Lease:
         return self.lost_to is not None
 
     @property
-    def extent(self) -> Extent:
-        return self.grant.extent
+    def length(self) -> int:
+        return self.row.extent.length
 
     def extent_with(self, rows: Sequence[EntryRow], keep: int) -> Extent:
         """Return the extent with these rows after the first `keep` ones."""
-        return Extent(keep + len(rows), max((self.extent.last_seq, *(row.seq for row in rows))))
+        return Extent(keep + len(rows), max((self.row.extent.last_seq, *(row.seq for row in rows))))
 
-    def advance(self, revision: int, extent: Extent | None = None) -> None:
-        """Record that a change was applied."""
-        self.grant = LeaseGrant(self.grant.key, extent or self.extent, revision, True)
+    def lose(self, row: SessionRow | None) -> SessionLost:
+        """Note that the lease is lost, to another writer or because the session is gone. Return the error for that."""
+        self.lost_to = "" if row is None else row.holder or "another writer, which has released it since"
+        return SessionLost(self.session_id, self.lost_to)
 
 
 class Driver(Protocol):
@@ -148,17 +143,19 @@ class Driver(Protocol):
 
     async def stop(self) -> None: ...
 
-    async def acquire(self, session_id: str, token: str, holder: str, ttl: float, former: str = "") -> LeaseGrant | str:
-        """Lease a session that is free, expired or leased under one of these tokens; otherwise return its holder."""
+    async def acquire(self, session_id: str, token: str, ttl: float, former: str = "") -> SessionRow | None:
+        """Lease a session that is free, expired or leased under one of these tokens. Return its row in any case."""
         ...
 
     async def renew(self, leases: Sequence[Lease], ttl: float) -> None: ...
     async def release(self, lease: Lease) -> None: ...
-    async def state(self, session_id: str) -> LeaseState | None: ...
-    async def append(self, lease: Lease, revision: int, rows: Sequence[EntryRow], ttl: float) -> bool: ...
+    async def state(self, session_id: str) -> SessionRow | None: ...
     async def replace(
         self, lease: Lease, revision: int, keep: int, rows: Sequence[EntryRow], archive: bool, ttl: float
-    ) -> bool: ...
+    ) -> bool:
+        """Keep the first `keep` rows, and put these after them. With all rows kept, this is an append."""
+        ...
+
     async def rewrite(self, lease: Lease, revision: int, rows: Sequence[EntryRow], ttl: float) -> RewriteResult: ...
     async def erase(self, lease: Lease) -> None:
         """Erase what the server still keeps of messages that were rewritten.
@@ -171,12 +168,14 @@ class Driver(Protocol):
     async def save_checkpoint(self, lease: Lease, revision: int, covered: int, data: bytes, ttl: float) -> bool: ...
     async def fork(self, lease: Lease, revision: int, parent: str, length: int, ttl: float) -> bool: ...
     async def delete(self, lease: Lease) -> bool: ...
-    async def read(self, session_id: str, start: int, stop: int | None) -> list[EntryRow]: ...
+    async def read(self, session_id: str, start: int, stop: int | None) -> list[EntryRow]:
+        """Return rows in order. One that is gone is left out, or is `GONE`."""
+        ...
+
     async def find(self, session_id: str, seqs: Sequence[int]) -> list[EntryRow]: ...
     async def archived(self, session_id: str) -> list[EntryRow]: ...
     async def load_checkpoint(self, session_id: str) -> bytes | None: ...
     async def sessions(self) -> list[SessionInfo]: ...
-    async def verify(self, session_id: str) -> list[str]: ...
 
 
 def holder_name() -> str:
@@ -203,12 +202,21 @@ def encode_rows(session_id: str, entries: Sequence[Entry]) -> list[EntryRow]:
     return rows
 
 
+def decode_row(session_id: str, row: EntryRow) -> Entry:
+    """Return the entry of a row.
+
+    Raises:
+        StoreError: it is damaged.
+    """
+    return decode_entry(session_id, row.seq, row.turn, row.tokens, row.message, row.extra)
+
+
 async def decode_rows(session_id: str, rows: Sequence[EntryRow]) -> list[Entry]:
     """Return the entries of the rows that are not damaged."""
     entries: list[Entry] = []
     for index, row in enumerate(rows, 1):
         with contextlib.suppress(StoreError):
-            entries.append(decode_entry(session_id, row.seq, row.turn, row.tokens, row.message, row.extra))
+            entries.append(decode_row(session_id, row))
         if index % YIELD_EVERY == 0:
             yield_gil()
             await asyncio.sleep(0)

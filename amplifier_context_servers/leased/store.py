@@ -24,17 +24,17 @@ from amplifier_context_core.transcript.entry import Entry
 
 from .loop_thread import RefCounted
 from .protocol import (
+    GONE,
     ConnectionLost,
     Driver,
     EntryRow,
     Lease,
-    LeaseGrant,
-    LeaseState,
     NotDurable,
     RewriteResult,
+    SessionRow,
+    decode_row,
     decode_rows,
     encode_rows,
-    holder_name,
     new_revision,
 )
 
@@ -43,8 +43,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 COPY = "Copy the session to another store with `amplifier-context copy`, which leaves such messages out, or delete it"
-
-Change = Callable[[Driver, Lease], Awaitable[None]]
 
 
 class LeasedStore:
@@ -73,22 +71,19 @@ class LeasedStore:
     # -- the protocol ---------------------------------------------------------------------------------------------
 
     async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:
-        check_session_id(session_id)
-
         async def work(driver: Driver) -> Extent:
-            async with self._session_lock(session_id):
-                await self._resolve_outcome(driver, session_id)
-                lease = self._leases.get(session_id)
-                if lease is not None:
-                    if not lease.is_lost:
-                        await self._verify_lease(driver, lease)
-                    if lease.is_lost:
-                        del self._leases[session_id]
-                lease = await self._lease(driver, session_id)
-                lease.on_repair, lease.is_damaged = on_repair or lease.on_repair, False
-                return lease.extent
+            lease = self._leases.get(session_id)
+            if lease is not None and not lease.is_lost:
+                row = await retry_once(lambda: driver.state(session_id))
+                if lease.row.created if row is None else row.token != lease.row.token:
+                    lease.lose(row)
+            if lease is not None and lease.is_lost:
+                del self._leases[session_id]
+            lease = await self._lease(driver, session_id)
+            lease.on_repair, lease.is_damaged = on_repair or lease.on_repair, False
+            return lease.row.extent
 
-        return await self._call(work)
+        return await self._locked(session_id, work)
 
     async def release(self, session_id: str) -> None:
         check_session_id(session_id)
@@ -100,19 +95,29 @@ class LeasedStore:
         await self._call(work, begin=False)
 
     async def extent(self, session_id: str) -> Extent:
-        state = await self._read(session_id, lambda driver: driver.state(session_id))
-        return state.extent if state and state.created else Extent()
+        row = await self._read(session_id, lambda driver: driver.state(session_id))
+        return row.extent if row and row.created else Extent()
 
     async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
         check_session_id(session_id)
-        given = tuple(entries)
-        if not given:
-            return
+        if given := tuple(entries):
+            await self._replace(session_id, None, given)
 
+    async def replace(self, session_id: str, keep: int, entries: Sequence[Entry]) -> None:
+        await self._replace(session_id, keep, tuple(entries))
+
+    async def _replace(self, session_id: str, keep: int | None, entries: Sequence[Entry]) -> None:
         async def work(driver: Driver, lease: Lease) -> None:
-            rows = encode_rows(session_id, given)
-            after = lease.extent_with(rows, lease.extent.length)
-            await self._apply(driver, lease, lambda revision: driver.append(lease, revision, rows, self._ttl), after)
+            first = lease.length if keep is None else keep
+            check_index(session_id, first, lease.length)
+            if first == lease.length and not entries:
+                return
+            rows = encode_rows(session_id, entries)
+
+            def send(revision: int) -> Awaitable[bool]:
+                return driver.replace(lease, revision, first, rows, self._archive, self._ttl)
+
+            await self._apply(driver, lease, send, lease.extent_with(rows, first))
 
         await self._change(session_id, work)
 
@@ -122,35 +127,15 @@ class LeasedStore:
     async def find(self, session_id: str, seqs: Sequence[int]) -> list[Entry]:
         check_session_id(session_id)
         wanted = sorted({seq for seq in seqs if 0 < seq < 2**63})
-        if not wanted:
-            return []
-        return await self._entries(session_id, lambda driver: driver.find(session_id, wanted))
-
-    async def replace(self, session_id: str, keep: int, entries: Sequence[Entry]) -> None:
-        check_session_id(session_id)
-        given = tuple(entries)
-
-        async def work(driver: Driver, lease: Lease) -> None:
-            check_index(session_id, keep, lease.extent.length)
-            if keep == lease.extent.length and not given:
-                return
-            rows = encode_rows(session_id, given)
-
-            def send(revision: int) -> Awaitable[bool]:
-                return driver.replace(lease, revision, keep, rows, self._archive, self._ttl)
-
-            await self._apply(driver, lease, send, lease.extent_with(rows, keep))
-
-        await self._change(session_id, work)
+        return await self._entries(session_id, lambda driver: driver.find(session_id, wanted)) if wanted else []
 
     async def rewrite(self, session_id: str, entries: Sequence[Entry]) -> None:
-        check_session_id(session_id)
         given = tuple(entries)
         # Erase even if no message differs: an earlier call may have replaced the messages and failed to erase them.
         erases = bool(given) and all(entry.is_redacted for entry in given)
 
         async def work(driver: Driver, lease: Lease) -> None:
-            if not lease.grant.created:
+            if not lease.row.created:
                 return
             rows = encode_rows(session_id, given)
             result = RewriteResult.OTHER_MESSAGES  # also if no answer comes
@@ -171,10 +156,8 @@ class LeasedStore:
         return await self._entries(session_id, lambda driver: driver.archived(session_id))
 
     async def save_checkpoint(self, session_id: str, covered: int, data: bytes) -> None:
-        check_session_id(session_id)
-
         async def work(driver: Driver, lease: Lease) -> None:
-            check_index(session_id, covered, lease.extent.length)
+            check_index(session_id, covered, lease.length)
 
             def send(revision: int) -> Awaitable[bool]:
                 return driver.save_checkpoint(lease, revision, covered, data, self._ttl)
@@ -205,15 +188,13 @@ class LeasedStore:
                 check_index(session_id, count, parent.extent.length)
                 was_open = new_id in self._leases
                 lease = await self._lease(driver, new_id)
+
+                def send(revision: int) -> Awaitable[bool]:
+                    return driver.fork(lease, revision, session_id, count, self._ttl)
+
                 try:
                     if lease.is_lost:
                         raise SessionLost(new_id, lease.lost_to or "")
-                    if lease.grant.created:
-                        raise session_exists(new_id)
-
-                    def send(revision: int) -> Awaitable[bool]:
-                        return driver.fork(lease, revision, session_id, count, self._ttl)
-
                     await self._apply(driver, lease, send, Extent(count, parent.extent.last_seq))
                 except StoreError:
                     if not was_open:
@@ -229,16 +210,16 @@ class LeasedStore:
     async def delete(self, session_id: str) -> None:
         async def work(driver: Driver, lease: Lease) -> None:
             if not await retry_once(lambda: driver.delete(lease)):
-                state = await retry_once(lambda: driver.state(session_id))
-                if state is not None:
-                    raise lease_lost(lease, state)
+                row = await retry_once(lambda: driver.state(session_id))
+                if row is not None:
+                    raise lease.lose(row)
             del self._leases[session_id]
 
         await self._change(check_session_id(session_id), work, of_damaged=True)
 
     async def verify(self, session_id: str) -> list[str]:
         """Return what is wrong with a session, one line each. Changes nothing and leases nothing."""
-        return await self._read(session_id, lambda driver: driver.verify(session_id))
+        return await self._read(session_id, lambda driver: _problems(driver, session_id))
 
     async def close(self) -> None:
         await self._call(self._release_all, begin=False)
@@ -256,20 +237,17 @@ class LeasedStore:
         """
 
         async def work(driver: Driver) -> tuple[list[Entry], int, OnRepair | None]:
-            async with self._session_lock(session_id):
-                await self._resolve_outcome(driver, session_id)
-                rows = await retry_once(lambda: ask(driver))
-                entries = await decode_rows(session_id, rows)
-                left_out, lease = len(rows) - len(entries), self._leases.get(session_id)
-                if lease is None or lease.is_lost:
-                    return entries, left_out, None
-                if start is not None:
-                    left_out = len(index_range(lease.extent.length, start, stop)) - len(entries)
-                is_known, lease.is_damaged = lease.is_damaged, lease.is_damaged or left_out > 0
-                return entries, 0 if is_known else left_out, lease.on_repair
+            rows = await retry_once(lambda: ask(driver))
+            entries = await decode_rows(session_id, rows)
+            left_out, lease = len(rows) - len(entries), self._leases.get(session_id)
+            if lease is None or lease.is_lost:
+                return entries, left_out, None
+            if start is not None:
+                left_out = len(index_range(lease.length, start, stop)) - len(entries)
+            is_known, lease.is_damaged = lease.is_damaged, lease.is_damaged or left_out > 0
+            return entries, 0 if is_known else left_out, lease.on_repair
 
-        check_session_id(session_id)
-        entries, left_out, on_repair = await self._call(work)
+        entries, left_out, on_repair = await self._locked(session_id, work)
         if left_out > 0:
             which = "damaged message was" if left_out == 1 else "damaged messages were"
             report_repair(Repair(session_id, f"{left_out:,} {which} left out. {COPY}", left_out), on_repair)
@@ -316,31 +294,35 @@ class LeasedStore:
             lock = self._session_locks[session_id] = asyncio.Lock()
         return lock
 
-    async def _read(self, session_id: str, ask: Callable[[Driver], Awaitable[T]]) -> T:
-        """Run a request that changes nothing; it is repeated once if the connection breaks."""
+    async def _locked(self, session_id: str, work: Callable[[Driver], Awaitable[T]]) -> T:
+        """Run work under the session's lock, after the outcome of the change before is known."""
         check_session_id(session_id)
 
-        async def work(driver: Driver) -> T:
+        async def run(driver: Driver) -> T:
             async with self._session_lock(session_id):
                 await self._resolve_outcome(driver, session_id)
-                return await retry_once(lambda: ask(driver))
+                return await work(driver)
 
-        return await self._call(work)
+        return await self._call(run)
 
-    async def _change(self, session_id: str, change: Change, *, of_damaged: bool = False) -> None:
+    async def _read(self, session_id: str, ask: Callable[[Driver], Awaitable[T]]) -> T:
+        """Run a request that changes nothing; it is repeated once if the connection breaks."""
+        return await self._locked(session_id, lambda driver: retry_once(lambda: ask(driver)))
+
+    async def _change(
+        self, session_id: str, change: Callable[[Driver, Lease], Awaitable[None]], *, of_damaged: bool = False
+    ) -> None:
         """Run a change under the session's lock and lease. With `of_damaged`, also if messages of it are damaged."""
 
         async def work(driver: Driver) -> None:
-            async with self._session_lock(session_id):
-                await self._resolve_outcome(driver, session_id)
-                lease = await self._lease(driver, session_id)
-                if lease.is_lost:
-                    raise SessionLost(session_id, lease.lost_to or "")
-                if lease.is_damaged and not of_damaged:
-                    raise StoreError(f"session {session_id!r} has damaged messages, so nothing was written. {COPY}")
-                await change(driver, lease)
+            lease = await self._lease(driver, session_id)
+            if lease.is_lost:
+                raise SessionLost(session_id, lease.lost_to or "")
+            if lease.is_damaged and not of_damaged:
+                raise StoreError(f"session {session_id!r} has damaged messages, so nothing was written. {COPY}")
+            await change(driver, lease)
 
-        await self._call(work)
+        await self._locked(session_id, work)
 
     # -- leases ---------------------------------------------------------------------------------------------------
 
@@ -349,34 +331,34 @@ class LeasedStore:
         lease = self._leases.get(session_id)
         if lease is None or lease.unknown is None or lease.is_lost:
             return
-        before, unknown = lease.grant, lease.unknown
+        before, unknown = lease.row, lease.unknown
         try:
-            lease.token, lease.grant = await self._acquire(driver, session_id, lease.token)
+            lease.row = await self._acquire(driver, session_id, before.token)
         except SessionInUse as problem:
             lease.lost_to = problem.holder
             return
         lease.unknown = None
-        if lease.grant.revision == unknown:
+        if lease.row.revision == unknown:
             log.warning("session %r: a change whose outcome was unknown was made", session_id)
-        elif lease.grant.revision != before.revision:
-            lease.lost_to = "another writer, which has released it since" if lease.grant.created else ""
+        elif lease.row.revision != before.revision:
+            lease.lost_to = "another writer, which has released it since" if lease.row.created else ""
             await retry_once(lambda: driver.release(lease))
 
-    async def _acquire(self, driver: Driver, session_id: str, former: str = "") -> tuple[str, LeaseGrant]:
-        """Return the token of a new lease, and what the server granted with it."""
+    async def _acquire(self, driver: Driver, session_id: str, former: str = "") -> SessionRow:
+        """Lease a session under a new token, and return its row."""
         # A request whose answer was lost is repeated under the same token.
         token = self._requested_tokens.setdefault(session_id, uuid.uuid4().hex)
-        grant = await retry_once(lambda: driver.acquire(session_id, token, holder_name(), self._ttl, former))
+        row = await retry_once(lambda: driver.acquire(session_id, token, self._ttl, former))
         del self._requested_tokens[session_id]
-        if isinstance(grant, str):
-            raise SessionInUse(session_id, grant or "another writer")
-        return token, grant
+        if row is None or row.token != token:
+            raise SessionInUse(session_id, row.holder if row else "another writer")
+        return row
 
     async def _lease(self, driver: Driver, session_id: str) -> Lease:
         """Return this store's lease of a session, acquired now if it has none."""
         lease = self._leases.get(session_id)
         if lease is None:
-            lease = self._leases[session_id] = Lease(session_id, *await self._acquire(driver, session_id))
+            lease = self._leases[session_id] = Lease(session_id, await self._acquire(driver, session_id))
             if self._renewal is None or self._renewal.done():
                 self._renewal = asyncio.get_running_loop().create_task(self._renew(driver))
         return lease
@@ -422,12 +404,6 @@ class LeasedStore:
                     log.warning("%s", problem)
                 self._leases.pop(session_id, None)
 
-    async def _verify_lease(self, driver: Driver, lease: Lease) -> None:
-        """Ask the server whether a lease is still held, and mark it as lost if not."""
-        state = await retry_once(lambda: driver.state(lease.session_id))
-        if (state is None and lease.grant.created) or (state is not None and state.token != lease.token):
-            lease_lost(lease, state)
-
     # -- changes --------------------------------------------------------------------------------------------------
 
     async def _apply(
@@ -442,7 +418,7 @@ class LeasedStore:
         for attempt in (1, 2, 3):
             try:
                 if await send(revision) or await self._was_applied(driver, lease, revision):
-                    lease.advance(revision, after)
+                    lease.row = lease.row._replace(revision=revision, extent=after or lease.row.extent, created=True)
                     lease.unknown = None
                     return
             except SessionLost:
@@ -461,25 +437,19 @@ class LeasedStore:
 
     async def _was_applied(self, driver: Driver, lease: Lease, revision: int) -> bool:
         """Return True if a change was refused because it had been applied before; raise if the lease is lost."""
-        state = await driver.state(lease.session_id)
-        if state is None and not lease.grant.created:
+        row = await driver.state(lease.session_id)
+        if row is None and not lease.row.created:
             # Nothing was ever written, and the lease itself has expired.
-            grant = await driver.acquire(lease.session_id, lease.token, holder_name(), self._ttl)
-            if isinstance(grant, str) or grant.created:
-                raise lease_lost(lease, await driver.state(lease.session_id))
-            lease.grant = grant
+            row = await driver.acquire(lease.session_id, lease.row.token, self._ttl)
+            if row is None or row.token != lease.row.token or row.created:
+                raise lease.lose(row)
+            lease.row = row
             return False
-        if state is None or state.token != lease.token:
-            raise lease_lost(lease, state)
-        if state.revision != revision:
+        if row is None or row.token != lease.row.token:
+            raise lease.lose(row)
+        if row.revision != revision:
             raise StoreError(f"session {lease.session_id!r} was changed by a writer without a lease; open it again")
         return True
-
-
-def lease_lost(lease: Lease, state: LeaseState | None) -> SessionLost:
-    """Mark a lease as lost, to another writer or because the session is gone, and return the error for that."""
-    lease.lost_to = "" if state is None else state.holder or "another writer, which has released it since"
-    return SessionLost(lease.session_id, lease.lost_to)
 
 
 async def retry_once(ask: Callable[[], Awaitable[T]]) -> T:
@@ -488,3 +458,40 @@ async def retry_once(ask: Callable[[], Awaitable[T]]) -> T:
         return await ask()
     except ConnectionLost:
         return await ask()
+
+
+async def _problems(driver: Driver, session_id: str) -> list[str]:
+    before = await driver.state(session_id)
+    if before is None:
+        return []
+    length = before.extent.length
+    rows, beyond = await driver.read(session_id, 0, length), await driver.read(session_id, length, None)
+    found = {row.seq for row in await driver.find(session_id, sorted(row.seq for row in rows if row.seq > 0))}
+    archived = await driver.archived(session_id)
+    after = await driver.state(session_id)
+    is_same = after is not None and after.revision == before.revision  # no writer changed the session meanwhile
+    problems: list[str] = []
+    if is_same and (len(rows) != length or beyond):
+        problems.append(f"it has {len(rows) + len(beyond):,} messages, and its record says {length:,}")
+    for index, row in enumerate(rows):
+        if row is GONE:
+            problems.append(f"the message at index {index:,} is gone")
+        elif _is_damaged(session_id, row):
+            problems.append(f"the message at index {index:,}{f' (m{row.seq})' if row.seq > 0 else ''} is damaged")
+        elif is_same and row.seq not in found:
+            problems.append(f"m{row.seq} at index {index:,} is not found by its seq")
+    problems += [f"m{row.seq} of the archive is damaged" for row in archived if _is_damaged(session_id, row)]
+    highest = max((row.seq for row in rows), default=0)
+    if is_same and highest > before.extent.last_seq:
+        problems.append(
+            f"it holds m{highest}, and its record says that no seq above {before.extent.last_seq:,} was ever given"
+        )
+    return problems
+
+
+def _is_damaged(session_id: str, row: EntryRow) -> bool:
+    try:
+        decode_row(session_id, row)
+    except StoreError:
+        return True
+    return False

@@ -7,6 +7,7 @@ writers can interleave.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import UTC
 from typing import Any, NamedTuple, cast
@@ -15,11 +16,11 @@ from psycopg import sql
 from psycopg.errors import Diagnostic
 
 from amplifier_context_core.errors import NotErased, StoreError
-from amplifier_context_core.stores.codec import decode_entry, decode_extra, message_json
+from amplifier_context_core.stores.codec import decode_extra, message_json
 from amplifier_context_core.stores.protocol import Extent, SessionInfo
 
 from ..leased.batching import MicroBatcher
-from ..leased.protocol import ConnectionLost, EntryRow, Lease, LeaseGrant, LeaseState, RewriteResult, Unreachable
+from ..leased.protocol import ConnectionLost, EntryRow, Lease, RewriteResult, SessionRow, Unreachable, holder_name
 from . import queries
 from .pool import Connection, PostgresPool
 from .search import PostgresSearch
@@ -61,66 +62,35 @@ class PostgresDriver:
 
     # -- leases ---------------------------------------------------------------------------------------------------
 
-    async def acquire(self, session_id: str, token: str, holder: str, ttl: float, former: str = "") -> LeaseGrant | str:
-        values = {"id": session_id, "fence": token, "holder": holder, "ttl": ttl, "former": former or token}
+    async def acquire(self, session_id: str, token: str, ttl: float, former: str = "") -> SessionRow | None:
+        values = {"id": session_id, "fence": token, "holder": holder_name(), "ttl": ttl, "former": former or token}
         rows = await self._ask(queries.ACQUIRE, values)
-        if not rows:
-            state = await self.state(session_id)
-            return state.holder if state else ""
-        key, length, last_seq, revision, created = rows[0]
-        return LeaseGrant(key, Extent(length, last_seq), revision, created)
+        return _session(rows[0]) if rows else await self.state(session_id)
 
     async def renew(self, leases: Sequence[Lease], ttl: float) -> None:
-        keys, tokens = [lease.grant.key for lease in leases], [lease.token for lease in leases]
-        await self._count(queries.RENEW, {"keys": keys, "fences": tokens, "ttl": ttl})
+        rows = [lease.row for lease in leases]
+        values = {"keys": [row.key for row in rows], "fences": [row.token for row in rows], "ttl": ttl}
+        await self._count(queries.RENEW, values)
 
     async def release(self, lease: Lease) -> None:
-        await self._count(queries.RELEASE, {"key": lease.grant.key, "fence": lease.token})
+        await self._count(queries.RELEASE, {"key": lease.row.key, "fence": lease.row.token})
 
-    async def state(self, session_id: str) -> LeaseState | None:
+    async def state(self, session_id: str) -> SessionRow | None:
         rows = await self._ask(queries.STATE, {"id": session_id})
-        if not rows:
-            return None
-        token, holder, revision, length, last_seq, created = rows[0]
-        return LeaseState(token.hex if token else "", holder or "", revision, Extent(length, last_seq), created)
+        return _session(rows[0]) if rows else None
 
     # -- changes --------------------------------------------------------------------------------------------------
-
-    async def append(self, lease: Lease, revision: int, rows: Sequence[EntryRow], ttl: float) -> bool:
-        one, size = _Append(lease, revision, rows, ttl), _size(rows)
-        if len(rows) <= _MAX_BATCHED_ROWS and size <= _MAX_BATCHED_BYTES:
-            return await self._appends.add(one)
-        if len(rows) <= _MAX_ROWS and size <= _MAX_BYTES:  # alone: it would delay the others
-            return bool(await self._ask(queries.APPEND, _batch_values([one])))
-
-        async def work(connection: Connection) -> bool:
-            first, *others = _chunks(rows)
-            async with connection.transaction():
-                cursor = await self._execute(connection, queries.APPEND, _batch_values([one], first))
-                if cursor.rowcount:
-                    await self._insert(connection, lease, lease.extent.length + len(first), others)
-                return bool(cursor.rowcount)
-
-        return await self._pool.run(work)
-
-    async def _append_all(self, batch: Sequence[_Append]) -> Sequence[bool | Exception]:
-        try:
-            applied = {key for (key,) in await self._ask(queries.APPEND, _batch_values(batch))}
-        except StoreError as problem:
-            if isinstance(problem, (ConnectionLost, Unreachable)):
-                raise
-            if len(batch) == 1:
-                return [problem]
-            return [(await self._append_all([one]))[0] for one in batch]  # one of them cannot be stored
-        return [one.lease.grant.key in applied for one in batch]
 
     async def replace(
         self, lease: Lease, revision: int, keep: int, rows: Sequence[EntryRow], archive: bool, ttl: float
     ) -> bool:
+        if keep == lease.length:
+            return await self._append(_Append(lease, revision, rows, ttl))
+        extent = lease.extent_with(rows, keep)
         values = _guard(lease, revision, ttl) | {
             "keep": keep,
-            "length": keep + len(rows),
-            "last_seq": max((lease.extent.last_seq, *(row.seq for row in rows))),
+            "length": extent.length,
+            "last_seq": extent.last_seq,
             "staying": [row.seq for row in rows],
             "size": _size(rows),
         }
@@ -132,6 +102,40 @@ class PostgresDriver:
             await self._insert(connection, lease, keep, _chunks(rows))
 
         return await self._guarded(queries.REPLACE, values, change)
+
+    async def _append(self, one: _Append) -> bool:
+        if len(one.rows) <= _MAX_BATCHED_ROWS and _size(one.rows) <= _MAX_BATCHED_BYTES:
+            return await self._appends.add(one)
+        # Alone: it would delay the others. The statement that locks the session's row has rows already, so that one
+        # which is cut off locks nothing.
+        first, *others = _chunks(one.rows)
+
+        async def work(connection: Connection) -> bool:
+            async with connection.transaction() if others else contextlib.nullcontext():
+                cursor = await self._execute(connection, queries.APPEND, _batch_values([one], first))
+                if cursor.rowcount:
+                    await self._insert(connection, one.lease, one.lease.length + len(first), others)
+                return bool(cursor.rowcount)
+
+        return await self._pool.run(work)
+
+    async def _insert(
+        self, connection: Connection, lease: Lease, start: int, chunks: Iterable[Sequence[EntryRow]]
+    ) -> None:
+        for chunk in chunks:
+            await self._execute(connection, queries.INSERT, {"key": lease.row.key, "start": start} | _columns(chunk))
+            start += len(chunk)
+
+    async def _append_all(self, batch: Sequence[_Append]) -> Sequence[bool | Exception]:
+        try:
+            applied = {key for (key,) in await self._ask(queries.APPEND, _batch_values(batch))}
+        except StoreError as problem:
+            if isinstance(problem, (ConnectionLost, Unreachable)):
+                raise
+            if len(batch) == 1:
+                return [problem]
+            return [(await self._append_all([one]))[0] for one in batch]  # one of them cannot be stored
+        return [one.lease.row.key in applied for one in batch]
 
     async def _guarded(
         self, guard: str, values: dict[str, Any], change: Callable[[Connection], Awaitable[None]]
@@ -147,16 +151,8 @@ class PostgresDriver:
 
         return await self._pool.run(work)
 
-    async def _insert(
-        self, connection: Connection, lease: Lease, start: int, chunks: Iterable[Sequence[EntryRow]]
-    ) -> None:
-        for chunk in chunks:
-            values = {"key": lease.grant.key, "start": start} | _columns(chunk)
-            await self._execute(connection, queries.INSERT, values)
-            start += len(chunk)
-
     async def rewrite(self, lease: Lease, revision: int, rows: Sequence[EntryRow], ttl: float) -> RewriteResult:
-        key, others = lease.grant.key, False
+        key, others = lease.row.key, False
 
         async def change(connection: Connection) -> None:
             nonlocal others
@@ -188,7 +184,7 @@ class PostgresDriver:
                 warnings.append(notice.message_primary or "")
 
         async def work(connection: Connection) -> None:
-            found = await self._execute(connection, queries.PARTITIONS, {"key": lease.grant.key})
+            found = await self._execute(connection, queries.PARTITIONS, {"key": lease.row.key})
             names = [*_ERASED, *(name for (name,) in await found.fetchall())]
             tables = sql.SQL(", ").join(sql.Identifier(self._schema, name) for name in names)
             connection.add_notice_handler(collect)
@@ -216,7 +212,7 @@ class PostgresDriver:
         return bool(applied)
 
     async def delete(self, lease: Lease) -> bool:
-        values = {"key": lease.grant.key, "fence": lease.token}
+        values = {"key": lease.row.key, "fence": lease.row.token}
 
         async def change(connection: Connection) -> None:
             await self._execute(connection, queries.DELETE_ROWS, values)
@@ -245,31 +241,15 @@ class PostgresDriver:
             for name, length, updated, size, holder in await self._ask(queries.SESSIONS, {})
         ]
 
-    async def verify(self, session_id: str) -> list[str]:
-        rows = await self._ask(queries.COUNTS, {"id": session_id})
-        if not rows:
-            return []
-        length, last_seq, covered, count, first, last, highest = rows[0]
-        problems: list[str] = []
-        if count != length:
-            problems.append(f"it has {count:,} entries, and its row says {length:,}")
-        if count and (first != 0 or last != count - 1):
-            problems.append(f"indices go from {first:,} to {last:,}, and should go from 0 to {count - 1:,}")
-        if highest > last_seq:
-            problems.append(f"it holds m{highest}, and its row says that no seq above {last_seq:,} was ever given")
-        if covered is not None and not 0 <= covered <= length:
-            problems.append(f"its checkpoint covers {covered:,} entries of {length:,}")
-        for row in [*await self.read(session_id, 0, None), *await self.archived(session_id)]:
-            try:
-                decode_entry(session_id, row.seq, row.turn, row.tokens, row.message, row.extra)
-            except StoreError as problem:
-                problems.append(str(problem))
-        return problems
-
 
 def _guard(lease: Lease, revision: int, ttl: float) -> dict[str, Any]:
-    grant = lease.grant
-    return {"key": grant.key, "fence": lease.token, "last": grant.revision, "change": revision, "ttl": ttl}
+    row = lease.row
+    return {"key": row.key, "fence": row.token, "last": row.revision, "change": revision, "ttl": ttl}
+
+
+def _session(found: Sequence[Any]) -> SessionRow:
+    key, token, holder, length, last_seq, revision, created = found
+    return SessionRow(key, token.hex if token else "", holder or "", Extent(length, last_seq), revision, created)
 
 
 def _size(rows: Sequence[EntryRow]) -> int:
@@ -290,20 +270,18 @@ def _columns(rows: Sequence[EntryRow]) -> dict[str, Any]:
 
 def _batch_values(batch: Sequence[_Append], first: Sequence[EntryRow] | None = None) -> dict[str, Any]:
     """Return the values of one statement for appends to several sessions; of a long append, with its first rows."""
-    sent = [first or one.rows for one in batch]
-    return _columns([row for rows in sent for row in rows]) | {
-        "keys": [one.lease.grant.key for one in batch],
-        "fences": [one.lease.token for one in batch],
-        "lasts": [one.lease.grant.revision for one in batch],
+    sent = [(one.lease, row, index) for one in batch for index, row in enumerate(first or one.rows)]
+    return _columns([row for _, row, _ in sent]) | {
+        "keys": [one.lease.row.key for one in batch],
+        "fences": [one.lease.row.token for one in batch],
+        "lasts": [one.lease.row.revision for one in batch],
         "changes": [one.revision for one in batch],
         "ttls": [one.ttl for one in batch],
         "counts": [len(one.rows) for one in batch],
-        "last_seqs": [max(one.lease.extent.last_seq, *(row.seq for row in one.rows)) for one in batch],
+        "last_seqs": [one.lease.extent_with(one.rows, 0).last_seq for one in batch],
         "sizes": [_size(one.rows) for one in batch],
-        "sessions": [one.lease.grant.key for one, rows in zip(batch, sent, strict=True) for _ in rows],
-        "places": [
-            one.lease.extent.length + index for one, rows in zip(batch, sent, strict=True) for index in range(len(rows))
-        ],
+        "sessions": [lease.row.key for lease, _, _ in sent],
+        "places": [lease.length + index for lease, _, index in sent],
     }
 
 

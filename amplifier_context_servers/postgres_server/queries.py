@@ -16,6 +16,7 @@ _PARTS = {  # of several statements
     "changed": """change = %(change)s::bigint, updated = clock_timestamp(),
         expires = clock_timestamp() + %(ttl)s::float8 * interval '1 second'""",
     "columns": "session, seq, turn, tokens, place, message, origin, extra",
+    "state": "key, fence, holder, length, last_seq, change, updated IS NOT NULL",
     "row": "seq, turn, tokens, message, origin, extra",
     # New rows are sent as arrays; empty text means null.
     "arrays": """%(seqs)s::bigint[], %(turns)s::bigint[], %(tokens)s::bigint[], %(messages)b::text[],
@@ -44,7 +45,7 @@ ACQUIRE = """
     VALUES (%(id)s, %(fence)s::uuid, %(holder)s, {lease})
     ON CONFLICT (id) DO UPDATE SET fence = excluded.fence, holder = excluded.holder, expires = {lease}
     WHERE s.fence IS NULL OR s.fence IN (excluded.fence, %(former)s::uuid) OR s.expires <= clock_timestamp()
-    RETURNING key, length, last_seq, change, updated IS NOT NULL
+    RETURNING {state}
 """
 # Skips locked rows: their holder is changing them, which renews the lease.
 RENEW = """
@@ -65,9 +66,7 @@ RELEASE = """
     UPDATE {schema}.sessions SET fence = NULL, holder = NULL, expires = NULL
     WHERE key = %(key)s::bigint AND fence = %(fence)s::uuid AND updated IS NOT NULL
 """
-STATE = """
-    SELECT fence, holder, change, length, last_seq, updated IS NOT NULL FROM {schema}.sessions WHERE id = %(id)s
-"""
+STATE = "SELECT {state} FROM {schema}.sessions WHERE id = %(id)s"
 
 # -- changes ----------------------------------------------------------------------------------------------------------
 
@@ -226,12 +225,6 @@ SESSIONS = """
     ORDER BY updated DESC, key DESC
 """
 
-COUNTS = """
-    SELECT s.length, s.last_seq, s.covered, count(e.place), coalesce(min(e.place), 0),
-        coalesce(max(e.place), -1), coalesce(max(e.seq), 0)
-    FROM {schema}.sessions s LEFT JOIN {schema}.entries e ON e.session = s.key
-    WHERE s.id = %(id)s GROUP BY s.key
-"""
 # -- the search index -------------------------------------------------------------------------------------------------
 
 INDEX_STATE = """

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 from redis import exceptions as errors
@@ -23,28 +23,19 @@ from ..leased.batching import MicroBatcher
 from ..leased.loop_thread import LoopThread
 from ..leased.protocol import ConnectionLost, NotDurable, Unreachable
 from .errors import REFUSALS, explain, reason
-from .scripts import Script
+from .scripts import SOURCES
 from .url import FIXED, RedisSettings
 
 log = logging.getLogger(__name__)
 
+Command = tuple[Any, ...]
 Reply = Any
 _MAX_BATCHED_BYTES = 256_000  # of a change; a larger one is sent alone
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptCall:
-    """A script, its keys and its arguments."""
-
-    script: Script
-    keys: Sequence[str]
-    arguments: tuple[Any, ...]
-
-    def by_name(self) -> tuple[Any, ...]:
-        return ("EVALSHA", self.script.sha, len(self.keys), *self.keys, *self.arguments)
-
-    def by_source(self) -> tuple[Any, ...]:
-        return ("EVAL", self.script.source, len(self.keys), *self.keys, *self.arguments)
+def evaluated(script: str, keys: Sequence[str], *arguments: Any) -> Command:
+    """Return the command that runs a script."""
+    return ("EVALSHA", script, len(keys), *keys, *arguments)
 
 
 class _NotConnected(Exception):
@@ -73,58 +64,57 @@ class RedisClient:
         self.loop_thread = LoopThread("amplifier-context Redis")
         self.has_aof = True
         self._client: Any = None
+        self._is_outdated = False  # the client stays with a server that is no master any more
         self._checking = asyncio.Lock()
         self._is_checked = False
         self._wait_aof = False
         self._risk = ""  # what a crash of the server may lose, for the log at the first change: a reader loses nothing
-        self._changes: MicroBatcher[ScriptCall, Reply] = MicroBatcher(self._change_all)
+        self._changes: MicroBatcher[Command, Reply] = MicroBatcher(self._change_all)
+        self._at_once = asyncio.Semaphore(settings.pool_size)  # commands on a cluster: its client queues none
 
     async def stop(self) -> None:
         """Close all connections."""
         client, self._client, self._is_checked = self._client, None, False
         if client is not None:
             await client.aclose()
+            if self.settings.cluster:  # it closes nothing if it was about to look for its nodes again
+                await client.nodes_manager.aclose()
+                await client.nodes_manager.aclose("startup_nodes")
 
     async def call(self, *command: Any) -> Reply:
         """Return the reply to one command."""
-        (reply,) = await self._send([command])
-        if isinstance(reply, Exception):
-            raise self.refused(reply) from reply
+        (reply,) = await self.call_all([command])
         return reply
 
-    async def run(self, script: Script, keys: Sequence[str], *arguments: Any) -> Reply:
-        """Return the reply of a script."""
-        (reply,) = await self.run_all([ScriptCall(script, keys, arguments)])
-        return reply
-
-    async def run_all(self, calls: Sequence[ScriptCall]) -> list[Reply]:
-        """Run scripts together, and return their replies."""
-        replies = await self._run_scripts(calls)
+    async def call_all(self, commands: Sequence[Command]) -> list[Reply]:
+        """Send commands together, and return their replies."""
+        replies = await self._send(commands)
         for reply in replies:
             if isinstance(reply, Exception):
                 raise self.refused(reply) from reply
         return replies
 
-    async def change(self, script: Script, keys: Sequence[str], *arguments: Any) -> Reply:
+    async def change(self, script: str, keys: Sequence[str], *arguments: Any) -> Reply:
         """Return the reply of a script that changes something, once that is as durable as promised."""
-        call = ScriptCall(script, keys, arguments)
+        command = evaluated(script, keys, *arguments)
         if sum(len(one) for one in arguments if isinstance(one, bytes)) > _MAX_BATCHED_BYTES:
-            (reply,) = await self._change_all([call])  # alone: it would delay the others
+            (reply,) = await self._change_all([command])  # alone: it would delay the others
         else:
-            reply = await self._changes.add(call)
+            reply = await self._changes.add(command)
         if isinstance(reply, Exception):
             raise reply
         return reply
 
-    async def _change_all(self, batch: Sequence[ScriptCall]) -> list[Reply]:
+    async def _change_all(self, batch: Sequence[Command]) -> list[Reply]:
         await self._ensure_checked()
         if risk := self._risk:
             self._risk = ""
             log.warning("%s", risk)
         if not self._wait_aof:
-            replies, not_durable = await self._run_scripts(batch), None
+            replies, not_durable = await self._send(batch), None
         else:
-            *replies, synced = await self._run_scripts(batch, ("WAITAOF", 1, 0, round(self.settings.timeout * 1000)))
+            wait = ("WAITAOF", 1, 0, round(self.settings.timeout * 1000))
+            *replies, synced = await self._send([*batch, wait])
             not_durable = self._not_durable(synced)
         return [
             self.refused(reply) if isinstance(reply, Exception) else (reply and not_durable) or reply
@@ -145,33 +135,64 @@ class RedisClient:
             f"{self.display_name} did not confirm in {self.settings.timeout:g} s that the change is on its disk"
         )
 
-    async def _run_scripts(self, calls: Sequence[ScriptCall], *after: Sequence[Any]) -> list[Reply]:
-        """Return the replies of scripts, then those to commands that are sent after them on the same connection."""
-        replies = await self._send([*(call.by_name() for call in calls), *after])
-        unknown = [index for index in range(len(calls)) if isinstance(replies[index], errors.NoScriptError)]
-        if unknown:  # restarted, or its scripts were flushed: this loads them again
-            again = await self._send([*(calls[index].by_source() for index in unknown), *after])
-            for index, reply in zip(unknown, again, strict=False):
-                replies[index] = reply
-            replies[len(calls) :] = again[len(unknown) :]
-        return replies
-
-    async def _send(self, commands: Sequence[Sequence[Any]]) -> list[Reply]:
+    async def _send(self, commands: Sequence[Command]) -> list[Reply]:
         """Send commands together, and return their replies; an error reply is an exception among them."""
         await self._ensure_checked()
-        return await self._exchange(commands)
+        replies = await self._exchange(commands)
+        if any(isinstance(reply, errors.NoScriptError) for reply in replies):
+            # The server restarted, or its scripts were flushed: the source loads them again. WAITAOF comes after them.
+            again = [
+                number
+                for number, reply in enumerate(replies)
+                if isinstance(reply, errors.NoScriptError) or commands[number][0] == "WAITAOF"
+            ]
+            for number, reply in zip(
+                again, await self._exchange([_by_source(commands[one]) for one in again]), strict=True
+            ):
+                replies[number] = reply
+        return replies
 
-    async def _exchange(self, commands: Sequence[Sequence[Any]]) -> list[Reply]:
+    async def _exchange(self, commands: Sequence[Command]) -> list[Reply]:
+        if self._is_outdated:
+            self._is_outdated = False
+            await self.stop()
         if self._client is None:
             self._client = self._new_client()
-        client = self._client
-        try:
-            if self.settings.cluster:  # each command on its own node
-                return await asyncio.gather(*(_cluster_reply(client, command) for command in commands))
-            async with client.pipeline(transaction=False) as pipeline:
+        with self._translated():
+            if self.settings.cluster:
+                return await self._on_cluster(self._client, commands)
+            async with self._client.pipeline(transaction=False) as pipeline:
                 for command in commands:
                     pipeline.execute_command(*command)
                 return await pipeline.execute(raise_on_error=False)
+
+    async def _on_cluster(self, client: Any, commands: Sequence[Command]) -> list[Reply]:
+        async def send(command: Command) -> Reply:
+            async with self._at_once:
+                return await client.execute_command(*command)
+
+        # All of them end here: none is sent after the client was closed.
+        replies = await asyncio.gather(*map(send, commands), return_exceptions=True)
+        for reply in replies:
+            is_reply = isinstance(reply, (errors.ClusterError, errors.ResponseError)) and not isinstance(
+                reply, REFUSALS
+            )
+            if isinstance(reply, BaseException) and not is_reply:
+                raise reply
+        return replies
+
+    async def scan(self, pattern: str) -> list[bytes]:
+        """Return all keys that match a pattern. Visits every key of the server."""
+        await self._ensure_checked()
+        with self._translated():
+            keys = cast("Callable[..., AsyncIterator[bytes]]", self._client.scan_iter)(match=pattern, count=1_000)
+            return [key async for key in keys]
+
+    @contextmanager
+    def _translated(self) -> Generator[None]:
+        """Raise ours in place of the errors of the client."""
+        try:
+            yield
         except REFUSALS as problem:
             raise self.refused(problem) from problem
         except _NotConnected as problem:
@@ -179,19 +200,12 @@ class RedisClient:
             raise self._unreachable(cause) from cause
         except errors.RedisClusterException as problem:  # no node answered
             raise self._unreachable(problem) from problem
+        except errors.ResponseError as problem:
+            raise self.refused(problem) from problem
         except (errors.RedisError, OSError) as problem:  # TimeoutError is an OSError
             raise ConnectionLost(
                 f"the connection to {self.display_name} broke before the answer came; try again"
             ) from problem
-
-    async def scan(self, pattern: str) -> list[bytes]:
-        """Return all keys that match a pattern. Visits every key of the server."""
-        await self._ensure_checked()
-        try:
-            keys = cast("Callable[..., AsyncIterator[bytes]]", self._client.scan_iter)(match=pattern, count=1_000)
-            return [key async for key in keys]
-        except (errors.RedisError, OSError, _NotConnected) as problem:
-            raise ConnectionLost(f"the connection to {self.display_name} broke; try again") from problem
 
     def _new_client(self) -> Any:
         settings: dict[str, Any] = {
@@ -256,7 +270,7 @@ class RedisClient:
         quotable, advice = explain(problem)
         if quotable in ("READONLY", "MASTERDOWN"):
             # The connections would stay with this server, even once the URL leads to a master again.
-            self._close_later()
+            self._is_outdated = True
         known = f" ({quotable})" if quotable else ""
         advice = advice or "nothing was changed; look into the log of the server"
         return StoreError(f"{self.display_name} refused: {type(problem).__name__}{known}; {advice}")
@@ -268,24 +282,9 @@ class RedisClient:
         advice = "check that it is running and that the URL is right, then try again"
         return Unreachable(f"{self.display_name} cannot be reached ({reason(problem)}); {advice}")
 
-    def _close_later(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            task = asyncio.ensure_future(client.aclose())
-            _TASKS.add(task)
-            task.add_done_callback(_TASKS.discard)
 
-
-_TASKS: set[asyncio.Future[Any]] = set()  # event loops hold their tasks weakly
-
-
-async def _cluster_reply(client: Any, command: Sequence[Any]) -> Reply:
-    try:
-        return await client.execute_command(*command)
-    except REFUSALS:
-        raise
-    except (errors.ClusterError, errors.ResponseError) as problem:
-        return problem
+def _by_source(command: Command) -> Command:
+    return ("EVAL", SOURCES[command[1]], *command[2:]) if command[0] == "EVALSHA" else command
 
 
 def _texts(reply: Any) -> list[tuple[str, str]]:

@@ -1,34 +1,32 @@
 """The driver of a Redis server: each request of a store as commands and scripts.
 
 A change is one script, atomic on the server and guarded by the session's lease token and last revision (see
-`..leased.protocol` and `scripts`). A sorted set, the *directory*, lists the sessions. A session is added to it before
-its first change, so it may list too many sessions, never too few.
+`..leased.protocol` and `scripts`). Sessions are listed by their keys.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
+from urllib.parse import unquote
 
 from amplifier_context_core.errors import NotErased, SessionInUse, StoreError
-from amplifier_context_core.stores.codec import decode_entry, loads, message_json
+from amplifier_context_core.stores.codec import loads, message_json
 from amplifier_context_core.stores.protocol import Extent, SessionInfo
 
-from ..leased.protocol import EntryRow, Lease, LeaseGrant, LeaseState, RewriteResult
+from ..leased.protocol import GONE, EntryRow, Lease, RewriteResult, SessionRow, holder_name
 from . import scripts
-from .client import RedisClient, ScriptCall
+from .client import RedisClient, evaluated
 from .former import CARRY_OVER, IN_USE, NAMES, TOO_OLD
-from .scripts import Script
 from .url import RedisSettings
 
 log = logging.getLogger(__name__)
 
 _UNUSED_TTL = 3_600.0  # seconds that an unused lease is kept after its last renewal
-_STALE_AFTER = 86_400.0  # seconds until the directory drops a name without a session; longer than clocks differ
 _AOF_POLLS = 200  # how often to ask, every tenth of a second, whether a rewrite of the append-only file has ended
 _WINDOW = 200  # rows of one read, seqs of one search, sessions of one listing
 # Of one change: a command has at most 1,048,576 parts, and Redis ends the connection of a client that has sent it 1 GB.
@@ -36,23 +34,30 @@ _MAX_ROWS, _MAX_BYTES = 1_000_000, 500_000_000
 
 
 class StateReply(NamedTuple):
-    """The reply of the script that returns the state of a session's lease and history."""
+    """The reply of a script that returns the state of a session's lease and history."""
 
-    exists: int
-    revision: bytes
-    length: bytes
-    last_seq: bytes
     token: bytes
     holder: bytes
+    length: bytes
+    last_seq: bytes
+    revision: bytes
     updated: bytes
     size: bytes
-    is_leased: int
     shape: bytes
+    archived: bytes
+    is_leased: int
 
-    @property
-    def extent(self) -> Extent:
-        """How much of the session there is."""
-        return Extent(int(self.length), int(self.last_seq))
+    def row(self, session_id: str) -> SessionRow:
+        """Return it as the store's protocol has it."""
+        extent = Extent(int(self.length), int(self.last_seq))
+        holder = self.holder.decode()
+        return SessionRow(session_id, self.token.decode(), holder, extent, int(self.revision), bool(self.updated))
+
+    def info(self, session_id: str) -> SessionInfo:
+        """Return it as it is listed."""
+        when = datetime.fromtimestamp(int(self.updated) / 1_000_000, UTC).isoformat()
+        holder = self.holder.decode() if self.is_leased else ""
+        return SessionInfo(session_id, int(self.length), when, int(self.size), holder)
 
 
 class RedisDriver:
@@ -61,7 +66,6 @@ class RedisDriver:
     def __init__(self, settings: RedisSettings) -> None:
         self._client = RedisClient(settings)
         self._prefix = _quoted(settings.prefix)
-        self._directory = f"{self._prefix}:sessions"
         self.loop_thread = self._client.loop_thread
         self.display_name = settings.display_name
         self.stop = self._client.stop
@@ -72,12 +76,13 @@ class RedisDriver:
         tag = f"{{{self._prefix}:{_quoted(session_id)}}}"
         return [f"{tag}:session", f"{tag}:meta"]
 
-    async def _run(self, script: Script, session_id: str, *arguments: Any) -> Any:
+    async def _run(self, script: str, session_id: str, *arguments: Any) -> Any:
         """Return the reply of a script; carry the session over first if it is in the former layout."""
-        reply = await self._client.run(script, self._keys(session_id), *arguments)
+        command = evaluated(script, self._keys(session_id), *arguments)
+        reply = await self._call(*command)
         if reply == scripts.FORMER:
             await self._carry_over(session_id)
-            reply = await self._client.run(script, self._keys(session_id), *arguments)
+            reply = await self._call(*command)
         return reply
 
     async def _carry_over(self, session_id: str) -> None:
@@ -91,70 +96,73 @@ class RedisDriver:
                 f"session {session_id!r} has a layout from before commit 37ba2a6: add a message to it with the "
                 "amplifier-context-core of that commit, then open it here"
             )
-        gone = int(text) - (await self._state(session_id)).extent.length
+        state = await self._state(session_id)
+        gone = int(text) - (int(state.length) if state else 0)
         if gone > 0:
             log.warning("session %r: %d of %d messages are gone from the server", session_id, gone, int(text))
 
     # -- leases ---------------------------------------------------------------------------------------------------
 
-    async def acquire(self, session_id: str, token: str, holder: str, ttl: float, former: str = "") -> LeaseGrant | str:
-        granted, *reply = await self._run(
-            scripts.ACQUIRE, session_id, token, holder, _millis(ttl), _millis(ttl + _UNUSED_TTL), former
-        )
-        if not granted:
-            return reply[0].decode()
-        created, revision, length, last_seq = map(int, reply)
-        if created:
-            await self._add_to_directory(session_id)
-        return LeaseGrant(session_id, Extent(length, last_seq), revision, bool(created))
+    async def acquire(self, session_id: str, token: str, ttl: float, former: str = "") -> SessionRow | None:
+        times = _millis(ttl), _millis(ttl + _UNUSED_TTL)
+        reply = await self._run(scripts.ACQUIRE, session_id, token, holder_name(), *times, former)
+        return StateReply._make(reply).row(session_id)
 
     async def renew(self, leases: Sequence[Lease], ttl: float) -> None:
         for first in range(0, len(leases), _WINDOW):
             window = leases[first : first + _WINDOW]
             times = _millis(ttl), _millis(ttl + _UNUSED_TTL)
-            await self._client.run_all(
-                [ScriptCall(scripts.RENEW, self._keys(one.session_id), (one.token, *times)) for one in window]
+            await self._client.call_all(
+                [evaluated(scripts.RENEW, self._keys(one.session_id), one.row.token, *times) for one in window]
             )
 
     async def release(self, lease: Lease) -> None:
-        await self._run(scripts.RELEASE, lease.session_id, lease.token)
+        await self._run(scripts.RELEASE, lease.session_id, lease.row.token, "")
 
-    async def state(self, session_id: str) -> LeaseState | None:
-        reply = await self._state(session_id)
-        if not reply.exists:
-            return None
-        return LeaseState(
-            reply.token.decode(), reply.holder.decode(), int(reply.revision), reply.extent, bool(reply.updated)
-        )
+    async def state(self, session_id: str) -> SessionRow | None:
+        state = await self._state(session_id)
+        return state and state.row(session_id)
 
-    async def _state(self, session_id: str) -> StateReply:
-        return StateReply._make(await self._run(scripts.STATE, session_id))
+    async def _state(self, session_id: str) -> StateReply | None:
+        reply = await self._run(scripts.STATE, session_id)
+        return reply and StateReply._make(reply)
 
     # -- changes --------------------------------------------------------------------------------------------------
-
-    async def append(self, lease: Lease, revision: int, rows: Sequence[EntryRow], ttl: float) -> bool:
-        last_seq = max(lease.extent.last_seq, *(row.seq for row in rows))
-        return await self._change(scripts.APPEND, lease, revision, ttl, (last_seq, "", ""), _packed(rows)) > 0
 
     async def replace(
         self, lease: Lease, revision: int, keep: int, rows: Sequence[EntryRow], archive: bool, ttl: float
     ) -> bool:
-        last_seq = max((lease.extent.last_seq, *(row.seq for row in rows)))
-        values = (last_seq, keep, int(archive))
-        return await self._change(scripts.REPLACE, lease, revision, ttl, values, _packed(rows)) > 0
+        values = (lease.extent_with(rows, keep).last_seq, keep, int(archive), "", "")
+        return await self._change(scripts.CHANGE, lease, revision, ttl, values, _packed(rows)) > 0
 
     async def rewrite(self, lease: Lease, revision: int, rows: Sequence[EntryRow], ttl: float) -> RewriteResult:
         return RewriteResult(await self._change(scripts.REWRITE, lease, revision, ttl, (), _packed(rows)))
 
+    async def save_checkpoint(self, lease: Lease, revision: int, covered: int, data: bytes, ttl: float) -> bool:
+        values = (lease.row.extent.last_seq, lease.length, 0, covered, data)
+        return await self._change(scripts.CHANGE, lease, revision, ttl, values) > 0
+
+    async def fork(self, lease: Lease, revision: int, parent: str, length: int, ttl: float) -> bool:
+        before = await self._state(parent)
+        rows = await self._rows(parent, "e:", 0, length)
+        covered, data = await self._run(scripts.LOAD_CHECKPOINT, parent)
+        # Several reads return one history only if the parent's writer did not replace it between them.
+        after = await self._state(parent)
+        if not before or not after or len(rows) != length or before.shape != after.shape:
+            raise StoreError(f"session {parent!r} was changed or deleted while it was forked; try again")
+        checkpoint = ("", "") if covered is None or int(covered) > length else (int(covered), data)
+        packed = [_with_origin(row, parent) for row in rows if row is not None]
+        values = (int(after.last_seq), 0, 0, *checkpoint)
+        return await self._change(scripts.CHANGE, lease, revision, ttl, values, packed) > 0
+
     async def _change(
-        self, script: Script, lease: Lease, revision: int, ttl: float, values: Sequence[Any], rows: Sequence[bytes]
+        self, script: str, lease: Lease, revision: int, ttl: float, values: Sequence[Any], rows: Sequence[bytes] = ()
     ) -> int:
         if len(rows) > _MAX_ROWS or sum(map(len, rows)) > _MAX_BYTES:
             most = f"{_MAX_ROWS:,} messages and {_MAX_BYTES:,} bytes"
             raise StoreError(f"session {lease.session_id!r}: Redis takes at most {most} in one change")
-        await self._before_first_change(lease)
-        keys = self._keys(lease.session_id)
-        result = await self._client.change(script, keys, *_guard(lease, revision, ttl), *values, *rows)
+        guard = lease.row.token, lease.row.revision, revision, _millis(ttl)
+        result = await self._client.change(script, self._keys(lease.session_id), *guard, *values, *rows)
         if result == scripts.DUPLICATE_SEQ:
             raise StoreError(f"session {lease.session_id!r} holds one of these seqs already; nothing was changed")
         return result
@@ -186,52 +194,31 @@ class RedisDriver:
         except StoreError:
             return False
 
-    async def save_checkpoint(self, lease: Lease, revision: int, covered: int, data: bytes, ttl: float) -> bool:
-        await self._before_first_change(lease)
-        values = (*_guard(lease, revision, ttl), covered, data)
-        return bool(await self._client.change(scripts.SAVE_CHECKPOINT, self._keys(lease.session_id), *values))
-
-    async def fork(self, lease: Lease, revision: int, parent: str, length: int, ttl: float) -> bool:
-        before = await self._state(parent)
-        rows = await self._raw(parent, 0, length)
-        covered, data = await self._run(scripts.LOAD_CHECKPOINT, parent)
-        # Several reads return one history only if the parent's writer did not replace it between them.
-        after = await self._state(parent)
-        if not after.updated or len(rows) != length or before.shape != after.shape:
-            raise StoreError(f"session {parent!r} was changed or deleted while it was forked; try again")
-        copied = ("", "") if covered is None or int(covered) > length else (int(covered), data)
-        packed = [_with_origin(row, parent) for row in rows if row is not None]
-        values = (int(after.last_seq), *copied)
-        return await self._change(scripts.APPEND, lease, revision, ttl, values, packed) > 0
-
     async def delete(self, lease: Lease) -> bool:
-        deleted = await self._client.change(scripts.DELETE, self._keys(lease.session_id), lease.token)
-        await self._call("ZREM", self._directory, lease.session_id)
+        deleted = await self._client.change(scripts.RELEASE, self._keys(lease.session_id), lease.row.token, "1")
+        await self._call("ZREM", f"{self._prefix}:sessions", lease.session_id)  # in which former versions listed it
         return bool(deleted)
-
-    async def _before_first_change(self, lease: Lease) -> None:
-        """Add a session to the directory before its first change."""
-        if not lease.grant.created:
-            await self._add_to_directory(lease.session_id)
-
-    async def _add_to_directory(self, session_id: str) -> None:
-        await self._call("ZADD", self._directory, f"{time.time():.3f}", session_id)
 
     # -- reading --------------------------------------------------------------------------------------------------
 
     async def read(self, session_id: str, start: int, stop: int | None) -> list[EntryRow]:
-        return [_unpacked(row) for row in await self._raw(session_id, start, stop) if row is not None]
+        return [_unpacked(row) for row in await self._rows(session_id, "e:", start, stop)]
 
-    async def _raw(self, session_id: str, start: int, stop: int | None) -> list[bytes | None]:
+    async def archived(self, session_id: str) -> list[EntryRow]:
+        return [_unpacked(row) for row in await self._rows(session_id, "a:", 0, None)]
+
+    async def _rows(self, session_id: str, kind: str, start: int, stop: int | None) -> list[bytes | None]:
         """Return packed rows, read in windows; begin again if the history was replaced between two of them."""
         for _ in range(5):
             state = await self._state(session_id)
-            wanted = range(*slice(start, stop).indices(state.extent.length))
+            if state is None:
+                return []
+            wanted = range(*slice(start, stop).indices(int(state.length if kind == "e:" else state.archived)))
             rows: list[bytes | None] = []
             shape = state.shape
             for first in range(wanted.start, wanted.stop, _WINDOW):
                 last = min(first + _WINDOW, wanted.stop)
-                shape, window = await self._run(scripts.READ, session_id, first, last)
+                shape, window = await self._run(scripts.READ, session_id, kind, first, last)
                 if shape != state.shape:
                     break
                 rows += window
@@ -246,65 +233,24 @@ class RedisDriver:
             found += zip(map(int, reply[::2]), reply[1::2], strict=True)
         return [_unpacked(row) for _, row in sorted(found)]
 
-    async def archived(self, session_id: str) -> list[EntryRow]:
-        rows: list[bytes] = []
-        while window := await self._run(scripts.ARCHIVED, session_id, len(rows), len(rows) + _WINDOW):
-            rows += window
-        return [_unpacked(row) for row in rows]
-
     async def load_checkpoint(self, session_id: str) -> bytes | None:
         return (await self._run(scripts.LOAD_CHECKPOINT, session_id))[1]
 
     async def sessions(self) -> list[SessionInfo]:
-        named = await self._call("ZRANGE", self._directory, 0, -1, "WITHSCORES")
-        listed = {bytes(name).decode(): float(score) for name, score in zip(named[::2], named[1::2], strict=True)}
-        if not listed:
-            listed = await self._rebuild_directory()
-        ids = list(listed)
+        start = f"{{{self._prefix}:"
+        keys = await self._client.scan(re.sub(r"([\\*?[\]^])", r"\\\1", start) + "*}:*")
+        names = [str(key, "utf-8", "replace")[len(start) :].rpartition("}:") for key in keys]
+        ids = sorted({unquote(name) for name, _, part in names if part in ("session", "meta")})
         found: list[tuple[int, SessionInfo]] = []
         for first in range(0, len(ids), _WINDOW):
             window = ids[first : first + _WINDOW]
-            replies = await self._client.run_all([ScriptCall(scripts.STATE, self._keys(one), ()) for one in window])
+            replies = await self._client.call_all([evaluated(scripts.STATE, self._keys(one)) for one in window])
             for session_id, reply in zip(window, replies, strict=True):
-                state = await self._state(session_id) if reply == scripts.FORMER else StateReply._make(reply)
-                if state.updated:
-                    micros = int(state.updated)
-                    when = datetime.fromtimestamp(micros / 1_000_000, UTC).isoformat()
-                    holder = state.holder.decode() if state.is_leased else ""
-                    info = SessionInfo(session_id, state.extent.length, when, int(state.size), holder)
-                    found.append((micros, info))
-                elif listed[session_id] < time.time() - _STALE_AFTER:
-                    await self._call("ZREM", self._directory, session_id)
+                is_former = reply == scripts.FORMER
+                state = await self._state(session_id) if is_former else reply and StateReply._make(reply)
+                if state and state.updated:
+                    found.append((int(state.updated), state.info(session_id)))
         return [info for _, info in sorted(found, key=lambda one: one[0], reverse=True)]
-
-    async def _rebuild_directory(self) -> dict[str, float]:
-        """Find the sessions among all keys, and add them to the directory, which is empty or lost."""
-        found: dict[str, float] = {}
-        start = f"{{{self._prefix}:"
-        for end in ("}:session", "}:meta"):
-            for key in await self._client.scan(f"{_globbed(start)}*{end}"):
-                found[_unquoted(bytes(key).decode()[len(start) : -len(end)])] = time.time()
-        for session_id in found:
-            await self._add_to_directory(session_id)
-        return found
-
-    async def verify(self, session_id: str) -> list[str]:
-        problems: list[str] = []
-        rows = await self._raw(session_id, 0, None)
-        highest, last_seq = 0, int((await self._state(session_id)).last_seq)
-        found = {row.seq for row in await self.find(session_id, [_unpacked(row).seq for row in rows if row])}
-        for index, row in enumerate(rows):
-            seq = _unpacked(row).seq if row is not None else -1
-            if row is None:
-                problems.append(f"the message at index {index:,} is gone")
-            elif _is_damaged(session_id, row):
-                problems.append(f"the message at index {index:,}{f' (m{seq})' if seq > 0 else ''} is damaged")
-            elif seq not in found:
-                problems.append(f"m{seq} at index {index:,} is not found by its seq")
-            highest = max(highest, seq)
-        if highest > last_seq:
-            problems.append(f"it holds m{highest}, and its record says that no seq above {last_seq:,} was ever given")
-        return problems
 
 
 def _quoted(name: str) -> str:
@@ -312,20 +258,8 @@ def _quoted(name: str) -> str:
     return name.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
 
 
-def _unquoted(name: str) -> str:
-    return name.replace("%7D", "}").replace("%7B", "{").replace("%25", "%")
-
-
-def _globbed(text: str) -> str:
-    return "".join(f"\\{one}" if one in "\\*?[]^" else one for one in text)
-
-
 def _millis(seconds: float) -> int:
     return round(seconds * 1000)
-
-
-def _guard(lease: Lease, revision: int, ttl: float) -> tuple[Any, ...]:
-    return lease.token, lease.grant.revision, revision, _millis(ttl)
 
 
 def _packed(rows: Sequence[EntryRow]) -> list[bytes]:
@@ -335,8 +269,10 @@ def _packed(rows: Sequence[EntryRow]) -> list[bytes]:
     ]
 
 
-def _unpacked(raw: bytes) -> EntryRow:
+def _unpacked(raw: bytes | None) -> EntryRow:
     """Return a packed row. If its head is damaged, the seq is -1 and there is no message."""
+    if raw is None:
+        return GONE
     head, _, message = raw.partition(b"\n")
     try:
         seq, turn, tokens, extra = head.split(b" ", 3)
@@ -344,15 +280,6 @@ def _unpacked(raw: bytes) -> EntryRow:
         return EntryRow(int(seq), int(turn), int(tokens), message, fields)
     except (ValueError, RecursionError):
         return EntryRow(-1, 0, 0, b"", {})
-
-
-def _is_damaged(session_id: str, raw: bytes) -> bool:
-    row = _unpacked(raw)
-    try:
-        decode_entry(session_id, row.seq, row.turn, row.tokens, row.message, row.extra)
-    except StoreError:
-        return True
-    return False
 
 
 def _with_origin(raw: bytes, session_id: str) -> bytes:

@@ -21,7 +21,6 @@ the server's.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 
 _PRELUDE = """
 if redis.replicate_commands then pcall(redis.replicate_commands) end
@@ -44,6 +43,15 @@ local function changed(change, ttl, shape)
     call('HSET', 'change', change, 'updated', micros, 'expires', string.format('%.0f', millis + ttl))
     if shape then call('HSET', 'shape', change) end
     call('PERSIST')
+end
+
+-- Returns the fields of `driver.StateReply`.
+local function state()
+    local found = call('HMGET', 'fence', 'holder', 'length', 'last_seq', 'change', 'updated', 'size', 'shape',
+        'archived', 'expires')
+    for i, absent in ipairs({'', '', '0', '0', '0', '', '0', '', '0', '0'}) do found[i] = found[i] or absent end
+    found[10] = tonumber(found[10]) > millis and 1 or 0
+    return found
 end
 
 local function fields(kind, first, last)
@@ -72,11 +80,6 @@ local function put(kind, rows, start)
         end
     end
     if #pairs_ > 0 then call('HSET', unpack(pairs_)) end
-end
-
-local function archive(rows)
-    put('a:', rows, number_of('archived'))
-    if #rows > 0 then call('HINCRBY', 'archived', #rows) end
 end
 
 -- Takes the rows from `keep` on out of the history, and passes them to `use`. Returns their bytes.
@@ -148,29 +151,26 @@ APPLIED_OTHER: messages differ from the former ones. DUPLICATE_SEQ: the history 
 """
 FORMER = b"FORMER"  # the reply of any script for a session that is still in the former layout, see `former`
 
-
-@dataclass(frozen=True, slots=True)
-class Script:
-    """A script, and the SHA-1 by which the server knows it once it has run."""
-
-    source: str
-    sha: str
+SOURCES: dict[str, str] = {}
+"""Of each script, by the SHA-1 under which the server knows it once it has run."""
 
 
-def script(body: str, *, of_former: bool = False) -> Script:
-    """Return a script. Unless it is one for sessions in the former layout, it refuses those."""
+def script(body: str, *, of_former: bool = False) -> str:
+    """Return the SHA-1 of a script. Unless it is one for sessions in the former layout, it refuses those."""
     source = _PRELUDE + ("" if of_former else _CARRIED_OVER_FIRST) + body
-    return Script(source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+    sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+    SOURCES[sha] = source
+    return sha
 
 
 # ARGV: fence, holder, ttl, how long an unused lease is kept (milliseconds), former fence
 ACQUIRE = script("""
-local found = call('HMGET', 'fence', 'expires', 'holder', 'updated', 'change', 'length', 'last_seq')
-local ours = not found[1] or found[1] == ARGV[1] or found[1] == ARGV[5]
-if not ours and tonumber(found[2]) > millis then return {0, found[3]} end
-call('HSET', 'fence', ARGV[1], 'holder', ARGV[2], 'expires', string.format('%.0f', millis + ARGV[3]))
-if not found[4] then call('PEXPIRE', ARGV[4]) end
-return {1, found[4] and 1 or 0, found[5] or '0', found[6] or '0', found[7] or '0'}
+local found = call('HMGET', 'fence', 'expires')
+if not found[1] or found[1] == ARGV[1] or found[1] == ARGV[5] or tonumber(found[2]) <= millis then
+    call('HSET', 'fence', ARGV[1], 'holder', ARGV[2], 'expires', string.format('%.0f', millis + ARGV[3]))
+    if call('HEXISTS', 'updated') == 0 then call('PEXPIRE', ARGV[4]) end
+end
+return state()
 """)
 
 # ARGV: fence, ttl, how long an unused lease is kept (milliseconds)
@@ -181,10 +181,10 @@ if call('HEXISTS', 'updated') == 0 then call('PEXPIRE', ARGV[3]) end
 return 1
 """)
 
-# ARGV: fence
+# ARGV: fence, '1' to delete the session
 RELEASE = script("""
 if call('HGET', 'fence') ~= ARGV[1] then return 0 end
-if call('HEXISTS', 'updated') == 0 then
+if ARGV[2] == '1' or call('HEXISTS', 'updated') == 0 then
     redis.call('DEL', h)
 else
     call('HDEL', 'fence', 'holder', 'expires')
@@ -192,41 +192,32 @@ end
 return 1
 """)
 
-# Returns the fields of `driver.StateReply`
-STATE = script("""
-local found = call('HMGET', 'change', 'length', 'last_seq', 'fence', 'holder', 'updated', 'size', 'expires', 'shape')
-local live = found[8] and tonumber(found[8]) > millis
-return {call('EXISTS'), found[1] or '0', found[2] or '0', found[3] or '0', found[4] or '', found[5] or '',
-    found[6] or '', found[7] or '0', live and 1 or 0, found[9] or ''}
-""")
+# Returns false for a session that does not exist.
+STATE = script("return call('EXISTS') == 1 and state()")
 
-# ARGV: fence, last, change, ttl, last_seq, covered or '', checkpoint, rows
-APPEND = script("""
+# ARGV: fence, last, change, ttl, last_seq, keep, archive, covered or '', checkpoint, rows
+CHANGE = script("""
 if not guard_matches(ARGV[1], ARGV[2]) then return 0 end
-local length = number_of('length')
-if has_duplicate(8, length) then return 3 end
-push(8, length, ARGV[5], 0)
-if ARGV[6] ~= '' then call('HSET', 'covered', ARGV[6], 'cp', ARGV[7]) end
-changed(ARGV[3], ARGV[4])
-return 1
-""")
-
-# ARGV: fence, last, change, ttl, last_seq, keep, archive, rows
-REPLACE = script("""
-if not guard_matches(ARGV[1], ARGV[2]) then return 0 end
-local keep, staying = tonumber(ARGV[6]), {}
-if has_duplicate(8, keep) then return 3 end
-each_new(8, function(rows) for _, row in ipairs(rows) do staying[seq_of(row)] = true end end)
-local removed = cut(keep, function(rows)
-    local leaving = {}
-    for _, row in ipairs(rows) do
-        if row and not staying[seq_of(row)] then leaving[#leaving + 1] = row end
-    end
-    if ARGV[7] == '1' then archive(leaving) end
-end)
-push(8, keep, ARGV[5], removed)
-if number_of('covered') > keep then call('HDEL', 'covered', 'cp') end
-changed(ARGV[3], ARGV[4], true)
+local keep, staying, removed = tonumber(ARGV[6]), {}, 0
+local is_cut = keep < number_of('length')
+if has_duplicate(10, keep) then return 3 end
+if is_cut then
+    each_new(10, function(rows) for _, row in ipairs(rows) do staying[seq_of(row)] = true end end)
+    removed = cut(keep, function(rows)
+        local leaving = {}
+        for _, row in ipairs(rows) do
+            if row and not staying[seq_of(row)] then leaving[#leaving + 1] = row end
+        end
+        if ARGV[7] == '1' and #leaving > 0 then
+            put('a:', leaving, number_of('archived'))
+            call('HINCRBY', 'archived', #leaving)
+        end
+    end)
+    if number_of('covered') > keep then call('HDEL', 'covered', 'cp') end
+end
+push(10, keep, ARGV[5], removed)
+if ARGV[8] ~= '' then call('HSET', 'covered', ARGV[8], 'cp', ARGV[9]) end
+changed(ARGV[3], ARGV[4], is_cut)
 return 1
 """)
 
@@ -266,14 +257,6 @@ changed(ARGV[3], ARGV[4], true)
 return other and 2 or 1
 """)
 
-# ARGV: fence, last, change, ttl, covered, data
-SAVE_CHECKPOINT = script("""
-if not guard_matches(ARGV[1], ARGV[2]) then return 0 end
-call('HSET', 'cp', ARGV[6], 'covered', ARGV[5])
-changed(ARGV[3], ARGV[4])
-return 1
-""")
-
 # Returns covered, data
 LOAD_CHECKPOINT = script("""
 local found = call('HMGET', 'covered', 'cp')
@@ -281,17 +264,9 @@ if not found[1] or tonumber(found[1]) > number_of('length') then return {false, 
 return found
 """)
 
-# ARGV: fence
-DELETE = script("""
-if call('HGET', 'fence') ~= ARGV[1] then return 0 end
-redis.call('DEL', h)
-return 1
-""")
-
-# ARGV: first index, index after the last. Returns shape and rows.
+# ARGV: kind, first index, index after the last. Returns shape and rows.
 READ = script("""
-local rows = call('HMGET', unpack(fields('e:', ARGV[1], ARGV[2] - 1)))
-return {call('HGET', 'shape') or '', rows}
+return {call('HGET', 'shape') or '', call('HMGET', unpack(fields(ARGV[1], ARGV[2], ARGV[3] - 1)))}
 """)
 
 # ARGV: seqs. Returns index, row, index, row, …
@@ -305,11 +280,4 @@ for _, seq in ipairs(ARGV) do
     end
 end
 return found
-""")
-
-# ARGV: number of the first row, number after the last
-ARCHIVED = script("""
-local stop = math.min(tonumber(ARGV[2]), number_of('archived'))
-if tonumber(ARGV[1]) >= stop then return {} end
-return call('HMGET', unpack(fields('a:', ARGV[1], stop - 1)))
 """)

@@ -1,10 +1,10 @@
-"""What is peculiar to Redis: scripts, the directory, and erasing."""
+"""What is peculiar to Redis: scripts, keys, and erasing."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -74,32 +74,22 @@ class TestScripts:
         assert_same(await store.read("s", -3), many[-3:])
 
 
-class TestDirectory:
-    async def test_a_lost_directory_is_found_again_among_the_keys(self, store: Store, client: Any, prefix: str) -> None:
-        ids = [*ODD_IDS[:30], "[a]*?\\", "{}%7D"]
-        for session_id in (one for one in ids if "\\" not in one):
+class TestKeys:
+    async def test_sessions_are_found_among_the_keys(self, store: Store, client: Any, prefix: str) -> None:
+        ids = [*ODD_IDS[:30], "{}%7D", "}:session", "a}:b"]
+        for session_id in ids:
             await store.append(session_id, entries(1, 1))
-        listed = await store.sessions()
-        client.delete(f"{prefix}:sessions")
-        assert sorted(info.session_id for info in await store.sessions()) == sorted(one.session_id for one in listed)
-        assert client.zcard(f"{prefix}:sessions") == len(listed)
+        client.hset(f"{{{prefix}:s}}:other", "updated", 1)  # of another program
+        client.set(f"{{{prefix}x:s}}:session", "of another prefix")
+        assert sorted(info.session_id for info in await store.sessions()) == sorted(ids)
 
-    async def test_a_session_missing_from_the_directory_is_added_when_it_is_opened(
-        self, store: Store, client: Any, prefix: str
-    ) -> None:
-        await store.append("a", entries(1, 1))
-        await store.append("b", entries(1, 1))
-        client.zrem(f"{prefix}:sessions", "a")
+    @pytest.mark.parametrize("odd", ["[a]*?", "back\\slash", "{%}^"])
+    async def test_a_prefix_is_no_pattern(self, prefix: str, odd: str) -> None:
+        store = RedisStore.from_url(with_parameters(REDIS, prefix=quote(odd + prefix)))
+        await store.append("s", entries(1, 1))
+        assert [info.session_id for info in await store.sessions()] == ["s"]
+        await store.delete("s")
         await store.close()
-        await store.open("a")
-        assert len(await store.sessions()) == 2
-
-    async def test_names_without_a_session_are_dropped_in_time(self, store: Store, client: Any, prefix: str) -> None:
-        await store.append("a", entries(1, 1))
-        now = time.time()
-        client.zadd(f"{prefix}:sessions", {"about to be made": now, "never made": now - 90_000})
-        assert [info.session_id for info in await store.sessions()] == ["a"]
-        assert sorted(client.zrange(f"{prefix}:sessions", 0, -1)) == ["a", "about to be made"]
 
     async def test_nothing_is_left_of_a_deleted_session_or_an_unused_lease(
         self, store: Store, client: Any, prefix: str
@@ -110,7 +100,7 @@ class TestDirectory:
         await store.delete("s")
         await store.open("unused")
         await store.close()
-        assert [key for key in client.scan_iter(f"*{prefix}*", count=5_000) if key != f"{prefix}:sessions"] == []
+        assert list(client.scan_iter(f"*{prefix}*", count=5_000)) == []
 
     async def test_an_unreleased_session_expires_only_if_it_was_never_written(
         self, store: Store, client: Any, prefix: str
