@@ -1,9 +1,9 @@
 """Kill writers at random moments and check what is left. `survive` does so to any store, by its URL.
 
 A server process, warm and with one thread, forks a child for every kill. The child appends, replaces and saves
-checkpoints for as long as it lives. On a pipe it reports each call before and after it. After the kill the session must
-be what was acknowledged, with or without the one call in progress, complete. (Of an append that need not be atomic, its
-first entries.) The next append must succeed.
+checkpoints for as long as it lives, on servers also forks. On a pipe it reports each call before and after it. After
+the kill the session must be what was acknowledged, with or without the one call in progress, complete. (Of an append
+that need not be atomic, its first entries.) The next append must succeed.
 
     async def test_nothing_acknowledged_is_lost(tmp_path):
         await survive(f"sqlite:{tmp_path}/kills.db", kills=200, seed=1)
@@ -23,15 +23,24 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from dataclasses import replace as but
-from typing import IO, Any, cast
+from typing import IO, Any, NamedTuple, cast
 
-from amplifier_context_core.stores import Durability, Store, open_store
+from amplifier_context_core.errors import SessionInUse
+from amplifier_context_core.stores import Checkable, Durability, Extent, Store, open_store
 from amplifier_context_core.stores.codec import decode_entry
 from amplifier_context_core.transcript.entry import Entry
 
 PER_SESSION = 8  # kills of one session before the next one begins
 Message = tuple[int, int]  # seq and size; they determine the message
 Event = dict[str, Any]
+
+
+class Fork(NamedTuple):
+    """A fork that a killed child began, and what it has if it was made."""
+
+    name: str
+    history: tuple[Message, ...]
+    is_made: bool
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,7 @@ class Struck:
     acknowledged: int  # calls
     last_seq: int  # the highest seq that was acknowledged
     in_flight: str  # the call in progress at the kill; empty if none
+    forks: list[Fork] = field(default_factory=list["Fork"])
 
 
 Tamper = Callable[[str, Struck, random.Random], None]
@@ -70,20 +80,29 @@ def checkpoint_of(covered: int, number: int) -> bytes:
 # -- the child --------------------------------------------------------------------------------------------------------
 
 
-async def _work(url: str, session_id: str, durability: Durability, seed: int, state: State, seq: int) -> None:
+async def _work(
+    url: str, session_id: str, durability: Durability, seed: int, state: State, seq: int, on_server: bool
+) -> None:
     """Change a session at random until killed, and report every call before it is made and after it returned."""
     chance = random.Random(seed)
     store = open_store(url, durability=durability)
+    if on_server:
+        await _opened(store, session_id)
     for number in range(300):
         length = len(state.history)
         kinds = {"append": 42, "batch": 10, "many": 12, "burst": 12, "replace": 12, "checkpoint": 12}
+        kinds["fork"] = 12 if on_server and length else 0
         what = chance.choices(list(kinds), list(kinds.values()))[0]
-        count = {"append": 1, "checkpoint": 0, "replace": chance.randrange(4)}.get(what, chance.randrange(2, 7))
+        count = {"append": 1, "checkpoint": 0, "fork": 0, "replace": chance.randrange(4)}.get(
+            what, chance.randrange(2, 7)
+        )
         new = [(seq + 1 + step, _size(chance)) for step in range(count)]
         keep = max(0, length - chance.randrange(1, 6)) if what == "replace" else length
         call: Event = {"do": what, "new": new, "keep": keep, "number": number}
         if what == "replace" and keep < length and chance.random() < 0.4:
             call["new"] = [*new, state.history[-1]]  # the existing entry moves
+        if what == "fork":
+            call["fork"] = f"{session_id} {seed} {number}"
         _say(call)
         await _do(store, session_id, call)
         _say({"done": number})
@@ -104,8 +123,19 @@ async def _do(store: Store, session_id: str, call: Event) -> None:
         await store.replace(session_id, call["keep"], new)
     elif call["do"] == "checkpoint":
         await store.save_checkpoint(session_id, call["keep"], checkpoint_of(call["keep"], call["number"]))
+    elif call["do"] == "fork":
+        await store.fork(session_id, call["fork"])
     else:
         await store.append(session_id, new, atomic=call["do"] != "many")
+
+
+async def _opened(store: Store, session_id: str) -> Extent:
+    """Open a session, once the lease of a killed writer has expired."""
+    while True:
+        try:
+            return await store.open(session_id)
+        except SessionInUse:
+            await asyncio.sleep(0.02)
 
 
 def _size(chance: random.Random) -> int:
@@ -133,6 +163,7 @@ def serve() -> None:
                     request["seed"],
                     state,
                     request["seq"],
+                    request["on_server"],
                 )
                 asyncio.run(_work(*arguments))
             except BaseException:  # noqa: BLE001 - sent to the parent, which fails the test
@@ -149,6 +180,8 @@ def serve() -> None:
 
 def after(state: State, call: Event) -> State:
     """Return the session after a complete call."""
+    if call["do"] == "fork":
+        return state
     if call["do"] == "checkpoint":
         return but(state, checkpoint=(call["keep"], call["number"]))
     history = (*state.history[: call["keep"]], *((seq, size) for seq, size in call["new"]))
@@ -214,6 +247,7 @@ class _Round:
     call: Event | None = None
     burst: int = 0  # finished appends of the burst in progress
     states: list[State] = field(default_factory=list[State])
+    forks: list[Fork] = field(default_factory=list[Fork])
 
     def read(self, events: list[Event]) -> Struck:
         for event in events:
@@ -223,17 +257,24 @@ class _Round:
                 self.burst += 1
                 self.last_seq = max(self.last_seq, event["seq"])
             elif self.call:
+                self._note_fork(is_made=True)
                 self.state = after(self.state, self.call)
                 self.last_seq = max(self.last_seq, *(seq for seq, _ in self.call["new"]), 0)
                 self.call = None
                 self.acknowledged += 1
+        self._note_fork(is_made=False)
         states = [self.state]
         if self.call and self.call["do"] in ("burst", "many"):
             parts = range(self.burst, len(self.call["new"]) + 1)
             states = [after(self.state, {**self.call, "new": self.call["new"][:count]}) for count in parts]
         elif self.call:
             states = [self.state, after(self.state, self.call)]
-        return Struck(states, self.acknowledged + self.burst, self.last_seq, self.call["do"] if self.call else "")
+        in_flight = self.call["do"] if self.call else ""
+        return Struck(states, self.acknowledged + self.burst, self.last_seq, in_flight, self.forks)
+
+    def _note_fork(self, *, is_made: bool) -> None:
+        if self.call and self.call["do"] == "fork":
+            self.forks.append(Fork(self.call["fork"], self.state.history, is_made))
 
 
 async def survive(
@@ -244,6 +285,7 @@ async def survive(
     durability: Durability = "fsync",
     tamper: Tamper | None = None,
     longest: float = 0.03,
+    on_server: bool = False,
 ) -> int:
     """Kill writers, and fail after each kill unless the session is intact. Return the number of acknowledged calls.
 
@@ -254,6 +296,7 @@ async def survive(
         durability: Durability of the children's store.
         tamper: Called with the session id after each kill, to damage what was not acknowledged.
         longest: Maximum seconds of a child's life after its first call; more where that is too short to do much.
+        on_server: True if killed writers leave leases, which must expire. Then children fork sessions as well.
     """
     chance = random.Random(seed)
     acknowledged, state, last_seq = 0, State(), 0
@@ -272,6 +315,7 @@ async def survive(
                 "history": state.history,
                 "checkpoint": state.checkpoint,
                 "seq": last_seq,
+                "on_server": on_server,
             }
             events = await server.kill_one(request, chance.random() * longest if chance.random() < 0.9 else 0)
             struck = _Round(state, last_seq).read(events)
@@ -279,6 +323,8 @@ async def survive(
             if tamper:
                 tamper(session_id, struck, chance)
             state, last_seq = await survived(url, session_id, struck)
+            if on_server:
+                await _look_at_forks(url, struck.forks)
     return acknowledged
 
 
@@ -290,7 +336,7 @@ def reported(events: list[Event]) -> Struck:
 async def survived(url: str, session_id: str, struck: Struck) -> tuple[State, int]:
     """Open what a killed child left, compare it with the possible states, and append to it."""
     store = open_store(url)
-    extent = await store.open(session_id)
+    extent = await _opened(store, session_id)
     history = await store.read(session_id)
     found = State(tuple((entry.seq, entry.tokens) for entry in history), None)
     where = f"{session_id}, killed in {struck.in_flight or 'nothing'}"
@@ -311,12 +357,27 @@ async def survived(url: str, session_id: str, struck: Struck) -> tuple[State, in
     return but(state, history=(*state.history, (last_seq, 50))), last_seq
 
 
+async def _look_at_forks(url: str, forks: list[Fork]) -> None:
+    """Check that each fork is whole or not there, append to it, and delete it."""
+    store = open_store(url)
+    assert isinstance(store, Checkable)
+    for name, expected, is_made in forks:
+        length = (await _opened(store, name)).length
+        assert length == len(expected) if is_made else length in (0, len(expected)), f"{name} has {length} messages"
+        seqs = [seq for seq, _ in expected][:length]
+        await store.append(name, [message_of(2**40, 50)])
+        assert [entry.seq for entry in await store.read(name)] == [*seqs, 2**40]
+        assert await store.verify(name) == []
+        await store.delete(name)
+    await store.close()
+
+
 def _seqs(state: State) -> list[int]:
     return [seq for seq, _ in state.history]
 
 
 if __name__ == "__main__":
     if sys.argv[1:]:  # a URL and a seed: a single writer, of session "s", for a recording
-        asyncio.run(_work(sys.argv[1], "s", "fsync", int(sys.argv[2]), State(), 0))
+        asyncio.run(_work(sys.argv[1], "s", "fsync", int(sys.argv[2]), State(), 0, on_server=False))
     else:
         serve()

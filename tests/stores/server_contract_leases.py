@@ -8,7 +8,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from amplifier_context_core.stores import Extent, open_store
 from amplifier_context_servers.leased.store import LeasedStore
 from amplifier_context_testing.contract.fixtures import assert_same, whole
 from amplifier_context_testing.contract.samples import entries, entry
+from tests.stores.kills import survive
 from tests.stores.servers import with_parameters
 
 
@@ -293,34 +293,10 @@ class WriterProcessContract:
         asyncio.run(store.append("s", entries(2, 2)))
         asyncio.run(store.close())
 
-    async def test_acknowledged_messages_survive_kill_9(self, store: LeasedStore, writer: Writer) -> None:
-        await self.killed(store, writer, 30)
+    async def test_acknowledged_messages_survive_kill_9(self, url: str) -> None:
+        assert await survive(with_parameters(url, lease_ttl=0.3), 20, seed=1, longest=0.1, on_server=True) > 20
 
     @pytest.mark.soak
-    async def test_acknowledged_messages_survive_very_many_kills(self, store: LeasedStore, writer: Writer) -> None:
-        await self.killed(store, writer, 300)
-
-    async def killed(self, store: LeasedStore, writer: Writer, kills: int) -> None:
-        """Kill a writer at random moments; it takes five sessions in turn, so that leases expire meanwhile."""
-        chance = random.Random(kills)
-        acknowledged = dict.fromkeys(("a", "b", "c", "d", "e"), 0)
-        for number in range(kills):
-            name = "abcde"[number % 5]
-            pid = int(writer.ask(f"fork {name}").removeprefix("child "))
-            # On a busy machine it may take long to come to write: more time for a session that has no message yet.
-            longest = 0.12 if acknowledged[name] else min(0.12 * 2 ** (number // 5), 10)
-            killer = threading.Timer(chance.random() * longest, os.kill, (pid, signal.SIGKILL))
-            killer.start()
-            while (received := writer.receive()) != "gone":
-                acknowledged[name] = int(received.removeprefix("ack "))
-            killer.join()
-            there = [one.seq for one in await store.read(name)]
-            assert there == list(range(1, len(there) + 1))
-            assert len(there) >= acknowledged[name]
-        await asyncio.sleep(0.6)
-        for name, last in acknowledged.items():
-            assert last > 0, "it never came to write anything"
-            length = (await store.open(name)).length
-            assert length >= last
-            await store.append(name, [entry(length + 1)])
-            assert await store.verify(name) == []
+    async def test_acknowledged_messages_survive_a_thousand_kills(self, url: str) -> None:
+        seed = random.randrange(2**32)
+        assert await survive(with_parameters(url, lease_ttl=0.3), 1_000, seed=seed, longest=0.1, on_server=True) > 1_000
