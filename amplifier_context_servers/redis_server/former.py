@@ -25,15 +25,17 @@ if found[4] and call('EXISTS') == 0 then
         local value = redis.call('HGET', meta, field)
         if value then call('HSET', field, value) end
     end
-    local function move(list, kind, counter)
+    local function move(list, use)
         local length = redis.call('LLEN', list)
-        for at = 0, length - 1, CHUNK do put(kind, redis.call('LRANGE', list, at, at + CHUNK - 1), at) end
-        call('HSET', counter, length)
+        for at = 0, length - 1, 500 do
+            for i, row in ipairs(redis.call('LRANGE', list, at, at + 499)) do use(at + i - 1, row) end
+        end
         return length
     end
-    local length = move(entries, 'e:', 'length')
-    move(archive, 'a:', 'archived')
-    move(damaged, 'd:', 'damaged')
+    local length = move(entries, put)
+    call('HSET', 'length', length)
+    move(archive, function(_, row) add('a:', 'archived', row) end)
+    move(damaged, function(_, row) add('d:', 'damaged', row) end)
     local data = redis.call('GET', checkpoint)
     if found[6] and data and tonumber(found[6]) <= length then call('HSET', 'covered', found[6], 'cp', data) end
 end

@@ -28,7 +28,6 @@ local h = KEYS[1]
 local time = redis.call('TIME')
 local micros = time[1] .. string.format('%06d', time[2])
 local millis = time[1] * 1000 + math.floor(time[2] / 1000)
-local CHUNK = 500  -- unpack has a limit
 
 local function call(name, ...) return redis.call(name, h, ...) end
 local function number_of(field) return tonumber(call('HGET', field) or '0') end
@@ -54,50 +53,6 @@ local function state()
     return found
 end
 
-local function fields(kind, first, last)
-    local found = {}
-    for i = tonumber(first), last do found[#found + 1] = kind .. i end
-    return found
-end
-
--- Passes the rows from `first` up to `stop` (excluded) to `use` in chunks, with the index of the first one.
-local function each(kind, first, stop, use)
-    for at = first, stop - 1, CHUNK do
-        use(call('HMGET', unpack(fields(kind, at, math.min(at + CHUNK, stop) - 1))), at)
-    end
-end
-
--- Puts rows at the end of a kind of rows.
-local function put(kind, rows, start)
-    local pairs_ = {}
-    for i, row in ipairs(rows) do
-        pairs_[#pairs_ + 1] = kind .. (start + i - 1)
-        pairs_[#pairs_ + 1] = row
-        local seq = seq_of(row)
-        if kind == 'e:' and tonumber(seq) ~= start + i then
-            pairs_[#pairs_ + 1] = 's:' .. seq
-            pairs_[#pairs_ + 1] = start + i - 1
-        end
-    end
-    if #pairs_ > 0 then call('HSET', unpack(pairs_)) end
-end
-
--- Takes the rows from `keep` on out of the history, and passes them to `use`. Returns their bytes.
-local function cut(keep, use)
-    local size, stop = 0, number_of('length')
-    each('e:', keep, stop, function(rows)
-        local seqs = {}
-        for _, row in ipairs(rows) do
-            size = size + #(row or '')
-            seqs[#seqs + 1] = 's:' .. seq_of(row or '')
-        end
-        use(rows)
-        call('HDEL', unpack(seqs))
-    end)
-    for at = keep, stop - 1, CHUNK do call('HDEL', unpack(fields('e:', at, math.min(at + CHUNK, stop) - 1))) end
-    return size
-end
-
 local function index_of(seq)
     local index = call('HGET', 's:' .. seq)
     if index then return tonumber(index) end
@@ -106,38 +61,14 @@ local function index_of(seq)
     return row and seq_of(row) == seq and index
 end
 
--- Passes the rows of a change, arguments from `first` on, to `use` in chunks.
-local function each_new(first, use)
-    for at = first, #ARGV, CHUNK do
-        local rows = {}
-        for i = at, math.min(at + CHUNK - 1, #ARGV) do rows[#rows + 1] = ARGV[i] end
-        use(rows)
-    end
+local function put(index, row)
+    local seq = seq_of(row)
+    call('HSET', 'e:' .. index, row)
+    if tonumber(seq) ~= index + 1 then call('HSET', 's:' .. seq, index) end
 end
 
--- True if one of the new seqs is at an index before `keep` already.
-local function has_duplicate(first, keep)
-    local found = false
-    each_new(first, function(rows)
-        for _, row in ipairs(rows) do
-            local index = index_of(seq_of(row))
-            if index and index < keep then found = true end
-        end
-    end)
-    return found
-end
-
--- Puts the new rows at the end of a history of this length.
-local function push(first, length, last_seq, removed)
-    local size = 0 - removed  -- not -removed: that may be -0, which is no integer for HINCRBY
-    each_new(first, function(rows)
-        put('e:', rows, length)
-        length = length + #rows
-        for _, row in ipairs(rows) do size = size + #row end
-    end)
-    call('HSET', 'last_seq', last_seq, 'length', length)
-    call('HINCRBY', 'size', size)
-end
+-- Adds a row to those of a kind that are counted.
+local function add(kind, counter, row) call('HSET', kind .. (call('HINCRBY', counter, 1) - 1), row) end
 """
 
 _CARRIED_OVER_FIRST = """
@@ -198,61 +129,60 @@ STATE = script("return call('EXISTS') == 1 and state()")
 # ARGV: fence, last, change, ttl, last_seq, keep, archive, covered or '', checkpoint, rows
 CHANGE = script("""
 if not guard_matches(ARGV[1], ARGV[2]) then return 0 end
-local keep, staying, removed = tonumber(ARGV[6]), {}, 0
-local is_cut = keep < number_of('length')
-if has_duplicate(10, keep) then return 3 end
-if is_cut then
-    each_new(10, function(rows) for _, row in ipairs(rows) do staying[seq_of(row)] = true end end)
-    removed = cut(keep, function(rows)
-        local leaving = {}
-        for _, row in ipairs(rows) do
-            if row and not staying[seq_of(row)] then leaving[#leaving + 1] = row end
-        end
-        if ARGV[7] == '1' and #leaving > 0 then
-            put('a:', leaving, number_of('archived'))
-            call('HINCRBY', 'archived', #leaving)
-        end
-    end)
-    if number_of('covered') > keep then call('HDEL', 'covered', 'cp') end
+local keep, length, size, new = tonumber(ARGV[6]), number_of('length'), 0, {}
+for i = 10, #ARGV do
+    local seq = seq_of(ARGV[i])
+    local index = index_of(seq)
+    if index and index < keep then return 3 end
+    new[seq] = true
 end
-push(10, keep, ARGV[5], removed)
+for index = keep, length - 1 do
+    local row = call('HGET', 'e:' .. index) or ''
+    local seq = seq_of(row)
+    if ARGV[7] == '1' and row ~= '' and not new[seq] then add('a:', 'archived', row) end
+    call('HDEL', 'e:' .. index, 's:' .. seq)
+    size = size - #row
+end
+for i = 10, #ARGV do
+    put(keep + i - 10, ARGV[i])
+    size = size + #ARGV[i]
+end
+call('HSET', 'last_seq', ARGV[5], 'length', keep + #ARGV - 9)
+call('HINCRBY', 'size', size)
+if number_of('covered') > keep then call('HDEL', 'covered', 'cp') end
 if ARGV[8] ~= '' then call('HSET', 'covered', ARGV[8], 'cp', ARGV[9]) end
-changed(ARGV[3], ARGV[4], is_cut)
+changed(ARGV[3], ARGV[4], keep < length)
 return 1
 """)
 
 # ARGV: fence, last, change, ttl, rows
 REWRITE = script("""
 if not guard_matches(ARGV[1], ARGV[2]) then return 0 end
-local other, size, new, known = false, 0, {}, {}
+local other, new, known = false, {}, {}
 local function message_of(row) return string.sub(row, (string.find(row, '\\n', 1, true) or 0) + 1) end
-local function exchange(field, old, row)
+-- Returns by how many bytes the row has grown.
+local function exchange(field)
+    local old = call('HGET', field)
+    local row = old and new[seq_of(old)]
+    if not row then return 0 end
     call('HSET', field, row)
     known[seq_of(row)] = true
     if message_of(old) ~= message_of(row) then other = true end
     return #row - #old
 end
-each_new(5, function(rows)
-    for _, row in ipairs(rows) do
-        new[seq_of(row)] = row
-        local index = index_of(seq_of(row))
-        if index then size = size + exchange('e:' .. index, call('HGET', 'e:' .. index), row) end
-    end
-end)
-each('a:', 0, number_of('archived'), function(rows, at)
-    for i, old in ipairs(rows) do
-        local row = old and new[seq_of(old)]
-        if row then exchange('a:' .. (at + i - 1), old, row) end
-    end
-end)
+for i = 5, #ARGV do new[seq_of(ARGV[i])] = ARGV[i] end
+for seq in pairs(new) do
+    local index = index_of(seq)
+    if index then call('HINCRBY', 'size', exchange('e:' .. index)) end
+end
+for number = 0, number_of('archived') - 1 do exchange('a:' .. number) end
 local unknown, damaged = next(new) == nil, number_of('damaged')
 for seq in pairs(new) do unknown = unknown or not known[seq] end
 if unknown and damaged > 0 then other = true end
 if other then
     call('HDEL', 'covered', 'cp', 'damaged')
-    for i = 0, damaged - 1 do call('HDEL', 'd:' .. i) end
+    for number = 0, damaged - 1 do call('HDEL', 'd:' .. number) end
 end
-call('HINCRBY', 'size', size)
 changed(ARGV[3], ARGV[4], true)
 return other and 2 or 1
 """)
@@ -266,7 +196,9 @@ return found
 
 # ARGV: kind, first index, index after the last. Returns shape and rows.
 READ = script("""
-return {call('HGET', 'shape') or '', call('HMGET', unpack(fields(ARGV[1], ARGV[2], ARGV[3] - 1)))}
+local rows = {}
+for index = tonumber(ARGV[2]), ARGV[3] - 1 do rows[#rows + 1] = call('HGET', ARGV[1] .. index) end
+return {call('HGET', 'shape') or '', rows}
 """)
 
 # ARGV: seqs. Returns index, row, index, row, …
