@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
@@ -225,18 +226,17 @@ class RedisClient:
 
     async def _ensure_checked(self) -> None:
         """Check the server's settings once, before anything else is sent."""
-        if not self._is_checked:
-            async with self._checking:
-                if not self._is_checked:
-                    await self._check_server_settings()
-                    self._is_checked = True
+        async with self._checking:
+            if not self._is_checked:
+                await self._check_server_settings()
+                self._is_checked = True
 
     async def _check_server_settings(self) -> None:
         """Find out how durable the server's changes are, and note the risk if that is less than configured."""
+        found: dict[str, str] = {"redis_version": "0"}
         names = ("appendonly", "appendfsync", "maxmemory-policy")
-        info, *replies = await self._exchange([("INFO", "server"), *(("CONFIG GET", name) for name in names)])
-        self._wait_aof = False
-        found = {name: value for reply in replies if isinstance(reply, dict) for name, value in _texts(reply)}
+        for reply in await self._exchange([("INFO", "server"), *(("CONFIG GET", name) for name in names)]):
+            found |= reply if isinstance(reply, dict) else {}
         appendonly, appendfsync, policy = (found.get(name, "") for name in names)
         self.has_aof = appendonly != "no"
         if policy.startswith("allkeys"):
@@ -246,21 +246,21 @@ class RedisClient:
                 self.display_name,
                 policy,
             )
-        if not self.settings.durable or (appendonly == "yes" and appendfsync == "always"):
-            return
+        is_at_risk = self.settings.durable and (appendonly, appendfsync) != ("yes", "always")
+        can_wait = [int(part) for part in re.findall(r"\d+", found["redis_version"])] >= [7, 2]
         # WAITAOF confirms changes of its own connection only, so not on a cluster.
-        if _version(info) >= (7, 2) and appendonly != "no" and not self.settings.cluster:
-            self._wait_aof = True
-        elif not appendonly:
-            self._risk = (
-                f"{self.display_name} does not report its durability (CONFIG GET is not allowed): unknown whether a "
-                "crash would lose messages; appendonly yes and appendfsync always would keep them"
-            )
-        else:
+        self._wait_aof = is_at_risk and can_wait and self.has_aof and not self.settings.cluster
+        self._risk = ""
+        if is_at_risk and not self._wait_aof and appendonly:
             self._risk = (
                 f"{self.display_name} may lose acknowledged messages when it crashes (appendonly {appendonly}, "
                 f"appendfsync {appendfsync or 'unknown'}): set appendonly yes and appendfsync always, or set "
                 "`durability: none` if that is intended"
+            )
+        elif is_at_risk and not self._wait_aof:
+            self._risk = (
+                f"{self.display_name} does not report its durability (CONFIG GET is not allowed): unknown whether a "
+                "crash would lose messages; appendonly yes and appendfsync always would keep them"
             )
 
     # -- errors ---------------------------------------------------------------------------------------------------
@@ -285,14 +285,3 @@ class RedisClient:
 
 def _by_source(command: Command) -> Command:
     return ("EVAL", SOURCES[command[1]], *command[2:]) if command[0] == "EVALSHA" else command
-
-
-def _texts(reply: Any) -> list[tuple[str, str]]:
-    return [(one if isinstance(one, str) else str(one, "utf-8", "replace"), str(value)) for one, value in reply.items()]
-
-
-def _version(info: Reply) -> tuple[int, int]:
-    """Return the version in a reply to INFO; 0.0 if it has none."""
-    text = str(cast("dict[str, Any]", info).get("redis_version", "")) if isinstance(info, dict) else ""
-    parts = text.split(".")
-    return (int(parts[0]), int(parts[1])) if len(parts) >= 2 and parts[0].isdigit() and parts[1].isdigit() else (0, 0)

@@ -9,7 +9,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from redis import exceptions as errors
-from redis.asyncio import BlockingConnectionPool
+from redis.asyncio import ConnectionPool
 from redis.asyncio.connection import parse_url
 
 from amplifier_context_core.errors import ConfigError
@@ -59,7 +59,8 @@ def parse_store_url(url: str, durability: Durability) -> tuple[RedisSettings, fl
     _check_host_and_database(plain)
     try:
         fields = dict(parse_url(plain))
-        pool_of(plain).make_connection()  # opens nothing; refuses unknown parameters
+        make_pool = cast("Callable[[str], ConnectionPool]", ConnectionPool.from_url)  # pyright: ignore[reportUnknownMemberType]
+        make_pool(plain).make_connection()  # opens nothing; refuses unknown parameters
     except (errors.RedisError, ValueError, TypeError):
         raise ConfigError(  # without the text of the error: it may quote the URL
             "store", "is not a URL that Redis can use; one looks like redis://user:password@host:6379/0?prefix=name"
@@ -78,12 +79,6 @@ def parse_store_url(url: str, durability: Durability) -> tuple[RedisSettings, fl
         pool_size(own, 16),
     )
     return settings, lease_ttl(own)
-
-
-def pool_of(url: str, **settings: Any) -> BlockingConnectionPool:
-    """Return a pool for a URL. Opens nothing."""
-    make = cast("Callable[..., BlockingConnectionPool]", BlockingConnectionPool.from_url)  # pyright: ignore[reportUnknownMemberType]
-    return make(url, **settings)
 
 
 def _check_host_and_database(url: str) -> None:
