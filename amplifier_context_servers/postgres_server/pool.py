@@ -49,6 +49,7 @@ class PostgresPool:
         self._opening = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
         self._is_warned = False
+        self._kwargs: dict[str, Any] = {"autocommit": True, "connect_timeout": round(settings.connect_timeout)}
         self._max_silence = settings.statement_timeout + min(_GRACE, settings.statement_timeout)  # seconds
 
     async def stop(self) -> None:
@@ -80,22 +81,19 @@ class PostgresPool:
 
     async def run_alone(self, work: Callable[[Connection], Awaitable[T]], limit: float) -> T:
         """Run work on a connection of its own, for at most `limit` seconds and without the statement timeout."""
-        connection = await self._connect()
-        try:
+        async with await self._connect() as connection:
             await connection.execute(b"SET statement_timeout = 0")
             return await self._limited(connection, work, limit)
-        finally:
-            await connection.close()
 
     async def ask(self, query: str, values: Mapping[str, Any]) -> list[Row]:
         """Return the rows of one statement."""
 
         async def work(connection: Connection) -> list[Row]:
             cursor = await self.execute(connection, query, values)
-            rows = await cursor.fetchmany(_FETCH_ROWS)
-            if len(rows) == _FETCH_ROWS:
-                while more := await cursor.fetchmany(_FETCH_ROWS):
-                    rows += more
+            rows: list[Row] = []
+            while more := await cursor.fetchmany(_FETCH_ROWS):
+                rows += more
+                if len(more) == _FETCH_ROWS:
                     yield_gil()
             return rows
 
@@ -142,14 +140,11 @@ class PostgresPool:
     async def _open(self) -> AsyncConnectionPool[Connection]:
         async with self._opening:
             if self._pool is None:
-                connection = await self._connect()
-                try:
+                async with await self._connect() as connection:
                     await self._limited(connection, self._prepare, self.settings.statement_timeout)
-                finally:
-                    await connection.close()
                 pool = AsyncConnectionPool(
                     self.settings.conninfo,
-                    kwargs={"autocommit": True, "connect_timeout": round(self.settings.connect_timeout)},
+                    kwargs=self._kwargs,
                     min_size=1,
                     max_size=self.settings.pool_size,
                     open=False,
@@ -163,9 +158,7 @@ class PostgresPool:
 
     async def _connect(self) -> Connection:
         try:
-            connection = await psycopg.AsyncConnection.connect(
-                self.settings.conninfo, autocommit=True, connect_timeout=round(self.settings.connect_timeout)
-            )
+            connection = await psycopg.AsyncConnection.connect(self.settings.conninfo, **self._kwargs)
         except psycopg.Error as problem:
             raise self._unreachable(problem) from problem
         await self._limited(connection, self._configure, self.settings.statement_timeout)

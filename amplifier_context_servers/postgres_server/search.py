@@ -42,20 +42,6 @@ _LONGEST_WORD = 200  # characters of a word that count; PostgreSQL ignores words
 _WORD = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+")
 
 
-class IndexRow(NamedTuple):
-    """A row of the index, as it is sent.
-
-    Attributes:
-        place: index of the message.
-        part: number of the piece in its message.
-        text: its words.
-    """
-
-    place: int
-    part: int
-    text: str
-
-
 class IndexState(NamedTuple):
     """How far the index of a session is filled.
 
@@ -81,19 +67,21 @@ class PostgresSearch:
 
     def __init__(self, pool: PostgresPool) -> None:
         self._pool = pool
+        self._filling = asyncio.Semaphore(max(1, pool.settings.pool_size // 2))  # the other connections are for appends
 
     async def index_next_batch(self, session_id: str) -> bool | None:
         """Add the next messages of a session. Return True if there may be more, None if the index cannot be filled."""
-        state = await self._state(session_id)
-        if state is None or (state.indexed >= state.length and not state.is_missing):
-            return False
-        if not state.is_writable:
-            return None
-        if state.is_missing:
-            await self._pool.count(queries.FORGET_INDEX, {"key": state.key})
-        elif not await self._pool.run(lambda connection: self._index(connection, session_id, state), _INDEX_LIMIT):
-            await asyncio.sleep(_POLL)
-        return True
+        async with self._filling:
+            state = await self._state(session_id)
+            if state is None or (state.indexed >= state.length and not state.is_missing):
+                return False
+            if not state.is_writable:
+                return None
+            if state.is_missing:
+                await self._pool.count(queries.FORGET_INDEX, {"key": state.key})
+            elif not await self._pool.run(lambda connection: self._index(connection, session_id, state), _INDEX_LIMIT):
+                await asyncio.sleep(_POLL)
+            return True
 
     async def _index(self, connection: Connection, session_id: str, state: IndexState) -> bool:
         """Add the next messages in one transaction. Return False if another process is adding some."""
@@ -108,8 +96,8 @@ class PostgresSearch:
             stop = rows[-1][0] + 1 if rows else stop
             statements = _statements(state.key, session_id, rows)
             while taken := await in_thread(next, statements, None):
-                values = {"places": [one.place for one in taken], "parts": [one.part for one in taken]}
-                await execute(connection, queries.INDEX, key | values | {"texts": [one.text for one in taken]})
+                places, parts, texts = map(list, zip(*taken, strict=True))
+                await execute(connection, queries.INDEX, key | {"places": places, "parts": parts, "texts": texts})
             values = key | {"start": start, "stop": stop, "edits": state.edits}
             if not (await execute(connection, queries.COUNT_INDEXED, values)).rowcount:
                 raise Rollback
@@ -158,13 +146,16 @@ class PostgresSearch:
         return answers
 
 
-def _statements(key: int, session_id: str, rows: Sequence[tuple[int, str]]) -> Iterator[list[IndexRow]]:
-    """Yield the pieces of messages, as many at once as a statement adds. Other threads run between two of them."""
-    taken: list[IndexRow] = []
+def _statements(key: int, session_id: str, rows: Sequence[tuple[int, str]]) -> Iterator[list[tuple[int, int, str]]]:
+    """Yield the pieces of messages with their place and number, as many at once as a statement adds.
+
+    Other threads run between two of them.
+    """
+    taken: list[tuple[int, int, str]] = []
     size = 0
     for place, text in yielding(((place, text_of_message(session_id, message)) for place, message in rows), INDEXED):
         for part, piece in enumerate(pieces(key, text)):
-            taken.append(IndexRow(place, part, piece))
+            taken.append((place, part, piece))
             size += len(piece)
             yield_gil()
             if size > _STATEMENT:
