@@ -85,6 +85,13 @@ class SessionRow(NamedTuple):
     created: bool
 
 
+class Change(NamedTuple):
+    """What a change of a session is sent with: its revision, and the seconds until the lease expires after it."""
+
+    revision: int
+    ttl: float
+
+
 class RewriteResult(IntEnum):
     """What a rewrite did. Anything but a refusal is true."""
 
@@ -150,13 +157,11 @@ class Driver(Protocol):
     async def renew(self, leases: Sequence[Lease], ttl: float) -> None: ...
     async def release(self, lease: Lease) -> None: ...
     async def state(self, session_id: str) -> SessionRow | None: ...
-    async def replace(
-        self, lease: Lease, revision: int, keep: int, rows: Sequence[EntryRow], archive: bool, ttl: float
-    ) -> bool:
+    async def replace(self, lease: Lease, keep: int, rows: Sequence[EntryRow], archive: bool, change: Change) -> bool:
         """Keep the first `keep` rows, and put these after them. With all rows kept, this is an append."""
         ...
 
-    async def rewrite(self, lease: Lease, revision: int, rows: Sequence[EntryRow], ttl: float) -> RewriteResult: ...
+    async def rewrite(self, lease: Lease, rows: Sequence[EntryRow], change: Change) -> RewriteResult: ...
     async def erase(self, lease: Lease) -> None:
         """Erase what the server still keeps of messages that were rewritten.
 
@@ -165,8 +170,8 @@ class Driver(Protocol):
         """
         ...
 
-    async def save_checkpoint(self, lease: Lease, revision: int, covered: int, data: bytes, ttl: float) -> bool: ...
-    async def fork(self, lease: Lease, revision: int, parent: str, length: int, ttl: float) -> bool: ...
+    async def save_checkpoint(self, lease: Lease, covered: int, data: bytes, change: Change) -> bool: ...
+    async def fork(self, lease: Lease, parent: str, length: int, change: Change) -> bool: ...
     async def delete(self, lease: Lease) -> bool: ...
     async def read(self, session_id: str, start: int, stop: int | None) -> list[EntryRow]:
         """Return rows in order. One that is gone is left out, or is `GONE`."""

@@ -14,7 +14,8 @@ import os
 import threading
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, TypeVar, cast
+from functools import partial
+from typing import Any, Generic, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from amplifier_context_core.errors import OutcomeUnknown, SessionInUse, SessionLost, StoreError
@@ -25,6 +26,7 @@ from amplifier_context_core.transcript.entry import Entry
 from .loop_thread import RefCounted
 from .protocol import (
     GONE,
+    Change,
     ConnectionLost,
     Driver,
     EntryRow,
@@ -41,11 +43,12 @@ from .protocol import (
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+D = TypeVar("D", bound=Driver)
 
 COPY = "Copy the session to another store with `amplifier-context copy`, which leaves such messages out, or delete it"
 
 
-class LeasedStore:
+class LeasedStore(Generic[D]):
     """A store on a server. Each object leases for itself: two in one process are two writers.
 
     Args:
@@ -55,12 +58,12 @@ class LeasedStore:
         archive: keep what edits and interrupts take out of a history.
     """
 
-    def __init__(self, drivers: RefCounted[Any, Any], key: Any, *, ttl: float, archive: bool) -> None:
+    def __init__(self, drivers: RefCounted[Any, D], key: Any, *, ttl: float, archive: bool) -> None:
         self._drivers, self._key = drivers, key
         self._ttl, self._archive = ttl, archive
         self._lock = threading.Lock()
         self._pid = 0  # of the process that uses the driver
-        self._driver: Driver | None = None
+        self._driver: D | None = None
         self._running_calls = 0
         self._closing = False
         self._leases: dict[str, Lease] = {}
@@ -113,10 +116,7 @@ class LeasedStore:
             if first == lease.length and not entries:
                 return
             rows = encode_rows(session_id, entries)
-
-            def send(revision: int) -> Awaitable[bool]:
-                return driver.replace(lease, revision, first, rows, self._archive, self._ttl)
-
+            send = partial(driver.replace, lease, first, rows, self._archive)
             await self._apply(driver, lease, send, lease.extent_with(rows, first))
 
         await self._change(session_id, work)
@@ -140,9 +140,9 @@ class LeasedStore:
             rows = encode_rows(session_id, given)
             result = RewriteResult.OTHER_MESSAGES  # also if no answer comes
 
-            async def send(revision: int) -> RewriteResult:
+            async def send(change: Change) -> RewriteResult:
                 nonlocal result
-                applied = await driver.rewrite(lease, revision, rows, self._ttl)
+                applied = await driver.rewrite(lease, rows, change)
                 result = applied or result
                 return applied
 
@@ -158,11 +158,7 @@ class LeasedStore:
     async def save_checkpoint(self, session_id: str, covered: int, data: bytes) -> None:
         async def work(driver: Driver, lease: Lease) -> None:
             check_index(session_id, covered, lease.length)
-
-            def send(revision: int) -> Awaitable[bool]:
-                return driver.save_checkpoint(lease, revision, covered, data, self._ttl)
-
-            await self._apply(driver, lease, send)
+            await self._apply(driver, lease, partial(driver.save_checkpoint, lease, covered, data))
 
         await self._change(session_id, work)
 
@@ -188,13 +184,10 @@ class LeasedStore:
                 check_index(session_id, count, parent.extent.length)
                 was_open = new_id in self._leases
                 lease = await self._lease(driver, new_id)
-
-                def send(revision: int) -> Awaitable[bool]:
-                    return driver.fork(lease, revision, session_id, count, self._ttl)
-
                 try:
                     if lease.is_lost:
                         raise SessionLost(new_id, lease.lost_to or "")
+                    send = partial(driver.fork, lease, session_id, count)
                     await self._apply(driver, lease, send, Extent(count, parent.extent.last_seq))
                 except StoreError:
                     if not was_open:
@@ -227,7 +220,7 @@ class LeasedStore:
     async def _entries(
         self,
         session_id: str,
-        ask: Callable[[Driver], Awaitable[list[EntryRow]]],
+        ask: Callable[[D], Awaitable[list[EntryRow]]],
         start: int | None = None,
         stop: int | None = None,
     ) -> list[Entry]:
@@ -236,7 +229,7 @@ class LeasedStore:
         After that the session is not changed until it is opened again: indexes would not be those of its reader.
         """
 
-        async def work(driver: Driver) -> tuple[list[Entry], int, OnRepair | None]:
+        async def work(driver: D) -> tuple[list[Entry], int, OnRepair | None]:
             rows = await retry_once(lambda: ask(driver))
             entries = await decode_rows(session_id, rows)
             left_out, lease = len(rows) - len(entries), self._leases.get(session_id)
@@ -255,7 +248,7 @@ class LeasedStore:
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
-    async def _call(self, work: Callable[[Driver], Coroutine[Any, Any, T]], *, begin: bool = True) -> T:
+    async def _call(self, work: Callable[[D], Coroutine[Any, Any, T]], *, begin: bool = True) -> T:
         """Run work on the driver's loop. With `begin` false, only if this store has a driver."""
         with self._lock:
             driver = self._driver
@@ -264,12 +257,12 @@ class LeasedStore:
                     return cast(T, None)
                 if driver is not None:
                     raise StoreError("this store was in use when the process forked; open another one in the child")
-                driver, self._pid = cast(Driver, self._drivers.acquire(self._key)), os.getpid()
-                self._driver = driver
+                driver = self._driver = self._drivers.acquire(self._key)
+                self._pid = os.getpid()
             self._running_calls += 1
         return await driver.loop_thread.run(self._run(driver, work))
 
-    async def _run(self, driver: Driver, work: Callable[[Driver], Coroutine[Any, Any, T]]) -> T:
+    async def _run(self, driver: D, work: Callable[[D], Coroutine[Any, Any, T]]) -> T:
         """Run work, and give the driver back after the last call of a store that is closing."""
         try:
             return await work(driver)
@@ -294,18 +287,18 @@ class LeasedStore:
             lock = self._session_locks[session_id] = asyncio.Lock()
         return lock
 
-    async def _locked(self, session_id: str, work: Callable[[Driver], Awaitable[T]]) -> T:
+    async def _locked(self, session_id: str, work: Callable[[D], Awaitable[T]]) -> T:
         """Run work under the session's lock, after the outcome of the change before is known."""
         check_session_id(session_id)
 
-        async def run(driver: Driver) -> T:
+        async def run(driver: D) -> T:
             async with self._session_lock(session_id):
                 await self._resolve_outcome(driver, session_id)
                 return await work(driver)
 
         return await self._call(run)
 
-    async def _read(self, session_id: str, ask: Callable[[Driver], Awaitable[T]]) -> T:
+    async def _read(self, session_id: str, ask: Callable[[D], Awaitable[T]]) -> T:
         """Run a request that changes nothing; it is repeated once if the connection breaks."""
         return await self._locked(session_id, lambda driver: retry_once(lambda: ask(driver)))
 
@@ -407,9 +400,9 @@ class LeasedStore:
     # -- changes --------------------------------------------------------------------------------------------------
 
     async def _apply(
-        self, driver: Driver, lease: Lease, send: Callable[[int], Awaitable[object]], after: Extent | None = None
+        self, driver: Driver, lease: Lease, send: Callable[[Change], Awaitable[object]], after: Extent | None = None
     ) -> None:
-        """Apply a change once; `send` it, under a revision, again if no answer came.
+        """Apply a change once; `send` it, under its revision, again if no answer came.
 
         Raises:
             OutcomeUnknown: no answer came, and the change may have been applied.
@@ -417,7 +410,7 @@ class LeasedStore:
         revision = new_revision()
         for attempt in (1, 2, 3):
             try:
-                if await send(revision) or await self._was_applied(driver, lease, revision):
+                if await send(Change(revision, self._ttl)) or await self._was_applied(driver, lease, revision):
                     lease.row = lease.row._replace(revision=revision, extent=after or lease.row.extent, created=True)
                     lease.unknown = None
                     return

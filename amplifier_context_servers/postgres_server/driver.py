@@ -20,7 +20,16 @@ from amplifier_context_core.stores.codec import decode_extra, message_json
 from amplifier_context_core.stores.protocol import Extent, SessionInfo
 
 from ..leased.batching import MicroBatcher
-from ..leased.protocol import ConnectionLost, EntryRow, Lease, RewriteResult, SessionRow, Unreachable, holder_name
+from ..leased.protocol import (
+    Change,
+    ConnectionLost,
+    EntryRow,
+    Lease,
+    RewriteResult,
+    SessionRow,
+    Unreachable,
+    holder_name,
+)
 from . import queries
 from .pool import Connection, PostgresPool
 from .search import PostgresSearch
@@ -36,9 +45,8 @@ _FAR = 2**62  # an index beyond every history
 
 class _Append(NamedTuple):
     lease: Lease
-    revision: int
     rows: Sequence[EntryRow]
-    ttl: float
+    change: Change
 
 
 class PostgresDriver:
@@ -81,13 +89,11 @@ class PostgresDriver:
 
     # -- changes --------------------------------------------------------------------------------------------------
 
-    async def replace(
-        self, lease: Lease, revision: int, keep: int, rows: Sequence[EntryRow], archive: bool, ttl: float
-    ) -> bool:
+    async def replace(self, lease: Lease, keep: int, rows: Sequence[EntryRow], archive: bool, change: Change) -> bool:
         if keep == lease.length:
-            return await self._append(_Append(lease, revision, rows, ttl))
+            return await self._append(_Append(lease, rows, change))
         extent = lease.extent_with(rows, keep)
-        values = _guard(lease, revision, ttl) | {
+        values = _guard(lease, change) | {
             "keep": keep,
             "length": extent.length,
             "last_seq": extent.last_seq,
@@ -95,13 +101,13 @@ class PostgresDriver:
             "size": _size(rows),
         }
 
-        async def change(connection: Connection) -> None:
+        async def work(connection: Connection) -> None:
             if archive:
                 await self._execute(connection, queries.ARCHIVE, values)
             await self._execute(connection, queries.DELETE_TAIL, values)
             await self._insert(connection, lease, keep, _chunks(rows))
 
-        return await self._guarded(queries.REPLACE, values, change)
+        return await self._guarded(queries.REPLACE, values, work)
 
     async def _append(self, one: _Append) -> bool:
         if len(one.rows) <= _MAX_BATCHED_ROWS and _size(one.rows) <= _MAX_BATCHED_BYTES:
@@ -137,24 +143,22 @@ class PostgresDriver:
             return [(await self._append_all([one]))[0] for one in batch]  # one of them cannot be stored
         return [one.lease.row.key in applied for one in batch]
 
-    async def _guarded(
-        self, guard: str, values: dict[str, Any], change: Callable[[Connection], Awaitable[None]]
-    ) -> bool:
+    async def _guarded(self, guard: str, values: dict[str, Any], work: Callable[[Connection], Awaitable[None]]) -> bool:
         """Make a change of several statements in one transaction. Return False if its first one, the guard, fails."""
 
-        async def work(connection: Connection) -> bool:
+        async def guarded(connection: Connection) -> bool:
             async with connection.transaction():
                 if (await self._execute(connection, guard, values)).rowcount != 1:
                     return False
-                await change(connection)
+                await work(connection)
                 return True
 
-        return await self._pool.run(work)
+        return await self._pool.run(guarded)
 
-    async def rewrite(self, lease: Lease, revision: int, rows: Sequence[EntryRow], ttl: float) -> RewriteResult:
+    async def rewrite(self, lease: Lease, rows: Sequence[EntryRow], change: Change) -> RewriteResult:
         key, others = lease.row.key, False
 
-        async def change(connection: Connection) -> None:
+        async def work(connection: Connection) -> None:
             nonlocal others
             known: set[int] = set()
             changed: list[int] = []
@@ -165,14 +169,14 @@ class PostgresDriver:
                     for seq, is_other, grown in await cursor.fetchall():
                         known.add(seq)
                         changed += [seq] * is_other
-                        size += grown
+                        size += grown * (statement is queries.REWRITE_ENTRIES)
             others = bool(changed)
             if not rows or not known.issuperset(row.seq for row in rows):
                 others |= bool((await self._execute(connection, queries.DISCARD_QUARANTINE, {"key": key})).rowcount)
             if others:
                 await self._execute(connection, queries.DISCARD_DERIVED, {"key": key, "seqs": changed, "size": size})
 
-        if not await self._guarded(queries.GUARD, _guard(lease, revision, ttl), change):
+        if not await self._guarded(queries.GUARD, _guard(lease, change), work):
             return RewriteResult.REFUSED
         return RewriteResult.OTHER_MESSAGES if others else RewriteResult.SAME_MESSAGES
 
@@ -200,12 +204,12 @@ class PostgresDriver:
                 f"until they are vacuumed ({problem}); make the same call again"
             ) from problem
 
-    async def save_checkpoint(self, lease: Lease, revision: int, covered: int, data: bytes, ttl: float) -> bool:
-        values = _guard(lease, revision, ttl) | {"covered": covered, "data": data}
+    async def save_checkpoint(self, lease: Lease, covered: int, data: bytes, change: Change) -> bool:
+        values = _guard(lease, change) | {"covered": covered, "data": data}
         return await self._count(queries.SAVE_CHECKPOINT, values) == 1
 
-    async def fork(self, lease: Lease, revision: int, parent: str, length: int, ttl: float) -> bool:
-        values = _guard(lease, revision, ttl) | {"parent": parent, "count": length}
+    async def fork(self, lease: Lease, parent: str, length: int, change: Change) -> bool:
+        values = _guard(lease, change) | {"parent": parent, "count": length}
         ((found_parent, applied),) = await self._ask(queries.FORK, values)
         if not found_parent:
             raise StoreError(f"session {parent!r} was shortened or deleted while it was forked; try again")
@@ -214,10 +218,10 @@ class PostgresDriver:
     async def delete(self, lease: Lease) -> bool:
         values = {"key": lease.row.key, "fence": lease.row.token}
 
-        async def change(connection: Connection) -> None:
+        async def work(connection: Connection) -> None:
             await self._execute(connection, queries.DELETE_ROWS, values)
 
-        return await self._guarded(queries.DELETE, values, change)
+        return await self._guarded(queries.DELETE, values, work)
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -242,9 +246,9 @@ class PostgresDriver:
         ]
 
 
-def _guard(lease: Lease, revision: int, ttl: float) -> dict[str, Any]:
+def _guard(lease: Lease, change: Change) -> dict[str, Any]:
     row = lease.row
-    return {"key": row.key, "fence": row.token, "last": row.revision, "change": revision, "ttl": ttl}
+    return {"key": row.key, "fence": row.token, "last": row.revision, "change": change.revision, "ttl": change.ttl}
 
 
 def _session(found: Sequence[Any]) -> SessionRow:
@@ -275,8 +279,8 @@ def _batch_values(batch: Sequence[_Append], first: Sequence[EntryRow] | None = N
         "keys": [one.lease.row.key for one in batch],
         "fences": [one.lease.row.token for one in batch],
         "lasts": [one.lease.row.revision for one in batch],
-        "changes": [one.revision for one in batch],
-        "ttls": [one.ttl for one in batch],
+        "changes": [one.change.revision for one in batch],
+        "ttls": [one.change.ttl for one in batch],
         "counts": [len(one.rows) for one in batch],
         "last_seqs": [one.lease.extent_with(one.rows, 0).last_seq for one in batch],
         "sizes": [_size(one.rows) for one in batch],

@@ -167,22 +167,16 @@ DELETE_ROWS = """
 # -- rewriting --------------------------------------------------------------------------------------------------------
 
 # Returns for each row its seq, whether its message is another now, and by how many bytes it has grown.
-REWRITE_ENTRIES = """
-    UPDATE {schema}.entries AS e
+_REWRITE = """
+    UPDATE {schema}.TABLE AS e
     SET turn = r.turn, tokens = r.tokens, message = r.message, origin = nullif(r.origin, ''),
         extra = nullif(r.extra, '')
-    FROM {schema}.entries old, unnest({arrays}) AS r ({row})
-    WHERE old.session = %(key)s::bigint AND old.seq = r.seq AND e.session = old.session AND e.place = old.place
+    FROM {schema}.TABLE old, unnest({arrays}) AS r ({row})
+    WHERE old.session = %(key)s::bigint AND old.seq = r.seq AND e.session = old.session AND e.NUMBER = old.NUMBER
     RETURNING e.seq, e.message <> old.message, octet_length(e.message) - octet_length(old.message)
 """
-REWRITE_ARCHIVE = """
-    UPDATE {schema}.archive AS e
-    SET turn = r.turn, tokens = r.tokens, message = r.message, origin = nullif(r.origin, ''),
-        extra = nullif(r.extra, '')
-    FROM {schema}.archive old, unnest({arrays}) AS r ({row})
-    WHERE old.session = %(key)s::bigint AND old.seq = r.seq AND e.session = old.session AND e.number = old.number
-    RETURNING e.seq, e.message <> old.message, 0
-"""
+REWRITE_ENTRIES = _REWRITE.replace("TABLE", "entries").replace("NUMBER", "place")
+REWRITE_ARCHIVE = _REWRITE.replace("TABLE", "archive").replace("NUMBER", "number")
 # What former versions moved there: it cannot be known which messages those are.
 DISCARD_QUARANTINE = "DELETE FROM {schema}.damaged WHERE session = %(key)s::bigint"
 DISCARD_DERIVED = """

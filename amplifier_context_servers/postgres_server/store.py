@@ -15,7 +15,6 @@ ones. Bytes may remain where no query looks:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 from amplifier_context_core.futures import in_thread
 from amplifier_context_core.stores.protocol import Durability, KeptVector
@@ -23,7 +22,6 @@ from amplifier_context_core.stores.validation import check_session_id
 from amplifier_context_core.transcript.search import ScanIndex
 
 from ..leased.loop_thread import RefCounted
-from ..leased.protocol import Driver
 from ..leased.store import LeasedStore, retry_once
 from .driver import PostgresDriver
 from .url import PostgresSettings, parse_store_url
@@ -31,7 +29,7 @@ from .url import PostgresSettings, parse_store_url
 _DRIVERS: RefCounted[PostgresSettings, PostgresDriver] = RefCounted(PostgresDriver)
 
 
-class PostgresStore(LeasedStore):
+class PostgresStore(LeasedStore[PostgresDriver]):
     """A store in a PostgreSQL database. Stores of one process with the same URL share a pool of connections."""
 
     def __init__(self, settings: PostgresSettings, *, lease_ttl: float = 30.0, archive: bool = True) -> None:
@@ -40,36 +38,25 @@ class PostgresStore(LeasedStore):
     async def search(self, session_id: str, query: str, limit: int) -> list[int]:
         """See `Searchable`. The index is filled first, batch by batch. If it cannot be, all messages are scanned."""
 
-        async def fill(driver: Driver) -> bool | None:  # without the session's lock, for which appends would wait
-            return await retry_once(lambda: cast(PostgresDriver, driver).search.index_next_batch(session_id))
-
-        async def ask(driver: Driver) -> list[int]:
-            return await cast(PostgresDriver, driver).search.matching_seqs(session_id, query, limit)
+        async def fill(driver: PostgresDriver) -> bool | None:
+            return await retry_once(lambda: driver.search.index_next_batch(session_id))
 
         check_session_id(session_id)
-        while more := await self._call(fill):
+        while more := await self._call(fill):  # without the session's lock, for which appends would wait
             pass
         if more is None:
             found = await in_thread(ScanIndex().search, await self.read(session_id), query, limit)
             return [entry.seq for entry in found]
-        return await self._read(session_id, ask)
+        return await self._read(session_id, lambda driver: driver.search.matching_seqs(session_id, query, limit))
 
     async def vectors(self, session_id: str, model: str) -> list[KeptVector]:
         """See `KeepsVectors`."""
-
-        async def work(driver: Driver) -> list[KeptVector]:
-            return await cast(PostgresDriver, driver).vectors.read(session_id, model)
-
-        return await self._read(session_id, work)
+        return await self._read(session_id, lambda driver: driver.vectors.read(session_id, model))
 
     async def save_vectors(self, session_id: str, model: str, vectors: Sequence[KeptVector]) -> None:
         """See `KeepsVectors`. Needs no lease."""
         batch = tuple(vectors)
-
-        async def work(driver: Driver) -> None:
-            await cast(PostgresDriver, driver).vectors.save(session_id, model, batch)
-
-        await self._read(session_id, work)
+        await self._read(session_id, lambda driver: driver.vectors.save(session_id, model, batch))
 
     @classmethod
     def from_url(cls, url: str, *, durability: Durability = "fsync", archive: bool = True) -> PostgresStore:

@@ -18,7 +18,7 @@ from amplifier_context_core.errors import NotErased, SessionInUse, StoreError
 from amplifier_context_core.stores.codec import loads, message_json
 from amplifier_context_core.stores.protocol import Extent, SessionInfo
 
-from ..leased.protocol import GONE, EntryRow, Lease, RewriteResult, SessionRow, holder_name
+from ..leased.protocol import GONE, Change, EntryRow, Lease, RewriteResult, SessionRow, holder_name
 from . import scripts
 from .client import RedisClient, evaluated
 from .former import CARRY_OVER, IN_USE, NAMES, TOO_OLD
@@ -129,20 +129,18 @@ class RedisDriver:
 
     # -- changes --------------------------------------------------------------------------------------------------
 
-    async def replace(
-        self, lease: Lease, revision: int, keep: int, rows: Sequence[EntryRow], archive: bool, ttl: float
-    ) -> bool:
+    async def replace(self, lease: Lease, keep: int, rows: Sequence[EntryRow], archive: bool, change: Change) -> bool:
         values = (lease.extent_with(rows, keep).last_seq, keep, int(archive), "", "")
-        return await self._change(scripts.CHANGE, lease, revision, ttl, values, _packed(rows)) > 0
+        return await self._change(scripts.CHANGE, lease, change, values, _packed(rows)) > 0
 
-    async def rewrite(self, lease: Lease, revision: int, rows: Sequence[EntryRow], ttl: float) -> RewriteResult:
-        return RewriteResult(await self._change(scripts.REWRITE, lease, revision, ttl, (), _packed(rows)))
+    async def rewrite(self, lease: Lease, rows: Sequence[EntryRow], change: Change) -> RewriteResult:
+        return RewriteResult(await self._change(scripts.REWRITE, lease, change, (), _packed(rows)))
 
-    async def save_checkpoint(self, lease: Lease, revision: int, covered: int, data: bytes, ttl: float) -> bool:
+    async def save_checkpoint(self, lease: Lease, covered: int, data: bytes, change: Change) -> bool:
         values = (lease.row.extent.last_seq, lease.length, 0, covered, data)
-        return await self._change(scripts.CHANGE, lease, revision, ttl, values) > 0
+        return await self._change(scripts.CHANGE, lease, change, values) > 0
 
-    async def fork(self, lease: Lease, revision: int, parent: str, length: int, ttl: float) -> bool:
+    async def fork(self, lease: Lease, parent: str, length: int, change: Change) -> bool:
         before = await self._state(parent)
         rows = await self._rows(parent, "e:", 0, length)
         covered, data = await self._run(scripts.LOAD_CHECKPOINT, parent)
@@ -153,15 +151,15 @@ class RedisDriver:
         checkpoint = ("", "") if covered is None or int(covered) > length else (int(covered), data)
         packed = [_with_origin(row, parent) for row in rows if row is not None]
         values = (int(after.last_seq), 0, 0, *checkpoint)
-        return await self._change(scripts.CHANGE, lease, revision, ttl, values, packed) > 0
+        return await self._change(scripts.CHANGE, lease, change, values, packed) > 0
 
     async def _change(
-        self, script: str, lease: Lease, revision: int, ttl: float, values: Sequence[Any], rows: Sequence[bytes] = ()
+        self, script: str, lease: Lease, change: Change, values: Sequence[Any], rows: Sequence[bytes] = ()
     ) -> int:
         if len(rows) > _MAX_ROWS or sum(map(len, rows)) > _MAX_BYTES:
             most = f"{_MAX_ROWS:,} messages and {_MAX_BYTES:,} bytes"
             raise StoreError(f"session {lease.session_id!r}: Redis takes at most {most} in one change")
-        guard = lease.row.token, lease.row.revision, revision, _millis(ttl)
+        guard = lease.row.token, lease.row.revision, change.revision, _millis(change.ttl)
         result = await self._client.change(script, self._keys(lease.session_id), *guard, *values, *rows)
         if result == scripts.DUPLICATE_SEQ:
             raise StoreError(f"session {lease.session_id!r} holds one of these seqs already; nothing was changed")

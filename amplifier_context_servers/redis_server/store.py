@@ -20,7 +20,7 @@ from .url import RedisSettings, parse_store_url
 _DRIVERS: RefCounted[RedisSettings, RedisDriver] = RefCounted(RedisDriver)
 
 
-class RedisStore(LeasedStore):
+class RedisStore(LeasedStore[RedisDriver]):
     """A store in a Redis database. Stores of one process with the same URL share its connections."""
 
     def __init__(self, settings: RedisSettings, *, lease_ttl: float = 30.0, archive: bool = True) -> None:
