@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import subprocess
 
 import pytest
@@ -60,6 +61,19 @@ class TestCluster:
             await self.work_on(f"{servers[0].url}?cluster=true")
             with pytest.raises(StoreError, match="MOVED"):
                 await self.work_on(servers[0].url)
+            await self.close_without_a_node(f"{servers[0].url}?cluster=true", servers[1])
+
+    async def close_without_a_node(self, url: str, server: PrivateRedis) -> None:
+        """The client looks for its nodes again when one is gone; the connections to the others must still be closed."""
+        store = RedisStore.from_url(url)
+        names = [f"session {number}" for number in range(12)]
+        await asyncio.gather(*(store.append(name, entries(1, 1)) for name in names))
+        server.stop()
+        made = await asyncio.gather(*(store.append(name, entries(2, 2)) for name in names), return_exceptions=True)
+        assert any(isinstance(one, StoreError) for one in made)
+        await store.close()
+        del store, made
+        gc.collect()  # a connection that was not closed is a warning, and so an error
 
     async def work_on(self, url: str) -> None:
         store = RedisStore.from_url(url)
