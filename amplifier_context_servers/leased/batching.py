@@ -59,11 +59,10 @@ class MicroBatcher(Generic[I, R]):
         missing: BaseException = StoreError("the server gave no answer for this change; read the session again")
         try:
             results += await self._send([item for item, _ in batch])
-        except Exception as problem:  # noqa: BLE001 - every waiting caller gets it
-            missing = problem
         except BaseException as problem:
-            missing = problem
-            raise
+            missing = problem  # every waiting caller gets it
+            if not isinstance(problem, Exception):
+                raise
         finally:
             self._in_flight -= 1
             self._send_queued()

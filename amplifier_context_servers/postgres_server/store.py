@@ -32,9 +32,6 @@ _DRIVERS: RefCounted[PostgresSettings, PostgresDriver] = RefCounted(PostgresDriv
 class PostgresStore(LeasedStore[PostgresDriver]):
     """A store in a PostgreSQL database. Stores of one process with the same URL share a pool of connections."""
 
-    def __init__(self, settings: PostgresSettings, *, lease_ttl: float = 30.0, archive: bool = True) -> None:
-        super().__init__(_DRIVERS, settings, ttl=lease_ttl, archive=archive)
-
     async def search(self, session_id: str, query: str, limit: int) -> list[int]:
         """See `Searchable`. The index is filled first, batch by batch. If it cannot be, all messages are scanned."""
 
@@ -66,4 +63,4 @@ class PostgresStore(LeasedStore[PostgresDriver]):
         others, connect_timeout (seconds) among them, are passed to libpq.
         """
         settings, lease_ttl = parse_store_url(url, durability)
-        return cls(settings, lease_ttl=lease_ttl, archive=archive)
+        return cls(_DRIVERS, settings, ttl=lease_ttl, archive=archive)

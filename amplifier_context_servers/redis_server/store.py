@@ -23,9 +23,6 @@ _DRIVERS: RefCounted[RedisSettings, RedisDriver] = RefCounted(RedisDriver)
 class RedisStore(LeasedStore[RedisDriver]):
     """A store in a Redis database. Stores of one process with the same URL share its connections."""
 
-    def __init__(self, settings: RedisSettings, *, lease_ttl: float = 30.0, archive: bool = True) -> None:
-        super().__init__(_DRIVERS, settings, ttl=lease_ttl, archive=archive)
-
     @classmethod
     def from_url(cls, url: str, *, durability: Durability = "fsync", archive: bool = True) -> RedisStore:
         """Return the store of a ``redis://`` or ``rediss://`` URL.
@@ -34,4 +31,4 @@ class RedisStore(LeasedStore[RedisDriver]):
         pool_size, socket_timeout and socket_connect_timeout (seconds). All others are passed to redis-py.
         """
         settings, lease_ttl = parse_store_url(url, durability)
-        return cls(settings, lease_ttl=lease_ttl, archive=archive)
+        return cls(_DRIVERS, settings, ttl=lease_ttl, archive=archive)
