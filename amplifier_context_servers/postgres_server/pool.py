@@ -48,6 +48,7 @@ class PostgresPool:
         self._pool: AsyncConnectionPool[Connection] | None = None
         self._opening = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
+        self._watched: dict[Connection, tuple[float, asyncio.TimerHandle]] = {}  # in use, and when each is cut off
         self._is_warned = False
         self._kwargs: dict[str, Any] = {"autocommit": True, "connect_timeout": round(settings.connect_timeout)}
         self._max_silence = settings.statement_timeout + min(_GRACE, settings.statement_timeout)  # seconds
@@ -58,20 +59,15 @@ class PostgresPool:
         if pool is not None:
             await pool.close()
 
-    async def run(self, work: Callable[[Connection], Awaitable[T]], limit: float = 0) -> T:
-        """Run work on a connection in autocommit, and return its result. It must leave no transaction open.
-
-        Args:
-            work: what to do.
-            limit: seconds until the server counts as silent; 0 for what a statement may take, and some grace.
-        """
+    async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run work on a connection in autocommit, and return its result. It must leave no transaction open."""
         pool = self._pool or await self._open()
         try:
             async with pool.connection(self.settings.statement_timeout) as connection:
-                return await self._limited(connection, work, limit or self._max_silence)
+                return await self._limited(connection, work, self._max_silence)
         except PoolClosed:  # another caller found it broken
             self._pool = None if self._pool is pool else self._pool
-            return await self.run(work, limit)
+            return await self.run(work)
         except PoolTimeout:
             await (await self._connect()).close()  # raises why, if the server takes no connections
             raise Unreachable(
@@ -80,7 +76,7 @@ class PostgresPool:
             ) from None
 
     async def run_alone(self, work: Callable[[Connection], Awaitable[T]], limit: float) -> T:
-        """Run work on a connection of its own, for at most `limit` seconds and without the statement timeout."""
+        """Run work on a connection of its own, whose statements may take `limit` seconds each."""
         async with await self._connect() as connection:
             await connection.execute(b"SET statement_timeout = 0")
             return await self._limited(connection, work, limit)
@@ -112,14 +108,15 @@ class PostgresPool:
 
         Numbers are sent as text: psycopg would choose a type by their size, and the server plan again for each type.
         """
+        self._watch(connection, self._watched[connection][0])
         sent = {name: _sent(one) for name, one in values.items()}
         return await connection.execute(rendered(query, self.settings.schema), sent)
 
     # -- connections ----------------------------------------------------------------------------------------------
 
     async def _limited(self, connection: Connection, work: Callable[[Connection], Awaitable[T]], limit: float) -> T:
-        """Run work, and disconnect if it takes longer than `limit` seconds."""
-        timer = asyncio.get_running_loop().call_later(limit, _disconnect, connection)
+        """Run work, and disconnect if one of its statements takes longer than `limit` seconds."""
+        self._watch(connection, limit)
         try:
             return await work(connection)
         except psycopg.Error as problem:
@@ -127,7 +124,13 @@ class PostgresPool:
                 self._close_later()
             raise self._translated(problem, connection) from problem
         finally:
-            timer.cancel()
+            self._watched.pop(connection)[1].cancel()
+
+    def _watch(self, connection: Connection, limit: float) -> None:
+        """Disconnect in `limit` seconds, unless this is called again or the work ends."""
+        if former := self._watched.get(connection):
+            former[1].cancel()
+        self._watched[connection] = limit, asyncio.get_running_loop().call_later(limit, _disconnect, connection)
 
     def _close_later(self) -> None:
         """Close the pool without waiting for it: its workers may be connecting to a server that does not answer."""

@@ -34,7 +34,6 @@ from .pool import Connection, PostgresPool
 
 _BATCH_ROWS, _BATCH_BYTES = 500, 1_000_000  # of messages that one transaction adds; the last one may be larger
 _STATEMENT = 1_000_000  # characters of rows that one statement adds, about; it takes a second
-_INDEX_LIMIT = 3_600  # seconds that a transaction may take: a message may have 100 MB
 _POLL = 0.05  # seconds between looks whether another process has ended its transaction
 _PIECE_WORDS, _PIECE_CHARACTERS = 15_000, 200_000  # of a row; a tsvector has 16,383 positions and 1 MB
 _OVERLAP = 64  # words that two pieces share: a phrase of a query has no more, so one between two pieces is found
@@ -79,7 +78,7 @@ class PostgresSearch:
                 return None
             if state.is_missing:
                 await self._pool.count(queries.FORGET_INDEX, {"key": state.key})
-            elif not await self._pool.run(lambda connection: self._index(connection, session_id, state), _INDEX_LIMIT):
+            elif not await self._pool.run(lambda connection: self._index(connection, session_id, state)):
                 await asyncio.sleep(_POLL)
             return True
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_servers.postgres_server.pool import PostgresPool
+from amplifier_context_servers.postgres_server.pool import Connection, PostgresPool
 from amplifier_context_servers.postgres_server.store import PostgresStore
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries
@@ -45,5 +45,17 @@ class TestPool:
         pool = PostgresPool(store._key)
         await pool.loop_thread.run(pool.ask("SELECT 1", {}))
         assert await pool.loop_thread.run(pool.ask("SHOW synchronous_commit", {})) == [(setting,)]
+        await pool.loop_thread.run(pool.stop())
+        pool.loop_thread.stop()
+
+    async def test_many_statements_may_take_longer_than_a_silent_server(self, url: str) -> None:
+        pool = PostgresPool(PostgresStore.from_url(with_parameters(url, statement_timeout=1))._key)
+
+        async def work(connection: Connection) -> int:
+            for _ in range(5):  # 2.5 s; after 2 s of silence a server is disconnected
+                await pool.execute(connection, "SELECT pg_sleep(0.5)", {})
+            return 5
+
+        assert await pool.loop_thread.run(pool.run(work)) == 5
         await pool.loop_thread.run(pool.stop())
         pool.loop_thread.stop()
