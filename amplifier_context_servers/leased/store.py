@@ -465,7 +465,9 @@ async def _problems(driver: Driver, session_id: str) -> list[str]:
     is_same = after is not None and after.revision == before.revision  # no writer changed the session meanwhile
     problems: list[str] = []
     if is_same and (len(rows) != length or beyond):
-        problems.append(f"it has {len(rows) + len(beyond):,} messages, and its record says {length:,}")
+        problems.append(
+            f"its record says {length:,} messages; {len(rows):,} of them are there, and {len(beyond):,} beyond its end"
+        )
     for index, row in enumerate(rows):
         if row is GONE:
             problems.append(f"the message at index {index:,} is gone")

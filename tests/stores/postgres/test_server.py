@@ -156,6 +156,22 @@ class TestDamage:
         await store.delete("s")
         assert ask("SELECT seq FROM entries", schema) == []
 
+    @pytest.mark.parametrize(
+        ("damage", "text"),
+        [
+            ("UPDATE entries SET place = 9 WHERE seq = 6", "5 of them are there, and 1 beyond its end"),
+            ("UPDATE sessions SET length = 5", "5 of them are there, and 1 beyond its end"),
+            ("UPDATE sessions SET last_seq = 4", "it holds m6, and its record says that no seq above 4"),
+            ("UPDATE archive SET message = 'no JSON'", "m7 of the archive is damaged"),
+        ],
+    )
+    async def test_what_does_not_fit_together_is_found(self, store: Store, schema: str, damage: str, text: str) -> None:
+        await store.append("s", entries(1, 7))
+        await store.replace("s", 6, [])
+        ask(damage, schema)
+        problems = await store.verify("s")  # type: ignore[attr-defined]
+        assert text in problems[0]
+
     @pytest.mark.parametrize("given", [[], [entry(9, "gone")]], ids=["nothing", "a message that is not known"])
     async def test_what_a_former_version_moved_away_is_erased_though_no_seq_is_known(
         self, store: Store, schema: str, given: list[Entry]

@@ -43,6 +43,24 @@ class TestDamage:
         await store.delete("s")
         assert not client.exists(key)
 
+    @pytest.mark.parametrize(
+        ("field", "value", "text"),
+        [
+            ("length", 6, "the message at index 4 is gone"),
+            ("last_seq", 2, "it holds m4, and its record says that no seq above 2"),
+            ("e:2", '9 1 7 \n{"role": "user", "content": "x"}', "m9 at index 2 is not found by its seq"),
+            ("a:0", "garbage", "of the archive is damaged"),
+        ],
+    )
+    async def test_what_does_not_fit_together_is_found(
+        self, store: Store, client: Any, prefix: str, field: str, value: Any, text: str
+    ) -> None:
+        await store.append("s", entries(1, 5))
+        await store.replace("s", 4, [])
+        client.hset(f"{{{prefix}:s}}:session", field, value)
+        problems = await store.verify("s")  # type: ignore[attr-defined]
+        assert text in problems[0]
+
     async def test_a_reader_leaves_damage_where_it_is(
         self, store: Store, client: Any, prefix: str, caplog: pytest.LogCaptureFixture
     ) -> None:
