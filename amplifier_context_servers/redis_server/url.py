@@ -59,8 +59,8 @@ def parse_store_url(url: str, durability: Durability) -> tuple[RedisSettings, fl
     _check_host_and_database(plain)
     try:
         fields = dict(parse_url(plain))
-        make_pool = cast("Callable[[str], ConnectionPool]", ConnectionPool.from_url)  # pyright: ignore[reportUnknownMemberType]
-        make_pool(plain).make_connection()  # opens nothing; refuses unknown parameters
+        make = cast("Callable[[str], ConnectionPool]", ConnectionPool.from_url)  # pyright: ignore[reportUnknownMemberType]
+        make(plain).make_connection()  # opens nothing; refuses unknown parameters
     except (errors.RedisError, ValueError, TypeError):
         raise ConfigError(  # without the text of the error: it may quote the URL
             "store", "is not a URL that Redis can use; one looks like redis://user:password@host:6379/0?prefix=name"
