@@ -235,7 +235,7 @@ class MirroredSession(Companion):
     # -- releasing and deleting ----------------------------------------------------------------------------------------
 
     def on_release(self) -> None:
-        """See `Companion`. Never raises."""
+        """See `Companion`."""
         try:
             self.settle()
             self.disconnect()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from typing import TypeVar
 
 from ...errors import StoreError
 from ..protocol import Durability
+from ..sqlite.errors import store_error
 from ..sqlite.journal import JournalMode
 from ..sqlite.worker import SqliteWorker, Task, deliver
 from .paths import SessionFiles, SessionPaths
@@ -96,10 +98,18 @@ class Sessions:
         return len(waiting) > _MAX_SETTLED
 
     def _close(self) -> None:
+        problems: list[StoreError] = []
         for session in [*self._kept.values()]:
-            session.on_release()
+            try:
+                session.on_release()
+            except StoreError as problem:
+                problems.append(problem)
+            except (OSError, sqlite3.Error) as problem:
+                problems.append(store_error(problem, session.engine.path))
         self._kept.clear()
         self._worker.stop()
+        if problems:
+            raise problems[0]
 
 
 @atexit.register
