@@ -107,14 +107,14 @@ async def test_chapters_that_cannot_be_condensed_further_are_the_same_draft() ->
     assert [one.tokens for one in drafts] == sorted({one.tokens for one in drafts}, reverse=True)
 
 
-@pytest.mark.parametrize("length", [4, 24, 26])
+@pytest.mark.parametrize("length", [4, 14, 26])
 async def test_a_chapter_that_condensing_would_make_longer_is_left_alone(length: int) -> None:
-    """Leaving a line out costs a line that states it."""
+    """Leaving a line out costs the words that state it."""
     given = draft(says("a"), says("b")).segments
     goal = Goal(target=0, budget=0, chapter_tokens=24)
     entries = [
         DigestEntry.of(segment.round, [Fact(f"{segment.mark} {'x' * size}")], goal.counter)
-        for segment, size in zip(given, (29, length), strict=True)
+        for segment, size in zip(given, (10, length), strict=True)
         if segment.round
     ]
     made = Draft((fold(given, entries, goal, "mine"),))
@@ -132,7 +132,7 @@ def test_no_fact_of_a_plug_in_can_close_its_chapter(hostile: str) -> None:
     lines = text.encode().decode().split("\n")
     assert lines[0] == f"<{TAG}>"
     assert lines[-1] == f"</{TAG}>"
-    assert len(lines) == 5
+    assert len(lines) == 4
     assert "<" not in "".join(lines[1:-1])
     assert folded.chapter is not None
     assert (folded.first, folded.last, folded.chapter.left_out, folded.original_tokens) == (
