@@ -168,7 +168,6 @@ def _given(method: ast.stmt, owner: str, members: Members) -> Iterator[str]:
 
 
 _READS = "it reads a value that its maker may not have yet"
-_COUNTS = "its maker keeps count of what is open in all of them"
 _RUNS = "it runs the functions that it is given, in its order or its thread"
 _COMMITS = "the loop commits through it when the maker has returned; no caller is left that could save after it"
 # What an object may give to a part that it makes, and why. Nothing that saves the session, but for a commit: the maker
@@ -180,7 +179,6 @@ MAY_BE_GIVEN = {
     "MeasuredRequest(self._outgoing)": _READS,
     "MicroBatcher(self._append_all)": _RUNS,
     "MicroBatcher(self._change_all)": _RUNS,
-    "MirroredSession(self._on_connect)": _COUNTS,
     "ReplayDetector(self.snapshot)": _READS,
     "RequestTransaction(self._after_commit)": _COMMITS,
     "RequestTransaction(self._handed_out)": _COMMITS,
