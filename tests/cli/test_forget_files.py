@@ -28,7 +28,7 @@ def test_what_is_forgotten_is_nowhere_in_the_files(run: Run, filled: str, tmp_pa
 
 def test_forgetting_a_missing_message_is_reported(run: Run, filled: str) -> None:
     assert "not in one: m9999" in run("forget", "one", "m9999", "--yes", "--store", filled, code=1).output
-    assert "is no mark" in run("forget", "one", "x", "--yes", "--store", filled, code=1).output
+    assert "is no mark" in run("forget", "one", "x", "--yes", "--store", filled, code=2).output
     run("forget", "one", "--yes", "--store", filled, code=2)
 
 
