@@ -151,7 +151,5 @@ def _newest(db: sqlite3.Connection, wanted: Wanted, keys: range) -> list[int]:
 
 def _phrase(term: Term) -> str:
     """Return an FTS5 phrase for a term, quoted: its parts are letters and digits only."""
-    if term.forms:
-        return "(" + " OR ".join(f'"{form}"' for form in (term.text, *term.forms)) + ")"
     words = spelled("".join(term.parts)) if term.is_inside else " ".join(term.parts)
     return f'"{words}"' + ("*" if term.is_prefix else "")

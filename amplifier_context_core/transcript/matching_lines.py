@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 
 from .ranking import STOP_WORDS, beginning
-from .word_forms import begins, other_forms, stem
+from .word_forms import begins, stem
 
 _QUERY = re.compile(r'"([^"]+)"|(\S+)')
 _PUNCTUATION = ".,;:!?()[]{}'\"`"
@@ -21,22 +21,21 @@ MAX_EXCERPT = 300  # characters of one line
 def words_of(query: str) -> list[str]:
     """Return what lines are looked for: the first quoted phrases and words of a query, in lower case and each once.
 
-    Of a word that is what its forms begin with; of a short one, whose forms share too little, its stem and the forms.
+    Of a word that is what its forms begin with; of a short one, whose forms share too little, the two ends of its stem.
     Words that only ask are left out, unless there are no others.
     """
     found = (phrase or word.strip(_PUNCTUATION) for phrase, word in _QUERY.findall(beginning(query)))
     parts = list(dict.fromkeys(part.lower() for part in found if part.strip()))
     parts = [part for part in parts if part not in STOP_WORDS] or parts
-    forms = (form for part in parts for form in (part, *other_forms(part)))
-    return list(dict.fromkeys(word for form in forms for word in _beginnings(form)))[:_MAX_WORDS]
+    return list(dict.fromkeys(word for part in parts for word in _beginnings(part)))[:_MAX_WORDS]
 
 
-def _beginnings(form: str) -> tuple[str, ...]:
+def _beginnings(word: str) -> tuple[str, ...]:
     """Return what the forms of a word begin with."""
-    stemmed = stem(form)
+    stemmed = stem(word)
     if stemmed.endswith("y"):
-        return stemmed, form  # try, tried; `tr` would be in most lines
-    return (stemmed,) if form.endswith("i") else (begins(stemmed),)
+        return stemmed, stemmed[:-1] + "ie"  # try, tried; `tr` would be in most lines
+    return (stemmed,) if word.endswith("i") else (begins(stemmed),)
 
 
 def excerpts(

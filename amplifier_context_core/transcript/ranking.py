@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from .question_hints import asked_dates, asked_role, asked_speaker, speaker_label
-from .word_forms import begins, other_forms, stem
+from .word_forms import begins, stem
 
 K = TypeVar("K", bound=Hashable)
 
@@ -96,7 +96,6 @@ class Term:
         unspaced: True for characters of a script without spaces.
         is_prefix: True if longer words that begin with its last part match too.
         is_inside: True if its words together may be any part of an identifier (`grams`).
-        forms: other words that are equal to this one.
     """
 
     text: str
@@ -104,11 +103,10 @@ class Term:
     unspaced: bool = False
     is_prefix: bool = False
     is_inside: bool = False
-    forms: tuple[str, ...] = ()
 
     @property
     def is_word(self) -> bool:
-        """True for one word of a script with spaces: it is equal to its other forms."""
+        """True for one word of a script with spaces: it is equal to words of its stem."""
         return len(self.parts) == 1 and not (self.unspaced or self.is_prefix or self.is_inside)
 
     @property
@@ -116,11 +114,11 @@ class Term:
         """What to look for, each if nothing has what is before it: the term, longer words, its parts, identifiers."""
         yield [self]
         if not self.unspaced and len(self.text) >= _MIN_PREFIX:
-            yield [replace(self, is_prefix=True, forms=())]
+            yield [replace(self, is_prefix=True)]
         if len(self.parts) > 1 and not self.unspaced:
-            yield [_word(part) for part in dict.fromkeys(self.parts)]
+            yield [Term(part, (part,)) for part in dict.fromkeys(self.parts)]
         if not self.unspaced and _MIN_INSIDE <= sum(map(len, self.parts)) <= _LONGEST_NAME:
-            yield [replace(self, is_inside=True, forms=())]
+            yield [replace(self, is_inside=True)]
 
     @property
     def pattern(self) -> str:
@@ -180,21 +178,16 @@ class Query:
                 left -= len(parts)
                 if len(parts) < 2:
                     continue
-            term = _word(token) if len(parts) == 1 else Term(token, parts)
-            forms = set(map(stem, (token, *term.forms)))
-            if forms.isdisjoint(known):  # of two forms of a word the first counts
-                terms[token] = term
-            known |= forms
+            stemmed = stem(token)
+            if stemmed not in known:  # of two forms of a word the first counts
+                terms[token] = Term(token, parts)
+            known.add(stemmed)
         self.terms = tuple(terms.values())[:_MAX_TERMS]
         asked = beginning(text)
         self.role, self.dates = asked_role(asked), asked_dates(asked)
 
     def __bool__(self) -> bool:
         return bool(self.terms)
-
-
-def _word(word: str) -> Term:
-    return Term(word, (word,), forms=other_forms(word))
 
 
 def beginning(query: str) -> str:
@@ -339,9 +332,7 @@ Hits = list[tuple[int, int, bool]]  # where, the number of the term, whether in 
 
 def finder(terms: Sequence[Term]) -> Callable[[str], Hits]:
     """Return a function that finds terms in a folded text, in the order of the text."""
-    single = {
-        stem(form): number for number, term in enumerate(terms) if term.is_word for form in (*term.forms, term.text)
-    }
+    single = {stem(term.text): number for number, term in enumerate(terms) if term.is_word}
     beginnings = "|".join(sorted(map(re.escape, set(map(begins, single))), key=len, reverse=True))
     words = re.compile(rf"(?<![^\W_])(?:{beginnings})[^\W_]*")
     others = [(number, re.compile(term.pattern)) for number, term in enumerate(terms) if not term.is_word]

@@ -43,12 +43,10 @@ class ScanIndex:
                 return [position for position, text in enumerate(names) if phrase in text]
             if len(term.parts) > 1 and not term.unspaced:
                 return [position for position, text in enumerate(texts) if has_phrase(text, term)]
-            # Of most texts the beginnings of a term's forms say that they do not have it, sooner than a pattern does.
-            beginnings = [begins(stem(form)) for form in (term.text, *term.forms)] if term.is_word else term.parts[:1]
+            # Of most texts the beginning of a term says that they do not have it, sooner than a pattern does.
+            beginning = begins(stem(term.text)) if term.is_word else "".join(term.parts[:1])
             find = finder(wanted.terms)
-            return [
-                position for position, text in enumerate(texts) if any(one in text for one in beginnings) and find(text)
-            ]
+            return [position for position, text in enumerate(texts) if beginning in text and find(text)]
 
         found = answered(look_up(parsed, len(texts)), having)
         frequency = {term: len(positions) for term, positions in found.items()}

@@ -1,70 +1,9 @@
-"""Forms of English words: their endings, and what no ending shows, as go and went, colour and color, three and 3."""
+"""Forms of English words: what they share before their endings."""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
-
-# Each group is one word. Forms that are more often another word are left out, such as `left` and `may`.
-_GROUPS = """
-arise arose arisen, awake awoke awoken, bear bore borne, beat beaten, become became, begin began begun, bend bent,
-bite bit bitten, blow blew blown, break broke broken, bring brought, build built, burn burnt, buy bought, catch
-caught, choose chose chosen, come came, creep crept, deal dealt, dig dug, draw drew drawn, dream dreamt, drink drank
-drunk, drive drove driven, eat ate eaten, fall fell fallen, feed fed, feel felt, fight fought, find found, flee fled,
-fly flew flown flies, forbid forbade forbidden, forget forgot forgotten, forgive forgave forgiven, freeze froze
-frozen, get got gotten, give gave given, go went gone goes, grow grew grown, hang hung, hear heard, hide hid hidden,
-hold held, keep kept, know knew known, lead led, lean leant, learn learnt, lend lent, lose lost, make made, mean
-meant, meet met, mistake mistook mistaken, overcome overcame, pay paid, prove proven, ride rode ridden, ring rang
-rung, rise rose risen, run ran, say said, see saw seen, seek sought, sell sold, send sent, sew sewn, shake shook
-shaken, shine shone, shoot shot, show shown, shrink shrank shrunk, sing sang sung, sink sank sunk, sit sat, sleep
-slept, slide slid, speak spoke spoken, spell spelt, spend spent, spill spilt, spin spun, spring sprang sprung, stand
-stood, steal stole stolen, stick stuck, strike struck, swear swore sworn, sweep swept, swim swam swum, swing swung,
-take took taken, teach taught, tear tore torn, tell told, think thought, throw threw thrown, undergo underwent,
-understand understood, wake woke woken, wear wore worn, weave wove woven, weep wept, win won, withdraw withdrew
-withdrawn, write wrote written, cry cries cried, dry dries dried, fry fries fried, ply plies plied, pry pries pried,
-shy shies shied, sky skies, spy spies spied, try tries tried, die died dying, lie lay lain lying, tie tied
-tying, child children, foot feet, goose geese, knife knives, leaf leaves, life lives, loaf loaves, man men, mouse
-mice, person people, shelf shelves, thief thieves, tooth teeth, wife wives, wolf wolves, woman women, half halves,
-analysis analyses, crisis crises, criterion criteria, hypothesis hypotheses, index indices indexes, matrix matrices,
-choose choice, decide decision, lose loss, sell sale, marry marriage, arrive arrival, please pleasure, succeed success,
-fly flight, grow growth, know knowledge,
-advise advice, practise practice, license licence, defense defence, offense offence, center centre, theater theatre,
-meter metre, liter litre, fiber fibre, catalog catalogue, dialog dialogue, gray grey, program programme, check cheque,
-tire tyre, aluminum aluminium, airplane aeroplane, jewelry jewellery, pajamas pyjamas, mom mum, mommy mummy, cozy
-cosy, skeptical sceptical, traveled travelled, traveling travelling, traveler traveller, canceled cancelled, canceling
-cancelling, labeled labelled, labeling labelling, modeled modelled, modeling modelling, fulfill fulfil, enroll enrol,
-zero 0, one 1, two 2, three 3, four 4, five 5, six 6, seven 7, eight 8, nine 9, ten 10, eleven 11, twelve 12, thirteen
-13, fourteen 14, fifteen 15, sixteen 16, seventeen 17, eighteen 18, nineteen 19, twenty 20, thirty 30, forty 40, fifty
-50, sixty 60, seventy 70, eighty 80, ninety 90, first 1st, second 2nd, third 3rd, fourth 4th, fifth 5th, january jan,
-february feb, august aug, september sept sep, october oct, november nov, december dec, monday mon, tuesday tue tues,
-wednesday wed, thursday thu thurs, friday fri, saturday sat, sunday sun
-"""
-_OUR = re.compile(r"(?<=[bdlnpv])ou?r(?=(?:s|ed|ing|ite|ites|ful|able|hood|hoods)?$)")
-_ISE = re.compile(r"(?<=[a-z]{3}i)[sz](?=(?:e|es|ed|er|ers|ing|ation|ations)$)")
-
-
-def _members() -> dict[str, tuple[str, ...]]:
-    found: dict[str, dict[str, None]] = {}
-    for group in _GROUPS.split(","):
-        words = group.split()
-        for word in words:
-            found.setdefault(word, {}).update(dict.fromkeys(one for one in words if one != word))
-    return {word: tuple(others) for word, others in found.items()}
-
-
-_MEMBERS = _members()
-
-
-def other_forms(word: str) -> tuple[str, ...]:
-    """Return the other forms of a folded word that its endings do not lead to; most words have none."""
-    others = _MEMBERS.get(word, ())
-    if len(word) >= 5:
-        spelling = _OUR.sub(lambda found: "or" if found.group() == "our" else "our", word)
-        spelling = _ISE.sub(lambda found: "z" if found.group() == "s" else "s", spelling)
-        if spelling != word:
-            others = (*others, spelling)
-    return others
-
 
 _LEAST = 3  # characters of a stem
 _VOWEL = re.compile("[^\x00-\x7f]|[aeiouy]")

@@ -189,8 +189,6 @@ def tsquery(key: int, terms: Sequence[Term]) -> str:
 
 
 def _phrase(key: int, term: Term) -> str:
-    if term.forms:
-        return " | ".join(f"'q{key}q{form}'" for form in (term.text, *term.forms))
     parts = spelled("".join(term.parts)).split() if term.is_inside else term.parts
     words = [f"'q{key}q{part[:_LONGEST_WORD]}'" for part in parts]
     return " <-> ".join(words) + (":*" if term.is_prefix else "")

@@ -18,7 +18,6 @@ from amplifier_context_core.transcript.matching_lines import excerpts, words_of
         ("key", "one of the keys", "keine"),
         ("keys", "the key", "a monk"),
         ("api", "the api", "an apple"),
-        ("went", "we go there", "wendy"),
     ],
 )
 def test_the_line_with_a_form_of_the_word_is_better_than_one_with_some_of_its_letters(
