@@ -5,33 +5,29 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
-from .ranking import STOP_WORDS, beginning
+from .ranking import Query, fold, significant
 from .word_forms import begins, stem
 
-_QUERY = re.compile(r'"([^"]+)"|(\S+)')
-_PUNCTUATION = ".,;:!?()[]{}'\"`"
 _BEFORE = 0.4  # of an excerpt of a long line: what is shown before the first match; chosen by hand
 _MAX_WORDS = 48  # of a query
 MAX_EXCERPT = 300  # characters of one line
 
 
 def words_of(query: str) -> list[str]:
-    """Return what lines are looked for: the first quoted phrases and words of a query, in lower case and each once.
+    """Return what lines are looked for: the quoted phrases of a query and the beginnings of its words, folded.
 
-    Of a word that is what its forms begin with; of a short one, whose forms share too little, the two ends of its stem.
-    Words that only ask are left out, unless there are no others.
+    Words that only ask are left out, unless there are no others. A query without words is looked for as it is.
     """
-    found = (phrase or word.strip(_PUNCTUATION) for phrase, word in _QUERY.findall(beginning(query)))
-    parts = list(dict.fromkeys(part.lower() for part in found if part.strip()))
-    parts = [part for part in parts if part not in STOP_WORDS] or parts
-    return list(dict.fromkeys(word for part in parts for word in _beginnings(part)))[:_MAX_WORDS]
+    parsed = Query(query)
+    terms = significant(dict.fromkeys(parsed.terms, 0))
+    words = [*parsed.phrases, *(word for term in terms for word in _beginnings(term.text))] or [parsed.whole]
+    return list(dict.fromkeys(filter(None, words)))[:_MAX_WORDS]
 
 
 def _beginnings(word: str) -> tuple[str, ...]:
-    """Return what the forms of a word begin with."""
+    """Return what the forms of a word begin with; of a short one, whose forms share too little, two beginnings."""
     stemmed = stem(word)
     if stemmed.endswith("y"):
         return stemmed, stemmed[:-1] + "ie"  # try, tried; `tr` would be in most lines
@@ -48,10 +44,10 @@ def excerpts(
     """
     scored: list[tuple[int, int, int, int]] = []
     for number, line in enumerate(lines, 1):
-        lowered = line.lower()
-        found = [word for word in words if word in lowered]
+        folded = fold(line)
+        found = [word for word in words if word in folded]
         if found:
-            place = min(lowered.find(word) for word in found)
+            place = min(folded.find(word) for word in found)
             scored.append((-len(found), -sum(map(len, found)), number, place))
     best = sorted(sorted(scored)[:most], key=lambda one: one[2])
     return [(number, _around(lines[number - 1], place, longest)) for _, _, number, place in best]

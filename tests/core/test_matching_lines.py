@@ -18,6 +18,9 @@ from amplifier_context_core.transcript.matching_lines import excerpts, words_of
         ("key", "one of the keys", "keine"),
         ("keys", "the key", "a monk"),
         ("api", "the api", "an apple"),
+        ("cafe", "the café is closed", "a calf"),
+        ("我最喜欢的城市是哪里", "我喜欢的城市是厦门。", "你好"),
+        ("=>", "a => b", "a = b"),
     ],
 )
 def test_the_line_with_a_form_of_the_word_is_better_than_one_with_some_of_its_letters(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager, Plugins, approx_token_counter, load_config
 from amplifier_context_core.transcript.matching_lines import MAX_EXCERPT, excerpts, words_of
+from amplifier_context_core.transcript.ranking import fold
 from amplifier_context_core.view import shared_cache
 from amplifier_context_recall.recall_names import name_sources
 from amplifier_context_recall.recall_pages import lines_of, page_of, source_of, text_lines
@@ -124,7 +125,7 @@ def test_excerpts_are_lines_of_the_text_with_a_word_of_the_query(text: str, quer
     assert len(found) <= most
     assert [number for number, _ in found] == sorted({number for number, _ in found})
     for number, shown in found:
-        assert any(word in lines[number - 1].lower() for word in words)
+        assert any(word in fold(lines[number - 1]) for word in words)
         assert len(shown) <= MAX_EXCERPT + 2
         assert shown.strip("…") in lines[number - 1]
 
