@@ -159,7 +159,8 @@ class Query:
     """
 
     def __init__(self, text: str) -> None:
-        folded = fold(beginning(text))
+        asked = _beginning(text)
+        folded = fold(asked)
         self.whole = " ".join(folded.split())
         self.phrases = tuple(" ".join(phrase.split()) for phrase in _QUOTED.findall(folded))
         terms: dict[str, Term] = {}
@@ -183,14 +184,13 @@ class Query:
                 terms[token] = Term(token, parts)
             known.add(stemmed)
         self.terms = tuple(terms.values())[:_MAX_TERMS]
-        asked = beginning(text)
         self.role, self.dates = asked_role(asked), asked_dates(asked)
 
     def __bool__(self) -> bool:
         return bool(self.terms)
 
 
-def beginning(query: str) -> str:
+def _beginning(query: str) -> str:
     """Return what is read of a query: all of a usual one, of a long one the first words."""
     if len(query) <= _MAX_QUERY:
         return query
