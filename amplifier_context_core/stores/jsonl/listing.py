@@ -12,7 +12,7 @@ from urllib.parse import quote
 from ...errors import ConfigError, StoreError
 from ..protocol import SessionInfo
 from ..session_lock import lock_holder
-from ..sqlite.driver import CheckedConnection
+from ..sqlite.driver import Connection
 from ..sqlite.rows import SESSION_COLUMNS, SessionRow, decode_session_row
 from ..sqlite.schema import is_log_left
 from ..validation import check_session_id
@@ -34,7 +34,7 @@ def listed(paths: SessionPaths) -> list[SessionInfo]:
     except OSError as problem:
         raise StoreError(f"the sessions in {paths.root} cannot be listed: {problem.strerror}") from problem
     found: list[tuple[int, SessionInfo]] = []
-    with closing(sqlite3.connect(":memory:", isolation_level=None, uri=True, factory=CheckedConnection)) as db:
+    with closing(sqlite3.connect(":memory:", isolation_level=None, uri=True, factory=Connection)) as db:
         db.text_factory = bytes
         for files in all_files:
             try:

@@ -18,7 +18,7 @@ from ..sqlite.errors import store_error
 from ..sqlite.journal import JournalMode
 from ..sqlite.locks import SessionLocks
 from ..sqlite.repair import repair_session
-from ..sqlite.schema import SIDECARS, disconnect, open_in_memory, sidecar, sync_folder
+from ..sqlite.schema import SIDECARS, open_in_memory, sidecar, sync_folder
 from ..sqlite.secure_erase import is_erase_pending
 from ..sqlite.worker import SqliteWorker
 from .files import add_lines, exists, remove
@@ -74,7 +74,7 @@ class MirroredSession(Companion):
         """Close the database; the next call opens it again."""
         self.engine.disconnect()
         if self._memory is not None:
-            disconnect(self._memory[1], self.engine.path)
+            self._memory[1].close()
             self._memory = None
 
     # -- opening -------------------------------------------------------------------------------------------------------

@@ -1,21 +1,83 @@
-"""Connections that raise only what the driver documents: `sqlite3.Error`.
+"""Connections that raise only what the driver documents: `sqlite3.Error`, so that each `except` of it is complete.
 
 The driver also raises errors of Python while it makes an error of its own: SQLite may describe a damaged database in
-bytes that are no text, and the driver fails to decode them. Every connection of this package is a `CheckedConnection`,
-so that each `except sqlite3.Error` is complete.
+bytes that are no text, and the driver fails to decode them.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+import threading
+import weakref
+from pathlib import Path
+from typing import Any
 
 from .errors import damage_error, driver_error
 
-P = ParamSpec("P")
-T = TypeVar("T")
 _UNDOCUMENTED = (UnicodeDecodeError, OverflowError, MemoryError)
+_open: weakref.WeakSet[Connection] = weakref.WeakSet()
+_open_lock = threading.Lock()
+
+
+class Connection(sqlite3.Connection):
+    """A connection that raises nothing but `sqlite3.Error`.
+
+    Attributes:
+        path: The database file.
+        holds_one: The database holds one session, whatever id its row has: its folder may have been renamed.
+    """
+
+    path = Path()
+    holds_one = False
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        try:
+            return super().execute(sql, parameters)
+        except _UNDOCUMENTED as problem:
+            raise _documented(problem) from None
+
+    def executemany(self, sql: str, parameters: Any, /) -> sqlite3.Cursor:
+        try:
+            return super().executemany(sql, parameters)
+        except _UNDOCUMENTED as problem:
+            raise _documented(problem) from None
+
+    def close(self) -> None:
+        try:
+            super().close()
+        finally:
+            with _open_lock:
+                _open.discard(self)
+
+
+def connect(path: Path, busy: float, how: str = "") -> Connection:
+    """Return a plain connection that any thread may use, one at a time. Texts are returned as bytes, damaged or not.
+
+    `busy` is in seconds, and `how` are parameters of SQLite such as ``mode=ro``.
+    """
+    target = f"{path.as_uri()}?{how}" if how else str(path)
+    db = sqlite3.connect(
+        target,
+        busy,
+        isolation_level=None,
+        check_same_thread=False,
+        factory=Connection,
+        cached_statements=256,
+        uri=bool(how),
+    )
+    db.text_factory = bytes
+    db.path = path
+    with _open_lock:
+        _open.add(db)
+    return db
+
+
+def is_open_here(path: Path) -> bool:
+    """True if this process has connections to a database. While it has any, it must not open and close the file by
+    other means: on POSIX systems that releases the locks of all of them.
+    """
+    with _open_lock:
+        return any(db.path == path for db in _open)
 
 
 def _documented(problem: Exception) -> sqlite3.Error:
@@ -37,39 +99,3 @@ def required_row(cursor: sqlite3.Cursor) -> Any:
     if row is None:
         raise damage_error("a row is missing")
     return row
-
-
-def _checked(call: Callable[P, T]) -> Callable[P, T]:
-    def checked(*arguments: P.args, **more: P.kwargs) -> T:
-        try:
-            return call(*arguments, **more)
-        except _UNDOCUMENTED as problem:
-            raise _documented(problem) from None
-
-    return checked
-
-
-class CheckedCursor(sqlite3.Cursor):
-    """A cursor that raises nothing but `sqlite3.Error`."""
-
-    execute = _checked(sqlite3.Cursor.execute)
-    executemany = _checked(sqlite3.Cursor.executemany)
-    fetchone = _checked(sqlite3.Cursor.fetchone)
-    fetchall = _checked(sqlite3.Cursor.fetchall)
-    __next__ = _checked(sqlite3.Cursor.__next__)
-
-
-class CheckedConnection(sqlite3.Connection):
-    """A connection that raises nothing but `sqlite3.Error`.
-
-    Attributes:
-        holds_one: The database holds one session, whatever id its row has: its folder may have been renamed.
-    """
-
-    holds_one = False
-
-    def execute(self, sql: str, parameters: Any = (), /) -> CheckedCursor:
-        return self.cursor(CheckedCursor).execute(sql, parameters)
-
-    def executemany(self, sql: str, parameters: Any, /) -> CheckedCursor:
-        return self.cursor(CheckedCursor).executemany(sql, parameters)

@@ -21,7 +21,6 @@ from .locks import SessionLocks
 from .repair import repair_database
 from .schema import (
     check_not_replaced,
-    disconnect,
     is_truncated,
     keep_log,
     make_file,
@@ -368,7 +367,7 @@ class SqliteEngine:
         try:
             yield db
         finally:
-            disconnect(db, self.path)
+            db.close()
 
     def _roll_back(self, problem: BaseException) -> None:
         """Roll back what is not committed. Close the connection after errors that make it unusable."""
@@ -399,7 +398,7 @@ class SqliteEngine:
         if db is None:
             return
         with suppress(*_FAULTS):
-            disconnect(db, self.path)
+            db.close()
         with suppress(*_FAULTS):
             if self.is_replaced and self.path.exists() and self._is_log_left():
                 kept = keep_log(self.path)  # SQLite would merge the log of the former file into the other one

@@ -21,7 +21,7 @@ from ...errors import ConfigError, StoreError
 from ..protocol import Repair
 from ..validation import check_session_id, recovered_id
 from .carry_over import FORMER_COLUMNS, carry_over, decode_former_row
-from .driver import required_row
+from .driver import connect, is_open_here, required_row
 from .errors import is_unwritable
 from .queries import is_intact
 from .rows import (
@@ -45,9 +45,6 @@ from .schema import (
     SIDECARS,
     SLOT_BITS,
     VERSION,
-    connect,
-    connection_count,
-    disconnect,
     make_file,
     open_database,
     replacement,
@@ -129,7 +126,7 @@ def _remove(path: Path) -> None:
 
 def _check_exclusive(path: Path) -> None:
     problem = f"the database {path} is in use, and cannot be repaired meanwhile; end the programs that use it"
-    if connection_count(path):
+    if is_open_here(path):
         raise StoreError(problem)
     if sys.platform == "win32" or not path.exists():
         return
@@ -154,9 +151,9 @@ def _copy_into(new_path: Path, path: Path) -> list[Repair]:
             repairs = _Copy(old, new, version).run()
             new.execute("COMMIT")
         finally:
-            disconnect(new, new_path)
+            new.close()
     finally:
-        disconnect(old, path)
+        old.close()
     with new_path.open("r+b") as file:
         os.fsync(file.fileno())
     return repairs

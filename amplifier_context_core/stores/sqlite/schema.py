@@ -9,18 +9,15 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
 
 from ...errors import StoreError
 from ..protocol import Durability
 from ..word_index import COLUMNS
-from .driver import CheckedConnection
+from .driver import Connection, connect
 from .errors import REPAIR, code_of, damage_error, is_unwritable
 from .journal import JournalMode, journal_mode
 
@@ -59,8 +56,6 @@ Fill = Callable[[sqlite3.Connection], None]  # writes the first rows of a new da
 _SMALL_PAGES = 1024  # bytes; a database of one session has a dozen pages before its first message
 VERSION = 3  # of the format
 FORMER_VERSION = 2
-_open_connections: Counter[Path] = Counter()
-_connections_lock = threading.Lock()
 SEARCH_TABLE = f"CREATE VIRTUAL TABLE search USING fts5({COLUMNS})"
 
 
@@ -71,7 +66,7 @@ def open_database(
     carry_over: CarryOver,
     fill: Fill | None = None,
     journal: JournalMode | None = None,
-) -> sqlite3.Connection:
+) -> Connection:
     """Return a connection to the database at a path. Create the database if it is missing; bring it up to date.
 
     Args:
@@ -103,12 +98,12 @@ def open_database(
         if version < VERSION:
             _bring_up_to_date(db, path, carry_over, fill)
     except BaseException:
-        disconnect(db, path)
+        db.close()
         raise
     return db
 
 
-def open_to_read(path: Path, busy: float) -> sqlite3.Connection:
+def open_to_read(path: Path, busy: float) -> Connection:
     """Return a connection that changes nothing, and needs no space, folder or file that it could write to.
 
     If there is no file, the database is empty. If shared memory cannot be created beside the log and there is no log,
@@ -130,60 +125,23 @@ def open_to_read(path: Path, busy: float) -> sqlite3.Connection:
     return _opened_to_read(path, busy, "immutable=1")
 
 
-def open_in_memory(path: Path, fill: Fill | None = None) -> sqlite3.Connection:
+def open_in_memory(path: Path, fill: Fill | None = None) -> Connection:
     """Return a connection to a new database that is not written anywhere. See `open_database` for `fill`."""
     db = connect(path, 0.0, "mode=memory")
     _create_tables(db, fill)
     return db
 
 
-def _opened_to_read(path: Path, busy: float, how: str) -> sqlite3.Connection:
+def _opened_to_read(path: Path, busy: float, how: str) -> Connection:
     db = connect(path, busy, how)
     try:
         if _check_schema(db, path) == FORMER_VERSION:
             raise StoreError(f"{path} has the format of a former version; open it once where it can be written to")
         db.execute("PRAGMA query_only = ON")
     except BaseException:
-        disconnect(db, path)
+        db.close()
         raise
     return db
-
-
-def connect(path: Path, busy: float, how: str = "") -> sqlite3.Connection:
-    """Return a plain connection that any thread may use, one at a time. Texts are returned as bytes, damaged or not.
-
-    `busy` is in seconds, and `how` are parameters of SQLite such as ``mode=ro``.
-    """
-    target = f"{path.as_uri()}?{how}" if how else str(path)
-    db = sqlite3.connect(
-        target,
-        busy,
-        isolation_level=None,
-        check_same_thread=False,
-        factory=CheckedConnection,
-        cached_statements=256,
-        uri=bool(how),
-    )
-    db.text_factory = bytes
-    with _connections_lock:
-        _open_connections[path] += 1
-    return db
-
-
-def disconnect(db: sqlite3.Connection, path: Path) -> None:
-    """Close a connection of `connect` or `open_database`."""
-    try:
-        db.close()
-    finally:
-        with _connections_lock:
-            _open_connections[path] -= 1
-
-
-def connection_count(path: Path) -> int:
-    """Return the number of connections that this process has to a database. While there are any, this process must not
-    open and close the file by other means: on POSIX systems that releases the locks of all of them.
-    """
-    return _open_connections[path]
 
 
 def has_search_table(db: sqlite3.Connection) -> bool:
@@ -279,7 +237,7 @@ def _check_file_types(path: Path) -> None:
             raise StoreError(f"{one} is no file, so it cannot hold sessions; move it away, or name another path")
 
 
-def _check_schema(db: sqlite3.Connection, path: Path) -> int:
+def _check_schema(db: Connection, path: Path) -> int:
     """Return the version of a database that is ours; 0 for an empty file.
 
     Raises:
@@ -308,11 +266,11 @@ def _check_schema(db: sqlite3.Connection, path: Path) -> int:
         if code_of(problem) == sqlite3.SQLITE_ERROR:  # these statements fail for no other reason
             raise damage_error("the schema cannot be read") from problem
         raise
-    cast("CheckedConnection", db).holds_one = application == ONE_SESSION_ID
+    db.holds_one = application == ONE_SESSION_ID
     return version
 
 
-def _set_journal_mode(db: sqlite3.Connection, mode: JournalMode, busy: float) -> None:
+def _set_journal_mode(db: Connection, mode: JournalMode, busy: float) -> None:
     """Set the journal mode. If two processes create a database at once, SQLite lets one fail without waiting."""
     until = time.monotonic() + busy
     while True:
@@ -325,7 +283,7 @@ def _set_journal_mode(db: sqlite3.Connection, mode: JournalMode, busy: float) ->
         time.sleep(0.005)
 
 
-def _bring_up_to_date(db: sqlite3.Connection, path: Path, carry_over: CarryOver, fill: Fill | None) -> None:
+def _bring_up_to_date(db: Connection, path: Path, carry_over: CarryOver, fill: Fill | None) -> None:
     db.execute("BEGIN IMMEDIATE")
     try:
         version = _check_schema(db, path)  # checked again: another process may have done it
@@ -341,10 +299,10 @@ def _bring_up_to_date(db: sqlite3.Connection, path: Path, carry_over: CarryOver,
         raise
 
 
-def _create_tables(db: sqlite3.Connection, fill: Fill | None) -> None:
+def _create_tables(db: Connection, fill: Fill | None) -> None:
     for statement in _CREATE_TABLES:
         db.execute(statement)
     db.execute(f"PRAGMA application_id = {APPLICATION_ID if fill is None else ONE_SESSION_ID}")
     if fill is not None:
-        cast("CheckedConnection", db).holds_one = True
+        db.holds_one = True
         fill(db)

@@ -12,7 +12,7 @@ from ..sqlite.queries import ReadResult, is_intact
 from ..word_index import has_fts5
 from .errors import damage_error, store_error
 from .rows import SessionRow, first_key
-from .schema import SLOT_BITS, disconnect, has_search_table, open_to_read
+from .schema import SLOT_BITS, has_search_table, open_to_read
 
 # What is true of the rows of other tables: in a damaged file they may be the messages of a session.
 _OTHER_TABLES = {
@@ -51,7 +51,7 @@ def verify(path: Path, session_id: str | None, busy: float) -> list[str]:
     except sqlite3.Error as problem:
         problems.append(str(store_error(problem, path)))
     finally:
-        disconnect(db, path)
+        db.close()
     return problems
 
 

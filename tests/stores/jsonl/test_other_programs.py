@@ -17,7 +17,7 @@ from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Extent, Repair
 from amplifier_context_core.stores.codec import message_json
 from amplifier_context_core.stores.jsonl.store import JsonlStore
-from amplifier_context_core.stores.sqlite.driver import CheckedConnection
+from amplifier_context_core.stores.sqlite.driver import Connection
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries, entry
 from tests.stores.jsonl.changes import CHANGES, Change, begin
@@ -267,9 +267,9 @@ async def test_after_a_commit_of_unknown_outcome_the_mirror_shows_what_the_datab
 ) -> None:
     store = JsonlStore(root, archive=archive)
     await begin(store)
-    commit = CheckedConnection.execute
+    commit = Connection.execute
 
-    def fail(db: CheckedConnection, statement: str, *values: Any) -> Any:
+    def fail(db: Connection, statement: str, *values: Any) -> Any:
         if statement == "COMMIT":
             if is_made:
                 commit(db, statement)
@@ -277,7 +277,7 @@ async def test_after_a_commit_of_unknown_outcome_the_mirror_shows_what_the_datab
         return commit(db, statement, *values)
 
     with monkeypatch.context() as patch:
-        patch.setattr(CheckedConnection, "execute", fail)
+        patch.setattr(Connection, "execute", fail)
         with pytest.raises(StoreError):
             await change(store)
     await store.append("s", entries(90, 90))

@@ -226,4 +226,4 @@ def test_the_first_search_creates_the_table(path: Path) -> None:
     assert not schema.has_search_table(db)
     assert not search.index_next_batch(db, "s")
     assert not schema.has_search_table(db)
-    schema.disconnect(db, path)
+    db.close()
