@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from ...errors import StoreError
 from ..protocol import Durability, Repair
 from .carry_over import carry_over
-from .errors import closes_connection, damage_error, is_unwritable, store_error
+from .errors import damage_error, is_unwritable, store_error
 from .journal import JournalMode
 from .locks import SessionLocks
 from .repair import repair_database
@@ -370,7 +370,7 @@ class SqliteEngine:
             db.close()
 
     def _roll_back(self, problem: BaseException) -> None:
-        """Roll back what is not committed. Close the connection after errors that make it unusable."""
+        """Roll back what is not committed. After an error of the driver the next task opens a new connection."""
         clear_frames(problem.__traceback__)  # a cursor in a frame would keep the file of a closed connection open
         db = self._db
         if db is None:
@@ -378,8 +378,7 @@ class SqliteEngine:
         with suppress(sqlite3.Error):
             if db.in_transaction:
                 db.execute("ROLLBACK")
-        is_fault = isinstance(problem, _FAULTS)
-        if db.in_transaction or (is_fault and (closes_connection(problem) or self.is_replaced)):
+        if db.in_transaction or isinstance(problem, sqlite3.Error):
             self.disconnect()
 
     # -- the file ------------------------------------------------------------------------------------------------------

@@ -19,7 +19,6 @@ _ADVICE = {
     sqlite3.SQLITE_PROTOCOL: "is locked by another process; end that one, or try again",
     sqlite3.SQLITE_FULL: "cannot grow: the disk is full; free some space and try again",
     sqlite3.SQLITE_READONLY: "cannot be written: it, its folder or its file system is read-only; make it writable",
-    sqlite3.SQLITE_PERM: "cannot be written: permission is missing; give it back",
     sqlite3.SQLITE_CANTOPEN: "cannot be opened; check that its folder is there and may be written by this user",
     sqlite3.SQLITE_CORRUPT: f"is damaged. {REPAIR}",
     sqlite3.SQLITE_ERROR: f"does not have the tables that it was made with. {REPAIR}",
@@ -39,21 +38,9 @@ _SYSTEM_ADVICE = {
     errno.ENOTDIR: "cannot be opened: what should be its folder is a file; name another path",
     errno.EFBIG: "cannot grow: a limit on file sizes is reached; raise it and try again",
 }
-# After these errors the connection is closed; a new one reads the file again.
-_CLOSES_CONNECTION = frozenset(
-    {
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_PROTOCOL,
-        sqlite3.SQLITE_CORRUPT,
-        sqlite3.SQLITE_NOTADB,
-        sqlite3.SQLITE_NOMEM,
-    }
-)
 # The shared memory beside a write-ahead log could not be created: no space, or no permission.
 _NO_LOG = (sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMMAP)
-_UNWRITABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL)
+_UNWRITABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL)
 _UNWRITABLE_SYSTEM = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 DriverError = sqlite3.Error | OSError
 
@@ -120,8 +107,3 @@ def is_unwritable(error: BaseException | None) -> bool:
     if isinstance(error, OSError):
         return error.errno in _UNWRITABLE_SYSTEM
     return code_of(error) in _UNWRITABLE or getattr(error, "sqlite_errorcode", 0) in _NO_LOG
-
-
-def closes_connection(error: BaseException) -> bool:
-    """True if the connection must be closed after this error."""
-    return code_of(error) in _CLOSES_CONNECTION

@@ -47,22 +47,32 @@ async def test_a_file_that_cannot_grow_fails_the_call_and_nothing_else(path: Pat
     assert await store.extent("s") == Extent(11, 15)
 
 
-async def test_a_full_database_fails_the_call_and_nothing_else(store: SqliteStore) -> None:
-    await store.append("s", entries(1, 3))
-    await sql(store, "PRAGMA max_page_count = 30")
-    with pytest.raises(StoreError, match=r"cannot grow: the disk is full; free some space"):
-        await store.append("s", BIG)
-    came = await asyncio.gather(
-        store.append("a", entries(1, 1)),
-        store.append("s", BIG),
-        store.append("b", entries(1, 1)),
-        return_exceptions=True,
-    )
-    assert [type(one).__name__ for one in came] == ["NoneType", "StoreError", "NoneType"]
-    with pytest.raises(StoreError, match="disk is full"):
-        await store.save_checkpoint("s", 1, b"x" * 300_000)
-    assert_same(await store.read("s"), entries(1, 3))
-    await sql(store, "PRAGMA max_page_count = 1000000")
+async def test_a_full_database_fails_the_call_and_nothing_else(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = engine.open_database
+
+    def limited(*arguments: Any) -> sqlite3.Connection:
+        db = whole(*arguments)
+        db.execute("PRAGMA max_page_count = 30")
+        return db
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "open_database", limited)
+        await store.append("s", entries(1, 3))
+        with pytest.raises(StoreError, match=r"cannot grow: the disk is full; free some space"):
+            await store.append("s", BIG)
+        came = await asyncio.gather(
+            store.append("a", entries(1, 1)),
+            store.append("s", BIG),
+            store.append("b", entries(1, 1)),
+            return_exceptions=True,
+        )
+        assert [type(one).__name__ for one in came] == ["NoneType", "StoreError", "NoneType"]
+        with pytest.raises(StoreError, match="disk is full"):
+            await store.save_checkpoint("s", 1, b"x" * 300_000)
+        assert_same(await store.read("s"), entries(1, 3))
+    await store.close()
     await store.append("s", BIG)
     assert (await store.extent("s")).length == 9
     assert await store.verify("s") == []
