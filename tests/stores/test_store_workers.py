@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,41 +60,37 @@ async def test_a_thread_that_cannot_be_started_is_an_error_and_the_next_call_sta
     await database.close()
 
 
+def begun(worker: sqlite_worker.SqliteWorker, *task: Any) -> asyncio.Future[object]:
+    """Queue a task, and return what its caller waits for: no coroutine, which `GeneratorExit` would close."""
+    future = asyncio.get_running_loop().create_future()
+    worker.submit(sqlite_worker.Task(*task, future=future))
+    return future
+
+
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: type(problem).__name__)
 async def test_the_sqlite_worker_answers_every_job(problem: BaseException) -> None:
     """Even if the engine's own handling fails, which it never should."""
-    loop = asyncio.get_running_loop()
     handled: list[int] = []
 
-    def handle(tasks: Sequence[sqlite_worker.Task]) -> None:
+    def commit(tasks: Sequence[sqlite_worker.Task]) -> None:
         handled.append(len(tasks))
         if len(handled) == 1:
             raise problem
         for task in tasks:
             task.result = "done"
-        sqlite_worker.deliver(tasks)
 
     worker = sqlite_worker.SqliteWorker("test")
-    tasks = [sqlite_worker.Task(raising(problem), "read", handle=handle, future=loop.create_future()) for _ in range(2)]
-    for task in tasks:
-        worker.submit(task)
-    first, second = [task.future for task in tasks]
-    assert first is not None
-    assert second is not None
-    assert type(await ended(first)) is of(problem)
-    assert await asyncio.wait_for(second, DEADLINE) == "done"
+    for handle in (None, commit):
+        assert type(await ended(begun(worker, raising(problem), handle))) is of(problem)
+    assert await asyncio.wait_for(begun(worker, raising(problem), commit), DEADLINE) == "done"
     worker.stop()
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: type(problem).__name__)
 async def test_a_sqlite_job_that_raises_anything_is_answered(problem: BaseException, tmp_path: Path) -> None:
     engine = SqliteEngine(tmp_path / "sessions.db", "fsync", 1.0)
-    for kind, call in (("read", engine.read), ("write", engine.write), ("plain", engine.run)):
-        task = sqlite_worker.Task(
-            raising(problem), kind, handle=engine._handle, future=asyncio.get_running_loop().create_future()
-        )
-        engine._worker.submit(task)  # pyright: ignore[reportPrivateUsage]
-        assert task.future is not None
-        assert type(await ended(task.future)) is of(problem)
+    work = raising(problem)
+    for task, call in (((partial(engine._alone, work),), engine.run), ((work, engine._commit), engine.write)):
+        assert type(await ended(begun(engine._worker, *task))) is of(problem)  # pyright: ignore[reportPrivateUsage]
         assert await asyncio.wait_for(call(lambda *_: "goes on"), DEADLINE) == "goes on"
     await engine.close()

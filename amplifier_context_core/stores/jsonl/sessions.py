@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import sqlite3
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -16,7 +15,7 @@ from ...errors import StoreError
 from ..protocol import Durability
 from ..sqlite.errors import store_error
 from ..sqlite.journal import JournalMode
-from ..sqlite.worker import SqliteWorker, Task, deliver
+from ..sqlite.worker import SqliteWorker, Task
 from .paths import SessionFiles, SessionPaths
 from .session import MirroredSession
 
@@ -62,20 +61,18 @@ class Sessions:
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run a function in the thread."""
-        future = asyncio.get_running_loop().create_future()
-        self._worker.submit(Task(work, "plain", handle=_run, future=future))
-        return await future
+        return await self._worker.run(Task(work))
 
     async def close(self) -> None:
         """Release all sessions, after all earlier calls, and end the thread."""
-        if not self._worker.is_idle:
+        if self._worker.thread is not None:
             await self.run(self._close)
 
     def abandon(self) -> threading.Thread | None:
         """Close without waiting: the store is gone, or the process ends. Return the thread, if it runs."""
-        if not self._worker.is_idle:
+        if self._worker.thread is not None:
             with suppress(StoreError):  # of the parent process
-                self._worker.submit(Task(self._close, "plain", handle=_run))
+                self._worker.submit(Task(self._close))
         return self._worker.thread
 
     # -- in the thread -------------------------------------------------------------------------------------------------
@@ -118,12 +115,3 @@ def _end_all() -> None:
     for thread in [sessions.abandon() for sessions in _all]:
         if thread is not None:
             thread.join(5)
-
-
-def _run(tasks: Sequence[Task]) -> None:
-    for task in tasks:
-        try:
-            task.result = task.work()
-        except BaseException as problem:  # noqa: BLE001 - becomes the result of the task
-            task.fail(problem)
-    deliver(tasks)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import sqlite3
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from traceback import clear_frames
 from typing import Any, TypeVar
@@ -20,17 +20,15 @@ from .journal import JournalMode
 from .locks import SessionLocks
 from .repair import repair_database
 from .schema import (
-    check_not_replaced,
     is_truncated,
     keep_log,
-    make_file,
     open_database,
     open_to_read,
     sidecar,
 )
 from .secure_erase import erase_now, is_erase_pending
 from .verify import verify
-from .worker import SqliteWorker, Task, deliver
+from .worker import SqliteWorker, Task
 
 log = logging.getLogger(__name__)
 
@@ -123,13 +121,21 @@ class SqliteEngine:
         self._db: sqlite3.Connection | None = None
         self._identity: Identity | None = None  # of the file that was opened last
         self._log_identity: Identity | None = None
-        self._erase_is_resumed = False
         self._owns_worker = worker is None
         self._worker = worker or SqliteWorker("sqlite store")
 
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run a function outside any transaction."""
+        return await self._run(Task(partial(self._alone, work)))
+
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run a function that reads from one snapshot. Where there is no database, it is an empty one in memory."""
-        return await self._run(Task(work, "read", handle=self._handle))
+
+        def read() -> T:
+            with self.reading() as db:
+                return work(db)
+
+        return await self.run(read)
 
     async def write(self, work: Callable[[sqlite3.Connection], T], session_id: str = "", *, deletes: bool = False) -> T:
         """Run a function in a transaction, perhaps together with others, and lock a session before.
@@ -139,31 +145,25 @@ class SqliteEngine:
             session_id: The session; empty for none.
             deletes: It deletes the session, which is released afterwards.
         """
-        return await self._run(Task(work, "write", session_id, deletes, self._handle))
-
-    async def run(self, work: Callable[[], T]) -> T:
-        """Run a function outside any transaction."""
-        return await self._run(Task(work, "plain", handle=self._handle))
+        return await self._run(Task(work, self._commit, session_id, deletes))
 
     async def close(self) -> None:
         """Release all sessions and close the connection, after all earlier tasks; a later call opens it again."""
-        if not self._worker.is_idle:
+        if self._worker.thread is not None:
             await self.run(self._close)
 
     def abandon(self) -> None:
         """Close without waiting: the store object is gone."""
-        if not self._worker.is_idle:
+        if self._worker.thread is not None:
             with suppress(StoreError):  # of the parent process
-                self._worker.submit(Task(self._close, "plain", handle=self._handle))
+                self._worker.submit(Task(partial(self._alone, self._close)))
 
     async def _run(self, task: Task) -> Any:
-        task.future = asyncio.get_running_loop().create_future()
         try:
-            self._worker.submit(task)
-        except StoreError:
-            _abandoned.append(self._db)
-            raise
-        return await task.future
+            return await self._worker.run(task)
+        finally:
+            if self._worker.is_of_parent:
+                _abandoned.append(self._db)
 
     def take_reports(self) -> list[Repair]:
         """Return what was found and done since the last call."""
@@ -178,8 +178,8 @@ class SqliteEngine:
         self._lose_replaced()
         return self.locks.acquire(session_id, again=again, to_delete=to_delete)
 
-    def open(self, session_id: str) -> bool:
-        """Lock a session to open it, even if its database was gone. Return False if it was locked already."""
+    def open(self, session_id: str, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Lock a session, even if its database was gone, and read from it. An error leaves the lock as it was."""
         is_new = self.lock(session_id, again=True)
         try:
             self.companion.begin(is_new=is_new)
@@ -187,7 +187,13 @@ class SqliteEngine:
             if is_new:
                 self.locks.release(session_id)
             raise
-        return is_new
+        try:
+            with self.reading() as db:  # locked first: no other writer changes what is read then
+                return work(db)
+        except BaseException:
+            if is_new:
+                self.release(session_id)
+            raise
 
     def release(self, session_id: str) -> None:
         """Release a session; a no-op if it is not locked."""
@@ -208,18 +214,14 @@ class SqliteEngine:
         """Return the connection; open it if need be."""
         if self._db is None:
             self._lose_replaced()
-            check_not_replaced(self.path)
-            make_file(self.path)
-            fill, journal = self.companion.fill if self.companion.holds_one else None, self._journal
-            db = self._db = open_database(self.path, self._durability, self._busy, carry_over, fill, journal)
+            fill = self.companion.fill if self.companion.holds_one else None
+            db = self._db = open_database(self.path, self._durability, self._busy, carry_over, fill, self._journal)
             self._identity, self._log_identity = _identity_of(self.path), _identity_of(sidecar(self.path, "-wal"))
             if is_truncated(db, self.path):
                 self.disconnect()
                 raise damage_error("the file is shorter than it should be")
-            if not self._erase_is_resumed:
-                self._erase_is_resumed = True
-                if is_erase_pending(db):
-                    self._worker.submit(Task(self._resume_erasing, "plain", handle=self._handle))
+            if is_erase_pending(db):
+                self._worker.submit(Task(partial(self._alone, self._resume_erasing)))
             self.companion.on_connect()
         return self._db
 
@@ -254,70 +256,67 @@ class SqliteEngine:
 
     # -- running tasks -------------------------------------------------------------------------------------------------
 
-    def _handle(self, tasks: Sequence[Task]) -> None:
+    def _alone(self, work: Callable[[], T]) -> T:
         try:
-            if tasks[0].kind == "write":
-                self._write(tasks)
-            else:
-                self._run_alone(tasks[0])
-        except BaseException as problem:  # noqa: BLE001 - becomes the result of the task; the thread goes on
+            return work()
+        except BaseException as problem:
             self._roll_back(problem)
-            for task in tasks:
-                task.fail(problem)
+            if isinstance(problem, _FAULTS):
+                raise store_error(problem, self.path) from problem
+            raise
+
+    def _commit(self, tasks: Sequence[Task]) -> None:
+        """Execute writing tasks in one transaction."""
+        locked = [task for task in tasks if self._has_lock(task)]
+        if locked:
+            self._write(locked)
         for task in tasks:
-            if (task.has_locked and task.error is not None) or (task.deletes and task.error is None):
-                self._release_after(task)
-            if isinstance(task.error, _FAULTS):  # the only place: no error of the driver passes this line
+            if task.has_locked if task.error is not None else task.deletes:
+                try:
+                    self.release(task.session_id)
+                except (StoreError, *_FAULTS) as problem:
+                    task.error = task.error or problem
+            if isinstance(task.error, _FAULTS):
                 error = store_error(task.error, self.path)
                 error.__cause__ = task.error
                 task.error = error
-        deliver(tasks)
 
-    def _release_after(self, task: Task) -> None:
+    def _has_lock(self, task: Task) -> bool:
+        """Lock the session of a task, if it has one. Return False if that failed, which is its result."""
         try:
-            self.release(task.session_id)
-        except (StoreError, *_FAULTS) as problem:
-            task.error = task.error or problem
+            if task.session_id:
+                task.has_locked = self.lock(task.session_id, to_delete=task.deletes)
+        except (StoreError, OSError) as problem:
+            task.fail(problem)
+            return False
+        return True
 
     def _write(self, tasks: Sequence[Task]) -> None:
         """Execute tasks in one transaction. A failing task does not affect the others."""
-        began = False
-        tasks = [task for task in tasks if self._has_lock(task)]
-        changes = [task for task in tasks if task.session_id]
-        if not tasks:
-            return
+        began, locks = False, any(task.session_id for task in tasks)
         try:
-            if changes:
-                self.companion.begin(is_new=any(task.has_locked for task in changes))
+            if locks:
+                self.companion.begin(is_new=any(task.has_locked for task in tasks))
             db = self.database()
             db.execute("BEGIN IMMEDIATE")
             began = True
             for task in tasks:
                 self._run_in_group(db, task, alone=len(tasks) == 1)
             if db.in_transaction:
-                if changes:
+                if locks:
                     self.companion.before_commit(db)
                 db.execute("COMMIT")
-                if changes:
+                if locks:
                     self.companion.after_commit(db)
-        except _FAULTS as problem:
+        except BaseException as problem:  # noqa: BLE001 - becomes the result of the tasks; the thread goes on
             self._roll_back(problem)
-            for task in tasks:
-                task.fail(problem)
-            if began and len(tasks) > 1:
+            if began and len(tasks) > 1 and isinstance(problem, _FAULTS):
                 for task in tasks:
                     task.error = None
                     self._write([task])
-
-    def _has_lock(self, task: Task) -> bool:
-        """Lock the session of a task, if it has one. Return False if that failed, which is its result."""
-        try:
-            if task.session_id:
-                task.has_locked |= self.lock(task.session_id, to_delete=task.deletes)
-        except (StoreError, OSError) as problem:
-            task.fail(problem)
-            return False
-        return True
+            else:
+                for task in tasks:
+                    task.fail(problem)
 
     def _run_in_group(self, db: sqlite3.Connection, task: Task, *, alone: bool) -> None:
         if not alone:
@@ -332,24 +331,11 @@ class SqliteEngine:
         if not alone:
             db.execute("RELEASE part")
 
-    def _run_alone(self, task: Task) -> None:
-        if task.kind == "plain":
-            task.result = task.work()
-            return
-        with self.reading() as db:
-            task.result = task.work(db)
-
     @contextmanager
     def reading(self) -> Generator[sqlite3.Connection]:
-        """Yield a connection that sees one snapshot."""
-        with self._connection_to_read() as db:
-            db.execute("BEGIN")
-            yield db
-            db.execute("COMMIT")
-
-    @contextmanager
-    def _connection_to_read(self) -> Generator[sqlite3.Connection]:
-        """Yield the connection; where nothing can be written, or there is no database, one for this task."""
+        """Yield a connection that sees one snapshot; where nothing can be written, or there is no database, one for
+        this task.
+        """
         self._lose_replaced()
         try:
             if self._db is not None or self.path.exists():
@@ -357,17 +343,18 @@ class SqliteEngine:
         except _FAULTS as problem:
             if not is_unwritable(problem):
                 raise
-        if self._db is not None:
-            yield self._db
-            return
-        if not self.path.exists() and (kept := self.companion.open_in_memory()) is not None:
-            yield kept
-            return
-        db = open_to_read(self.path, self._busy)
+        db, passing = self._db, None
+        if db is None and not self.path.exists():
+            db = self.companion.open_in_memory()
+        if db is None:
+            db = passing = open_to_read(self.path, self._busy)
         try:
+            db.execute("BEGIN")
             yield db
         finally:
-            db.close()
+            db.rollback()
+            if passing is not None:
+                passing.close()
 
     def _roll_back(self, problem: BaseException) -> None:
         """Roll back what is not committed. After an error of the driver the next task opens a new connection."""
@@ -375,11 +362,12 @@ class SqliteEngine:
         db = self._db
         if db is None:
             return
-        with suppress(sqlite3.Error):
+        with suppress(*_FAULTS):
             if db.in_transaction:
                 db.execute("ROLLBACK")
-        if db.in_transaction or isinstance(problem, sqlite3.Error):
-            self.disconnect()
+        with suppress(*_FAULTS):
+            if db.in_transaction or isinstance(problem, sqlite3.Error):
+                self.disconnect()
 
     # -- the file ------------------------------------------------------------------------------------------------------
 
@@ -411,7 +399,7 @@ class SqliteEngine:
             self.disconnect()
         finally:
             self.locks.release_all()
-            self._identity, self._erase_is_resumed = None, False
+            self._identity = None
             if self._owns_worker:
                 self._worker.stop()
 

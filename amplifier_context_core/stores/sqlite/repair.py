@@ -45,7 +45,6 @@ from .schema import (
     SIDECARS,
     SLOT_BITS,
     VERSION,
-    make_file,
     open_database,
     replacement,
     sidecar,
@@ -140,7 +139,6 @@ def _check_exclusive(path: Path) -> None:
 
 
 def _copy_into(new_path: Path, path: Path) -> list[Repair]:
-    make_file(new_path)
     old = connect(path, 1.0, "mode=ro")
     try:
         application, version = _version_of(old, path)

@@ -82,6 +82,7 @@ def open_database(
         sqlite3.Error, OSError: Any other failure.
     """
     check_not_replaced(path)
+    make_file(path)
     _check_file_types(path)
     db = connect(path, busy)
     try:

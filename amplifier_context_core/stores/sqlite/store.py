@@ -70,15 +70,10 @@ class DatabaseStore(ABC):
 
         if on_repair is not None:
             self._listeners[session_id] = on_repair
-        is_new = False
         try:
-            # Locked first: what is read then cannot be changed by another writer.
-            is_new = await self._run(engine, lambda: engine.open(session_id))
-            extent = await engine.read(work)
+            extent = await self._run(engine, lambda: engine.open(session_id, work))
         except StoreError:
-            if is_new:
-                await self.release(session_id)
-            elif before is None:
+            if before is None:
                 self._listeners.pop(session_id, None)
             raise
         self._damaged.pop(session_id, None)

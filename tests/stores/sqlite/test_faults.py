@@ -181,7 +181,7 @@ async def test_a_database_that_cannot_be_created_is_reported_and_created_later(
         raise OSError(code, os.strerror(code))
 
     with monkeypatch.context() as patch:
-        patch.setattr("amplifier_context_core.stores.sqlite.engine.make_file", refuse)
+        patch.setattr("amplifier_context_core.stores.sqlite.schema.make_file", refuse)
         assert await store.read("s") == []
         for call in (store.append("s", entries(1, 1)), store.save_checkpoint("s", 0, b"")):
             with pytest.raises(StoreError, match=rf"sessions.db cannot.*\({errno.errorcode[code]}\)"):
