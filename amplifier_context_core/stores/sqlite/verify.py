@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from ...errors import StoreError
@@ -23,13 +24,9 @@ _MAX_REPORTED = 20  # lines of SQLite's integrity check
 
 
 def verify(path: Path, session_id: str | None, busy: float) -> list[str]:
-    """Return the problems of a database and of a session (None: of all), one a line. Wait `busy` seconds for locks."""
-    try:
-        db = open_to_read(path, busy)
-    except sqlite3.Error as problem:
-        return [str(store_error(problem, path))]
-    except StoreError as problem:
-        return [str(problem)]
+    """Return the problems of a database and of a session (None: of all, if there are none of the database), one a line.
+    Wait `busy` seconds for locks.
+    """
     problems: list[str] = []
 
     def attempt(check: Callable[[], list[str]]) -> None:
@@ -39,19 +36,19 @@ def verify(path: Path, session_id: str | None, busy: float) -> list[str]:
             problems.append(str(store_error(problem, path)))
 
     try:
+        db = open_to_read(path, busy)
+    except sqlite3.Error as problem:
+        return [str(store_error(problem, path))]
+    except StoreError as problem:
+        return [str(problem)]
+    with closing(db):
         db.execute("BEGIN")
         attempt(lambda: _database_problems(db))
         if session_id is not None:
             attempt(lambda: session_problems(db, session_id))
-        else:
-            names: list[str] = []
-            attempt(lambda: names.extend(row.session_id for row in queries.session_rows(db)) or [])
-            for name in names:
-                attempt(lambda name=name: session_problems(db, name))
-    except sqlite3.Error as problem:
-        problems.append(str(store_error(problem, path)))
-    finally:
-        db.close()
+        elif not problems:
+            for session in [*queries.session_rows(db)]:
+                attempt(lambda session=session: _problems_of(db, session))
     return problems
 
 
