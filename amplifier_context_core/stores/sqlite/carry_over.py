@@ -15,10 +15,10 @@ from .errors import damage_error
 from .rows import MAX_SESSION_NUMBER, RawRow, SessionRow, first_key, number_in, row_checksum, text_in
 from .schema import CREATE_SESSIONS, CREATE_VIEW
 
-FORMER_COLUMNS = "number, id, stop, holes, last_seq, size, updated, indexed, archived, crc"
+_FORMER_COLUMNS = "number, id, stop, holes, last_seq, size, updated, indexed, archived, crc"
 
 
-def decode_former_row(row: RawRow) -> tuple[SessionRow, list[int]]:
+def _decode_former_row(row: RawRow) -> tuple[SessionRow, list[int]]:
     """Return the session of a row of `sessions`, and the slots of its history without an entry.
 
     Raises:
@@ -48,7 +48,7 @@ def carry_over(db: sqlite3.Connection) -> None:
     Raises:
         sqlite3.Error: It is damaged.
     """
-    found = [decode_former_row(row) for row in db.execute(f"SELECT {FORMER_COLUMNS} FROM sessions")]  # noqa: S608 - constant
+    found = [_decode_former_row(row) for row in db.execute(f"SELECT {_FORMER_COLUMNS} FROM sessions")]  # noqa: S608 - constant
     for session, gaps in found:
         _close_gaps(db, session, gaps)
     db.execute("DROP VIEW messages")

@@ -14,13 +14,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import ConfigError, StoreError
 from ..protocol import Repair
 from ..validation import check_session_id, recovered_id
-from .carry_over import FORMER_COLUMNS, carry_over, decode_former_row
+from .carry_over import carry_over
 from .driver import connect, is_open_here, required_row
 from .errors import is_unwritable
 from .queries import is_intact
@@ -141,12 +140,11 @@ def _check_exclusive(path: Path) -> None:
 def _copy_into(new_path: Path, path: Path) -> list[Repair]:
     old = connect(path, 1.0, "mode=ro")
     try:
-        application, version = _version_of(old, path)
-        fill = _fill_nothing if application == ONE_SESSION_ID else None
+        fill = _fill_nothing if _application_of(old, path) == ONE_SESSION_ID else None
         new = open_database(new_path, "none", 1.0, carry_over, fill)
         try:
             new.execute("BEGIN")
-            repairs = _Copy(old, new, version).run()
+            repairs = _Copy(old, new).run()
             new.execute("COMMIT")
         finally:
             new.close()
@@ -161,9 +159,13 @@ def _fill_nothing(_: sqlite3.Connection) -> None:
     """The rows come from the damaged database."""
 
 
-def _version_of(old: sqlite3.Connection, path: Path) -> tuple[int, int]:
-    """Return the application id and the version of a database of ours."""
-    found: tuple[int, int, bytes] = (0, 0, b"")
+def _application_of(old: sqlite3.Connection, path: Path) -> int:
+    """Return the application id of a database of ours.
+
+    Raises:
+        StoreError: It is none, or has a former format.
+    """
+    found: tuple[int, int, bytes] | None = None
     try:
         old.execute("PRAGMA writable_schema = ON")  # a definition that cannot be read hides no other table
         query = (
@@ -174,46 +176,39 @@ def _version_of(old: sqlite3.Connection, path: Path) -> tuple[int, int]:
         if is_unwritable(problem):
             raise
     application, version, name = found or (0, 0, b"")
-    is_known = application in (APPLICATION_ID, ONE_SESSION_ID) and version in (FORMER_VERSION, VERSION)
-    if not is_known or name != b"entries":
+    if application == APPLICATION_ID and version == FORMER_VERSION:
+        raise StoreError(
+            f"{path} has format {version}, which is repaired by the version that wrote it: open it with commit 37ba2a6 "
+            "of amplifier-context-core, then with this one; or restore a backup"
+        )
+    if application not in (APPLICATION_ID, ONE_SESSION_ID) or version != VERSION or name != b"entries":
         raise StoreError(f"the first page of {path} is damaged, or not ours, so it was not changed; restore a backup")
-    return application, version
-
-
-@dataclass(slots=True)
-class _Found:
-    """What is known of a session before its messages are read: its row, or of a damaged one what may be right."""
-
-    row: SessionRow | None = None
-    stop: int = 0  # the slot after the newest entry
-    name: str = ""
-    last_seq: int = 0
+    return application
 
 
 class _Copy:
     """Copies the readable rows of one database into another."""
 
-    def __init__(self, old: sqlite3.Connection, new: sqlite3.Connection, version: int) -> None:
-        self._old, self._new, self._version = old, new, version
-        self._sessions: dict[int, _Found] = {}
+    def __init__(self, old: sqlite3.Connection, new: sqlite3.Connection) -> None:
+        self._old, self._new = old, new
+        self._sessions: dict[int, tuple[SessionRow, bool]] = {}  # by number; see `_decode`
 
     def run(self) -> list[Repair]:
         """Copy everything readable, and return what was lost."""
-        columns = SESSION_COLUMNS if self._version == VERSION else FORMER_COLUMNS
-        select = f"SELECT {columns} FROM sessions NOT INDEXED WHERE number"  # noqa: S608 - constants
+        select = f"SELECT {SESSION_COLUMNS} FROM sessions NOT INDEXED WHERE number"  # noqa: S608 - constants
         for row in (*self._by_ranges(select, 1, MAX_SESSION_NUMBER), *self._by_scan(select)):
             if row[0] not in self._sessions and 1 <= row[0] <= MAX_SESSION_NUMBER:
-                self._sessions[row[0]] = self._decode_session(row)
+                self._sessions[row[0]] = _decode(row)
         select = f"SELECT id, session, {ENTRY_COLUMNS} FROM entries NOT INDEXED WHERE id"  # noqa: S608 - constants
-        for number, found in [*self._sessions.items()]:
-            stop = found.stop if found.row else MAX_SLOTS
-            self._copy("entries", self._by_ranges(select, first_key(number), first_key(number) + stop - 1))
+        for number, (session, _) in [*self._sessions.items()]:
+            start = first_key(number)
+            self._copy("entries", self._by_ranges(select, start, start + session.length - 1))
         self._copy("entries", self._by_scan(select))
         self._copy_mark()
         select = select.replace("entries", "archive")
         self._copy("archive", self._by_ranges(select, 1, MAX_SLOTS))
         self._copy("archive", self._by_scan(select))
-        taken = {found.row.session_id for found in self._sessions.values() if found.row}
+        taken = {session.session_id for session, is_sound in self._sessions.values() if is_sound}
         lost = [loss for number in sorted(self._sessions) if (loss := self._finish(number, taken))]
         (count,) = required_row(self._new.execute("SELECT total(length + archived) FROM sessions"))
         what = f"copied {len(self._sessions):,} sessions, {int(count):,} messages with archives, into a new file"
@@ -259,52 +254,40 @@ class _Copy:
                 continue
             seq, turn, tokens, origin, *rest = columns
             self._new.execute(insert, (key, number, seq, turn, tokens, origin and origin.decode(), *rest))
-            self._sessions.setdefault(number, _Found())
+            self._sessions.setdefault(number, (SessionRow(number, ""), False))
 
     # -- sessions ------------------------------------------------------------------------------------------------------
 
     def _finish(self, number: int, taken: set[str]) -> Repair | None:
         """Write the row of a session and its checkpoint. Return what the session lost."""
-        found = self._sessions[number]
+        row, is_sound = self._sessions[number]
         slots, last_seq, size = self._renumber(number)
         (archived, last) = required_row(
             self._new.execute("SELECT count(*), max(seq) FROM archive WHERE session = ?", (number,))
         )
         last_seq = max(last_seq, last or 0)
-        row = found.row or SessionRow(number, _free_id(found.name, number, taken))
-        taken.add(row.session_id)
-        lost = max(0, row.length - len(slots)) + max(0, row.archived - archived) if found.row else 0
-        if found.last_seq < last_seq + _MAX_SEQ_JUMP:
-            last_seq = max(last_seq, found.last_seq)
-        written = SessionRow(
+        if is_sound or row.last_seq < last_seq + _MAX_SEQ_JUMP:
+            last_seq = max(last_seq, row.last_seq)
+        name = row.session_id if is_sound else _free_id(row.session_id, number, taken)
+        taken.add(name)
+        lost = max(0, row.length - len(slots)) + max(0, row.archived - archived) if is_sound else 0
+        SessionRow(
             number,
-            row.session_id,
+            name,
             length=len(slots),
-            last_seq=max(last_seq, row.last_seq),
+            last_seq=last_seq,
             size=size,
             updated=row.updated,
             archived=archived,
             edits=row.edits + 1,
-        )
-        written.insert(self._new)
+        ).insert(self._new)
         gone = not self._copy_checkpoint(number, slots)
-        if not lost and not gone and found.row:
+        if not lost and not gone and is_sound:
             return None
-        what = f"session {row.session_id!r}: {len(slots) + archived:,} messages copied, archive included"
-        what += "" if found.row else "; its id and length could not be read"
+        what = f"session {name!r}: {len(slots) + archived:,} messages copied, archive included"
+        what += "" if is_sound else "; its id and length could not be read"
         what += "; its checkpoint is gone" if gone else ""
-        return Repair(row.session_id, what, lost)
-
-    def _decode_session(self, row: RawRow) -> _Found:
-        with suppress(sqlite3.Error):
-            session, gaps = (decode_session_row(row), []) if self._version == VERSION else decode_former_row(row)
-            return _Found(session, session.length + len(gaps))
-        found = _Found()
-        with suppress(sqlite3.Error):
-            found.name = text_in(row[1])
-        with suppress(sqlite3.Error):
-            found.last_seq = number_in(row[3 if self._version == VERSION else 4])
-        return found
+        return Repair(name, what, lost)
 
     def _renumber(self, number: int) -> tuple[list[int], int, int]:
         """Close the gaps of a history. Return the former slots of its entries, their highest seq, and their size."""
@@ -339,6 +322,18 @@ class _Copy:
             return False
         self._new.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?)", row)
         return True
+
+
+def _decode(row: RawRow) -> tuple[SessionRow, bool]:
+    """Return the session of a row, and whether it is intact. Of a damaged one: an id and a seq that may be right."""
+    with suppress(sqlite3.Error):
+        return decode_session_row(row), True
+    session = SessionRow(row[0], "", length=MAX_SLOTS)
+    with suppress(sqlite3.Error):
+        session.session_id = text_in(row[1])
+    with suppress(sqlite3.Error):
+        session.last_seq = number_in(row[3])
+    return session, False
 
 
 def _free_id(name: str, number: int, taken: set[str]) -> str:
