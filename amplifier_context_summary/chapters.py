@@ -16,7 +16,7 @@ from amplifier_context_core.compaction.condensing import condense
 from amplifier_context_core.compaction.digest import with_texts
 from amplifier_context_core.compaction.speech import RULE
 from amplifier_context_core.compaction.strategies import Goal, Strategy
-from amplifier_context_core.futures import in_thread_if
+from amplifier_context_core.errors import StoreError
 from amplifier_context_core.history.history import History
 from amplifier_context_core.messages.parsing import text_of
 from amplifier_context_core.messages.tokens import TokenCounter
@@ -30,7 +30,6 @@ _TEXT_SHARE = 0.5  # of a chapter's tokens: what the state may take of it at mos
 _TRIES = (1.0, 0.85, 0.7)  # of the room beside the text: condensing aims in characters and is measured in tokens
 _SMALLER = (1.0, 0.5, 0.25)  # of the room of the text, tried in this order
 _PERSON = "person"  # `Fact.speaker` of people's words
-_MANY = 200  # entries of a chapter from which on it is condensed in a thread
 
 
 class StateInChapters(Strategy):
@@ -48,16 +47,27 @@ class StateInChapters(Strategy):
         self.history = history
         self._records = records
         self._max_tokens = max_tokens
+        self._held: Sequence[Record] | StoreError = ()
 
     def __repr__(self) -> str:
         """Name the class alone: what it puts into a view depends on the session."""
         return f"{type(self).__name__}()"
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    async def prepare(self) -> None:
+        """Read the records that hold; a store that cannot be read makes the next `apply` fail."""
+        if self.history is not None:
+            try:
+                self._held = tuple(await self._records.verified(self.history))
+            except StoreError as problem:
+                self._held = problem
+
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         last = max((segment.last for segment in draft.segments if segment.chapter), default=0)
-        if not last or self.history is None:
+        if not last:
             return draft
-        record = next((one for one in reversed(await self._records.verified(self.history)) if one.upto <= last), None)
+        if isinstance(self._held, StoreError):
+            raise self._held
+        record = next((one for one in reversed(self._held) if one.upto <= last), None)
         if record is None:
             return draft
         segments: list[Segment] = []
@@ -68,15 +78,7 @@ class StateInChapters(Strategy):
                 rules = _rules_in(draft) if rules is None else rules
                 lines = [line for line in record.state.lines(segment.first, segment.last) if not _is_in(line, rules)]
                 if lines:
-                    new = await in_thread_if(
-                        len(segment.chapter.entries if segment.chapter else ()) > _MANY,
-                        written,
-                        segment,
-                        lines,
-                        record,
-                        goal.counter,
-                        self._max_tokens,
-                    )
+                    new = written(segment, lines, record, goal.counter, self._max_tokens)
             segments.append(new)
         same = all(a is b for a, b in zip(segments, draft.segments, strict=True))
         return draft if same else draft.with_segments(segments)

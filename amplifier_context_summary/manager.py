@@ -80,6 +80,7 @@ class SummaryManager(ContextManager):
             ladder=steps,
             plugins=plugins,
             carry=Carriers(self.records).carry,
+            prepare=self._chapters.prepare,
         )
         self._chapters.history = self.history
         self.limits = Limits(config.max_summary_calls, config.max_summary_tokens, config.summary_spend)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from time import thread_time
+from time import process_time
 from typing import Any
 
 from amplifier_context_core import ContextManager, HeuristicTokenCounter, TokenCounter, load_config
@@ -24,8 +24,8 @@ class Reports:
 
     Attributes:
         took: milliseconds of each, as it reports them.
-        own: milliseconds of the processor in each, without the collector's pauses: what neither other programs on the
-            machine nor the size of the process's memory can lengthen.
+        own: milliseconds of the processor in each, in all threads, without the collector's pauses: what neither other
+            programs on the machine nor the size of the process's memory can lengthen.
     """
 
     def __init__(self) -> None:
@@ -35,10 +35,10 @@ class Reports:
 
     async def emit(self, event: str, data: dict[str, Any]) -> None:
         if event == "context:pre_compact":
-            self._began = thread_time() - collector.seconds
+            self._began = process_time() - collector.seconds
         elif event == "context:post_compact":
             self.took.append(data["duration_ms"])
-            self.own.append((thread_time() - collector.seconds - self._began) * 1000)
+            self.own.append((process_time() - collector.seconds - self._began) * 1000)
 
     def clear(self) -> None:
         """Clear the recorded compactions."""

@@ -117,10 +117,10 @@ class TimedStrategy(Strategy):
         self.seconds = 0.0
         self._strategy = strategy
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         started = perf_counter()
         try:
-            return await self._strategy.apply(draft, goal)
+            return self._strategy.apply(draft, goal)
         finally:
             self.seconds += perf_counter() - started
 

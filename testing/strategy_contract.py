@@ -54,11 +54,11 @@ class StrategyContract:
         """A checkpoint serves another session only where this is the same."""
         assert repr(self.make_strategy()) == repr(self.make_strategy())
 
-    async def test_the_ladder_never_skips_it(self) -> None:
+    def test_the_ladder_never_skips_it(self) -> None:
         for name, draft in _drafts():
             for share in (0.0, 0.5, 0.9):
                 goal = Goal(int(draft.tokens * share), draft.tokens)
-                done = await run_ladder(
+                done = run_ladder(
                     draft,
                     goal,
                     [self.make_strategy()],
@@ -68,48 +68,48 @@ class StrategyContract:
                 )
                 assert done.skipped == (), f"{name}, target {goal.target:,} of {draft.tokens:,} tokens"
 
-    async def test_protected_segments_are_left_as_they_are(self) -> None:
+    def test_protected_segments_are_left_as_they_are(self) -> None:
         for name, draft in _drafts():
-            done = await self.make_strategy().apply(draft, Goal(0, draft.tokens))
+            done = self.make_strategy().apply(draft, Goal(0, draft.tokens))
             after = {segment.first: segment for segment in done.segments}
             for segment in draft.segments:
                 if segment.protected_because:
                     assert after.get(segment.first) is segment, f"{name}, {segment.mark} {segment.protected_because}"
 
-    async def test_recent_segments_are_left_as_they_are(self) -> None:
+    def test_recent_segments_are_left_as_they_are(self) -> None:
         for name, draft in _drafts():
             recent = frozenset(segment.first for segment in draft.segments)
-            assert await self.make_strategy().apply(draft, Goal(0, draft.tokens, recent=recent)) is draft, name
+            assert self.make_strategy().apply(draft, Goal(0, draft.tokens, recent=recent)) is draft, name
 
-    async def test_where_the_goal_is_met_it_returns_the_same_draft(self) -> None:
+    def test_where_the_goal_is_met_it_returns_the_same_draft(self) -> None:
         for name, draft in _drafts():
-            assert await self.make_strategy().apply(draft, Goal(draft.tokens, draft.tokens)) is draft, name
+            assert self.make_strategy().apply(draft, Goal(draft.tokens, draft.tokens)) is draft, name
 
-    async def test_where_nothing_changes_it_returns_the_same_draft(self) -> None:
+    def test_where_nothing_changes_it_returns_the_same_draft(self) -> None:
         for name, draft in _drafts():
             goal = Goal(0, draft.tokens)
             done = draft
             for _ in range(10):
-                before, done = done, await self.make_strategy().apply(done, goal)
+                before, done = done, self.make_strategy().apply(done, goal)
                 assert (done is before) == (done == before), name
                 if done is before:
                     break
             else:
                 pytest.fail(f"{name}: ten calls on their own results, and the last one changed the draft")
 
-    async def test_it_changes_no_message_in_place(self) -> None:
+    def test_it_changes_no_message_in_place(self) -> None:
         for name, draft in _drafts():
             before = copy.deepcopy(draft)
-            await self.make_strategy().apply(draft, Goal(0, draft.tokens))
+            self.make_strategy().apply(draft, Goal(0, draft.tokens))
             assert draft == before, name
 
-    async def test_it_does_the_same_each_time(self) -> None:
+    def test_it_does_the_same_each_time(self) -> None:
         strategy = self.make_strategy()
         for name, draft in _drafts():
             goal = Goal(draft.tokens // 2, draft.tokens)
-            first = await strategy.apply(draft, goal)
-            assert await strategy.apply(draft, goal) == first, name
-            assert await self.make_strategy().apply(draft, goal) == first, name
+            first = strategy.apply(draft, goal)
+            assert strategy.apply(draft, goal) == first, name
+            assert self.make_strategy().apply(draft, goal) == first, name
 
     async def test_a_session_with_it_sends_valid_requests_and_keeps_its_history(self) -> None:
         config = load_config({"max_tokens": _BUDGET, "token_counter": "heuristic"})

@@ -24,7 +24,7 @@ class Watch(Strategy):
     def __init__(self) -> None:
         self.goals: list[Goal] = []
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         self.goals.append(goal)
         return draft
 

@@ -81,8 +81,8 @@ async def test_a_strategy_that_signs_what_a_built_in_one_made_is_named_by_the_re
     class Signed(core.Strategy):
         name = "signed"
 
-        async def apply(self, draft: core.Draft, goal: core.Goal) -> core.Draft:
-            done = await core.FoldRounds().apply(draft, goal)
+        def apply(self, draft: core.Draft, goal: core.Goal) -> core.Draft:
+            done = core.FoldRounds().apply(draft, goal)
             own = [one if one in draft.segments else dataclasses.replace(one, rule=self.name) for one in done.segments]
             return draft if done is draft else draft.with_segments(own)
 

@@ -68,7 +68,7 @@ def flat(payload: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 class Fails(Strategy):
     name = "fails"
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         raise RuntimeError("on purpose")
 
 

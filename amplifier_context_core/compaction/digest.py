@@ -37,7 +37,6 @@ _CHARS_PER_TOKEN = 3.0  # identifiers cost more tokens a character than prose
 _LEAST_CHARS = 60
 _LEAST_ARGUMENTS = 80  # characters of what a tool was called with
 _MOST_CHARS = 3_000
-_WRITTEN_AT_ONCE = 3_000  # tokens of a chapter that is written on the event loop: about three milliseconds
 _VERDICT = re.compile(
     r"\b\d+ (?:\w+ ){0,2}(?:pass(?:ed|ing)|fail(?:ed|ing|ures?)|errors?|problems?|issues?|vulnerabilities)\b|"
     r"(?-i:^\W*(?:ok\s+\S|PASS|FAIL(?:ED|URE)?\b|SUCCESS))|"
@@ -150,11 +149,6 @@ def chapter_of(
     unlisted = left_out + len(entries) - len(chapter.listed)
     message = _rendered(chapter.listed, span, unlisted, chapter.author, texts)
     return chapter, RenderedMessage(message, max(tokens, count_message_tokens(message, counter)))
-
-
-def is_long(entries: Sequence[DigestEntry]) -> bool:
-    """True if writing and counting a chapter of these entries would block an event loop for long."""
-    return sum(entry.tokens for entry in entries) > _WRITTEN_AT_ONCE
 
 
 def with_texts(

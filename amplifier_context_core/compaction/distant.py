@@ -10,30 +10,28 @@ folded here, however long its originals are.
 
 from __future__ import annotations
 
-import asyncio
 from array import array
 from collections import deque
-from collections.abc import AsyncIterator, Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from ..futures import LoopTurns, in_thread_if
 from ..messages.parsing import text_of
-from ..messages.tokens import TokenCounter, are_large
+from ..messages.tokens import TokenCounter
 from ..rendering.renderer import Renderer
 from ..rendering.rounds import Round, RoundList
 from ..rendering.sendable import is_left_out
 from ..transcript.entry import Entry
 from ..transcript.transcript import Snapshot
-from .checkpoint import DigestEntry, Segment, segment_of
-from .digest import chapter_of, digest_round, is_long
+from .checkpoint import Segment, segment_of
+from .digest import chapter_of, digest_round
 
 _REACH = 8  # budgets of history before the newest entry that a first compaction looks at round by round
-_BATCH = 5_000  # entries between two turns of the event loop
+_BATCH = 5_000  # entries whose rounds are in memory at once
 _LISTED = 500  # rounds of people that chapters list, the newest; more would not survive the first condensing
 _LINE_SHARE = 0.25  # of a round's tokens that its entry may cost: the default of `FoldRounds`
 
 
-async def distant_end(history: Snapshot, body: int, budget: int, renderer: Renderer) -> int:
+def distant_end(history: Snapshot, body: int, budget: int, renderer: Renderer) -> int:
     """Return the index of the first entry that is not distant; `body` when there is no distant history.
 
     Args:
@@ -48,8 +46,6 @@ async def distant_end(history: Snapshot, body: int, budget: int, renderer: Rende
     while end > body and seen < enough:
         end -= 1
         seen += _least_shown(history[end], renderer)
-        if end % _BATCH == 0:
-            await asyncio.sleep(0)
     if seen < enough:
         return body
     while end > body and history[end].answered_ids:
@@ -118,7 +114,7 @@ class _Survey:
             self.kept |= {number: one for number, one in self.parted.items() if one.has_result_after(self.carriers)}
 
 
-async def fold_distant(
+def fold_distant(
     history: Snapshot, body: int, end: int, pins: Collection[int], renderer: Renderer, counter: TokenCounter
 ) -> list[Segment]:
     """Return the entries from `body` to `end` as chapters around the rounds that must stay.
@@ -135,38 +131,32 @@ async def fold_distant(
         counter: text to tokens.
     """
     survey = _Survey()
-    turns = LoopTurns()
-    async for round_ in _rounds(history, body, end):
+    for round_ in _rounds(history, body, end):
         survey.add(round_, pins)
-        await turns.give()
     survey.finish()
     segments: list[Segment] = []
     start = 0
     for number in (*sorted(survey.kept), len(survey.first)):
         if number > start:
-            segments.append(await _chapter(survey, start, number, history, counter))
+            segments.append(_chapter(survey, start, number, history, counter))
         if number in survey.kept:
             segments.append(_shown(survey.kept[number], renderer))
         start = number + 1
-        await turns.give()
     return segments
 
 
-async def _chapter(survey: _Survey, start: int, stop: int, history: Snapshot, counter: TokenCounter) -> Segment:
+def _chapter(survey: _Survey, start: int, stop: int, history: Snapshot, counter: TokenCounter) -> Segment:
     """Fold the rounds from number `start` to `stop`."""
     span = (min(survey.first[start:stop]), max(survey.last[start:stop]))
     known: set[str] = set()
-    entries: list[DigestEntry] = []
-    turns = LoopTurns()
-    for round_ in [one for number, one in survey.people if start <= number < stop and number not in survey.kept]:
-        await turns.give()
-        is_large = are_large(entry.message for entry in round_.entries)
-        entries.append(await in_thread_if(is_large, digest_round, round_, known, counter, share=_LINE_SHARE))
+    entries = [
+        digest_round(round_, known, counter, share=_LINE_SHARE)
+        for number, round_ in survey.people
+        if start <= number < stop and number not in survey.kept
+    ]
     tokens = sum(survey.tokens[start:stop])
     left_out = stop - start - len(entries)
-    chapter, shown = await in_thread_if(
-        is_long(entries), chapter_of, entries, counter, left_out=left_out, original_tokens=tokens, span=span
-    )
+    chapter, shown = chapter_of(entries, counter, left_out=left_out, original_tokens=tokens, span=span)
     first = history.find(span[0])
     turn = first.turn_id if first else ""
     return Segment(*span, turn, (shown,), shown.tokens, tokens, "folded", "distant", None, chapter)
@@ -179,7 +169,7 @@ def _shown(round_: Round, renderer: Renderer) -> Segment:
     return segment_of(round_, rendered.messages, rendered.fixes)
 
 
-async def _rounds(history: Snapshot, start: int, stop: int) -> AsyncIterator[Round]:
+def _rounds(history: Snapshot, start: int, stop: int) -> Iterator[Round]:
     """Yield the rounds between two indices, in order, paired in batches so that few are in memory."""
     rounds = RoundList()
     for index in range(start, stop):
@@ -187,7 +177,5 @@ async def _rounds(history: Snapshot, start: int, stop: int) -> AsyncIterator[Rou
         if len(rounds) < _BATCH and index < stop - 1:
             continue
         closed = rounds.closed if index < stop - 1 else len(rounds)
-        for round_ in rounds.rounds[:closed]:
-            yield round_
+        yield from rounds.rounds[:closed]
         rounds = RoundList(entry for round_ in rounds.rounds[closed:] for entry in round_.entries)
-        await asyncio.sleep(0)

@@ -17,9 +17,8 @@ from typing import Any
 from ..config import Config
 from ..errors import ConfigError
 from ..failures import failure
-from ..futures import YIELD_EVERY, in_thread_if
 from ..messages.parsing import calls_of, results_of
-from ..messages.tokens import TokenCounter, are_large
+from ..messages.tokens import TokenCounter
 from ..plugins import Plugins
 from ..transcript.entry import Entry
 from .checkpoint import Draft, Segment
@@ -176,7 +175,7 @@ def _check_arguments(key: str, name: str, arguments: Mapping[str, Any]) -> None:
         raise ConfigError(key, f"{name!r} has no argument {unknown!r}; {known}")
 
 
-async def run_ladder(
+def run_ladder(
     draft: Draft, goal: Goal, ladder: Sequence[Strategy], protection: Protection, *, trigger: int, recent_tokens: int
 ) -> LadderResult:
     """Bring a draft down to the goal.
@@ -189,28 +188,22 @@ async def run_ladder(
         trigger: tokens above which a view is compacted. Protected segments above it leave no room to work in.
         recent_tokens: tokens of the newest rounds that are spared while older ones can give.
     """
-    are_many = len(draft.segments) > YIELD_EVERY
-    segments, refused = await in_thread_if(
-        are_many,
-        mark_protected,
-        draft.segments,
-        protection,
-        state_tokens=int(goal.budget * _STATE_SHARE),
-        state_tools=goal.state_tools,
+    state_tokens = int(goal.budget * _STATE_SHARE)
+    segments, refused = mark_protected(
+        draft.segments, protection, state_tokens=state_tokens, state_tools=goal.state_tools
     )
     run = _Run(draft.with_segments(segments))
     protected_before = protected_tokens(run.draft)
-    run.take("notices", await in_thread_if(are_many, _without_old_notices, run.draft, protection.later))
-    run.take("recalled", await in_thread_if(are_many, without_recalled, run.draft, goal.counter))
+    run.take("notices", _without_old_notices(run.draft, protection.later))
+    run.take("recalled", without_recalled(run.draft, goal.counter))
     human = whole_human(run.draft.segments, protection.human_tokens, later=protection.later)
-    clipped = await _clip_protected(run, goal, trigger, protected_before, human)
+    clipped = _clip_protected(run, goal, trigger, protected_before, human)
     # A target below what is protected cannot be met: the target moves, and all that is not protected is given.
     goal = replace(goal, target=max(goal.target, min(protected_tokens(run.draft), goal.budget)))
-    await _run_passes(run, ladder, goal, trigger, recent_tokens)
+    _run_passes(run, ladder, goal, trigger, recent_tokens)
     limit = _limit(run.draft, goal, trigger)
     if run.draft.tokens > limit:
-        fitted = await in_thread_if(are_many, _fit, run.draft, limit, goal.budget, goal.counter)
-        run.take("hard limit", fitted)
+        run.take("hard limit", _fit(run.draft, limit, goal.budget, goal.counter))
     done = run.draft.with_segments(
         replace(segment, shown=tuple(shown.without_response_id() for shown in segment.shown))
         for segment in run.draft.segments
@@ -232,10 +225,10 @@ class _Run:
             self.freed.append((name, self.draft.tokens - draft.tokens))
         self.draft = draft
 
-    async def apply(self, strategy: Strategy, goal: Goal) -> None:
+    def apply(self, strategy: Strategy, goal: Goal) -> None:
         """Apply one strategy; skip it and note why if it fails or breaks its contract."""
         try:
-            done = await strategy.apply(self.draft, goal)
+            done = strategy.apply(self.draft, goal)
             fault = _broken(self.draft, done)
         except Exception as problem:  # noqa: BLE001 - a plug-in's fault must not end the request
             done, fault = self.draft, failure(problem, strategy)
@@ -245,14 +238,14 @@ class _Run:
             self.skipped.append((strategy.name, fault))
 
 
-async def apply_alone(strategy: Strategy, draft: Draft, goal: Goal) -> Draft:
+def apply_alone(strategy: Strategy, draft: Draft, goal: Goal) -> Draft:
     """Return what one strategy makes of a draft; the same draft if it fails or breaks its contract."""
     run = _Run(draft)
-    await run.apply(strategy, goal)
+    run.apply(strategy, goal)
     return run.draft
 
 
-async def _run_passes(run: _Run, ladder: Sequence[Strategy], goal: Goal, trigger: int, recent_tokens: int) -> None:
+def _run_passes(run: _Run, ladder: Sequence[Strategy], goal: Goal, trigger: int, recent_tokens: int) -> None:
     """Run the ladder in passes, each of which protects less, until a pass ends below what is enough for it."""
     folded_up_to = max((segment.last for segment in run.draft.segments if segment.chapter), default=0)
     recent = _recent(run.draft.segments, recent_tokens)
@@ -266,12 +259,12 @@ async def _run_passes(run: _Run, ladder: Sequence[Strategy], goal: Goal, trigger
             ceiling=enough if run.draft.tokens > trigger else 0,
         )
         for strategy in ladder:
-            await run.apply(strategy, now)
+            run.apply(strategy, now)
         if run.draft.tokens <= enough:
             return
 
 
-async def _clip_protected(run: _Run, goal: Goal, trigger: int, protected: int, human: Entry | None) -> tuple[str, ...]:
+def _clip_protected(run: _Run, goal: Goal, trigger: int, protected: int, human: Entry | None) -> tuple[str, ...]:
     """Clip the largest protected segments so that there is room for people's words and to work in; return their marks.
 
     What is clipped here is shown in full again as soon as there is room. A sentence that is dropped is gone from the
@@ -291,7 +284,7 @@ async def _clip_protected(run: _Run, goal: Goal, trigger: int, protected: int, h
     if protected + people <= trigger:  # not worth reading all of the view for them
         return ()
     segments = run.draft.segments
-    own = await in_thread_if(len(segments) > YIELD_EVERY, people_tokens, segments, goal.counter, OWN)
+    own = people_tokens(segments, goal.counter, OWN)
     people = min(int(own / PASSES[-1].enough), people)
     if protected + people <= trigger:
         return ()
@@ -303,8 +296,7 @@ async def _clip_protected(run: _Run, goal: Goal, trigger: int, protected: int, h
     if human is not None and (left := goal.budget - fixed - human.tokens) > 0:
         room = max(room, goal.budget - left // 2)  # half of what it leaves is for the others, half to work in
     whole = human.seq if human else 0
-    large = are_large(run.draft.messages)
-    fitted = await in_thread_if(large, clip_protected, run.draft, room, goal.counter, whole=whole)
+    fitted = clip_protected(run.draft, room, goal.counter, whole=whole)
     marks = tuple(a.mark for a, b in zip(run.draft.segments, fitted.segments, strict=True) if a is not b)
     run.take("floor", fitted)
     return marks

@@ -60,6 +60,7 @@ class SessionLifecycle:
         pool: items of the session by id; an empty one when not given.
         queue: newest items of the session; an empty one when not given.
         carry: puts a provider's own compaction beside the chapters of a new checkpoint; nothing does when not given.
+        prepare: reads what strategies need, before they run in a worker thread. It raises nothing.
 
     Attributes:
         host: what runs the session; one that offers nothing until the session is mounted.
@@ -81,6 +82,7 @@ class SessionLifecycle:
         pool: ContextPool[Any] | None = None,
         queue: ContextQueue[Any] | None = None,
         carry: Carry | None = None,
+        prepare: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.config = config or Config.model_validate({})
         self.session_id = session_id
@@ -107,7 +109,9 @@ class SessionLifecycle:
         self.host = Host()
         self._search = SessionSearch(self.config, plugins, self.store, self.history, self.load, self.warnings.fault)
         steps = list(ladder) if ladder is not None else build_ladder(self.config, plugins)
-        self.compactor = Compactor(self.history, self.config, steps, self.meter, observers, hooks, self.warnings, carry)
+        self.compactor = Compactor(
+            self.history, self.config, steps, self.meter, observers, hooks, self.warnings, carry, prepare
+        )
         self.host_checkpoint = HostCheckpoint(self.history, self.compactor)
         self._resumed = False
         self._is_new = False  # the store had no history of it when it was opened

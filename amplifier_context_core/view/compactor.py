@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
+from typing import ParamSpec, TypeVar
 
 from ..compaction.checkpoint import Draft, Segment
 from ..compaction.ladder import LadderResult, run_ladder
@@ -22,6 +23,7 @@ from ..compaction.strategies import Strategy
 from ..config import Config
 from ..errors import ContextOverflow, PinRefused
 from ..events import COMPACTION, POST_COMPACT, PRE_COMPACT, Hooks, emit, inside_handler
+from ..futures import in_thread
 from ..history.history import History
 from ..locks import CrossLoopLock, Hold
 from ..messages.parsing import text_of
@@ -46,6 +48,9 @@ from .trigger import TokenLimits, back_off, token_limits
 from .view_draft import ViewDraft
 from .view_factory import ViewFactory
 from .view_request import ViewRequest
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +83,7 @@ class Compactor:
         hooks: Hooks | None,
         warnings: SessionWarnings,
         carry: Carry | None = None,
+        prepare: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.compactions = self.changes = 0
         self.tokens_saved = 0
@@ -91,6 +97,7 @@ class Compactor:
         self._config = config
         self._ladder = ladder
         self._carry = carry
+        self._prepare = prepare
         self._meter = meter
         self._observers = observers
         self.hooks = hooks
@@ -243,7 +250,8 @@ class Compactor:
         view = selection.view
         if view.checkpoint is None or request.late is None or self.prefix_break(request, selection.pause) is None:
             return selection, bool(clipped)
-        segments = await self._carried(await late_segments(request.late, view.checkpoint, request), request)
+        segments = await self._off_loop(late_segments, request.late, view.checkpoint, request)
+        segments = await self._carried(segments, request)
         if segments is view.checkpoint.segments:
             return selection, bool(clipped)
         return await self.cache.with_segments(selection, segments), True
@@ -387,11 +395,19 @@ class Compactor:
         goal = goal_of(job, self._config, max(1, target + kept - growth), self.short_forms.known, self.focus)
         pin_tokens = int(capacity * self._config.pin_share)
         protection = Protection(
-            self.pins, pin_tokens, job.request.required, given.open_rounds, job.request.most_human_tokens
+            frozenset(self.pins), pin_tokens, job.request.required, given.open_rounds, job.request.most_human_tokens
         )
         trigger = max(1, job.request.limits.threshold + kept - growth)
         recent = max(0, int(target * self._config.protected_recent) - growth)
-        return await run_ladder(given.draft, goal, self._ladder, protection, trigger=trigger, recent_tokens=recent)
+        return await self._off_loop(
+            run_ladder, given.draft, goal, self._ladder, protection, trigger=trigger, recent_tokens=recent
+        )
+
+    async def _off_loop(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Run strategies in a worker thread, after what they need was read."""
+        if self._prepare is not None:
+            await self._prepare()
+        return await in_thread(work, *args, **kwargs)
 
     def postpone(self, job: CompactionJob) -> Selection:
         """Let the view serve as it is, with no other attempt before it has grown."""

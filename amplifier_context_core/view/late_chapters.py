@@ -8,8 +8,8 @@ from ..compaction.strategies import Goal, Strategy
 from .view_request import ViewRequest
 
 
-async def late_segments(strategy: Strategy, checkpoint: Checkpoint, request: ViewRequest) -> tuple[Segment, ...]:
+def late_segments(strategy: Strategy, checkpoint: Checkpoint, request: ViewRequest) -> tuple[Segment, ...]:
     """Return the segments of a checkpoint as a strategy writes them; the same object if it has nothing to write."""
     draft = Draft(checkpoint.segments, request.system_tokens)
     goal = Goal(request.limits.target, request.limits.capacity, request.counter)
-    return (await apply_alone(strategy, draft, goal)).segments
+    return apply_alone(strategy, draft, goal).segments

@@ -17,7 +17,7 @@ from ..compaction.digest import with_round
 from ..compaction.distant import distant_end, fold_distant
 from ..compaction.protected import clip_messages, clip_protected, most_human_tokens, pinned_seqs, whole_human
 from ..compaction.strategies.base import with_protection
-from ..futures import YIELD_EVERY, in_thread_if
+from ..futures import YIELD_EVERY, in_thread, in_thread_if
 from ..messages.parsing import SYSTEM_ROLES
 from ..messages.tokens import are_large, count_message_tokens
 from ..rendering.recalled import RecalledSize, recalled_size
@@ -117,9 +117,12 @@ class View:
 
     async def _fold_distant(self, history: Snapshot, leading: int) -> None:
         """Fold what is many budgets back in an imported history, without rendering it."""
-        end = await distant_end(history, leading, self.budget, self._renderer)
+        are_many = len(history) - leading > YIELD_EVERY
+        end = await in_thread_if(are_many, distant_end, history, leading, self.budget, self._renderer)
         if end > leading:
-            self._distant = await fold_distant(history, leading, end, self._keep, self._renderer, self._counter)
+            self._distant = await in_thread(
+                fold_distant, history, leading, end, self._keep, self._renderer, self._counter
+            )
             self._tail = ViewTail(self._renderer, end - leading)
             self._change_all()
 

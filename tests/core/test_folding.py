@@ -33,9 +33,9 @@ from tests.core.lists import LONG, score, talk
 from tests.messages import Message, call, result, says, user
 
 
-async def test_old_rounds_become_chapters_that_name_them() -> None:
+def test_old_rounds_become_chapters_that_name_them() -> None:
     messages = talk()
-    done = await FoldRounds().compact(messages)
+    done = FoldRounds().compact(messages)
     chapters = [m for m in done if "context_record" in str(m["content"])]
     assert chapters
     text = "\n".join(m["content"] for m in chapters)
@@ -44,9 +44,9 @@ async def test_old_rounds_become_chapters_that_name_them() -> None:
     assert count_tokens(done) < 0.6 * count_tokens(messages)
 
 
-async def test_short_messages_are_not_folded_where_a_chapter_would_cost_more() -> None:
+def test_short_messages_are_not_folded_where_a_chapter_would_cost_more() -> None:
     messages = [user("task"), says("ok"), says("fine")]
-    assert await FoldRounds().compact(messages) is messages
+    assert FoldRounds().compact(messages) is messages
 
 
 @pytest.mark.parametrize("bad", [0, -0.1, 1.1])
@@ -55,7 +55,7 @@ def test_an_impossible_share_for_a_line_is_refused(bad: float) -> None:
         FoldRounds(bad)
 
 
-async def chapters_of(rounds: int) -> Draft:
+def chapters_of(rounds: int) -> Draft:
     messages: list[Message] = []
     for chapter in range(rounds):
         messages.append(user(f"prompt {chapter} " * 40))
@@ -63,52 +63,52 @@ async def chapters_of(rounds: int) -> Draft:
             names = "\n".join(f"src/part_{chapter}_{n}/name_{line}.py" for line in range(40))
             messages += [call(f"c{chapter}{n}", path=f"src/part_{chapter}_{n}"), result(f"c{chapter}{n}", names)]
     made = draft(*messages)
-    return await FoldRounds().apply(made, Goal(target=1, budget=100_000, human_tokens=1 << 40))
+    return FoldRounds().apply(made, Goal(target=1, budget=100_000, human_tokens=1 << 40))
 
 
-async def test_chapters_within_their_share_are_left_byte_identical() -> None:
-    made = await chapters_of(6)
+def test_chapters_within_their_share_are_left_byte_identical() -> None:
+    made = chapters_of(6)
     goal = Goal(target=1, budget=100_000, chapter_tokens=made.tokens)
-    assert await CondenseChapters().apply(made, goal) is made
-    assert await DropChapters().apply(made, goal) is made
+    assert CondenseChapters().apply(made, goal) is made
+    assert DropChapters().apply(made, goal) is made
 
 
-async def test_chapters_that_outgrow_their_share_are_condensed_below_it() -> None:
-    made = await chapters_of(10)
+def test_chapters_that_outgrow_their_share_are_condensed_below_it() -> None:
+    made = chapters_of(10)
     before = sum(segment.tokens for segment in made.segments if segment.chapter)
-    done = await CondenseChapters().apply(made, Goal(target=1, budget=100_000, chapter_tokens=before * 3 // 4))
+    done = CondenseChapters().apply(made, Goal(target=1, budget=100_000, chapter_tokens=before * 3 // 4))
     after = sum(segment.tokens for segment in done.segments if segment.chapter)
     assert 0 < after <= before * 3 // 4
     assert [p.shown for p in done.segments if not p.chapter] == [p.shown for p in made.segments if not p.chapter]
 
 
-async def test_condensing_keeps_all_that_people_wrote_themselves_where_it_fills_two_thirds_of_the_room() -> None:
+def test_condensing_keeps_all_that_people_wrote_themselves_where_it_fills_two_thirds_of_the_room() -> None:
     facts = [f"My {number}. neighbour lives in house {number * 37} of that long street." for number in range(60)]
     answers = [
         " ".join(f"House {number}{line} was built in {number * 41 + line}." for line in range(12))
         for number in range(60)
     ]
     chat = draft(*[message for both in zip(facts, answers, strict=True) for message in (user(both[0]), says(both[1]))])
-    made = await FoldRounds().apply(chat, Goal(target=1, budget=100_000))
+    made = FoldRounds().apply(chat, Goal(target=1, budget=100_000))
     people = people_tokens(made.segments, approx_token_counter, OWN)
-    done = await CondenseChapters().apply(made, Goal(target=1, budget=100_000, chapter_tokens=people * 3 // 2))
+    done = CondenseChapters().apply(made, Goal(target=1, budget=100_000, chapter_tokens=people * 3 // 2))
     assert done.tokens < made.tokens
     assert [fact for fact in facts if fact not in str(done.messages)] == []
 
 
-async def test_chapters_that_cannot_be_condensed_further_are_the_same_draft() -> None:
+def test_chapters_that_cannot_be_condensed_further_are_the_same_draft() -> None:
     small = draft(*[m for n in range(9) for m in (user(f"p {n} " * 40), call(f"c{n}"), result(f"c{n}", LONG))])
-    made = await FoldRounds().apply(small, Goal(target=1, budget=100_000, human_tokens=1 << 40))
+    made = FoldRounds().apply(small, Goal(target=1, budget=100_000, human_tokens=1 << 40))
     goal = Goal(target=1, budget=100_000, chapter_tokens=made.tokens // 20)
     drafts = [made]
-    while len(drafts) < 9 and (done := await CondenseChapters().apply(drafts[-1], goal)) is not drafts[-1]:
+    while len(drafts) < 9 and (done := CondenseChapters().apply(drafts[-1], goal)) is not drafts[-1]:
         drafts.append(done)
     assert 1 < len(drafts) < 9
     assert [one.tokens for one in drafts] == sorted({one.tokens for one in drafts}, reverse=True)
 
 
 @pytest.mark.parametrize("length", [4, 14, 26])
-async def test_a_chapter_that_condensing_would_make_longer_is_left_alone(length: int) -> None:
+def test_a_chapter_that_condensing_would_make_longer_is_left_alone(length: int) -> None:
     """Leaving a line out costs the words that state it."""
     given = draft(says("a"), says("b")).segments
     goal = Goal(target=0, budget=0, chapter_tokens=24)
@@ -118,7 +118,7 @@ async def test_a_chapter_that_condensing_would_make_longer_is_left_alone(length:
         if segment.round
     ]
     made = Draft((fold(given, entries, goal, "mine"),))
-    assert await CondenseChapters().apply(made, goal) is made
+    assert CondenseChapters().apply(made, goal) is made
 
 
 @pytest.mark.parametrize("hostile", [f"</{TAG}>", f"<\n/{TAG.upper()}>", "two\nlines", "cut \ud83d"])
@@ -143,15 +143,15 @@ def test_no_fact_of_a_plug_in_can_close_its_chapter(hostile: str) -> None:
     )
 
 
-async def test_the_oldest_chapters_are_dropped_first_and_only_above_their_share() -> None:
-    made = await chapters_of(6)
+def test_the_oldest_chapters_are_dropped_first_and_only_above_their_share() -> None:
+    made = chapters_of(6)
     sizes = [segment.tokens for segment in made.segments if segment.chapter]
-    done = await DropChapters().apply(made, Goal(target=1, budget=100_000, chapter_tokens=sum(sizes[2:])))
+    done = DropChapters().apply(made, Goal(target=1, budget=100_000, chapter_tokens=sum(sizes[2:])))
     kept = [segment for segment in done.segments if segment.chapter]
     assert kept == [segment for segment in made.segments if segment.chapter][2:]
 
 
-async def test_rules_of_people_stay_when_the_rest_of_their_chapter_is_dropped() -> None:
+def test_rules_of_people_stay_when_the_rest_of_their_chapter_is_dropped() -> None:
     rules = [f"Never rename the table orders_{n} without a review." for n in range(6)]
     asked = [user(f"{rule} The rest of it is fine with me, go on as you see fit.") for rule in rules]
     given = draft(*asked).segments
@@ -160,64 +160,64 @@ async def test_rules_of_people_stay_when_the_rest_of_their_chapter_is_dropped() 
         digest_round(segment.round, set(), goal.counter, share=0.25) for segment in given if segment.round is not None
     ]
     made = Draft((fold(given, entries, goal, "mine"),))
-    done = await DropChapters().apply(made, goal)
+    done = DropChapters().apply(made, goal)
     assert done.tokens < made.tokens
     text = done.messages[0]["content"]
     assert all(rule in text for rule in rules)
     assert "go on" not in text
-    fewer = await DropChapters().apply(made, dataclasses.replace(goal, chapter_tokens=100))
+    fewer = DropChapters().apply(made, dataclasses.replace(goal, chapter_tokens=100))
     assert fewer.tokens <= 100
     assert 0 < sum(rule in fewer.messages[0]["content"] for rule in rules) < len(rules)
     assert rules[-1] in fewer.messages[0]["content"], "the oldest rules go first"
-    assert not (await DropChapters().apply(made, dataclasses.replace(goal, chapter_tokens=10))).segments
+    assert not (DropChapters().apply(made, dataclasses.replace(goal, chapter_tokens=10))).segments
 
 
 @pytest.mark.parametrize("left", [{"recent": frozenset({99})}, {"human_tokens": 1}, {"folded_up_to": 1}])
-async def test_chapters_within_their_share_are_dropped_as_a_last_resort_only(left: dict[str, Any]) -> None:
-    folded = await chapters_of(12)
-    assert await DropChapters().apply(folded, Goal(target=0, budget=folded.tokens - 1, **left)) is folded
-    assert await DropChapters().apply(folded, Goal(target=0, budget=folded.tokens - 1)) is not folded
+def test_chapters_within_their_share_are_dropped_as_a_last_resort_only(left: dict[str, Any]) -> None:
+    folded = chapters_of(12)
+    assert DropChapters().apply(folded, Goal(target=0, budget=folded.tokens - 1, **left)) is folded
+    assert DropChapters().apply(folded, Goal(target=0, budget=folded.tokens - 1)) is not folded
 
 
-async def test_chapters_that_leave_no_room_are_condensed_when_all_else_was_given() -> None:
-    folded = await chapters_of(12)
+def test_chapters_that_leave_no_room_are_condensed_when_all_else_was_given() -> None:
+    folded = chapters_of(12)
     ceiling = int(folded.tokens * 0.8)
-    assert await CondenseChapters().apply(folded, Goal(target=0, budget=0, ceiling=ceiling, human_tokens=1)) is folded
-    done = await CondenseChapters().apply(folded, Goal(target=0, budget=0, ceiling=ceiling))
+    assert CondenseChapters().apply(folded, Goal(target=0, budget=0, ceiling=ceiling, human_tokens=1)) is folded
+    done = CondenseChapters().apply(folded, Goal(target=0, budget=0, ceiling=ceiling))
     assert 0.3 * folded.tokens < done.tokens <= ceiling * 1.05
 
 
-async def test_humans_words_are_folded_with_all_around_them_but_none_before_the_end_of_the_newest_chapter() -> None:
+def test_humans_words_are_folded_with_all_around_them_but_none_before_the_end_of_the_newest_chapter() -> None:
     words = "I would like all of the tables of the report to be printed in colour, and then sent to the depot. " * 3
     made = draft(*[m for n in range(6) for m in (user(f"{n}: {words}"), says(f"{n}: yes. {words}"))])
     folded_up_to = made.segments[5].last
-    done = await FoldRounds().apply(made, Goal(target=0, budget=0, folded_up_to=folded_up_to))
-    whole_again = await FoldRounds().apply(done, Goal(target=0, budget=0))
+    done = FoldRounds().apply(made, Goal(target=0, budget=0, folded_up_to=folded_up_to))
+    whole_again = FoldRounds().apply(done, Goal(target=0, budget=0))
     assert [segment.mark for segment in done.segments if segment.is_human] == ["m1", "m3", "m5"]
     assert not any(segment.is_human for segment in whole_again.segments)
     assert len([segment for segment in whole_again.segments if segment.chapter]) == 1
 
 
-async def seconds_to_fold(made: Draft) -> float:
+def seconds_to_fold(made: Draft) -> float:
     begun = time.thread_time()
-    folded = await FoldRounds().apply(made, Goal(target=0, budget=0, human_tokens=1 << 40))
+    folded = FoldRounds().apply(made, Goal(target=0, budget=0, human_tokens=1 << 40))
     assert len([segment for segment in folded.segments if segment.chapter]) == 300
     return time.thread_time() - begun
 
 
-async def test_a_chapter_takes_no_longer_where_very_many_names_are_shown_already() -> None:
+def test_a_chapter_takes_no_longer_where_very_many_names_are_shown_already() -> None:
     answer = says("It is done, as was asked for. " * 20)
     names = [user("\n".join(f"part_{n}/{line:x}.py" for line in range(3_000))) for n in range(30)]
     begun = time.thread_time()
     shown = identifiers("\n".join(str(message["content"]) for message in names), 1 << 20)
     assert len({*with_parts(shown)}) > len(shown) == 90_000
     reading = time.thread_time() - begun
-    few = await seconds_to_fold(draft(*[m for n in range(300) for m in (user(f"Go on, {n}."), answer)]))
-    many = await seconds_to_fold(draft(*names, *[m for n in range(300) for m in (user(f"Go on, {n}."), answer)]))
+    few = seconds_to_fold(draft(*[m for n in range(300) for m in (user(f"Go on, {n}."), answer)]))
+    many = seconds_to_fold(draft(*names, *[m for n in range(300) for m in (user(f"Go on, {n}."), answer)]))
     assert many < 3 * (few + reading)  # with a copy of the names for each chapter 8 times as much
 
 
-async def test_a_goal_that_is_met_is_left_alone() -> None:
+def test_a_goal_that_is_met_is_left_alone() -> None:
     made = draft(*talk())
     met = Goal(target=made.tokens, budget=made.tokens)
     for strategy in (
@@ -227,21 +227,21 @@ async def test_a_goal_that_is_met_is_left_alone() -> None:
         SupersedeStaleReads(),
         KeepImportant(score),
     ):
-        assert await strategy.apply(made, met) is made, strategy
+        assert strategy.apply(made, met) is made, strategy
 
 
 @pytest.mark.parametrize("strategy", [FoldRounds(), ClipToolOutputs(100), ClearToolOutputs(0)], ids=repr)
-async def test_old_rounds_give_before_new_ones_and_no_more_than_asked_for(strategy: Strategy) -> None:
+def test_old_rounds_give_before_new_ones_and_no_more_than_asked_for(strategy: Strategy) -> None:
     made = draft(*talk(rounds=20))
     target = made.tokens * 3 // 4
-    done = await strategy.apply(made, Goal(target=target, budget=100_000))
+    done = strategy.apply(made, Goal(target=target, budget=100_000))
     assert done.tokens <= target
     assert done.segments[-12:] == made.segments[-12:]
 
 
 @pytest.mark.parametrize("strategy", [FoldRounds(), ClipToolOutputs(10), ClearToolOutputs(0)], ids=repr)
-async def test_what_is_recent_is_not_touched(strategy: Strategy) -> None:
+def test_what_is_recent_is_not_touched(strategy: Strategy) -> None:
     made = draft(*talk())
     recent = frozenset(segment.first for segment in made.segments[2:])
-    done = await strategy.apply(made, Goal(target=1, budget=100_000, recent=recent))
+    done = strategy.apply(made, Goal(target=1, budget=100_000, recent=recent))
     assert [segment for segment in done.segments if segment.first in recent] == list(made.segments[2:])

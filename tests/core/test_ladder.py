@@ -43,7 +43,7 @@ def talk(rounds: int = 10) -> list[Message]:
     return [*messages, user("Go on."), says("Done.")]
 
 
-async def reduced(
+def reduced(
     made: Draft,
     ladder: list[Strategy],
     target: int,
@@ -55,7 +55,7 @@ async def reduced(
 ) -> LadderResult:
     protection = Protection(**{"pin_tokens": budget // 4, **kept})
     above = budget if trigger is None else trigger
-    return await run_ladder(made, Goal(target, budget), ladder, protection, trigger=above, recent_tokens=recent_tokens)
+    return run_ladder(made, Goal(target, budget), ladder, protection, trigger=above, recent_tokens=recent_tokens)
 
 
 # -- built from config ------------------------------------------------------------------------------------------------
@@ -184,14 +184,14 @@ class Recording(Strategy):
     def __init__(self) -> None:
         self.asked: list[tuple[Draft, Goal]] = []
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         self.asked.append((draft, goal))
         return draft
 
 
-async def test_it_stops_as_soon_as_the_target_is_met() -> None:
+def test_it_stops_as_soon_as_the_target_is_met() -> None:
     made = draft(*talk())
-    done = await reduced(made, [ClipToolOutputs(100), ClearToolOutputs()], target=made.tokens * 3 // 4)
+    done = reduced(made, [ClipToolOutputs(100), ClearToolOutputs()], target=made.tokens * 3 // 4)
     assert done.draft.tokens <= made.tokens * 3 // 4
     assert [name for name, _ in done.freed] == ["clip"]
     assert done.draft.segments[-5:] == tuple(
@@ -199,30 +199,30 @@ async def test_it_stops_as_soon_as_the_target_is_met() -> None:
     )
 
 
-async def test_what_each_strategy_freed_adds_up() -> None:
+def test_what_each_strategy_freed_adds_up() -> None:
     made = draft(*talk())
-    done = await reduced(made, [ClipToolOutputs(300), ClearToolOutputs(), FoldRounds()], target=1)
+    done = reduced(made, [ClipToolOutputs(300), ClearToolOutputs(), FoldRounds()], target=1)
     assert len(done.freed) >= 2
     assert all(freed > 0 for _, freed in done.freed)
     assert sum(freed for _, freed in done.freed) == made.tokens - done.draft.tokens
 
 
-async def test_recent_rounds_are_spared_while_old_ones_can_give() -> None:
+def test_recent_rounds_are_spared_while_old_ones_can_give() -> None:
     made = draft(*talk())
     recent = sum(segment.tokens for segment in made.segments[-5:])
-    done = await reduced(made, [ClipToolOutputs(100)], target=made.tokens - 500, recent_tokens=recent)
+    done = reduced(made, [ClipToolOutputs(100)], target=made.tokens - 500, recent_tokens=recent)
     assert [p.state for p in done.draft.segments[-5:]] == ["kept"] * 5
     asked = Recording()
-    await reduced(made, [asked], target=1, budget=made.tokens, trigger=made.tokens, recent_tokens=recent)
+    reduced(made, [asked], target=1, budget=made.tokens, trigger=made.tokens, recent_tokens=recent)
     assert {segment.first for segment in made.segments[-5:]} == asked.asked[0][1].recent
     assert asked.asked[-1][1].recent == frozenset()
 
 
-async def test_what_is_protected_survives_every_strategy_verbatim() -> None:
+def test_what_is_protected_survives_every_strategy_verbatim() -> None:
     messages = talk()
     messages[4] = {**messages[4], "metadata": PINNED}
     made = draft(*messages)
-    done = await reduced(made, built(), target=1)
+    done = reduced(made, built(), target=1)
     kept = {segment.mark: segment for segment in done.draft.segments if segment.protected_because}
     assert {mark: segment.protected_because for mark, segment in kept.items()} == {
         "m1": "task",
@@ -234,30 +234,30 @@ async def test_what_is_protected_survives_every_strategy_verbatim() -> None:
     assert done.protected_tokens == sum(segment.tokens for segment in kept.values())
 
 
-async def test_a_target_below_what_is_protected_moves_up_to_it() -> None:
+def test_a_target_below_what_is_protected_moves_up_to_it() -> None:
     asked = Recording()
     made = draft(user(LONG), says("x"), says("end"))
-    await reduced(made, [asked], target=1)
+    reduced(made, [asked], target=1)
     assert asked.asked[0][1].target == made.segments[0].tokens + made.segments[2].tokens
 
 
-async def test_protected_messages_that_leave_no_room_are_clipped_and_named() -> None:
+def test_protected_messages_that_leave_no_room_are_clipped_and_named() -> None:
     made = draft(user(LONG * 10), says("x"), says("end"))
-    done = await reduced(made, built(), target=500, budget=1_000, trigger=920)
+    done = reduced(made, built(), target=500, budget=1_000, trigger=920)
     assert done.clipped_protected == ("m1",)
     assert done.draft.tokens <= 920
     assert done.protected_tokens > 1_000
 
 
-async def test_pins_that_found_no_room_are_named() -> None:
+def test_pins_that_found_no_room_are_named() -> None:
     made = draft(user("task"), says(LONG, metadata=PINNED), says("x"), says("end"))
-    done = await reduced(made, built(), target=1, budget=10_000, pin_tokens=10)
+    done = reduced(made, built(), target=1, budget=10_000, pin_tokens=10)
     assert done.refused_pins == ("m2",)
 
 
-async def test_above_the_budget_the_oldest_that_is_not_protected_goes() -> None:
+def test_above_the_budget_the_oldest_that_is_not_protected_goes() -> None:
     made = draft(user("task"), *[says(f"answer {n} " * 30) for n in range(20)])
-    done = await reduced(made, [], target=1, budget=made.tokens // 2)
+    done = reduced(made, [], target=1, budget=made.tokens // 2)
     assert done.draft.tokens <= made.tokens // 2
     assert [name for name, _ in done.freed] == ["hard limit"]
     assert done.draft.segments[0].protected_because == "task"
@@ -265,44 +265,44 @@ async def test_above_the_budget_the_oldest_that_is_not_protected_goes() -> None:
 
 
 @pytest.mark.parametrize(("spare", "chapters"), [(2, 1), (-2, 0)])
-async def test_chapters_are_dropped_above_the_budget_only(spare: int, chapters: int) -> None:
+def test_chapters_are_dropped_above_the_budget_only(spare: int, chapters: int) -> None:
     """Where what is protected leaves no room to grow, rounds go; a chapter is worth more than the room it takes."""
     made = draft(user("task"), *[says(f"answer {n} of part_{n} " * 30) for n in range(8)], user("more"), says("end"))
-    folded = (await reduced(made, [FoldRounds()], target=1)).draft
+    folded = (reduced(made, [FoldRounds()], target=1)).draft
     assert sum(segment.chapter is not None for segment in folded.segments) == 1
     protected = sum(segment.tokens for segment in folded.segments if segment.chapter is None)
-    done = await reduced(folded, [], target=1, budget=folded.tokens + spare, trigger=protected - 1)
+    done = reduced(folded, [], target=1, budget=folded.tokens + spare, trigger=protected - 1)
     assert sum(segment.chapter is not None for segment in done.draft.segments) == chapters
     assert not done.clipped_protected
 
 
-async def test_of_each_hooks_notices_only_the_newest_is_worth_its_tokens() -> None:
+def test_of_each_hooks_notices_only_the_newest_is_worth_its_tokens() -> None:
     notices = [system(f"todo {n}", metadata={"source": "hook", "hook_name": "todo"}) for n in range(3)]
     made = draft(user("task"), *notices, says("x"), says("end"))
-    done = await reduced(made, [], target=1)
+    done = reduced(made, [], target=1)
     assert [segment.mark for segment in done.draft.segments] == ["m1", "m4", "m5", "m6"]
     assert [name for name, _ in done.freed] == ["notices"]
 
 
-async def test_a_pinned_notice_stays_though_there_is_a_newer_one() -> None:
+def test_a_pinned_notice_stays_though_there_is_a_newer_one() -> None:
     notices = [
         system("todo 1", metadata={"source": "hook", "hook_name": "todo", **PINNED}),
         system("todo 2", metadata={"source": "hook", "hook_name": "todo"}),
     ]
-    done = await reduced(draft(user("task"), *notices, says("x"), says("end")), [], target=1)
+    done = reduced(draft(user("task"), *notices, says("x"), says("end")), [], target=1)
     assert "m2" in [segment.mark for segment in done.draft.segments]
 
 
-async def test_rounds_still_open_are_newer_than_the_drafts() -> None:
+def test_rounds_still_open_are_newer_than_the_drafts() -> None:
     made = draft(user("task"), says("a"), user("prompt"), says("b"))
     later = segments(*[says("x")] * 4, user("newest"))[-1:]
-    done = await reduced(made, [], target=1, later=later)
+    done = reduced(made, [], target=1, later=later)
     assert {segment.mark for segment in done.draft.segments if segment.protected_because} == {"m1"}
 
 
-async def test_response_ids_go_from_what_is_covered() -> None:
+def test_response_ids_go_from_what_is_covered() -> None:
     made = draft(user("task"), says("x", metadata={"openai:response_id": "resp_1"}), says("end"))
-    done = await reduced(made, [], target=1)
+    done = reduced(made, [], target=1)
     assert "metadata" not in done.draft.segments[1].shown[0].message
 
 
@@ -312,28 +312,28 @@ async def test_response_ids_go_from_what_is_covered() -> None:
 class Raising(Strategy):
     name = "raising"
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         raise RuntimeError("words of a message, perhaps")
 
 
 class Emptying(Strategy):
     name = "emptying"
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         return draft.with_segments(())
 
 
 class Swelling(Strategy):
     name = "swelling"
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         return draft.with_segments((*draft.segments, *draft.segments))
 
 
 class Turning(Strategy):
     name = "turning"
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         return draft.with_segments(draft.segments[::-1])
 
 
@@ -342,7 +342,7 @@ class Doubling(Strategy):
 
     name = "doubling"
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         first, second, _, *rest = draft.segments
         return draft.with_segments((first, second, second, *rest))
 
@@ -350,21 +350,21 @@ class Doubling(Strategy):
 class Forgetful(Strategy):
     name = "forgetful"
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         return Draft(draft.segments, draft.fixed - 1)
 
 
 class Untyped(Strategy):
     name = "untyped"
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         return draft.with_segments(draft.messages)  # type: ignore[arg-type]
 
 
 class Mistaken(Strategy):
     name = "mistaken"
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         return draft.messages  # type: ignore[return-value]
 
 
@@ -373,13 +373,13 @@ class Mistaken(Strategy):
     [Raising(), Emptying(), Swelling(), Turning(), Doubling(), Forgetful(), Untyped(), Mistaken()],
     ids=lambda s: s.name,
 )
-async def test_a_strategy_that_does_wrong_is_undone_and_the_others_go_on(
+def test_a_strategy_that_does_wrong_is_undone_and_the_others_go_on(
     wrong: Strategy, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = draft(*talk())
     with caplog.at_level(logging.INFO, "amplifier_context_core"):
-        done = await reduced(made, [wrong, ClipToolOutputs(100)], target=made.tokens // 2)
-    without = await reduced(made, [ClipToolOutputs(100)], target=made.tokens // 2)
+        done = reduced(made, [wrong, ClipToolOutputs(100)], target=made.tokens // 2)
+    without = reduced(made, [ClipToolOutputs(100)], target=made.tokens // 2)
     assert done.draft == without.draft
     assert [name for name, _ in done.skipped] == [wrong.name]
     assert without.skipped == ()
@@ -391,16 +391,16 @@ class Shortening(Strategy):
 
     name = "shortening"
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         return draft.with_segments(
             segment.rendered_as(segment.shown[:0], "clipped", self.name) for segment in draft.segments
         )
 
 
 @pytest.mark.parametrize("wrong", [Shortening(), TruncateToolOutputs(20)], ids=lambda s: s.name)
-async def test_no_strategy_can_change_what_is_pinned(wrong: Strategy) -> None:
+def test_no_strategy_can_change_what_is_pinned(wrong: Strategy) -> None:
     made = draft(user("task"), call("a"), result("a", LONG, metadata=PINNED), says("x"), says("end"))
-    done = await reduced(made, [wrong], target=1)
+    done = reduced(made, [wrong], target=1)
     pinned = next(segment for segment in done.draft.segments if segment.mark == "m2")
     assert pinned.shown == made.segments[1].shown
 

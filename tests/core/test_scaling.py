@@ -83,7 +83,7 @@ def rendered(round_: Round, limit: int = 100_000) -> RenderedRound:
     return renderer.render(round_)
 
 
-async def compared(count: int, shape: str, work: str) -> int:
+def compared(count: int, shape: str, work: str) -> int:
     """How often call ids are compared when one round of so many calls is worked on."""
     entries = parallel(count, shape)
     round_ = paired(entries)
@@ -98,17 +98,15 @@ async def compared(count: int, shape: str, work: str) -> int:
     elif work == "digest":
         digest_round(round_, set(), approx_token_counter, share=0.25)
     else:
-        shorter = await ClipToolOutputs(30).apply(
-            Draft((whole,)), Goal(1, 1, approx_token_counter, protected_results=0)
-        )
+        shorter = ClipToolOutputs(30).apply(Draft((whole,)), Goal(1, 1, approx_token_counter, protected_results=0))
         assert shorter.tokens < whole.tokens
     return Id.compared
 
 
 @pytest.mark.parametrize("work", ["pair", "render", "clip at any age", "digest", "clip"])
 @pytest.mark.parametrize("shape", ["a message each", "one message"])
-async def test_the_work_for_parallel_calls_grows_as_they_do(shape: str, work: str) -> None:
-    few, many = await compared(FEW, shape, work), await compared(MANY, shape, work)
+def test_the_work_for_parallel_calls_grows_as_they_do(shape: str, work: str) -> None:
+    few, many = compared(FEW, shape, work), compared(MANY, shape, work)
     assert many <= LINEAR * max(few, FEW)
 
 

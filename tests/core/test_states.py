@@ -151,15 +151,15 @@ def test_of_each_state_the_newest_stays() -> None:
 # -- the older go first -----------------------------------------------------------------------------------------------
 
 
-async def superseded(*messages: Message, target: int = 0, tools: Any = None, **more: Any) -> list[str]:
+def superseded(*messages: Message, target: int = 0, tools: Any = None, **more: Any) -> list[str]:
     given = draft(*messages)
-    done = await SupersedeStaleReads().apply(given, Goal(target, 0, state_tools=tools, **more))
+    done = SupersedeStaleReads().apply(given, Goal(target, 0, state_tools=tools, **more))
     return [segment.mark for segment in done.segments]
 
 
 OLDER = (user("task"), writes("a"), result("a"), says("x"), writes("b"), result("b"), writes("c"), result("c"))
 
 
-async def test_no_more_older_states_go_than_the_goal_asks_for() -> None:
-    assert await superseded(*OLDER, target=draft(*OLDER).tokens - 1) == ["m1", "m4", "m5", "m7"]
-    assert await superseded(*OLDER, target=1_000_000) == ["m1", "m2", "m4", "m5", "m7"]
+def test_no_more_older_states_go_than_the_goal_asks_for() -> None:
+    assert superseded(*OLDER, target=draft(*OLDER).tokens - 1) == ["m1", "m4", "m5", "m7"]
+    assert superseded(*OLDER, target=1_000_000) == ["m1", "m2", "m4", "m5", "m7"]

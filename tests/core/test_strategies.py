@@ -18,6 +18,7 @@ from amplifier_context_core import (
     Goal,
     InvalidMessage,
     KeepImportant,
+    PluginError,
     Strategy,
     SupersedeStaleReads,
     TrimRounds,
@@ -48,9 +49,9 @@ EVERY: list[Strategy] = [
 
 
 @pytest.mark.parametrize("strategy", EVERY, ids=repr)
-async def test_a_malformed_message_is_refused_by_its_field(strategy: Strategy) -> None:
+def test_a_malformed_message_is_refused_by_its_field(strategy: Strategy) -> None:
     with pytest.raises(InvalidMessage, match="role"):
-        await strategy.compact([user("x"), {"content": "y"}])
+        strategy.compact([user("x"), {"content": "y"}])
 
 
 class Keeps(Strategy):
@@ -81,8 +82,8 @@ async def test_a_session_never_takes_over_what_the_same_strategy_made_with_other
         def __init__(self, length: int) -> None:
             self._length = length
 
-        async def apply(self, draft: Draft, goal: Goal) -> Draft:
-            return await ClipToolOutputs(self._length).apply(draft, goal)
+        def apply(self, draft: Draft, goal: Goal) -> Draft:
+            return ClipToolOutputs(self._length).apply(draft, goal)
 
     async def view(length: int) -> str:
         manager = ContextManager(load_config({"token_counter": "heuristic"}), ladder=[Shortens(length)])
@@ -105,18 +106,27 @@ class OnlyQuestions(Strategy):
 
     name = "questions"
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         kept = [p for p in draft.segments if p.protected_because or str(p.shown[-1].message["content"]).endswith("?")]
         return draft if len(kept) == len(draft.segments) else draft.with_segments(kept)
 
 
-async def test_a_strategy_of_ones_own_runs_on_a_plain_list_like_any_other() -> None:
+def test_a_strategy_of_ones_own_runs_on_a_plain_list_like_any_other() -> None:
     messages = [system("s"), user("task"), says("a"), user("b?"), says("pinned", metadata=PINNED), says("c")]
-    assert await OnlyQuestions().compact(messages) == [messages[0], messages[1], messages[3], messages[4]]
+    assert OnlyQuestions().compact(messages) == [messages[0], messages[1], messages[3], messages[4]]
     questions = [user("task"), says("a?")]
-    assert await OnlyQuestions().compact(questions) is questions
+    assert OnlyQuestions().compact(questions) is questions
 
 
-async def test_the_strategy_that_does_nothing_does_nothing() -> None:
+def test_the_strategy_that_does_nothing_does_nothing() -> None:
     messages = talk()
-    assert await Strategy().compact(messages) is messages
+    assert Strategy().compact(messages) is messages
+
+
+@pytest.mark.parametrize("base", [Strategy, FoldRounds])
+def test_a_strategy_that_must_be_awaited_is_refused_when_its_class_is_made(base: type[Strategy]) -> None:
+    async def apply(self: Strategy, draft: Draft, goal: Goal) -> Draft:
+        return draft
+
+    with pytest.raises(PluginError, match=r"strategy .*Waits.*`def apply`.*context:pre_compact"):
+        type("Waits", (base,), {"apply": apply})

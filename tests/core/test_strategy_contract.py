@@ -83,14 +83,14 @@ class Fickle(Strategy):
 class DropsAll(Strategy):
     name = "drops-all"
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         return draft.with_segments(())
 
 
 class DropsTheRecent(Strategy):
     name = "drops-the-recent"
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         kept = [segment for segment in draft.segments if segment.protected_because]
         return draft if len(kept) == len(draft.segments) or goal.met_by(draft) else draft.with_segments(kept)
 
@@ -100,7 +100,7 @@ class GoesOn(Strategy):
 
     name = "goes-on"
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         loose = [segment for segment in draft.segments if goal.may_touch(segment)]
         return draft.with_segments(s for s in draft.segments if s is not loose[0]) if loose else draft
 
@@ -110,7 +110,7 @@ class Copies(Strategy):
 
     name = "copies"
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         return draft.with_segments(draft.segments)
 
 
@@ -119,7 +119,7 @@ class Writes(Strategy):
 
     name = "writes"
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         for segment in draft.segments:
             for shown in segment.shown:
                 shown.message["content"] = "x"
@@ -135,7 +135,7 @@ class Remembers(Strategy):
     def __init__(self) -> None:
         self.seen = Counter()
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         loose = [segment for segment in draft.segments if goal.may_touch(segment)]
         self.seen.update(segment.first for segment in loose)
         kept = [s for s in draft.segments if s not in loose or self.seen[s.first] < 2]
@@ -147,7 +147,7 @@ class Lengthens(Strategy):
 
     name = "lengthens"
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         segments = list(draft.segments)
         for place, segment in enumerate(segments):
             if goal.may_touch(segment) and segment.shown and segment.rule != self.name:

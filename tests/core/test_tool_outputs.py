@@ -19,9 +19,9 @@ from tests.messages import Message, call, result, says, user
 # -- TruncateToolOutputs -----------------------------------------------------------------------------------------------
 
 
-async def test_results_in_the_blocks_of_a_tool_message_are_truncated_in_place() -> None:
+def test_results_in_the_blocks_of_a_tool_message_are_truncated_in_place() -> None:
     blocks = [{"type": "tool_result", "tool_use_id": id, "content": LONG} for id in "ab"]
-    done = await TruncateToolOutputs(100).compact([user(), call("a", "b"), {"role": "tool", "content": blocks}])
+    done = TruncateToolOutputs(100).compact([user(), call("a", "b"), {"role": "tool", "content": blocks}])
     assert [one["tool_use_id"] for one in done[2]["content"]] == ["a", "b"]
     assert all(len(one["content"]) <= 100 for one in done[2]["content"])
 
@@ -30,9 +30,9 @@ async def test_results_in_the_blocks_of_a_tool_message_are_truncated_in_place() 
 
 
 @pytest.mark.parametrize("keep", [0, 1, 3, 6])
-async def test_all_outputs_but_the_newest_are_cleared_and_say_where_they_are(keep: int) -> None:
+def test_all_outputs_but_the_newest_are_cleared_and_say_where_they_are(keep: int) -> None:
     messages = talk()
-    done = await ClearToolOutputs(keep).compact(messages)
+    done = ClearToolOutputs(keep).compact(messages)
     outputs = [(b["content"], a["content"]) for b, a in zip(messages, done, strict=True) if b["role"] == "tool"]
     for before, after in outputs[: 7 - keep]:
         assert "cleared" in after
@@ -48,11 +48,11 @@ def test_an_impossible_number_to_keep_is_refused(bad: Any) -> None:
 
 
 @pytest.mark.parametrize("strategy", [ClearToolOutputs(0), ClipToolOutputs(200)], ids=repr)
-async def test_a_short_form_the_tool_made_is_used_in_place_of_a_generic_one(strategy: Strategy) -> None:
+def test_a_short_form_the_tool_made_is_used_in_place_of_a_generic_one(strategy: Strategy) -> None:
     messages = [user(), call("a"), result("a", LONG, metadata={"compact_summary": "two hundred rows"}), says()]
-    done = await strategy.compact(messages)
+    done = strategy.compact(messages)
     assert done[2]["content"] == "two hundred rows"
-    assert await strategy.compact(done) is done
+    assert strategy.compact(done) is done
 
 
 # -- SupersedeStaleReads -----------------------------------------------------------------------------------------------
@@ -65,24 +65,24 @@ def reading(*paths: str) -> list[Message]:
     return [*messages, says()]
 
 
-async def test_of_the_same_call_made_again_only_the_latest_result_is_kept() -> None:
+def test_of_the_same_call_made_again_only_the_latest_result_is_kept() -> None:
     messages = reading("a", "b", "a", "c", "a")
-    done = await SupersedeStaleReads().compact(messages)
+    done = SupersedeStaleReads().compact(messages)
     assert "m10" in done[2]["content"]
     assert "m10" in done[6]["content"]
     for kept in (4, 8, 10):
         assert done[kept] is messages[kept]
 
 
-async def test_another_tool_or_other_arguments_are_another_call() -> None:
+def test_another_tool_or_other_arguments_are_another_call() -> None:
     messages = [user(), call("a", name="read"), result("a", LONG), call("b", name="write"), result("b", LONG), says()]
-    assert await SupersedeStaleReads().compact(messages) is messages
+    assert SupersedeStaleReads().compact(messages) is messages
     different = reading("a", "b", "c")
-    assert await SupersedeStaleReads().compact(different) is different
+    assert SupersedeStaleReads().compact(different) is different
 
 
-async def test_arguments_in_another_spelling_are_the_same_call() -> None:
+def test_arguments_in_another_spelling_are_the_same_call() -> None:
     blocks = [{"type": "tool_use", "id": "a", "name": "read", "input": {"path": "x"}}]
     listed = [{"id": "b", "tool": "read", "arguments": {"path": "x"}}]
     messages = [user(), says(blocks), result("a", LONG), says("", tool_calls=listed), result("b", LONG), says()]
-    assert "superseded" in (await SupersedeStaleReads().compact(messages))[2]["content"]
+    assert "superseded" in (SupersedeStaleReads().compact(messages))[2]["content"]

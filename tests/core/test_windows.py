@@ -21,9 +21,9 @@ from tests.messages import Message, call, result, says, system, user
 
 
 @pytest.mark.parametrize(("keep", "left"), [(0, []), (1, ["last"]), (3, ["c4", "c5", "last"]), (7, None), (99, None)])
-async def test_the_newest_tool_rounds_are_kept_and_all_that_is_no_tool_round(keep: int, left: list[str] | None) -> None:
+def test_the_newest_tool_rounds_are_kept_and_all_that_is_no_tool_round(keep: int, left: list[str] | None) -> None:
     messages = talk()
-    done = await TrimRounds(keep).compact(messages)
+    done = TrimRounds(keep).compact(messages)
     if left is None:
         assert done is messages
     else:
@@ -36,38 +36,38 @@ async def test_the_newest_tool_rounds_are_kept_and_all_that_is_no_tool_round(kee
 # -- FitContextWindow --------------------------------------------------------------------------------------------------
 
 
-async def fitted(messages: list[Message], tokens: int, **settings: Any) -> list[Message]:
+def fitted(messages: list[Message], tokens: int, **settings: Any) -> list[Message]:
     counter = WordCounter()
-    done = await FitContextWindow(tokens, counter, **settings).compact(messages)
+    done = FitContextWindow(tokens, counter, **settings).compact(messages)
     whole(done)
     return done
 
 
-async def test_tokens_can_be_reserved_for_the_answer() -> None:
+def test_tokens_can_be_reserved_for_the_answer() -> None:
     messages = [words(6), *[says(f"a{n} b c d e f") for n in range(10)]]
-    assert await fitted(messages, 60, reserve_tokens=20) == await fitted(messages, 40)
-    assert await fitted(messages, 130, reserve_tokens=20) is messages
+    assert fitted(messages, 60, reserve_tokens=20) == fitted(messages, 40)
+    assert fitted(messages, 130, reserve_tokens=20) is messages
 
 
-async def test_media_is_counted_as_configured() -> None:
+def test_media_is_counted_as_configured() -> None:
     sound = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
     messages = [words(6), user([sound]), says("a b c d e f"), words(6)]
-    assert await FitContextWindow(100, WordCounter(), tokens_per_media=60).compact(messages) is messages
-    assert await FitContextWindow(100, WordCounter(), tokens_per_media=90).compact(messages) == [
+    assert FitContextWindow(100, WordCounter(), tokens_per_media=60).compact(messages) is messages
+    assert FitContextWindow(100, WordCounter(), tokens_per_media=90).compact(messages) == [
         messages[0],
         *messages[2:],
     ]
 
 
-async def test_pins_are_kept_and_take_their_room() -> None:
+def test_pins_are_kept_and_take_their_room() -> None:
     pinned = says("p q r s t u", metadata=PINNED)
     messages = [words(6), says("a b c d e f"), pinned, *[says(f"a{n} b c d e f") for n in range(6)]]
-    assert await fitted(messages, 40) == [messages[0], pinned, *messages[-2:]]
+    assert fitted(messages, 40) == [messages[0], pinned, *messages[-2:]]
 
 
-async def test_a_round_is_kept_whole_or_not_at_all() -> None:
+def test_a_round_is_kept_whole_or_not_at_all() -> None:
     messages = [words(1), call("a", "b"), result("a", "x " * 10), result("b", "y " * 10), says("done")]
-    assert await fitted(messages, 20) == [messages[0], messages[4]]
+    assert fitted(messages, 20) == [messages[0], messages[4]]
 
 
 @pytest.mark.parametrize(
@@ -81,19 +81,19 @@ def test_an_impossible_window_is_refused(settings: tuple[int, dict[str, int]], n
 # -- KeepImportant -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_round_is_as_important_as_its_most_important_message() -> None:
+def test_a_round_is_as_important_as_its_most_important_message() -> None:
     messages = [user("task"), call("a"), result("a", "important"), call("b"), result("b", "x"), says("y")]
-    assert await KeepImportant(score, keep=1).compact(messages) == messages[:3]
+    assert KeepImportant(score, keep=1).compact(messages) == messages[:3]
 
 
-async def test_keeping_none_leaves_what_must_stay() -> None:
+def test_keeping_none_leaves_what_must_stay() -> None:
     messages = [system("s"), user("task"), says("a"), user("b", metadata=PINNED)]
-    assert await KeepImportant(score, keep=0).compact(messages) == [messages[0], messages[1], messages[3]]
+    assert KeepImportant(score, keep=0).compact(messages) == [messages[0], messages[1], messages[3]]
 
 
-async def test_inside_a_ladder_it_drops_only_until_the_goal_is_met() -> None:
+def test_inside_a_ladder_it_drops_only_until_the_goal_is_met() -> None:
     made = draft(user("task"), says("a " * 400), says("important " * 200), says("c " * 400))
     target = made.tokens - 100
-    done = await KeepImportant(score).apply(made, Goal(target=target, budget=10_000))
+    done = KeepImportant(score).apply(made, Goal(target=target, budget=10_000))
     assert done.tokens <= target
     assert done.segments == made.segments[2:]

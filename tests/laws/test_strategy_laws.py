@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 from typing import Any
 
@@ -60,7 +59,7 @@ EVERY = st.one_of(DROPPING, SHORTENING, FOLDING)
 
 
 def run(strategy: Strategy, messages: list[Message]) -> list[Message]:
-    return asyncio.run(strategy.compact(messages))
+    return strategy.compact(messages)
 
 
 def rounds(messages: list[Message]) -> list[Round]:
@@ -109,11 +108,8 @@ def test_no_strategy_of_core_breaks_the_contract_of_strategies(
     ladder = build_ladder(load_config({}), Plugins())
     for chapter_tokens in shares:
         goal = Goal(budget // 2, budget, chapter_tokens=chapter_tokens)
-        done = asyncio.run(
-            run_ladder(
-                draft, goal, ladder, Protection(pin_tokens=budget // 4), trigger=budget, recent_tokens=budget // 10
-            )
-        )
+        protection = Protection(pin_tokens=budget // 4)
+        done = run_ladder(draft, goal, ladder, protection, trigger=budget, recent_tokens=budget // 10)
         assert done.skipped == ()
         draft = done.draft
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -71,7 +72,7 @@ async def test_a_small_view_is_made_from_the_large_ones_checkpoint() -> None:
     seen: list[int] = []
 
     class Watch(Strategy):
-        async def apply(self, draft: Draft, goal: Goal) -> Draft:
+        def apply(self, draft: Draft, goal: Goal) -> Draft:
             seen.append(len(draft.segments))
             return draft
 
@@ -124,9 +125,9 @@ class Slow(Strategy):
         self.runs = 0
         self.seconds = seconds
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         self.runs += 1
-        await asyncio.sleep(self.seconds)
+        time.sleep(self.seconds)
         return draft
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -76,9 +77,10 @@ async def test_a_strategy_is_given_nothing_injected_that_was_erased_before_it_ru
 class QuotesFocus(FoldRounds):
     """Writes the focus in place of chapters, and lets a session erase it meanwhile."""
 
-    forget: Callable[[], Awaitable[object]] | None = None
+    forget: Callable[[], Coroutine[Any, Any, object]] | None = None
+    loop: asyncio.AbstractEventLoop
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         def quoted(segment: Segment) -> Segment:
             if segment.chapter is None or not goal.focus:
                 return segment
@@ -87,8 +89,8 @@ class QuotesFocus(FoldRounds):
             return replace(segment, shown=(shown,), tokens=shown.tokens)
 
         if self.forget is not None and goal.focus:
-            await self.forget()
-        folded = await super().apply(draft, goal)
+            asyncio.run_coroutine_threadsafe(self.forget(), self.loop).result()
+        folded = super().apply(draft, goal)
         return folded.with_segments(map(quoted, folded.segments))
 
 
@@ -111,6 +113,7 @@ async def test_no_compaction_that_quotes_what_was_erased_meanwhile_becomes_the_s
     await request()
     assert "hunter2-0815" in str(await ask(manager, BUDGET)), "it is written into views"
     await manager.forget(containing="hunter2-0815")
+    quotes.loop = asyncio.get_running_loop()
     quotes.forget = lambda: manager.forget(containing="hunter2-0815")
     await request()
     unregister()

@@ -36,7 +36,7 @@ class Broken(Strategy):
 
     name = "broken"
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         raise KeyError(draft.segments[0].shown[0].message["content"])  # where Broken fails
 
 
@@ -45,7 +45,7 @@ class DropsTheTask(Strategy):
 
     name = "drops-the-task"
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         return draft.with_segments(draft.segments[1:])
 
 
@@ -54,7 +54,7 @@ class Parts(Strategy):
 
     name = "parts"
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         return draft.with_segments(
             segment.rendered_as(segment.shown[:1], "clipped", self.name) if len(segment.shown) > 1 else segment
             for segment in draft.segments
@@ -66,7 +66,7 @@ class Nonsense(Strategy):
 
     name = "nonsense"
 
-    async def apply(self, draft: Draft, goal: Goal) -> Any:
+    def apply(self, draft: Draft, goal: Goal) -> Any:
         return list(draft.segments)
 
 
@@ -75,7 +75,7 @@ class Liar(Strategy):
 
     name = "liar"
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         return draft.with_segments(replace(segment, tokens=0) for segment in draft.segments)
 
 

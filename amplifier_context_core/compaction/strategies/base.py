@@ -2,7 +2,7 @@
 
 A strategy sees rounds, never a flat list, so it cannot part a call from its result. It works oldest first and stops
 as soon as the goal is met. Every strategy also runs by itself on a plain list of messages, for people without the
-kernel: ``await TruncateToolOutputs(500).compact(messages)``.
+kernel: ``TruncateToolOutputs(500).compact(messages)``.
 
 The contract, which `amplifier_context_testing.strategy_contract` tests. `trim`, `fit` and `truncate` were made for
 plain lists: they aim at a limit of their own in place of the goal, recent rounds included.
@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, ClassVar, Self
 
+from ...errors import PluginError
 from ...messages.parsing import SYSTEM_ROLES, Message, parse_message
 from ...messages.tokens import TokenCounter, approx_token_counter, count_message_tokens
 from ...rendering.renderer import RenderedMessage
@@ -94,6 +95,15 @@ class Strategy:
     name: ClassVar[str] = "keep"
     _made_with: str = ""
 
+    def __init_subclass__(cls) -> None:
+        """Refuse a strategy whose `apply` must be awaited."""
+        super().__init_subclass__()
+        if inspect.iscoroutinefunction(cls.apply):
+            raise PluginError(
+                f"strategy {cls.__module__}.{cls.__qualname__}: `apply` is `async def`, but runs in a worker thread; "
+                "write it as `def apply`, and do what must be awaited in a handler of `context:pre_compact`"
+            )
+
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Note the arguments, for the repr."""
         made = super().__new__(cls)
@@ -106,12 +116,12 @@ class Strategy:
     def __init__(self) -> None:
         """Take no arguments; a strategy that has some defines its own."""
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         """Bring the draft nearer to the goal; return the same object if there was nothing to do.
 
         A compaction calls it up to four times, each time with a goal that protects less: without the recent rounds,
-        then without the share of what people wrote, then without the bound `folded_up_to`. A request waits for it, so
-        long computations belong into a thread of their own.
+        then without the share of what people wrote, then without the bound `folded_up_to`. The ladder runs in a worker
+        thread, and a request waits for it.
         """
         return draft
 
@@ -119,7 +129,7 @@ class Strategy:
         """Return the goal for a run on a plain list: all that the strategy can free."""
         return Goal(target=0, budget=0)
 
-    async def compact(self, messages: list[Message]) -> list[Message]:
+    def compact(self, messages: list[Message]) -> list[Message]:
         """Run by itself on a plain list of messages.
 
         System messages at the head, the task (first human message) and pinned messages always stay. The list given is
@@ -129,7 +139,7 @@ class Strategy:
             InvalidMessage: a message is malformed.
         """
         head, draft = draft_of(messages, self.counter)
-        done = await self.apply(draft, self.goal(draft))
+        done = self.apply(draft, self.goal(draft))
         return messages if done is draft else [*head, *done.messages]
 
     @property

@@ -12,20 +12,16 @@ from functools import partial
 from itertools import accumulate, groupby, islice
 from typing import ClassVar
 
-from ...futures import LoopTurns, in_thread_if
 from ...messages.parsing import metadata_of, text_of
-from ...messages.tokens import are_large
 from .. import tuning
 from ..checkpoint import DigestEntry, Draft, Segment
 from ..condensing import condense, only_people, people_tokens, shorten_agent
-from ..digest import chapter_of, digest_round, is_long
+from ..digest import chapter_of, digest_round
 from ..identifiers import MoreNames, names_in, with_parts
 from ..speech import OWN, RULE
 from .base import Goal, Strategy
 
 _SCANNED = 50_000  # characters of a message that stays, searched for names that need no second mention
-_RANKED_AT_ONCE = 2_000  # names, sentences and calls that are ranked on the event loop: about ten milliseconds
-_AS_NAMES = 5  # a sentence, whose words are read, takes as long as so many names
 _TRIES = 3  # condensings until chapters are within their share: it is aimed at in characters, met in tokens
 _LEAST_GAIN = 0.9  # of the tokens of messages: what a chapter of nothing but people's words aims at, as the last resort
 _LEAST_RUN = 500  # tokens of messages: of fewer, the frame and marks of a chapter would take too much
@@ -51,78 +47,66 @@ class FoldRounds(Strategy):
             raise ValueError(f"line_share must be above 0 and at most 1, got {line_share}")
         self.line_share = line_share
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         if not goal.met_by(draft):
-            draft = await self._fold(draft, goal, _Rounds(goal))
+            draft = self._fold(draft, goal, _Rounds(goal))
         if not goal.met_by(draft):
-            draft = await self._fold(draft, goal, _Humans(goal, draft))
+            draft = self._fold(draft, goal, _Humans(goal, draft))
         return draft
 
-    async def _fold(self, draft: Draft, goal: Goal, choice: _Rounds | _Humans) -> Draft:
+    def _fold(self, draft: Draft, goal: Goal, choice: _Rounds | _Humans) -> Draft:
         done: list[Segment] = []
         run: list[Segment] = []  # what one chapter will replace
         tokens = draft.tokens
         freed = 0.0  # tokens that folding the run will free, about: all but the share that entries may cost
         known: set[str] | None = None
-        turns = LoopTurns()
         for segment in draft.segments:
-            await turns.give()
             if tokens > goal.target and choice.takes(segment):
-                known = await _names_shown(draft.segments) if known is None else known
+                known = _names_shown(draft.segments) if known is None else known
                 run.append(segment)
                 freed += 0 if segment.chapter else segment.tokens * (1 - self.line_share)
                 if tokens - freed > goal.target:
                     continue
                 segment = None
             freed = 0.0
-            tokens += await self._finish(run, done, goal, known, choice)
+            tokens += self._finish(run, done, goal, known, choice)
             if segment is not None:
                 done.append(segment)
-        await self._finish(run, done, goal, known, choice)
+        self._finish(run, done, goal, known, choice)
         same = len(done) == len(draft.segments) and all(a is b for a, b in zip(done, draft.segments, strict=True))
         return draft if same else draft.with_segments(done)
 
-    async def _finish(
+    def _finish(
         self, run: list[Segment], done: list[Segment], goal: Goal, known: set[str] | None, choice: _Rounds | _Humans
     ) -> int:
         """Fold what was gathered, if it is worth it; return by how many tokens that changed the view."""
         gathered = list(run)
         run.clear()
         if known is not None and choice.is_worthwhile(gathered):
-            return await self._close(gathered, done, goal, known)
+            return self._close(gathered, done, goal, known)
         done.extend(gathered)
         return 0
 
-    async def _close(self, run: Sequence[Segment], done: list[Segment], goal: Goal, known: set[str]) -> int:
+    def _close(self, run: Sequence[Segment], done: list[Segment], goal: Goal, known: set[str]) -> int:
         before = sum(segment.tokens for segment in run)
         fresh = MoreNames(known)
         lines: list[DigestEntry] = []
-        turns = LoopTurns()
         for segment in run:
-            await turns.give()
             if segment.chapter:
                 lines.extend(segment.chapter.entries)
             elif segment.round:
-                lines.append(
-                    await in_thread_if(
-                        are_large(entry.message for entry in segment.round.entries),
-                        digest_round,
-                        segment.round,
-                        fresh,
-                        goal.counter,
-                        share=self.line_share,
-                        summaries=goal.summaries,
-                    )
-                )
+                summaries = goal.summaries
+                line = digest_round(segment.round, fresh, goal.counter, share=self.line_share, summaries=summaries)
+                lines.append(line)
         room = int(before * tuning.TUNING.agent_share * _CHARS_PER_TOKEN)
-        lines = await in_thread_if(_are_long(lines), shorten_agent, lines, room, goal.counter)
-        folded = await _folded(run, lines, goal, self.name)
+        lines = shorten_agent(lines, room, goal.counter)
+        folded = fold(run, lines, goal, self.name)
         is_tight = goal.is_last_resort and goal.ceiling > 0 and before >= _LEAST_RUN
         if is_tight and folded.tokens >= before:
             # An entry keeps what people wrote whole. Left as messages, the oldest would be dropped with all in them.
             share = _LEAST_GAIN * before / folded.tokens
-            shorter = await in_thread_if(_are_long(lines), condense, lines, share, goal.counter)
-            folded = await _folded(run, [entry for entry in shorter if entry is not None], goal, self.name)
+            shorter = condense(lines, share, goal.counter)
+            folded = fold(run, [entry for entry in shorter if entry is not None], goal, self.name)
         if folded.tokens >= before:  # short messages: a chapter would cost more than they do
             done.extend(run)
             return 0
@@ -173,12 +157,10 @@ def _is_chapter(segment: Segment) -> bool:
     return segment.round is None or "chapter" in metadata_of(segment.round.head.message)
 
 
-async def _names_shown(segments: Sequence[Segment]) -> set[str]:
+def _names_shown(segments: Sequence[Segment]) -> set[str]:
     """Return the identifiers in chapters and people's messages, which a new chapter need not repeat."""
     names: set[str] = set()
-    turns = LoopTurns()
     for segment in segments:
-        await turns.give()
         if segment.chapter:
             names.update(*(with_parts(entry.names) for entry in segment.chapter.entries))
         elif segment.is_human:
@@ -193,7 +175,7 @@ class CondenseChapters(Strategy):
 
     name: ClassVar[str] = "condense"
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         given = draft
         for _ in range(_TRIES):
             chapters = [segment for segment in draft.segments if segment.chapter]
@@ -201,31 +183,28 @@ class CondenseChapters(Strategy):
             is_tight = goal.is_last_resort and draft.tokens > goal.ceiling > 0
             if total <= _room(goal, chapters) and not is_tight:
                 break
-            people = await in_thread_if(_are_long(_entries_of(chapters)), people_tokens, chapters, goal.counter, OWN)
+            people = people_tokens(chapters, goal.counter, OWN)
             most = _room(goal, chapters, people)
             room = _aim(most, people) if total > most else most
             if is_tight:
                 room = min(room, max(total - (draft.tokens - goal.ceiling), int(_MIN_KEPT_SHARE * total), people))
             if total <= room:
                 break
-            draft = await self._condense(draft, goal, room / total, OWN if people <= room else RULE)
+            draft = self._condense(draft, goal, room / total, OWN if people <= room else RULE)
         # Of a very short chapter to leave a line out costs more than it saves: a line says that one is left out.
         return draft if draft.tokens < given.tokens else given
 
-    async def _condense(self, draft: Draft, goal: Goal, share: float, least: float) -> Draft:
+    def _condense(self, draft: Draft, goal: Goal, share: float, least: float) -> Draft:
         runs = list(_runs(draft.segments))
-        entries = _entries_of(draft.segments)
-        condensed = iter(await in_thread_if(_are_long(entries), condense, entries, share, goal.counter, least))
+        condensed = iter(condense(_entries_of(draft.segments), share, goal.counter, least))
         done: list[Segment] = []
-        turns = LoopTurns()
         for run in runs:
-            await turns.give()
             old = [entry for segment in run if segment.chapter for entry in segment.chapter.entries]
             kept = [entry for entry in islice(condensed, len(old)) if entry is not None]
             if not old or (len(run) == 1 and kept == old):
                 done.extend(run)
             else:
-                done.append(await _folded(run, kept, goal, self.name))
+                done.append(fold(run, kept, goal, self.name))
         same = len(done) == len(draft.segments) and all(a is b for a, b in zip(done, draft.segments, strict=True))
         return draft if same else draft.with_segments(done)
 
@@ -246,21 +225,10 @@ def _entries_of(segments: Iterable[Segment]) -> list[DigestEntry]:
     return [entry for segment in segments if segment.chapter for entry in segment.chapter.entries]
 
 
-async def _folded(segments: Sequence[Segment], entries: Sequence[DigestEntry], goal: Goal, rule: str) -> Segment:
-    """Return what `fold` returns; a long chapter is written and counted in a thread."""
-    return await in_thread_if(is_long(entries), fold, segments, entries, goal, rule)
-
-
 def _aim(most: int, people: int) -> int:
     """Return the tokens that condensing aims at: a share of the most, or more where people's own words need it."""
     least, larger = (int(share * most) for share in (tuning.TUNING.condensed_share, tuning.TUNING.condensed_for_people))
     return max(least, min(int(_BESIDE_PEOPLE * people), larger))
-
-
-def _are_long(entries: Sequence[DigestEntry]) -> bool:
-    """True if ranking the facts of entries would block an event loop for long."""
-    ranked = sum(len(fact.names) + _AS_NAMES * len(fact.sentences) + 2 for entry in entries for fact in entry.facts)
-    return ranked > _RANKED_AT_ONCE
 
 
 def _runs(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
@@ -279,14 +247,14 @@ class DropChapters(Strategy):
 
     name: ClassVar[str] = "drop"
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         for least in (OWN, RULE):
-            draft = await self._drop(draft, goal, partial(self._reduced_to_people, least))
+            draft = self._drop(draft, goal, partial(self._reduced_to_people, least))
         if goal.is_last_resort and goal.budget > 0:
-            draft = await in_thread_if(are_large(draft.messages), self._without_rounds, draft, goal)
-        return await self._drop(draft, goal, self._without_oldest)
+            draft = self._without_rounds(draft, goal)
+        return self._drop(draft, goal, self._without_oldest)
 
-    async def _drop(self, draft: Draft, goal: Goal, shrink: Callable[[Segment, int, Goal], Segment | None]) -> Draft:
+    def _drop(self, draft: Draft, goal: Goal, shrink: Callable[[Segment, int, Goal], Segment | None]) -> Draft:
         """Replace the oldest chapters by `shrink(chapter)` until all fit their share and the view fits its budget."""
         tokens = draft.tokens
         chapters = sum(segment.tokens for segment in draft.segments if segment.chapter)
@@ -297,7 +265,7 @@ class DropChapters(Strategy):
                 over = max(over, tokens - goal.budget)
             left: Segment | None = segment
             if segment.chapter and not segment.protected_because and over > 0:
-                left = await in_thread_if(_are_long(_entries_of([segment])), shrink, segment, over, goal)
+                left = shrink(segment, over, goal)
                 freed = segment.tokens - (left.tokens if left else 0)
                 tokens -= freed
                 chapters -= freed

@@ -87,7 +87,7 @@ class _OutputStrategy(Strategy):
 
     state: ClassVar[State] = "clipped"
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         spared = self._spared(draft.segments, goal)
         segments = list(draft.segments)
         tokens = draft.tokens
@@ -181,7 +181,7 @@ class TruncateToolOutputs(Strategy):
     def __init__(self, max_chars: int) -> None:
         self.max_chars = at_least(1, max_chars, "max_chars")
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         def shorten(text: str, entry: Entry | None, call: str) -> str:
             return clip_text(text, self.max_chars, entry.mark if entry else None)
 
@@ -207,7 +207,7 @@ class SupersedeStaleReads(Strategy):
 
     name: ClassVar[str] = "supersede"
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         found = _Stale.of(draft.segments, goal.state_tools)
         segments: list[Segment | None] = list(draft.segments)
         tokens = draft.tokens

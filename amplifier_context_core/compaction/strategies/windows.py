@@ -22,7 +22,7 @@ class TrimRounds(Strategy):
     def __init__(self, max_rounds: int) -> None:
         self.max_rounds = at_least(0, max_rounds, "max_rounds")
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         tools = [
             i for i, segment in enumerate(draft.segments) if segment.round is not None and segment.round.is_tool_round
         ]
@@ -67,7 +67,7 @@ class FitContextWindow(Strategy):
     def counter(self) -> TokenCounter:
         return self._counter
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         room = self.max_tokens - self.reserve_tokens
         if draft.tokens <= room:
             return draft
@@ -84,9 +84,9 @@ class FitContextWindow(Strategy):
         kept = [segment for index, segment in enumerate(segments) if index >= cut or segment.protected_because]
         return draft if len(kept) == len(segments) else draft.with_segments(kept)
 
-    async def compact(self, messages: list[Message]) -> list[Message]:
+    def compact(self, messages: list[Message]) -> list[Message]:
         head, draft = draft_of(messages, self._counter, **self._counting)
-        done = await self.apply(draft, self.goal(draft))
+        done = self.apply(draft, self.goal(draft))
         return messages if done is draft else [*head, *done.messages]
 
 
@@ -109,7 +109,7 @@ class KeepImportant(Strategy):
         self.score = score
         self.keep = at_least(0, keep, "keep")
 
-    async def apply(self, draft: Draft, goal: Goal) -> Draft:
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
         alone = goal.budget == 0
         loose = [i for i, segment in enumerate(draft.segments) if goal.may_touch(segment) and segment.round is not None]
         ranked = sorted(loose, key=lambda i: (max(self.score(s.message) for s in draft.segments[i].shown), i))
