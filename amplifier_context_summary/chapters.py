@@ -16,7 +16,6 @@ from amplifier_context_core.compaction.condensing import condense
 from amplifier_context_core.compaction.digest import with_texts
 from amplifier_context_core.compaction.speech import RULE
 from amplifier_context_core.compaction.strategies import Goal, Strategy
-from amplifier_context_core.errors import StoreError
 from amplifier_context_core.history.history import History
 from amplifier_context_core.messages.parsing import text_of
 from amplifier_context_core.messages.tokens import TokenCounter
@@ -47,26 +46,23 @@ class StateInChapters(Strategy):
         self.history = history
         self._records = records
         self._max_tokens = max_tokens
-        self._held: Sequence[Record] | StoreError = ()
+        self._held: Sequence[Record] = ()
 
     def __repr__(self) -> str:
         """Name the class alone: what it puts into a view depends on the session."""
         return f"{type(self).__name__}()"
 
     async def prepare(self) -> None:
-        """Read the records that hold; a store that cannot be read makes the next `apply` fail."""
+        """Find the records that hold, for the next calls of `apply`.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
         if self.history is not None:
-            try:
-                self._held = tuple(await self._records.verified(self.history))
-            except StoreError as problem:
-                self._held = problem
+            self._held = tuple(await self._records.verified(self.history))
 
     def apply(self, draft: Draft, goal: Goal) -> Draft:
         last = max((segment.last for segment in draft.segments if segment.chapter), default=0)
-        if not last:
-            return draft
-        if isinstance(self._held, StoreError):
-            raise self._held
         record = next((one for one in reversed(self._held) if one.upto <= last), None)
         if record is None:
             return draft

@@ -60,7 +60,7 @@ class SessionLifecycle:
         pool: items of the session by id; an empty one when not given.
         queue: newest items of the session; an empty one when not given.
         carry: puts a provider's own compaction beside the chapters of a new checkpoint; nothing does when not given.
-        prepare: reads what strategies need, before they run in a worker thread. It raises nothing.
+        prepare: reads what strategies need, before they run in a worker thread.
 
     Attributes:
         host: what runs the session; one that offers nothing until the session is mounted.
