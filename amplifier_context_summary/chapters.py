@@ -76,8 +76,7 @@ class StateInChapters(Strategy):
                 if lines:
                     new = written(segment, lines, record, goal.counter, self._max_tokens)
             segments.append(new)
-        same = all(a is b for a, b in zip(segments, draft.segments, strict=True))
-        return draft if same else draft.with_segments(segments)
+        return draft.with_segments(segments)
 
 
 def _wants_text(segment: Segment) -> bool:

@@ -12,6 +12,7 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
@@ -289,8 +290,10 @@ class Draft:
         return [shown.message for segment in self.segments for shown in segment.shown]
 
     def with_segments(self, segments: Iterable[Segment]) -> Draft:
-        """Return a draft of these segments, with the same fixed part."""
-        return Draft(tuple(segments), self.fixed)
+        """Return a draft of these segments, with the same fixed part; this one if its segments are the same objects."""
+        given = tuple(segments)
+        is_same = len(given) == len(self.segments) and all(map(operator.is_, given, self.segments))
+        return self if is_same else Draft(given, self.fixed)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)

@@ -363,12 +363,11 @@ def _recent(segments: Sequence[Segment], tokens: int) -> frozenset[int]:
 def _without_old_notices(draft: Draft, later: Sequence[Segment]) -> Draft:
     """Leave out notices of hooks and reminders that newer ones replace."""
     newest = newest_notices((*draft.segments, *later))
-    segments = [
+    return draft.with_segments(
         segment
         for segment in draft.segments
         if segment.protected_because in VERBATIM or segment.first in newest or not notice_of(segment)
-    ]
-    return draft if len(segments) == len(draft.segments) else draft.with_segments(segments)
+    )
 
 
 def _fit(draft: Draft, limit: int, budget: int, counter: TokenCounter) -> Draft:

@@ -21,11 +21,9 @@ _LEFT_OUT = "[recalled text left out again]"  # its call, which stays, names wha
 
 def without_recalled(draft: Draft, counter: TokenCounter) -> Draft:
     """Return the draft with a line in place of each recalled text; the same draft if there is none to replace."""
-    segments = [
+    return draft.with_segments(
         segment if segment.protected_because in _KEPT else _shortened(segment, counter) for segment in draft.segments
-    ]
-    same = all(a is b for a, b in zip(segments, draft.segments, strict=True))
-    return draft if same else draft.with_segments(segments)
+    )
 
 
 def newest_recalled(segments: Sequence[Segment]) -> int:

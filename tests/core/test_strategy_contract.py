@@ -111,7 +111,7 @@ class Copies(Strategy):
     name = "copies"
 
     def apply(self, draft: Draft, goal: Goal) -> Draft:
-        return draft.with_segments(draft.segments)
+        return Draft(draft.segments, draft.fixed)
 
 
 class Writes(Strategy):

@@ -105,11 +105,7 @@ class _OutputStrategy(Strategy):
             shorter = shorten_outputs(segment, goal.counter, self.state, self.name, shorten)
             tokens += shorter.tokens - segment.tokens
             segments[index] = shorter
-        return (
-            draft
-            if all(a is b for a, b in zip(segments, draft.segments, strict=True))
-            else draft.with_segments(segments)
-        )
+        return draft.with_segments(segments)
 
     def shorten(self, text: str, entry: Entry | None, summary: str | None) -> str:
         """Return what is shown of an output; `entry` holds it, `summary` is its short form."""
@@ -191,11 +187,7 @@ class TruncateToolOutputs(Strategy):
             else shorten_outputs(segment, goal.counter, "clipped", self.name, shorten)
             for segment in draft.segments
         ]
-        return (
-            draft
-            if all(a is b for a, b in zip(segments, draft.segments, strict=True))
-            else draft.with_segments(segments)
-        )
+        return draft.with_segments(segments)
 
 
 class SupersedeStaleReads(Strategy):
@@ -232,9 +224,7 @@ class SupersedeStaleReads(Strategy):
             shorter = shorten_outputs(segment, goal.counter, "superseded", self.name, shorten)
             segments[index] = shorter
             tokens += shorter.tokens - segment.tokens
-        kept = [segment for segment in segments if segment is not None]
-        same = len(kept) == len(draft.segments) and all(a is b for a, b in zip(kept, draft.segments, strict=True))
-        return draft if same else draft.with_segments(kept)
+        return draft.with_segments(segment for segment in segments if segment is not None)
 
 
 @dataclass(slots=True)
