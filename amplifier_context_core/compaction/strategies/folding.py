@@ -7,7 +7,7 @@ chapters outgrow their share, all of them are condensed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import accumulate, groupby, islice
 from typing import ClassVar
@@ -49,45 +49,36 @@ class FoldRounds(Strategy):
 
     def apply(self, draft: Draft, goal: Goal) -> Draft:
         if not goal.met_by(draft):
-            draft = self._fold(draft, goal, _Rounds(goal))
+            draft = self._fold(draft, goal, partial(_takes_round, goal))
         if not goal.met_by(draft):
-            draft = self._fold(draft, goal, _Humans(goal, draft))
+            draft = self._fold(draft, goal, _takes_people(goal, draft))
         return draft
 
-    def _fold(self, draft: Draft, goal: Goal, choice: _Rounds | _Humans) -> Draft:
+    def _fold(self, draft: Draft, goal: Goal, takes: Callable[[Segment], bool]) -> Draft:
         done: list[Segment] = []
         run: list[Segment] = []  # what one chapter will replace
         tokens = draft.tokens
         freed = 0.0  # tokens that folding the run will free, about: all but the share that entries may cost
         known: set[str] | None = None
-        for segment in draft.segments:
-            if tokens > goal.target and choice.takes(segment):
-                known = _names_shown(draft.segments) if known is None else known
+        for segment in (*draft.segments, None):
+            if segment is not None and tokens > goal.target and takes(segment):
                 run.append(segment)
                 freed += 0 if segment.chapter else segment.tokens * (1 - self.line_share)
                 if tokens - freed > goal.target:
                     continue
                 segment = None
-            freed = 0.0
-            tokens += self._finish(run, done, goal, known, choice)
-            if segment is not None:
-                done.append(segment)
-        self._finish(run, done, goal, known, choice)
-        same = len(done) == len(draft.segments) and all(a is b for a, b in zip(done, draft.segments, strict=True))
-        return draft if same else draft.with_segments(done)
+            if any(one.chapter is None for one in run):
+                known = _names_shown(draft.segments) if known is None else known
+                chapter = self._folded(run, goal, known)
+                if chapter is not None:
+                    tokens += chapter.tokens - sum(one.tokens for one in run)
+                    run = [chapter]
+            done += run if segment is None else (*run, segment)
+            run, freed = [], 0.0
+        return draft.with_segments(done)
 
-    def _finish(
-        self, run: list[Segment], done: list[Segment], goal: Goal, known: set[str] | None, choice: _Rounds | _Humans
-    ) -> int:
-        """Fold what was gathered, if it is worth it; return by how many tokens that changed the view."""
-        gathered = list(run)
-        run.clear()
-        if known is not None and choice.is_worthwhile(gathered):
-            return self._close(gathered, done, goal, known)
-        done.extend(gathered)
-        return 0
-
-    def _close(self, run: Sequence[Segment], done: list[Segment], goal: Goal, known: set[str]) -> int:
+    def _folded(self, run: Sequence[Segment], goal: Goal, known: set[str]) -> Segment | None:
+        """Return the chapter of a run, and add its names to `known`; None if it would cost more than short messages."""
         before = sum(segment.tokens for segment in run)
         fresh = MoreNames(known)
         lines: list[DigestEntry] = []
@@ -98,58 +89,43 @@ class FoldRounds(Strategy):
                 summaries = goal.summaries
                 line = digest_round(segment.round, fresh, goal.counter, share=self.line_share, summaries=summaries)
                 lines.append(line)
-        room = int(before * tuning.TUNING.agent_share * _CHARS_PER_TOKEN)
-        lines = shorten_agent(lines, room, goal.counter)
+        lines = shorten_agent(lines, int(before * tuning.TUNING.agent_share * _CHARS_PER_TOKEN), goal.counter)
         folded = fold(run, lines, goal, self.name)
         is_tight = goal.is_last_resort and goal.ceiling > 0 and before >= _LEAST_RUN
         if is_tight and folded.tokens >= before:
             # An entry keeps what people wrote whole. Left as messages, the oldest would be dropped with all in them.
-            share = _LEAST_GAIN * before / folded.tokens
-            shorter = condense(lines, share, goal.counter)
+            shorter = condense(lines, _LEAST_GAIN * before / folded.tokens, goal.counter)
             folded = fold(run, [entry for entry in shorter if entry is not None], goal, self.name)
-        if folded.tokens >= before:  # short messages: a chapter would cost more than they do
-            done.extend(run)
-            return 0
+        if folded.tokens >= before:
+            return None
         known |= fresh.added
-        done.append(folded)
-        return folded.tokens - before
+        return folded
 
 
-class _Rounds:
-    """Choose what no person wrote; existing chapters stay byte-identical."""
-
-    def __init__(self, goal: Goal) -> None:
-        self._goal = goal
-
-    def takes(self, segment: Segment) -> bool:
-        return self._goal.may_touch(segment) and not segment.is_human and not _is_chapter(segment)
-
-    def is_worthwhile(self, run: Sequence[Segment]) -> bool:
-        return bool(run)
+def _takes_round(goal: Goal, segment: Segment) -> bool:
+    """True for what no person wrote; existing chapters stay byte-identical."""
+    return goal.may_touch(segment) and not segment.is_human and not _is_chapter(segment)
 
 
-class _Humans:
-    """Choose people's oldest messages, with all around them, down to the share that the goal leaves them."""
+def _takes_people(goal: Goal, draft: Draft) -> Callable[[Segment], bool]:
+    """Return a predicate, to be asked oldest first: people's messages beyond their share, with all around them."""
+    left = sum(segment.tokens for segment in draft.segments if segment.is_human)
 
-    def __init__(self, goal: Goal, draft: Draft) -> None:
-        self._goal = goal
-        self._left = sum(segment.tokens for segment in draft.segments if segment.is_human)
-
-    def takes(self, segment: Segment) -> bool:
-        if segment.first <= self._goal.folded_up_to:
+    def takes(segment: Segment) -> bool:
+        nonlocal left
+        if segment.first <= goal.folded_up_to:
             return False
         if segment.chapter:
             return not segment.protected_because
-        if not self._goal.may_touch(segment) or _is_chapter(segment):
+        if not goal.may_touch(segment) or _is_chapter(segment):
             return False
         if segment.is_human:
-            if self._left <= self._goal.human_tokens:
+            if left <= goal.human_tokens:
                 return False
-            self._left -= segment.tokens
+            left -= segment.tokens
         return True
 
-    def is_worthwhile(self, run: Sequence[Segment]) -> bool:
-        return any(segment.chapter is None for segment in run)
+    return takes
 
 
 def _is_chapter(segment: Segment) -> bool:
@@ -195,18 +171,15 @@ class CondenseChapters(Strategy):
         return draft if draft.tokens < given.tokens else given
 
     def _condense(self, draft: Draft, goal: Goal, share: float, least: float) -> Draft:
-        runs = list(_runs(draft.segments))
         condensed = iter(condense(_entries_of(draft.segments), share, goal.counter, least))
         done: list[Segment] = []
-        for run in runs:
-            old = [entry for segment in run if segment.chapter for entry in segment.chapter.entries]
+        for _, neighbours in groupby(draft.segments, key=lambda segment: segment.chapter is not None):
+            run = list(neighbours)
+            old = _entries_of(run)
             kept = [entry for entry in islice(condensed, len(old)) if entry is not None]
-            if not old or (len(run) == 1 and kept == old):
-                done.extend(run)
-            else:
-                done.append(fold(run, kept, goal, self.name))
-        same = len(done) == len(draft.segments) and all(a is b for a, b in zip(done, draft.segments, strict=True))
-        return draft if same else draft.with_segments(done)
+            is_same = not old or (len(run) == 1 and kept == old)
+            done += run if is_same else [fold(run, kept, goal, self.name)]
+        return draft.with_segments(done)
 
 
 def _room(goal: Goal, chapters: Sequence[Segment], people: int = 0) -> int:
@@ -229,12 +202,6 @@ def _aim(most: int, people: int) -> int:
     """Return the tokens that condensing aims at: a share of the most, or more where people's own words need it."""
     least, larger = (int(share * most) for share in (tuning.TUNING.condensed_share, tuning.TUNING.condensed_for_people))
     return max(least, min(int(_BESIDE_PEOPLE * people), larger))
-
-
-def _runs(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
-    """Yield neighbouring chapters together, and neighbouring other segments together."""
-    for _, run in groupby(segments, key=lambda segment: segment.chapter is not None):
-        yield list(run)
 
 
 class DropChapters(Strategy):
@@ -271,8 +238,7 @@ class DropChapters(Strategy):
                 chapters -= freed
             if left is not None:
                 kept.append(left)
-        same = len(kept) == len(draft.segments) and all(a is b for a, b in zip(kept, draft.segments, strict=True))
-        return draft if same else draft.with_segments(kept)
+        return draft.with_segments(kept)
 
     def _without_rounds(self, draft: Draft, goal: Goal) -> Draft:
         """Drop the oldest rounds that state no rule until the view fits its budget; all else stays."""
@@ -284,16 +250,15 @@ class DropChapters(Strategy):
                 tokens -= segment.tokens
             else:
                 kept.append(segment)
-        return draft if len(kept) == len(draft.segments) else draft.with_segments(kept)
+        return draft.with_segments(kept)
 
     def _reduced_to_people(self, least: float, segment: Segment, over: int, goal: Goal) -> Segment | None:
         """Return the chapter with nothing but people's sentences of at least this worth; None if it holds none."""
-        entries = segment.chapter.entries if segment.chapter else ()
-        return self._with(segment, only_people(entries, goal.counter, least), goal)
+        return self._with(segment, only_people(_entries_of([segment]), goal.counter, least), goal)
 
     def _without_oldest(self, segment: Segment, over: int, goal: Goal) -> Segment | None:
         """Return the chapter without its oldest entries, so many that it is `over` tokens smaller; None if all go."""
-        entries = segment.chapter.entries if segment.chapter else ()
+        entries = _entries_of([segment])
         ends = list(accumulate(entry.tokens for entry in entries))
         freed = over
         while True:  # a line that counts what is left out costs tokens too, so one try may free too little
