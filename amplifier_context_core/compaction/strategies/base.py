@@ -24,6 +24,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from ...errors import PluginError
@@ -90,9 +91,11 @@ class Strategy:
 
     Attributes:
         name: how it is named in config, reports and events.
+        counting: keyword arguments of `count_message_tokens` for a run on a plain list.
     """
 
     name: ClassVar[str] = "keep"
+    counting: Mapping[str, Any] = MappingProxyType({"counter": approx_token_counter})
     _made_with: str = ""
 
     def __init_subclass__(cls) -> None:
@@ -125,10 +128,6 @@ class Strategy:
         """
         return draft
 
-    def goal(self, draft: Draft) -> Goal:
-        """Return the goal for a run on a plain list: all that the strategy can free."""
-        return Goal(target=0, budget=0)
-
     def compact(self, messages: list[Message]) -> list[Message]:
         """Run by itself on a plain list of messages.
 
@@ -138,14 +137,9 @@ class Strategy:
         Raises:
             InvalidMessage: a message is malformed.
         """
-        head, draft = draft_of(messages, self.counter)
-        done = self.apply(draft, self.goal(draft))
+        head, draft = draft_of(messages, **self.counting)
+        done = self.apply(draft, Goal(target=0, budget=0))  # all that the strategy can free
         return messages if done is draft else [*head, *done.messages]
-
-    @property
-    def counter(self) -> TokenCounter:
-        """Return the token counter for a run on a plain list."""
-        return approx_token_counter
 
     def __repr__(self) -> str:
         """Name the class and its arguments: sessions share checkpoints only where the ladder has the same repr."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from ...messages.parsing import Message
 from ...messages.tokens import PER_MESSAGE_OVERHEAD, TOKENS_PER_MEDIA, TokenCounter, approx_token_counter
 from ..checkpoint import Draft
-from .base import Goal, Score, Strategy, at_least, draft_of
+from .base import Goal, Score, Strategy, at_least
 
 
 class TrimRounds(Strategy):
@@ -23,11 +22,9 @@ class TrimRounds(Strategy):
         self.max_rounds = at_least(0, max_rounds, "max_rounds")
 
     def apply(self, draft: Draft, goal: Goal) -> Draft:
-        tools = [
-            i for i, segment in enumerate(draft.segments) if segment.round is not None and segment.round.is_tool_round
-        ]
+        tools = [i for i, segment in enumerate(draft.segments) if segment.round and segment.round.is_tool_round]
         old = {i for i in tools[: max(0, len(tools) - self.max_rounds)] if not draft.segments[i].protected_because}
-        return draft.with_segments(p for i, p in enumerate(draft.segments) if i not in old) if old else draft
+        return draft.with_segments(segment for i, segment in enumerate(draft.segments) if i not in old)
 
 
 class FitContextWindow(Strategy):
@@ -57,15 +54,8 @@ class FitContextWindow(Strategy):
     ) -> None:
         self.max_tokens = at_least(1, max_tokens, "max_tokens")
         self.reserve_tokens = at_least(0, reserve_tokens, "reserve_tokens")
-        self._counter = counter
-        self._counting: dict[str, Any] = {
-            "per_message_overhead": per_message_overhead,
-            "tokens_per_media": tokens_per_media,
-        }
-
-    @property
-    def counter(self) -> TokenCounter:
-        return self._counter
+        overhead, media = per_message_overhead, tokens_per_media
+        self.counting = {"counter": counter, "per_message_overhead": overhead, "tokens_per_media": media}
 
     def apply(self, draft: Draft, goal: Goal) -> Draft:
         room = self.max_tokens - self.reserve_tokens
@@ -81,13 +71,9 @@ class FitContextWindow(Strategy):
                 break
             used += cost
             cut -= 1
-        kept = [segment for index, segment in enumerate(segments) if index >= cut or segment.protected_because]
-        return draft if len(kept) == len(segments) else draft.with_segments(kept)
-
-    def compact(self, messages: list[Message]) -> list[Message]:
-        head, draft = draft_of(messages, self._counter, **self._counting)
-        done = self.apply(draft, self.goal(draft))
-        return messages if done is draft else [*head, *done.messages]
+        return draft.with_segments(
+            segment for index, segment in enumerate(segments) if index >= cut or segment.protected_because
+        )
 
 
 class KeepImportant(Strategy):
@@ -120,4 +106,4 @@ class KeepImportant(Strategy):
                 break
             gone.add(index)
             tokens -= draft.segments[index].tokens
-        return draft.with_segments(p for i, p in enumerate(draft.segments) if i not in gone) if gone else draft
+        return draft.with_segments(segment for i, segment in enumerate(draft.segments) if i not in gone)
