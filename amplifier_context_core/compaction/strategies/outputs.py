@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+import operator
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
-from ...messages.parsing import Message, arguments_text, block_answers, calls_of, text_of
+from ...messages.parsing import Message, arguments_text, block_answers, blocks_of, calls_of, results_of, text_of
 from ...messages.tokens import TokenCounter
 from ...rendering.renderer import RenderedMessage
 from ...rendering.summaries import ResultSummaries
@@ -23,63 +24,47 @@ _REPLACED = (_CLEARED, _SUPERSEDED)  # texts that replaced an output already
 Shorten = Callable[[str, Entry | None, str], str]  # (text, the entry that it is of, call id) -> text
 
 
-def output_texts(message: Message) -> Iterator[tuple[str, str]]:
-    """Return the call id and text of each tool output in a message."""
-    if message.get("role") == "tool" and message.get("tool_call_id"):
-        yield str(message.get("tool_call_id") or ""), text_of(message.get("content"))
-        return
-    content = message.get("content")
-    for block in cast("list[dict[str, Any]]", content) if isinstance(content, list) else []:
-        if block.get("type") == "tool_result":
-            yield block_answers(block), text_of(block.get("output", block.get("content")))
-
-
 def with_outputs(message: Message, shorten: Callable[[str, str], str]) -> Message:
     """Return the message with `shorten(text, call id)` applied to each tool output; the same object if none changed."""
+
+    def shortened(part: dict[str, Any], key: str, call: str) -> dict[str, Any]:
+        text = text_of(part.get(key))
+        short = shorten(text, call)
+        return part if short == text else {**part, key: short}
+
     if message.get("role") == "tool" and message.get("tool_call_id"):
-        text = text_of(message.get("content"))
-        short = shorten(text, str(message.get("tool_call_id") or ""))
-        return message if short == text else {**message, "content": short}
-    content = message.get("content")
-    if not isinstance(content, list):
-        return message
-    changed = False
-    blocks: list[dict[str, Any]] = []
-    for block in cast("list[dict[str, Any]]", content):
-        if block.get("type") == "tool_result":
-            key = "output" if "output" in block else "content"
-            text = text_of(block.get(key))
-            short = shorten(text, block_answers(block))
-            if short != text:
-                block, changed = {**block, key: short}, True
-        blocks.append(block)
-    return {**message, "content": blocks} if changed else message
+        return shortened(message, "content", str(message["tool_call_id"]))
+    old = blocks_of(message)
+    new = [
+        shortened(block, "output" if "output" in block else "content", block_answers(block))
+        if block.get("type") == "tool_result"
+        else block
+        for block in old
+    ]
+    return message if all(map(operator.is_, old, new)) else {**message, "content": new}
 
 
 def shorten_outputs(segment: Segment, counter: TokenCounter, state: State, rule: str, shorten: Shorten) -> Segment:
     """Return the segment with its tool outputs shortened; the same object when that changes or saves nothing."""
     entries = {entry.seq: entry for entry in segment.round.entries} if segment.round else {}
-    shown: list[RenderedMessage] = []
-    changed = False
-    for rendered in segment.shown:
-        entry = entries.get(rendered.seq)
-        stored = rendered.stored_call_id
 
-        def shortened(text: str, call: str, entry: Entry | None = entry, stored: str = stored) -> str:
-            return shorten(text, entry, stored or call)
+    def shorter(one: RenderedMessage) -> RenderedMessage:
+        message = with_outputs(
+            one.message, lambda text, call: shorten(text, entries.get(one.seq), one.stored_call_id or call)
+        )
+        if message is one.message:
+            return one
+        made = one.with_message(message, counter)
+        return made if made.tokens <= one.tokens else one
 
-        message = with_outputs(rendered.message, shortened)
-        if message is not rendered.message:
-            shorter = rendered.with_message(message, counter)
-            if shorter.tokens <= rendered.tokens:
-                rendered, changed = shorter, True
-        shown.append(rendered)
-    return segment.rendered_as(shown, state, rule) if changed else segment
+    shown = [shorter(one) for one in segment.shown]
+    same = all(map(operator.is_, shown, segment.shown))
+    return segment if same else segment.rendered_as(shown, state, rule)
 
 
 def holds_outputs(segment: Segment) -> bool:
     """True for a tool round that still shows output of its tools."""
-    return segment.round is not None and any(True for shown in segment.shown for _ in output_texts(shown.message))
+    return segment.round is not None and any(True for shown in segment.shown for _ in results_of(shown.message))
 
 
 class _OutputStrategy(Strategy):
@@ -88,33 +73,25 @@ class _OutputStrategy(Strategy):
     state: ClassVar[State] = "clipped"
 
     def apply(self, draft: Draft, goal: Goal) -> Draft:
-        spared = self._spared(draft.segments, goal)
-        segments = list(draft.segments)
-        tokens = draft.tokens
-
+        segments, tokens = list(draft.segments), draft.tokens
+        rounds = [index for index, segment in enumerate(segments) if holds_outputs(segment)]
         summaries = ResultSummaries(goal.summaries)
 
         def shorten(text: str, entry: Entry | None, call: str) -> str:
             return self.shorten(text, entry, summaries.of(entry, call) if entry else None)
 
-        for index, segment in enumerate(segments):
+        for index in rounds[: max(0, len(rounds) - self.kept(goal))]:
+            segment = segments[index]
             if tokens <= goal.target:
                 break
-            if index in spared or not goal.may_touch(segment) or not holds_outputs(segment):
-                continue
-            shorter = shorten_outputs(segment, goal.counter, self.state, self.name, shorten)
-            tokens += shorter.tokens - segment.tokens
-            segments[index] = shorter
+            if goal.may_touch(segment):
+                segments[index] = shorten_outputs(segment, goal.counter, self.state, self.name, shorten)
+                tokens += segments[index].tokens - segment.tokens
         return draft.with_segments(segments)
 
     def shorten(self, text: str, entry: Entry | None, summary: str | None) -> str:
         """Return what is shown of an output; `entry` holds it, `summary` is its short form."""
         return text
-
-    def _spared(self, segments: Sequence[Segment], goal: Goal) -> set[int]:
-        keep = self.kept(goal)
-        rounds = [index for index, segment in enumerate(segments) if holds_outputs(segment)]
-        return set(rounds[len(rounds) - keep :]) if keep else set()
 
     def kept(self, goal: Goal) -> int:
         """Return how many of the newest tool rounds are spared."""
@@ -181,13 +158,12 @@ class TruncateToolOutputs(Strategy):
         def shorten(text: str, entry: Entry | None, call: str) -> str:
             return clip_text(text, self.max_chars, entry.mark if entry else None)
 
-        segments = [
+        return draft.with_segments(
             segment
             if segment.protected_because in ("pinned", "task")
             else shorten_outputs(segment, goal.counter, "clipped", self.name, shorten)
             for segment in draft.segments
-        ]
-        return draft.with_segments(segments)
+        )
 
 
 class SupersedeStaleReads(Strategy):
@@ -203,14 +179,7 @@ class SupersedeStaleReads(Strategy):
         found = _Stale.of(draft.segments, goal.state_tools)
         segments: list[Segment | None] = list(draft.segments)
         tokens = draft.tokens
-        for index in sorted(found.versions):
-            segment = draft.segments[index]
-            if tokens <= goal.target:
-                break
-            if goal.may_touch(segment):
-                segments[index] = None
-                tokens -= segment.tokens
-        for index in sorted({index for index, _ in found.results}):
+        for index in (*sorted(found.versions), *sorted({index for index, _ in found.results})):
             segment = segments[index]
             if tokens <= goal.target:
                 break
@@ -221,9 +190,11 @@ class SupersedeStaleReads(Strategy):
                 later = found.results.get((index, call))
                 return f"{_SUPERSEDED}{later}]" if later and text else text
 
-            shorter = shorten_outputs(segment, goal.counter, "superseded", self.name, shorten)
+            shorter = None
+            if index not in found.versions:
+                shorter = shorten_outputs(segment, goal.counter, "superseded", self.name, shorten)
             segments[index] = shorter
-            tokens += shorter.tokens - segment.tokens
+            tokens += (shorter.tokens if shorter else 0) - segment.tokens
         return draft.with_segments(segment for segment in segments if segment is not None)
 
 
