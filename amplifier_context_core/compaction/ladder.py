@@ -87,11 +87,10 @@ class Pass:
     """One run over all strategies, and what it spares.
 
     Attributes:
-        spares_recent: recent rounds stay.
         spares_people: people's messages keep their share.
         spares_folded: what people wrote before the end of the newest chapter stays, so that the cached prefix does.
-        enough: share of the way from target to trigger. A view below it ends the ladder; above it the next pass runs,
-            for the next compaction would come too soon.
+        enough: share of the way from target to trigger. A view above it takes the next pass, for the next compaction
+            would come too soon.
     """
 
     spares_recent: bool
@@ -113,10 +112,9 @@ class LadderResult:
     """What a ladder did.
 
     Attributes:
-        draft: the view's segments after it.
-        freed: tokens that each strategy freed, in order.
+        freed: name of each step and the tokens that it freed, in order.
         skipped: name of each strategy that was skipped, and why.
-        protected_tokens: tokens of what had to stay, before any of it was clipped.
+        protected_tokens: of what had to stay, before any of it was clipped.
         clipped_protected: marks of protected segments that had to be clipped.
         refused_pins: marks of pins that found no room in their share.
     """
@@ -178,20 +176,15 @@ def _check_arguments(key: str, name: str, arguments: Mapping[str, Any]) -> None:
 def run_ladder(
     draft: Draft, goal: Goal, ladder: Sequence[Strategy], protection: Protection, *, trigger: int, recent_tokens: int
 ) -> LadderResult:
-    """Bring a draft down to the goal.
+    """Bring a draft down to the goal. It may take a second; run it in a worker thread.
 
     Args:
         draft: segments of the view; rounds still open are in its fixed part.
-        goal: target and budget (tokens), and what strategies need to know.
-        ladder: strategies in order.
-        protection: what must stay.
         trigger: tokens above which a view is compacted. Protected segments above it leave no room to work in.
-        recent_tokens: tokens of the newest rounds that are spared while older ones can give.
+        recent_tokens: of the newest rounds that are spared while older ones can give.
     """
-    state_tokens = int(goal.budget * _STATE_SHARE)
-    segments, refused = mark_protected(
-        draft.segments, protection, state_tokens=state_tokens, state_tools=goal.state_tools
-    )
+    room = int(goal.budget * _STATE_SHARE)
+    segments, refused = mark_protected(draft.segments, protection, state_tokens=room, state_tools=goal.state_tools)
     run = _Run(draft.with_segments(segments))
     protected_before = protected_tokens(run.draft)
     run.take("notices", _without_old_notices(run.draft, protection.later))
@@ -271,11 +264,8 @@ def _clip_protected(run: _Run, goal: Goal, trigger: int, protected: int, human: 
     view.
 
     Args:
-        run: the ladder.
-        goal: of it.
-        trigger: tokens above which a view is compacted.
         protected: tokens of what must stay, before anything was taken out of it.
-        human: the message of a person that is not clipped; None if there is none.
+        human: the message of a person that is not clipped.
     """
     fixed = run.draft.fixed
     # Of the room between what is protected and the trigger, the last pass leaves a share free: people's words need more
@@ -297,9 +287,8 @@ def _clip_protected(run: _Run, goal: Goal, trigger: int, protected: int, human: 
         room = max(room, goal.budget - left // 2)  # half of what it leaves is for the others, half to work in
     whole = human.seq if human else 0
     fitted = clip_protected(run.draft, room, goal.counter, whole=whole)
-    marks = tuple(a.mark for a, b in zip(run.draft.segments, fitted.segments, strict=True) if a is not b)
     run.take("floor", fitted)
-    return marks
+    return tuple(new.mark for old, new in zip(segments, fitted.segments, strict=True) if old is not new)
 
 
 def _limit(draft: Draft, goal: Goal, trigger: int) -> int:
