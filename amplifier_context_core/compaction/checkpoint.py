@@ -1,8 +1,8 @@
 """Checkpoints: the frozen, compacted rendering of a prefix of the history.
 
-A `Segment` is one round as it is shown now (kept, clipped, cleared, superseded), or a chapter that replaces many. A
-`Draft` is the segments of a view while a compaction works on them; a `Checkpoint` is a draft that was accepted. It is
-also its own report: every segment names the entries it covers, its state, and the rule that set the state.
+A `Segment` is one round as it is shown now, or a chapter that replaces many. A `Draft` is the segments of a view while
+a compaction works on them; a `Checkpoint` is a draft that was accepted. It is also its own report: every segment names
+the entries it covers, its state, and the rule that set the state.
 
 Saved sessions hold these values, with the names of their fields as keys: to rename one takes a new version of
 `view/session_state.py`.
@@ -41,9 +41,8 @@ class Fact:
         subject: the mark of the original (``m12``), then the speaker, or the tool and its arguments.
         outcome: how a call ended; empty for speech.
         names: identifiers, in the order they appeared.
-        scores: for each name, how likely it is to be needed again; what is condensed loses the least first.
-        speaker: ``person`` or ``agent``; empty for a call and for what a host wrote.
-        sentences: of a speech.
+        scores: for each name, how likely it is to be needed again.
+        speaker: empty for a call and for what a host wrote.
     """
 
     subject: str
@@ -55,17 +54,17 @@ class Fact:
 
     @property
     def scored_names(self) -> list[tuple[str, float]]:
-        """Return the names with their scores; 1.0 for a name without one."""
+        """The names with their scores; 1.0 for a name without one."""
         return list(zip(self.names, (*self.scores, *repeat(1.0, len(self.names) - len(self.scores))), strict=False))
 
     @property
     def text(self) -> str:
-        """Return the fact as one line of its chapter."""
+        """The fact as one line of its chapter."""
         return f"{self.statement}; {' '.join(self.names)}" if self.names else self.statement
 
     @property
     def statement(self) -> str:
-        """Return the text without the names."""
+        """The text without the names."""
         line = f"{self.subject}: {joined(self.sentences)}" if self.sentences else self.subject
         return f"{line} -> {self.outcome}" if self.outcome else line
 
@@ -85,9 +84,8 @@ class DigestEntry(_Derived):
         first: lowest seq of the round.
         last: highest seq.
         turn: its turn id, ``a3``.
-        facts: what happened; each names its mark, and the speaker or the tool.
-        tokens: cost of the text.
-        original_tokens: tokens of the round in the history.
+        tokens: of the text.
+        original_tokens: of the round in the history.
     """
 
     first: int
@@ -99,26 +97,22 @@ class DigestEntry(_Derived):
 
     @classmethod
     def of(cls, described: Round, facts: Sequence[Fact], counter: TokenCounter) -> DigestEntry:
-        """Return what a chapter says of a round: these facts.
-
-        Args:
-            facts: at least one; each takes a line.
-        """
+        """Return what a chapter says of a round; each fact takes a line."""
         entry = cls(described.first, described.last, described.head.turn_id, (), 0, described.tokens)
         return entry.with_facts(facts, counter)
 
     def with_facts(self, facts: Sequence[Fact], counter: TokenCounter) -> DigestEntry:
-        """Return the entry of the same round with other facts."""
+        """Return an entry of the same round."""
         return replace(self, facts=tuple(facts), tokens=sum(counter(fact.text) + 1 for fact in facts))
 
     @property
     def text(self) -> str:
-        """Return the entry as one or more lines of its chapter."""
+        """The entry as lines of its chapter."""
         return "\n".join(fact.text for fact in self.facts)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the identifiers in the text. It is read once: each compaction asks for them again."""
+        """The identifiers in the text. It is read once: each compaction asks for them again."""
         try:
             return self._names
         except AttributeError:
@@ -130,13 +124,7 @@ class DigestEntry(_Derived):
 
 
 class ChapterText(NamedTuple):
-    """A text about a range that another author than the digest wrote.
-
-    Attributes:
-        first: lowest seq of the range.
-        last: highest seq.
-        text: lines, shown before the entries of the chapter.
-    """
+    """A text about seqs `first` to `last` that another author than the digest wrote; shown before the entries."""
 
     first: int
     last: int
@@ -149,10 +137,10 @@ class Chapter:
 
     Attributes:
         entries: one for each round the chapter still describes, in order.
+        original_tokens: of all its rounds in the history.
         left_out: rounds in the range that no entry describes.
-        original_tokens: tokens of all its rounds in the history.
         author: ``digest`` (rules) or ``summary`` (a model).
-        texts: what the other author wrote of it, the oldest first.
+        texts: of the other author, the oldest first.
         beside: the entries as they are shown beside the texts, in less room; None if they are shown as they are. The
             entries themselves stay those of the digest, so a text that goes leaves nothing behind.
         made_at: highest seq in the history at the compaction that folded its rounds; 0 if that is not known.
@@ -168,7 +156,7 @@ class Chapter:
 
     @property
     def listed(self) -> tuple[DigestEntry, ...]:
-        """Return the entries as they are shown."""
+        """The entries as they are shown."""
         return self.entries if self.beside is None else self.beside
 
 
@@ -180,17 +168,12 @@ class Segment:
         first: lowest seq it covers. It identifies the segment within a draft.
         last: highest seq it covers.
         turn: turn id of its first message, ``u3`` or ``a3``.
-        shown: the messages sent for it, in order.
-        tokens: their cost: the sum of their tokens.
-        original_tokens: tokens of the same rounds in the history.
-        state: what became of it.
-        rule: which strategy or rule did that; empty while it is kept as it was.
-        round: the round that it shows, with its entries; None for a chapter.
-        chapter: what it says, for a chapter; None for a round.
-        protected_because: why no strategy may remove it; empty when they may. One of ``task``, ``pinned``,
-            ``newest human message``, ``newest round``, ``loaded tools``, ``newest notice of its hook``,
-            ``newest state``, ``asked for``, ``native context`` (a provider's own compaction), ``result after native
-            context``.
+        tokens: the sum of those of its messages.
+        original_tokens: of the same rounds in the history.
+        rule: the strategy or rule that set the state; empty while it is kept as it was.
+        round: None for a chapter.
+        chapter: None for a round.
+        protected_because: why no strategy may remove it, as `mark_protected` says; empty when they may.
     """
 
     first: int
@@ -207,7 +190,7 @@ class Segment:
 
     @property
     def mark(self) -> str:
-        """Return the mark of its first message."""
+        """The mark of its first message."""
         return f"m{self.first}"
 
     @property
@@ -217,7 +200,7 @@ class Segment:
 
     @property
     def newest_human(self) -> int:
-        """Return the turn of the newest message of a person that it shows; 0 when it shows none.
+        """The turn of the newest message of a person that it shows; 0 when it shows none.
 
         A person's words beside a late result are shown with the round of its call, before newer rounds. A message that
         was edited has a higher seq than newer ones, and its former turn.
@@ -227,7 +210,7 @@ class Segment:
 
     @property
     def human_entry(self) -> Entry | None:
-        """Return the newest message of a person that it shows, as it was stored; None when it shows none."""
+        """The newest message of a person that it shows, as it was stored; None when it shows none."""
         if self.round is None or not self.round.is_human:
             return None
         humans = {entry.seq: entry for entry in self.round.entries if entry.human}
@@ -235,12 +218,9 @@ class Segment:
         return max(shown, key=lambda entry: entry.turn, default=None)
 
     def rendered_as(self, shown: Sequence[RenderedMessage], state: State, rule: str) -> Segment:
-        """Return the same segment, shown differently.
+        """Return the same segment, shown differently by the strategy or rule of this name.
 
-        Args:
-            shown: its messages; `RenderedMessage.with_message` makes one of another text. A call and its result stay.
-            state: what became of it: ``clipped``, ``cleared`` or ``superseded``.
-            rule: name of the strategy, for reports.
+        `RenderedMessage.with_message` makes a message of another text. A call and its result stay.
         """
         messages = tuple(shown)
         return replace(self, shown=messages, tokens=sum(m.tokens for m in messages), state=state, rule=rule)
@@ -248,18 +228,10 @@ class Segment:
 
 def segment_of(round_: Round, shown: Sequence[RenderedMessage], fixes: Sequence[str] = ()) -> Segment:
     """Return the segment of a round that no strategy has changed."""
-    messages = tuple(shown)
-    return Segment(
-        round_.first,
-        round_.last,
-        round_.head.turn_id,
-        messages,
-        sum(message.tokens for message in messages),
-        round_.tokens,
-        "kept",
-        "corrected" if fixes else "",
-        round_,
-    )
+    messages, rule = tuple(shown), "corrected" if fixes else ""
+    tokens = sum(message.tokens for message in messages)
+    first, last, turn = round_.first, round_.last, round_.head.turn_id
+    return Segment(first, last, turn, messages, tokens, round_.tokens, "kept", rule, round_)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +239,7 @@ class Draft:
     """The segments of a view while strategies work on them. Immutable: a change makes a new draft.
 
     Attributes:
-        segments: in the order of the view: chapters, and the rounds whose calls all have their results.
+        segments: chapters, and the rounds whose calls all have their results.
         fixed: tokens of the view outside the segments: the system prompt, and rounds that wait for results.
     """
 
@@ -276,7 +248,7 @@ class Draft:
 
     @property
     def tokens(self) -> int:
-        """Return the tokens of the whole view."""
+        """Tokens of the whole view."""
         return self.fixed + sum(segment.tokens for segment in self.segments)
 
     @property
@@ -286,7 +258,7 @@ class Draft:
 
     @property
     def messages(self) -> list[Message]:
-        """Return the messages of the segments, in order."""
+        """The messages of the segments, in order."""
         return [shown.message for segment in self.segments for shown in segment.shown]
 
     def with_segments(self, segments: Iterable[Segment]) -> Draft:
@@ -304,8 +276,6 @@ class Checkpoint:
         covered: entries it replaces, counted from the first after the leading instructions.
         upto: highest seq among them.
         digest: hash of what it covers, by content: the same history in another session has the same.
-        segments: what is shown for them.
-        tokens: cost of that.
         made_at: highest seq in the history when it was made.
         budget: tokens of the request it was made for.
         from_content: True if nothing but the content it covers went into it. Only then may another session use it:
@@ -323,7 +293,7 @@ class Checkpoint:
 
     @property
     def mark(self) -> str:
-        """Return its name in reports: the mark of the last message it covers."""
+        """Its name in reports: the mark of the last message it covers."""
         return f"m{self.upto}"
 
     @property

@@ -46,12 +46,10 @@ class Goal:
     Attributes:
         target: tokens the view should come down to.
         budget: tokens it must not exceed; 0 when a strategy runs by itself.
-        counter: text to tokens.
         recent: lowest seqs of the rounds that are recent: touched only when nothing older is left to give.
         human_tokens: tokens that people's messages keep, whatever else must go.
         protected_results: how many of the newest tool rounds keep their outputs.
         chapter_tokens: tokens that all chapters together may fill.
-        summaries: short forms registered for tool results.
         focus: what the caller asked a summary to dwell on.
         folded_up_to: last seq of the newest chapter. Where `fold` takes people's messages, it takes no segment that
             begins at or before this seq; 0 for no such bound.
@@ -90,7 +88,7 @@ class Strategy:
     """Base of all strategies; by itself it does nothing.
 
     Attributes:
-        name: how it is named in config, reports and events.
+        name: in config, reports and events.
         counting: keyword arguments of `count_message_tokens` for a run on a plain list.
     """
 
@@ -186,13 +184,11 @@ def task_of(segments: Sequence[Segment]) -> list[int]:
 
 def with_protection(segment: Segment, why: str) -> Segment:
     """Return the segment with the reason why it may not be removed."""
-    if segment.protected_because == why:
-        return segment
-    return replace(segment, protected_because=why)
+    return segment if segment.protected_because == why else replace(segment, protected_because=why)
 
 
 def at_least(least: int, value: int, name: str) -> int:
-    """`value`, if it is a whole number of at least `least`; else a ValueError that names the argument."""
+    """Return `value`; raise a `ValueError` that names the argument if it is no whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
     return value
