@@ -13,7 +13,6 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
 
 from ..messages.parsing import text_of
 from ..messages.tokens import TokenCounter
@@ -35,7 +34,6 @@ def distant_end(history: Snapshot, body: int, budget: int, renderer: Renderer) -
     """Return the index of the first entry that is not distant; `body` when there is no distant history.
 
     Args:
-        history: all of it.
         body: index of the first entry after the leading instructions.
         budget: tokens of the request.
         renderer: knows the limits of tool outputs.
@@ -67,33 +65,27 @@ def _least_shown(entry: Entry, renderer: Renderer) -> int:
     return min(entry.tokens, results * renderer.output_limit, within_bytes)
 
 
-@dataclass(slots=True)
 class _Survey:
-    """The rounds of distant history, in order: figures of all, and the few that are shown or listed.
+    """The rounds of distant history, in order: figures of all, by number, and the few that are shown or listed.
 
     Attributes:
-        first: lowest seq, by number of the round.
-        last: highest seq.
-        tokens: of the round in the history.
-        kept: rounds that must stay, by number.
-        people: numbers and rounds that people wrote, the newest.
-        parted: rounds with other messages between theirs, by number.
+        figures: lowest and highest seq of each round, and its tokens in the history. Arrays: there may be a million.
+        people: rounds that people wrote, the newest.
+        parted: rounds with other messages between theirs.
         carriers: seqs of a provider's own compactions.
     """
 
-    first: array[int] = field(default_factory=lambda: array("q"))
-    last: array[int] = field(default_factory=lambda: array("q"))
-    tokens: array[int] = field(default_factory=lambda: array("q"))
-    kept: dict[int, Round] = field(default_factory=dict[int, Round])
-    people: deque[tuple[int, Round]] = field(default_factory=lambda: deque(maxlen=_LISTED))
-    parted: dict[int, Round] = field(default_factory=dict[int, Round])
-    carriers: list[int] = field(default_factory=list[int])
+    def __init__(self) -> None:
+        self.figures = (array("q"), array("q"), array("q"))
+        self.kept: dict[int, Round] = {}
+        self.people: deque[tuple[int, Round]] = deque(maxlen=_LISTED)
+        self.parted: dict[int, Round] = {}
+        self.carriers: list[int] = []
 
     def add(self, round_: Round, pins: Collection[int]) -> None:
-        number = len(self.first)
-        self.first.append(round_.first)
-        self.last.append(round_.last)
-        self.tokens.append(round_.tokens)
+        number = len(self.figures[0])
+        for figures, figure in zip(self.figures, (round_.first, round_.last, round_.tokens), strict=True):
+            figures.append(figure)
         pinned = round_.is_pinned or any(entry.seq in pins for entry in round_.entries)
         stays = pinned or round_.holds_loaded_tools or round_.is_native_context
         if stays or (round_.is_human and not self.people):
@@ -107,9 +99,7 @@ class _Survey:
 
     def finish(self) -> None:
         """Keep what shows only at the end: the newest round of a person, and results from after a carrier."""
-        if self.people:
-            number, newest = self.people[-1]
-            self.kept[number] = newest
+        self.kept |= list(self.people)[-1:]
         if self.carriers:
             self.kept |= {number: one for number, one in self.parted.items() if one.has_result_after(self.carriers)}
 
@@ -117,18 +107,10 @@ class _Survey:
 def fold_distant(
     history: Snapshot, body: int, end: int, pins: Collection[int], renderer: Renderer, counter: TokenCounter
 ) -> list[Segment]:
-    """Return the entries from `body` to `end` as chapters around the rounds that must stay.
+    """Return the entries from index `body` to `end` as chapters around the rounds that must stay.
 
     The first and the newest round of a person stay, pinned rounds, rounds that carry loaded tools or a provider's own
     compaction, and rounds with a result from after the latter.
-
-    Args:
-        history: all of it.
-        body: index of the first entry after the leading instructions.
-        end: index of the first entry that is not distant.
-        pins: seqs pinned by command.
-        renderer: renders the rounds that stay.
-        counter: text to tokens.
     """
     survey = _Survey()
     for round_ in _rounds(history, body, end):
@@ -136,37 +118,33 @@ def fold_distant(
     survey.finish()
     segments: list[Segment] = []
     start = 0
-    for number in (*sorted(survey.kept), len(survey.first)):
+    for number in (*sorted(survey.kept), len(survey.figures[0])):
         if number > start:
             segments.append(_chapter(survey, start, number, history, counter))
-        if number in survey.kept:
-            segments.append(_shown(survey.kept[number], renderer))
+        if (kept := survey.kept.get(number)) is not None:
+            for entry in kept.entries:
+                renderer.register_calls(entry)
+            rendered = renderer.render(kept)
+            segments.append(segment_of(kept, rendered.messages, rendered.fixes))
         start = number + 1
     return segments
 
 
 def _chapter(survey: _Survey, start: int, stop: int, history: Snapshot, counter: TokenCounter) -> Segment:
     """Fold the rounds from number `start` to `stop`."""
-    span = (min(survey.first[start:stop]), max(survey.last[start:stop]))
+    firsts, lasts, sizes = (figures[start:stop] for figures in survey.figures)
+    span, tokens = (min(firsts), max(lasts)), sum(sizes)
     known: set[str] = set()
     entries = [
         digest_round(round_, known, counter, share=_LINE_SHARE)
         for number, round_ in survey.people
         if start <= number < stop and number not in survey.kept
     ]
-    tokens = sum(survey.tokens[start:stop])
     left_out = stop - start - len(entries)
     chapter, shown = chapter_of(entries, counter, left_out=left_out, original_tokens=tokens, span=span)
     first = history.find(span[0])
     turn = first.turn_id if first else ""
     return Segment(*span, turn, (shown,), shown.tokens, tokens, "folded", "distant", None, chapter)
-
-
-def _shown(round_: Round, renderer: Renderer) -> Segment:
-    for entry in round_.entries:
-        renderer.register_calls(entry)
-    rendered = renderer.render(round_)
-    return segment_of(round_, rendered.messages, rendered.fixes)
 
 
 def _rounds(history: Snapshot, start: int, stop: int) -> Iterator[Round]:
