@@ -14,6 +14,7 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -44,7 +45,7 @@ class Protection:
 
     Attributes:
         pins: seqs pinned by command (``metadata.pinned`` is seen beside them).
-        pin_tokens: tokens that all pins together may fill, the oldest first; pins beyond it are not protected.
+        pin_tokens: that all pins together may fill, the oldest first; pins beyond it are not protected.
         required: seqs that the caller of this request asked for; they stay whatever they cost.
         later: segments of the view after those that are compacted: rounds that are still open.
         human_tokens: the newest human message stays whole if it has at most so many tokens (`most_human_tokens`).
@@ -58,20 +59,12 @@ class Protection:
 
 
 def most_human_tokens(capacity: int, system_tokens: int) -> int:
-    """Return the tokens up to which the newest human message is shown whole: all but an eighth for what follows it.
-
-    Args:
-        capacity: tokens that a view may have.
-        system_tokens: of the system prompt.
-    """
+    """Return the tokens up to which the newest human message is shown whole: all but an eighth for what follows it."""
     return capacity - int(capacity * _FOLLOWING_SHARE) - system_tokens
 
 
 def whole_human(segments: Iterable[Segment], most: int, *, later: Iterable[Segment] = ()) -> Entry | None:
-    """Return the newest human message that segments show, if it has at most `most` tokens; else None.
-
-    It is None too if later segments show a newer one.
-    """
+    """Return the newest human message of segments; None if it exceeds `most` tokens or `later` shows a newer one."""
     shown = (entry for segment in segments if (entry := segment.human_entry) is not None)
     newest = max(shown, key=lambda entry: entry.turn, default=None)
     if newest is None or newest.tokens > most or any(segment.newest_human > newest.turn for segment in later):
@@ -89,9 +82,7 @@ def mark_protected(
     """Return the segments, each with the reason why it must stay, and the marks of pins that had no room.
 
     Args:
-        segments: of the view, in order.
-        protection: what must stay in this compaction.
-        state_tokens: tokens that the newest versions of all states may fill, the newest first.
+        state_tokens: that the newest versions of all states may fill, the newest first.
         state_tools: tools whose calls write a state; None to recognize them.
     """
     later, turns = protection.later, [segment.newest_human for segment in segments]
@@ -181,23 +172,18 @@ def protected_tokens(draft: Draft) -> int:
 
 
 def clip_protected(draft: Draft, limit: int, counter: TokenCounter, *, whole: int = 0) -> Draft:
-    """Clip the largest protected segments until all fit `limit` tokens; pins only when that is not enough.
+    """Clip the largest protected segments until they and the fixed part fit `limit` tokens; pins if need be.
 
     Args:
-        draft: with protected segments.
-        limit: tokens of all of them and of the fixed part of the view.
-        counter: text to tokens.
         whole: seq of the message that is not clipped; 0 for none.
     """
-    for spare_pins in (True, False):
+    for spared in (("", *VERBATIM), ("",)):
         over = protected_tokens(draft) - limit
         if over <= 0:
             break
-        members = [
-            p for p in draft.segments if p.protected_because and not (spare_pins and p.protected_because in VERBATIM)
-        ]
+        members = [segment for segment in draft.segments if segment.protected_because not in spared]
         sizes = {id(p): sum(shown.tokens for shown in p.shown if shown.seq != whole) for p in members}
-        cap = _cap(list(sizes.values()), sum(sizes.values()) - over)
+        cap = _cap(sizes.values(), sum(sizes.values()) - over)
         draft = draft.with_segments(
             clip_segment(p, cap, counter, whole=whole) if sizes.get(id(p), 0) > cap else p for p in draft.segments
         )
@@ -211,21 +197,15 @@ def clip_segment(segment: Segment, max_tokens: int, counter: TokenCounter, *, wh
         clip_rendered(message, cap, counter) if message.tokens > cap and message.seq != whole else message
         for message in segment.shown
     ]
-    if all(a is b for a, b in zip(shown, segment.shown, strict=True)):
-        return segment
-    return segment.rendered_as(shown, "clipped", "floor")
+    same = all(map(operator.is_, shown, segment.shown))
+    return segment if same else segment.rendered_as(shown, "clipped", "floor")
 
 
 def pinned_seqs(segments: Iterable[Segment], pins: Collection[int]) -> set[int]:
     """Return the seqs of all entries of rounds that have a pinned message, or one of `pins`."""
-    rounds = [one.round for one in segments if one.round is not None]
-    wanted = set(pins)
-    return {
-        entry.seq
-        for round_ in rounds
-        if round_.is_pinned or not wanted.isdisjoint(entry.seq for entry in round_.entries)
-        for entry in round_.entries
-    }
+    wanted = frozenset(pins)
+    seqs = [(one.round.is_pinned, {entry.seq for entry in one.round.entries}) for one in segments if one.round]
+    return {seq for is_pinned, of_round in seqs if is_pinned or not wanted.isdisjoint(of_round) for seq in of_round}
 
 
 def clip_messages(
@@ -253,10 +233,9 @@ def clip_messages(
 def clip_rendered(shown: RenderedMessage, max_tokens: int, counter: TokenCounter) -> RenderedMessage:
     """Return the message in at most about `max_tokens`; the same object when nothing of it can be clipped."""
     max_tokens = max(max_tokens, _LEAST)
-    size = shown.tokens
-    if size < _SMALL:
+    if shown.tokens < _SMALL:
         return shown
-    ratio = max_tokens / max(size, 1)
+    ratio = max_tokens / shown.tokens
     best = shown
     for _ in range(_TRIES):
         message = _clip_message(shown.message, ratio, f"m{shown.seq}" if shown.seq else None)
@@ -269,7 +248,7 @@ def clip_rendered(shown: RenderedMessage, max_tokens: int, counter: TokenCounter
     return best
 
 
-def _cap(sizes: Sequence[int], total: int) -> int:
+def _cap(sizes: Collection[int], total: int) -> int:
     """Return the size that the largest must shrink to so that all together are at most `total`."""
     left = max(total, 0)
     ordered = sorted(sizes)
