@@ -42,9 +42,7 @@ def condense(
     """Return the entries in about `share` of their characters together, None for each that is left out.
 
     Args:
-        entries: of chapters, in order.
         share: above 0 and below 1.
-        counter: text to tokens.
         least: worth from which on people's sentences stay whatever the room.
         given: how the room is divided; by default `tuning.TUNING`.
     """
@@ -54,13 +52,13 @@ def condense(
         return [kept for entry in entries for kept in condense([entry], share, counter, least, alone)]
     size = sum(len(entry.text) for entry in entries)
     facts = [list(entry.facts) for entry in entries]
-    of_calls = sum(_cost(fact) for of_entry in facts for fact in of_entry)
-    of_names = sum(len(name) + 1 for of_entry in facts for fact in of_entry for name in fact.names)
-    needed, own = (
-        sum(_needed_for_people(fact, worth) for of_entry in facts for fact in of_entry) for worth in (least, OWN)
-    )
+    whole = [fact for of_entry in facts for fact in of_entry]
+    of_calls = sum(map(_cost, whole))
+    of_names = sum(len(name) + 1 for fact in whole for name in fact.names)
+    of_agent = sum(_length_of_speech(fact) for fact in whole if fact.sentences and fact.speaker == "agent")
+    needed, own = (sum(_needed_for_people(fact, worth) for fact in whole) for worth in (least, OWN))
     room = max(int(size * share), needed)
-    others = _length_of_speech(facts, "agent") + of_calls + of_names
+    others = of_agent + of_calls + of_names
     people = min(int(room * shares.people), own + int(room * shares.pasted))
     people = max(people, needed, room - others)
     room -= _shorten_speech(facts, "person", people)
@@ -93,10 +91,7 @@ def _entries(
 def only_people(entries: Sequence[DigestEntry], counter: TokenCounter, least: float = RULE) -> list[DigestEntry]:
     """Return the entries with nothing but people's sentences of at least this worth; entries without any are left out.
 
-    Args:
-        entries: of chapters, in order.
-        counter: text to tokens.
-        least: `RULE` for rules alone, `OWN` for all that people wrote themselves.
+    `RULE` is the worth of rules alone, `OWN` of all that people wrote themselves.
     """
     return [
         entry.with_facts(kept, counter)
@@ -109,11 +104,6 @@ def people_tokens(segments: Iterable[Segment], counter: TokenCounter, least: flo
     """Return the tokens that people's sentences of at least this worth need: in chapters and in what people wrote.
 
     What is protected counts for nothing: its sentences stay with it.
-
-    Args:
-        segments: of the view.
-        counter: text to tokens.
-        least: `RULE` for rules alone, `OWN` for all that people wrote themselves.
     """
     return sum(_tokens_of_people(segment, counter, least) for segment in segments if not segment.protected_because)
 
@@ -144,14 +134,9 @@ def _needed_for_people(fact: Fact, worth: float) -> int:
     return sum(len(sentence.text) + len(GAP.text) for sentence in kept) + len(fact.subject) + _JOINTS if kept else 0
 
 
-def _length_of_speech(facts: Sequence[Sequence[Fact]], speaker: str) -> int:
-    """Return the characters that one kind of speaker takes, labels included."""
-    return sum(
-        length(fact.sentences) + len(fact.subject) + _JOINTS
-        for of_entry in facts
-        for fact in of_entry
-        if fact.sentences and fact.speaker == speaker
-    )
+def _length_of_speech(fact: Fact) -> int:
+    """Return the characters of a speech, its label included."""
+    return length(fact.sentences) + len(fact.subject) + _JOINTS
 
 
 def _shorten_speech(facts: list[list[Fact]], speaker: str, room: int) -> int:
@@ -198,8 +183,7 @@ def _shorten_calls(facts: list[list[Fact]], room: int) -> int:
 
     Of the oldest, nothing but the tool and names stay where not even the beginnings of all calls find room.
     """
-    total = sum(_cost(fact) for of_entry in facts for fact in of_entry)
-    share = room / max(total, 1)
+    share = room / max(sum(_cost(fact) for of_entry in facts for fact in of_entry), 1)
     for place, of_entry in enumerate(facts):
         cut = of_entry
         if share < 1:
@@ -310,10 +294,9 @@ def _choose_names(facts: list[list[Fact]], room: int, freshness: float) -> None:
         seen.update(with_parts((name,)))
         kept.add((place, number, index))
     for place, of_entry in enumerate(facts):
-        were_bare = [_is_bare(fact) for fact in of_entry]
+        left: list[Fact] = []
         for number, fact in enumerate(of_entry):
-            scored = fact.scored_names
-            left = [scored[index] for index in range(len(scored)) if (place, number, index) in kept]
-            if len(left) != len(scored):
-                of_entry[number] = _named(fact, left)
-        of_entry[:] = [fact for fact, was_bare in zip(of_entry, were_bare, strict=True) if fact.names or not was_bare]
+            scored = [one for index, one in enumerate(fact.scored_names) if (place, number, index) in kept]
+            if scored or not _is_bare(fact):
+                left.append(fact if len(scored) == len(fact.names) else _named(fact, scored))
+        of_entry[:] = left
