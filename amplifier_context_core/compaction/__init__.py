@@ -1,1 +1,1 @@
-"""Compaction: making a view smaller. A checkpoint, its chapters, and the strategies that write them."""
+"""Making a view smaller: the ladder and its strategies. Pure: no I/O, no clock."""

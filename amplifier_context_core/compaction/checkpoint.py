@@ -6,8 +6,6 @@ the entries it covers, its state, and the rule that set the state.
 
 Saved sessions hold these values, with the names of their fields as keys: to rename one takes a new version of
 `view/session_state.py`.
-
-Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

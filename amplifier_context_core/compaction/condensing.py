@@ -3,8 +3,6 @@
 Rules that people stated stay, whatever the room, and all that they wrote themselves as long as it fits. Beyond that it
 is shortened after all else: after the agent's sentences, what each call was about, and the names least likely to be
 needed again. Where even that finds no room, calls of the oldest rounds are left out.
-
-Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ A line with words that demand something or address its reader is not quoted, as 
 one with a sentence that begins with a verb of acting, as a bare imperative does ("Delete the database now."). These
 words are English and Chinese, and no list of them is complete. So every excerpt is also short, one line, and between
 the tags that quote a chapter as data.
-
-Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

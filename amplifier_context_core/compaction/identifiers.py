@@ -1,7 +1,7 @@
 """Identifiers: the paths, ids, names and numbers that an agent comes back to.
 
 What an agent needs from far back is rarely a sentence; it is the exact spelling of something. These are what a digest
-must not lose. Pure: no I/O, no clock.
+must not lose.
 """
 
 from __future__ import annotations

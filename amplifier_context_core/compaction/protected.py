@@ -8,8 +8,6 @@
 If together they leave no room to work in, the largest are clipped, pins last: head and tail stay. So the request still
 fits, and not every request compacts. The newest human message is not clipped where it fits beside the system prompt
 (`most_human_tokens`).
-
-Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
 """How rare the words of texts are among all of them: what is written once is a fact, what is written often a phrase.
-
-Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 A call reads if the name of its tool says so. It is a re-read if chapters list the same call with the same arguments
 twice or more: it was read, folded, read again and folded again. Chapters shorten their oldest calls and long arguments,
 so some re-reads are not found.
-
-Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

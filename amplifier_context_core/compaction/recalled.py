@@ -1,8 +1,6 @@
 """A step of each compaction, before its strategies: recalled text goes.
 
 It stays in the newest round, where the model has not used it yet, and where it is pinned or the request asks for it.
-
-Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 A chapter names the root in a line of its own, and paths below it begin with a sign in place of the root. The sign is
 nowhere else in the chapter, so that no path can be mistaken for one below the root.
-
-Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

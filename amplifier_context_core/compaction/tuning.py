@@ -3,8 +3,6 @@
 Each was chosen on the half "choose" of the recorded sessions. The experiment is named beside each; *frontier* is the
 table of that name in docs/evaluation.md, made by `python -m amplifier_context_testing.lab.frontier`. What no experiment
 is named for was set by reading chapters.
-
-Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
