@@ -8,14 +8,14 @@ needed again. Where even that finds no room, calls of the oldest rounds are left
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
 from ..messages.parsing import text_of
 from ..messages.tokens import TokenCounter
 from . import tuning
-from .checkpoint import DigestEntry, Fact, Segment
+from .checkpoint import DigestEntry, Draft, Fact, Segment
 from .identifiers import identifiers, names_in, with_parts
 from .speech import GAP, OWN, RULE, joined, length, read, select, with_gaps, word_end
 from .tuning import Tuning
@@ -104,6 +104,18 @@ def people_tokens(segments: Iterable[Segment], counter: TokenCounter, least: flo
     What is protected counts for nothing: its sentences stay with it.
     """
     return sum(_tokens_of_people(segment, counter, least) for segment in segments if not segment.protected_because)
+
+
+def without_oldest(draft: Draft, most: int, gives: Callable[[Segment], bool]) -> Draft:
+    """Drop the oldest unprotected segments for which `gives` is true until at most so many tokens are left."""
+    tokens = draft.tokens
+    kept: list[Segment] = []
+    for segment in draft.segments:
+        if tokens > most and not segment.protected_because and gives(segment):
+            tokens -= segment.tokens
+        else:
+            kept.append(segment)
+    return draft.with_segments(kept)
 
 
 def _tokens_of_people(segment: Segment, counter: TokenCounter, least: float) -> int:

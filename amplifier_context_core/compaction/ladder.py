@@ -22,7 +22,7 @@ from ..messages.tokens import TokenCounter
 from ..plugins import Plugins
 from ..transcript.entry import Entry
 from .checkpoint import Draft, Segment
-from .condensing import people_tokens
+from .condensing import people_tokens, without_oldest
 from .protected import (
     VERBATIM,
     Protection,
@@ -360,19 +360,10 @@ def _without_old_notices(draft: Draft, later: Sequence[Segment]) -> Draft:
 
 
 def _fit(draft: Draft, limit: int, budget: int, counter: TokenCounter) -> Draft:
-    """Drop unprotected rounds above the limit, and only above the budget (tokens) chapters, then what states rules.
+    """Drop the oldest loose rounds above the limit, and only above the budget chapters, then what states rules."""
 
-    Each is dropped oldest first.
-    """
-    tokens = draft.tokens
-    loose = [segment for segment in draft.segments if not segment.protected_because]
-    stating = {segment.first for segment in loose if people_tokens([segment], counter)}
-    rounds = [segment for segment in loose if segment.chapter is None and segment.first not in stating]
-    chapters = [segment for segment in loose if segment.chapter is not None and segment.first not in stating]
-    dropped: set[int] = set()
-    for most, members in ((limit, rounds), (budget, chapters), (budget, loose)):
-        for segment in members:
-            if tokens > most and segment.first not in dropped:
-                tokens -= segment.tokens
-                dropped.add(segment.first)
-    return draft.with_segments(segment for segment in draft.segments if segment.first not in dropped)
+    def states_nothing(segment: Segment) -> bool:
+        return not people_tokens([segment], counter)
+
+    draft = without_oldest(draft, limit, lambda one: one.chapter is None and states_nothing(one))
+    return without_oldest(without_oldest(draft, budget, states_nothing), budget, lambda _: True)

@@ -1,5 +1,4 @@
-"""How rare the words of texts are among all of them: what is written once is a fact, what is written often a phrase.
-"""
+"""How rare the words of texts are among all of them: what is written once is a fact, what is written often a phrase."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from typing import ClassVar
 from ...messages.parsing import metadata_of, text_of
 from .. import tuning
 from ..checkpoint import DigestEntry, Draft, Segment
-from ..condensing import condense, only_people, people_tokens, shorten_agent
+from ..condensing import condense, only_people, people_tokens, shorten_agent, without_oldest
 from ..digest import chapter_of, digest_round
 from ..identifiers import MoreNames, names_in, with_parts
 from ..speech import OWN, RULE
@@ -218,7 +218,9 @@ class DropChapters(Strategy):
         for least in (OWN, RULE):
             draft = self._drop(draft, goal, partial(self._reduced_to_people, least))
         if goal.is_last_resort and goal.budget > 0:
-            draft = self._without_rounds(draft, goal)
+            draft = without_oldest(
+                draft, goal.budget, lambda one: one.chapter is None and not people_tokens([one], goal.counter)
+            )
         return self._drop(draft, goal, self._without_oldest)
 
     def _drop(self, draft: Draft, goal: Goal, shrink: Callable[[Segment, int, Goal], Segment | None]) -> Draft:
@@ -238,18 +240,6 @@ class DropChapters(Strategy):
                 chapters -= freed
             if left is not None:
                 kept.append(left)
-        return draft.with_segments(kept)
-
-    def _without_rounds(self, draft: Draft, goal: Goal) -> Draft:
-        """Drop the oldest rounds that state no rule until the view fits its budget; all else stays."""
-        tokens = draft.tokens
-        kept: list[Segment] = []
-        for segment in draft.segments:
-            is_loose = segment.chapter is None and not segment.protected_because
-            if tokens > goal.budget and is_loose and not people_tokens([segment], goal.counter):
-                tokens -= segment.tokens
-            else:
-                kept.append(segment)
         return draft.with_segments(kept)
 
     def _reduced_to_people(self, least: float, segment: Segment, over: int, goal: Goal) -> Segment | None:
