@@ -23,10 +23,10 @@ from amplifier_context_core.futures import in_thread
 from amplifier_context_core.history.history import History
 from amplifier_context_core.messages.parsing import Message
 from amplifier_context_core.messages.tokens import TokenCounter
+from amplifier_context_core.outgoing.prefix import RequestPrefix
 from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_core.view.budget import context_window
 from amplifier_context_core.view.compactor import Compactor
-from amplifier_context_core.view.prefix import RequestPrefix
 from amplifier_context_core.view.preview import Preview, preview
 from amplifier_context_core.view.sent_view import SentView
 from amplifier_context_core.view.trigger import TokenLimits

@@ -19,15 +19,14 @@ from ..locks import CrossLoopLock, OneLoop
 from ..messages.parsing import SYSTEM_ROLES, Message, copy_message
 from ..messages.timestamps import utc_now, with_timestamp
 from ..messages.tokens import TokenCounter, guarded, load_counter, start_loading
+from ..outgoing.prefix import RequestPrefix, tools_of
 from ..plugins import Observers, Plugins, installed_plugins
 from ..rendering.system_prompt import SystemPrompt
 from ..stores import MemoryStore, Store
 from ..view.budget import Budget, budget_for, model_of, name_of, prices_of
 from ..view.cache_health import CacheHealth
-from ..view.chapter_carriers import Carry
-from ..view.compactor import Compactor
+from ..view.compactor import Carry, Compactor
 from ..view.meter import Key, Meter
-from ..view.prefix import RequestPrefix, tools_of
 from ..view.resume import collect_state, restore_state, resume, save_state
 from ..view.session_state import SavedItems
 from ..view.session_warnings import SessionWarnings

@@ -19,8 +19,9 @@ from ..rendering.sendable import is_left_out
 from ..transcript.entry import Entry
 from ..transcript.transcript import Snapshot
 from . import shared_cache
+from .candidate import Candidate
 from .cold_cache import pause_of
-from .selection import Selection, Verdict, threshold_of, verdict_on
+from .selection import Selection, threshold_of, verdict_on
 from .session_state import SessionState, UncompactedViewState, rehydrate
 from .view import View
 from .view_factory import MIN_BUDGET_RATIO, ViewFactory
@@ -152,15 +153,16 @@ class ViewCache:
         # The history may change while this waits: all of it is of one state, and `is_current` compares with that.
         history, interrupted = self._history.snapshot(), self._history.interrupted
         pause = pause_of(history)
-        verdicts: dict[View, Verdict] = {}
+        judged: dict[View, Selection] = {}
         for view in self._eligible(budget):
             if await self._refresh(view, history, interrupted):
-                await view.bind(request)
-                verdict = verdicts[view] = verdict_on(view, request, pause, self._config)
-                if verdict.reason is None and not await view.clipped_human(request):
-                    return Selection(request, view, *verdict, pause, history, interrupted, self._changes)
+                candidate = await Candidate.of(view, request)
+                verdict = verdict_on(candidate, pause, self._config)
+                judged[view] = Selection(candidate, *verdict, pause, history, interrupted, self._changes)
+                if verdict.reason is None and not await candidate.clipped_human():
+                    return judged[view]
         base = self._base_for(budget)
-        if base is not None and base not in verdicts and not await self._refresh(base, history, interrupted):
+        if base is not None and base not in judged and not await self._refresh(base, history, interrupted):
             base = None  # the history it covered was edited
         if base is None:
             await self._history.load()
@@ -168,11 +170,11 @@ class ViewCache:
             pause = pause if _are_same(then, history) and not then.gap else pause_of(history)
             base = await self.factory.of_history(history, interrupted, request)
             await self._show_newest_human(base, history)  # its checkpoint may be of another session, with newer ones
-        verdict = verdicts.get(base)
-        if verdict is None:
-            await base.bind(request)
-            verdict = verdict_on(base, request, pause, self._config)
-        return Selection(request, base, *verdict, pause, history, interrupted, self._changes).unless_postponed()
+        if base in judged:
+            return replace(judged[base], cache_version=self._changes).unless_postponed()
+        candidate = await Candidate.of(base, request)
+        verdict = verdict_on(candidate, pause, self._config)
+        return Selection(candidate, *verdict, pause, history, interrupted, self._changes).unless_postponed()
 
     async def all_current(self, selection: Selection) -> list[View]:
         """Return the selected view and all others of the session, up to date with the same history."""
@@ -186,7 +188,7 @@ class ViewCache:
 
     def judged(self, selection: Selection) -> Selection:
         """Return the selection with the verdict on its view: its threshold, and why it must be compacted first."""
-        verdict = verdict_on(selection.view, selection.request, selection.pause, self._config)
+        verdict = verdict_on(selection.candidate, selection.pause, self._config)
         return replace(selection, reason=verdict.reason, threshold=verdict.threshold).unless_postponed()
 
     async def with_verbatim(self, selection: Selection, seqs: Collection[int]) -> Selection:
@@ -196,8 +198,7 @@ class ViewCache:
         await copy.update(history, len(history), selection.interrupted)
         for seq in seqs:
             await copy.show_verbatim(seq, history)
-        await copy.bind(request)
-        return self.judged(replace(selection, view=copy))
+        return self.judged(replace(selection, candidate=await Candidate.of(copy, request)))
 
     async def with_segments(self, selection: Selection, segments: tuple[Segment, ...]) -> Selection:
         """Select a view whose checkpoint shows these segments, with the same back-off; the view itself stays."""
@@ -208,8 +209,7 @@ class ViewCache:
         checkpoint = replace(view.checkpoint, segments=segments, tokens=tokens, from_content=False)
         new = self.factory.for_limits(checkpoint, request.limits, request.counter, view.backoff)
         await new.update(selection.history, len(selection.history), selection.interrupted)
-        await new.bind(request)
-        return self.judged(replace(selection, view=new))
+        return self.judged(replace(selection, candidate=await Candidate.of(new, request)))
 
     def render_again(self, seq: int) -> None:
         """Let the views that hold an entry after their checkpoint render it again; the caller holds the lock."""
@@ -218,10 +218,9 @@ class ViewCache:
                 self._changes += 1
                 view.render_again()
 
-    def selected(self, selection: Selection, view: View) -> Selection:
+    def selected(self, selection: Selection, candidate: Candidate) -> Selection:
         """Select another view that is up to date with the same history, as it is."""
-        threshold = threshold_of(view, selection.request, self._config)
-        return replace(selection, view=view, reason=None, threshold=threshold)
+        return replace(selection, candidate=candidate, reason=None, threshold=threshold_of(candidate, self._config))
 
     def kept(self, selection: Selection) -> Selection:
         """Select the same view as it is, and note that it serves the budget, unless the cache was changed meanwhile."""

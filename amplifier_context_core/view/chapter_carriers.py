@@ -1,33 +1,22 @@
 """A carrier beside a chapter: what a provider compacted itself, for a session that asked for that.
 
 The chapter keeps the digest's message, and after it the carrier. A request to the model that reads the carrier begins
-with it, and shows none of the chapters up to there (`view/carried.py`). All other requests show the chapters.
+with it, and shows none of the chapters up to there (`outgoing/carriers.py`). All other requests show the chapters.
 
 Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ..compaction.checkpoint import Segment
 from ..compaction.digest import chapter_of
-from ..history.history import History
 from ..messages.carriers import is_carrier
 from ..messages.parsing import Message
 from ..messages.tokens import TokenCounter, count_message_tokens
 from ..rendering.renderer import RenderedMessage
-from .trigger import TokenLimits
-
-Carry = Callable[[History, tuple[Segment, ...], int, TokenCounter], Awaitable[tuple[Segment, ...]]]
-"""Given the history, the segments of a new checkpoint, the tokens that they may have in a request to the model that
-reads the carrier, and the counter: the same segments, or some with a carrier beside a chapter."""
-
-
-def carrier_room(limits: TokenLimits, system_tokens: int) -> int:
-    """Return the tokens that segments with a carrier may have: half of the way from the target to the threshold."""
-    return (limits.target + limits.threshold) // 2 - system_tokens
 
 
 def with_carrier(

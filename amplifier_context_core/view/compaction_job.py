@@ -14,6 +14,7 @@ from ..compaction.re_reads import ReReads
 from ..compaction.strategies import Goal
 from ..config import Config
 from ..rendering.summaries import Summaries
+from .candidate import Candidate
 from .figures import announcement, outcome
 from .selection import Selection
 from .trigger import compaction_target
@@ -55,7 +56,7 @@ class CompactionJob:
     @cached_property
     def tokens(self) -> int:
         """Tokens of the view with its system prompt."""
-        return self.request.system_tokens + self.view.tokens
+        return self.selection.candidate.tokens
 
     @cached_property
     def target(self) -> int:
@@ -67,7 +68,7 @@ class CompactionJob:
     @cached_property
     def announcement(self) -> dict[str, Any]:
         """The figures of ``context:pre_compact``. Do not mutate them."""
-        threshold, messages = self.selection.threshold, len(self.view.view())
+        threshold, messages = self.selection.threshold, len(self.selection.candidate.outgoing.messages)
         limits = self.request.limits
         return announcement(self.reason, messages, self.tokens, limits, threshold=threshold, target=self.target)
 
@@ -101,7 +102,8 @@ class CompactionResult:
 
     Attributes:
         job: the compaction.
-        view: the view that serves the budget once this is accepted: a new one, or the old one when nothing was gained.
+        candidate: the view that serves the budget once this is accepted, a new one, or the old one when nothing was
+            gained; for the request of the job.
         report: the figures of ``context:post_compact``.
         ladder: what the strategies did; None when there was nothing for them to work on.
         invalidated_tokens: of the prefix that the new view gives up; None when nothing was gained.
@@ -109,7 +111,7 @@ class CompactionResult:
     """
 
     job: CompactionJob
-    view: View
+    candidate: Candidate
     report: dict[str, Any]
     ladder: LadderResult | None = None
     invalidated_tokens: int | None = None
@@ -123,7 +125,7 @@ class CompactionResult:
 
 def compaction_result(
     job: CompactionJob,
-    view: View,
+    candidate: Candidate,
     duration: float,
     ladder: LadderResult | None = None,
     invalidated: int | None = None,
@@ -132,14 +134,13 @@ def compaction_result(
 
     Args:
         job: the compaction.
-        view: as in `CompactionResult`.
+        candidate: as in `CompactionResult`.
         duration: seconds that it took.
         ladder: what the strategies did; None when there was nothing for them to work on.
         invalidated: tokens of the prefix that the new view gives up; None when nothing was gained.
     """
-    report, after = dict(job.announcement), len(view.view())
+    report, after = dict(job.announcement), len(candidate.outgoing.messages)
     report |= {"before_messages": report["message_count"], "message_count": after, "after_messages": after}
-    tokens = job.request.system_tokens + view.tokens
-    report |= outcome(job.tokens, tokens, invalidated, ladder, job.request.limits.units)
+    report |= outcome(job.tokens, candidate.tokens, invalidated, ladder, job.request.limits.units)
     report |= {"target_tokens": report["target"], "duration_ms": round(duration * 1000, 3)}
-    return CompactionResult(job, view, report, ladder, invalidated)
+    return CompactionResult(job, candidate, report, ladder, invalidated)

@@ -31,7 +31,7 @@ from ..messages.tokens import TokenCounter
 from ..plugins import Observers
 from . import shared_cache
 from .cache import ViewCache
-from .chapter_carriers import Carry, carrier_room
+from .candidate import Candidate
 from .cold_cache import Pause
 from .compaction_job import CompactionJob, CompactionResult, compaction_result, goal_of
 from .figures import clipped_protected, many_re_reads, overflow
@@ -40,7 +40,7 @@ from .meter import Key, Meter
 from .new_checkpoint import new_checkpoint
 from .prefix_break import PrefixBreak
 from .selection import Selection
-from .sent_view import SentView, fitted, shared_prefix, unclipped
+from .sent_view import SentView, sent_view, shared_prefix
 from .sent_views import SentViews
 from .session_warnings import SessionWarnings
 from .short_forms import ShortForms
@@ -55,6 +55,11 @@ _T = TypeVar("_T")
 log = logging.getLogger(__name__)
 
 _MANY_SOURCES = 3  # read again and again, from which the budget is taken to be too small
+
+
+Carry = Callable[[History, tuple[Segment, ...], int, TokenCounter], Awaitable[tuple[Segment, ...]]]
+"""Given the history, the segments of a new checkpoint, the tokens that they may have in a request to the model that
+reads the carrier, and the counter: the same segments, or some with a carrier beside a chapter."""
 
 
 class Compactor:
@@ -130,7 +135,7 @@ class Compactor:
         async with self.lock.hold():
             selection = await self._current(selection, request)
             if selection.reason is not None and compact:
-                has_room = request.system_tokens + selection.view.tokens <= request.limits.capacity
+                has_room = selection.candidate.tokens <= request.limits.capacity
                 if not has_room or not inside_handler(self):
                     return selection
             sent = await self._sent_view(selection)
@@ -245,7 +250,7 @@ class Compactor:
             The selection, and true if its view is a copy that is to serve the budget (`put_in`).
         """
         selection = await self.cache.select(request)
-        if clipped := await selection.view.clipped_human(request):
+        if clipped := await selection.candidate.clipped_human():
             selection = await self.cache.with_verbatim(selection, (clipped,))
         view = selection.view
         if view.checkpoint is None or request.late is None or self.prefix_break(request, selection.pause) is None:
@@ -313,7 +318,7 @@ class Compactor:
 
         This is the one place where a compaction changes the session.
         """
-        job, new = result.job, result.view
+        job, new = result.job, result.candidate.view
         if not result.has_gain:
             return self.postpone(job)
         if new.checkpoint:
@@ -324,7 +329,7 @@ class Compactor:
         self.compactions += 1
         self.tokens_saved += result.report["before_tokens"] - result.report["after_tokens"]
         self._warn_of_re_reads(result.re_reads, job.request.limits)
-        return self.put_in(self.cache.selected(job.selection, new))
+        return self.put_in(self.cache.selected(job.selection, result.candidate))
 
     async def announce(self, result: CompactionResult) -> None:
         """Report the result of a compaction to observers and handlers.
@@ -348,39 +353,37 @@ class Compactor:
         started = time.monotonic()
         if job.focus_drops != self.focus_drops:  # what handlers injected may have been erased since
             job = replace(job, injected=None, focus_drops=self.focus_drops)
-        view, request, limits, counter = job.view, job.request, job.request.limits, job.request.counter
+        old, request, limits, counter = job.selection.candidate, job.request, job.request.limits, job.request.counter
         history, interrupted = job.selection.history, job.selection.interrupted
-        await view.bind(request)  # another request may have bound it to its own prefix
-        given = await view.draft(request.system_tokens, limits.capacity)
+        given = await old.draft()
         if not given.draft.segments or not given.covered:
-            return compaction_result(job, view, time.monotonic() - started)
+            return compaction_result(job, old, time.monotonic() - started)
         ladder = await self.ladder_result(job, given)
         freed = given.cost - sum(segment.tokens for segment in ladder.draft.segments)
         if job.reason != "hard limit":
             freed -= dict(ladder.freed).get("recalled", 0)  # recalled text alone is not worth a new prefix
         if freed <= 0 or (job.reason == "trigger" and freed < limits.min_freed):
-            return compaction_result(job, view, time.monotonic() - started, ladder)
+            return compaction_result(job, old, time.monotonic() - started, ladder)
         is_asked = bool(self.focus or job.injected or request.required)
         segments = await self._carried(given.whole(ladder.draft.segments), request)
         of_session = self.pins or self.short_forms or interrupted or is_asked or Draft(segments).has_texts
         last_seq = self._history.last_seq
         checkpoint = await new_checkpoint(job, segments, given.covered, last_seq, from_content=not of_session)
-        new = self.cache.factory.for_limits(checkpoint, limits, counter)
-        await new.update(history, len(history), interrupted)
-        await new.bind(request)
+        view = self.cache.factory.for_limits(checkpoint, limits, counter)
+        await view.update(history, len(history), interrupted)
+        new = await Candidate.of(view, request)
         is_infeasible = protected_tokens(ladder.draft) > limits.capacity
-        tokens = request.system_tokens + new.lasting_tokens
-        new.backoff = back_off(tokens, new.compactable_count, limits, infeasible=is_infeasible)
-        old_messages, new_messages = view.view(), new.view()
-        invalidated = sum(shown.tokens for shown in old_messages) - shared_prefix(old_messages, new_messages)[1]
-        result = compaction_result(job, new, time.monotonic() - started, ladder, invalidated)
+        view.backoff = back_off(new.lasting_tokens, new.compactable_count, limits, infeasible=is_infeasible)
+        shared = shared_prefix(old.outgoing.messages, new.outgoing.messages)[1]
+        result = compaction_result(job, new, time.monotonic() - started, ladder, old.outgoing.tokens - shared)
         return replace(result, re_reads=re_reads(given.draft.segments))
 
     async def _carried(self, segments: tuple[Segment, ...], request: ViewRequest) -> tuple[Segment, ...]:
         """Return the segments of a new checkpoint with a provider's own compaction beside them, if there is one."""
         if self._carry is None:
             return segments
-        room = carrier_room(request.limits, request.system_tokens)
+        # Half of the way from the target to the threshold.
+        room = (request.limits.target + request.limits.threshold) // 2 - request.system_tokens
         return await self._carry(self._history, segments, room, request.counter)
 
     async def ladder_result(self, job: CompactionJob, given: ViewDraft, growth: int = 0) -> LadderResult:
@@ -411,8 +414,8 @@ class Compactor:
 
     def postpone(self, job: CompactionJob) -> Selection:
         """Let the view serve as it is, with no other attempt before it has grown."""
-        lasting = job.request.system_tokens + job.view.lasting_tokens
-        job.view.backoff = back_off(lasting, job.view.compactable_count, job.request.limits, infeasible=False)
+        one = job.selection.candidate
+        one.view.backoff = back_off(one.lasting_tokens, one.compactable_count, job.request.limits, infeasible=False)
         return self.cache.kept(job.selection)
 
     # -- handing out ------------------------------------------------------------------------------------------------
@@ -422,10 +425,10 @@ class Compactor:
 
         A view that must be compacted before it is sent is not clipped.
         """
-        view, request = selection.view, selection.request
-        messages, counted = await (fitted if selection.reason is None else unclipped)(view, request)
-        limits = replace(request.limits, threshold=selection.threshold)
-        return SentView(limits, request.prefix.key, request.system, messages, counted, 0, view, request.prefix)
+        candidate = selection.candidate
+        is_whole = selection.reason is not None
+        messages, counted = (candidate.outgoing.messages, candidate.tokens) if is_whole else await candidate.fitted()
+        return sent_view(candidate, messages, counted, selection.threshold)
 
     def finish_request(self, sent: SentView, pause: Pause, *, serves: bool, is_sent: bool = True) -> SentView:
         """Note and return what is handed to a request, for the meter and for reports; the caller holds the lock.
@@ -465,7 +468,7 @@ class Compactor:
         if not (is_above or ladder.clipped_protected or ladder.refused_pins):
             return
         async with self.lock.hold():
-            counted = (await fitted(result.view, request))[1]
+            counted = (await (await Candidate.of(result.candidate.view, request)).fitted())[1]
         if counted > limits.capacity:
             return  # the view that is handed out above its budget is reported by itself
         pin_tokens = int(limits.capacity * self._config.pin_share)

@@ -10,11 +10,12 @@ from dataclasses import replace
 
 from ..compaction.digest import chapter_spans
 from ..messages.parsing import Message, text_of
+from ..outgoing.provider_messages import provider_messages
 from ..rendering.renderer import RenderedMessage
 from ..transcript.returned_views import HandedView, Shown
+from .candidate import Candidate
 from .compactor import Compactor
 from .meter import Key
-from .sent_view import fitted, outgoing
 from .view_request import ViewRequest
 
 _WANTS_SHORT_IDS: Key = ("mistral", "")
@@ -47,7 +48,7 @@ async def views_of_before(compactor: Compactor, request: ViewRequest, *, merge: 
         selection = await compactor.cache.select(request)
         for view in await compactor.cache.all_current(selection):
             own = replace(request, limits=compactor.limits(view.budget, request.key))
-            messages, _ = await fitted(view, own)
+            messages, _ = await (await Candidate.of(view, own)).fitted()
             for key in (request.key, _WANTS_SHORT_IDS):
                 handed = _handed(key, (*request.system, *messages), view.newest_seq, merge=merge)
                 if handed not in found:
@@ -72,4 +73,6 @@ def is_dropped_chapter(message: Message, dropped: Collection[int], erased: Colle
 
 def _handed(key: Key, messages: Iterable[RenderedMessage], newest_seq: int, *, merge: bool) -> HandedView:
     """Return messages of a view as `outgoing_messages` gives them, with the entries that each of them shows."""
-    return HandedView([Shown(message, seqs) for message, seqs in outgoing(key, messages, merge=merge)], newest_seq)
+    return HandedView(
+        [Shown(message, seqs) for message, seqs in provider_messages(key, messages, merge=merge)], newest_seq
+    )

@@ -58,7 +58,7 @@ async def preview(compactor: Compactor, request: ViewRequest, reason: Literal["t
     async with compactor.lock.hold():
         selection = await compactor.cache.select(request)
         job = CompactionJob(selection, is_manual=reason == "manual")
-        given = await job.view.draft(request.system_tokens, request.limits.capacity)
+        given = await selection.candidate.draft()
         tokens = job.tokens
     growth = max(0, selection.threshold - tokens) if reason == "trigger" else 0
     result = await compactor.ladder_result(job, given, growth)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ..config import Config
 from ..transcript.transcript import Snapshot
+from .candidate import Candidate
 from .cold_cache import Pause
 from .trigger import cold_threshold, compaction_threshold, recall_room
 from .view import View
@@ -21,8 +22,7 @@ class Selection:
     """The view that serves a request.
 
     Attributes:
-        request: the request.
-        view: the view, up to date with the history.
+        candidate: the view for the request, up to date with the history.
         reason: why it must be compacted first, ``trigger``, ``cold cache`` or ``hard limit``; None when it need not.
         threshold: size of the view, its system prompt included, above which it is compacted.
         pause: before the request.
@@ -31,8 +31,7 @@ class Selection:
         cache_version: of the cache.
     """
 
-    request: ViewRequest
-    view: View
+    candidate: Candidate
     reason: str | None
     threshold: int
     pause: Pause
@@ -40,13 +39,23 @@ class Selection:
     interrupted: frozenset[int]
     cache_version: int
 
+    @property
+    def request(self) -> ViewRequest:
+        """The request."""
+        return self.candidate.request
+
+    @property
+    def view(self) -> View:
+        """The view."""
+        return self.candidate.view
+
     def unless_postponed(self) -> Selection:
         """Return the selection without its reason if another attempt to compact the view is not worth it yet."""
-        view, limits = self.view, self.request.limits
-        if self.reason is None or view.backoff is None:
+        candidate, backoff = self.candidate, self.view.backoff
+        if self.reason is None or backoff is None:
             return self
-        size = self.request.system_tokens + (view.tokens if self.reason == "hard limit" else view.lasting_tokens)
-        is_postponed = view.backoff.postpones(size, view.compactable_count, limits.capacity)
+        size = candidate.tokens if self.reason == "hard limit" else candidate.lasting_tokens
+        is_postponed = backoff.postpones(size, candidate.compactable_count, self.request.limits.capacity)
         return replace(self, reason=None) if is_postponed else self
 
 
@@ -57,30 +66,29 @@ class Verdict(NamedTuple):
     threshold: int
 
 
-def verdict_on(view: View, request: ViewRequest, pause: Pause, config: Config) -> Verdict:
+def verdict_on(candidate: Candidate, pause: Pause, config: Config) -> Verdict:
     """Return why a view must be compacted before it is sent, and its threshold.
 
     Recalled text counts towards the hard limit only. After a pause the threshold is less if the cache is cold.
     """
-    system_tokens, capacity = request.system_tokens, request.limits.capacity
-    threshold, is_cold = threshold_of(view, request, config), _is_cold(view, request, pause, config)
-    due = cold_threshold(threshold, system_tokens + view.checkpoint_tokens) if is_cold else threshold
-    tokens = system_tokens + view.tokens
-    if tokens > capacity:
+    request = candidate.request
+    threshold, is_cold = threshold_of(candidate, config), _is_cold(candidate.view, request, pause, config)
+    due = cold_threshold(threshold, request.system_tokens + candidate.checkpoint_tokens) if is_cold else threshold
+    if candidate.tokens > request.limits.capacity:
         return Verdict("hard limit", threshold)
-    if tokens - view.recalled.tokens > due:
+    if candidate.lasting_tokens > due:
         return Verdict("cold cache" if is_cold else "trigger", threshold)
     return Verdict(None, threshold)
 
 
-def threshold_of(view: View, request: ViewRequest, config: Config) -> int:
+def threshold_of(candidate: Candidate, config: Config) -> int:
     """Return the size of a view, its system prompt included, above which it is compacted."""
-    limits = request.limits
+    limits = candidate.request.limits
     adaptive = config.cadence != "fixed" and config.auto_compact
-    growth = view.growth if adaptive else None
-    threshold = compaction_threshold(growth, limits, request.system_tokens, adaptive=adaptive)
+    growth = candidate.growth if adaptive else None
+    threshold = compaction_threshold(growth, limits, candidate.request.system_tokens, adaptive=adaptive)
     # Room for recalled text, which does not count below: the same whether a recall was answered in a line or fully.
-    room = recall_room(limits, config.recall_share) if view.recalled.count else 0
+    room = recall_room(limits, config.recall_share) if candidate.view.recalled.count else 0
     return max(1, min(threshold, limits.capacity - room))
 
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..events import PREFIX_CHANGED, Hooks, emit, inside_handler
+from ..outgoing.prefix import RequestPrefix
 from ..rendering.renderer import RenderedMessage
 from .cold_cache import Pause
 from .meter import Key
-from .prefix import RequestPrefix
 from .prefix_break import PrefixBreak
 from .sent_view import SentView, shared_prefix
 

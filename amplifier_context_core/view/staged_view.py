@@ -6,15 +6,18 @@ is accepted, at once and under the compactor's lock, or never. So giving a reque
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ..compaction.checkpoint import Checkpoint
 from ..events import PRE_COMPACT, emit, inside_handler
+from ..outgoing.outgoing import tokens_of
+from ..rendering.renderer import RenderedMessage
+from .candidate import Candidate
 from .compaction_job import CompactionJob, CompactionResult
 from .compactor import Compactor
 from .selection import Selection
-from .sent_view import SentView, fitted, unclipped
+from .sent_view import SentView, sent_view
 from .trigger import TokenLimits
 from .view import View
 from .view_request import ViewRequest
@@ -92,9 +95,8 @@ class Staging:
 
     def judged(self, staged: StagedView, limits: TokenLimits) -> StagedView:
         """Return the same messages under other limits, and why the view must be compacted first."""
-        request = replace(self.request, limits=limits)
-        selection = replace(staged.selection, view=staged.sent.view, request=request)
-        selection = self._compactor.cache.judged(selection)
+        candidate = Candidate(staged.sent.view, replace(self.request, limits=limits), staged.sent.outgoing)
+        selection = self._compactor.cache.judged(replace(staged.selection, candidate=candidate))
         limits = replace(limits, threshold=selection.threshold)
         return replace(staged, selection=selection, sent=replace(staged.sent, limits=limits))
 
@@ -121,14 +123,15 @@ class Staging:
                         return staged
                 job = CompactionJob(staged.selection, injected=self._announced or None, focus_drops=self._focus_drops)
                 result = await compactor.compact(job)
-                sent = await self._sent(result.view, limits, staged.selection.threshold, clip=False)
+                sent = self._sent(result.candidate, result.candidate.outgoing.messages, staged.selection.threshold)
                 return replace(staged, result=result, sent=sent)
 
     async def clipped(self, staged: StagedView, limits: TokenLimits) -> StagedView:
         """Return the same view with what no checkpoint can cover clipped to fit."""
         async with self._compactor.lock.hold():
-            sent = await self._sent(staged.sent.view, limits, staged.selection.threshold, clip=True)
-            return replace(staged, sent=sent)
+            candidate = await Candidate.of(staged.sent.view, replace(self.request, limits=limits))
+            messages, _ = await candidate.fitted()
+            return replace(staged, sent=self._sent(candidate, messages, staged.selection.threshold))
 
     async def accept(self, staged: StagedView, agree: Callable[[], bool]) -> SentView | None:
         """Let a staged view be what the session sent last, and its compaction the session's.
@@ -148,7 +151,8 @@ class Staging:
             is_superseded = Basis.of(compactor, budget) != staged.basis
             if not is_superseded:
                 if staged.is_copy:
-                    compactor.put_in(replace(selection, view=staged.sent.view))
+                    candidate = Candidate(staged.sent.view, selection.request, staged.sent.outgoing)
+                    compactor.put_in(replace(selection, candidate=candidate))
                 if staged.postponed is not None:
                     compactor.postpone(staged.postponed)
                 elif staged.result is not None:
@@ -163,12 +167,9 @@ class Staging:
         missing = [seq for seq in self.request.required if not selection.view.shows(seq)]
         if missing:
             selection = await cache.with_verbatim(selection, missing)
-        sent = await self._sent(selection.view, limits, selection.threshold, clip=False)
+        sent = self._sent(selection.candidate, selection.candidate.outgoing.messages, selection.threshold)
         return StagedView(selection, sent, basis, is_copy or bool(missing))
 
-    async def _sent(self, view: View, limits: TokenLimits, threshold: int, *, clip: bool) -> SentView:
-        request = self.request
-        messages, counted = await (fitted if clip else unclipped)(view, replace(request, limits=limits))
-        limits = replace(limits, threshold=threshold)
-        messages = [*messages, *request.appended]
-        return SentView(limits, request.key, request.system, messages, counted, 0, view, request.prefix)
+    def _sent(self, candidate: Candidate, messages: Sequence[RenderedMessage], threshold: int) -> SentView:
+        counted = self.request.system_tokens + tokens_of(messages)
+        return sent_view(candidate, [*messages, *self.request.appended], counted, threshold)

@@ -39,7 +39,6 @@ class ViewTail:
 
     def __init__(self, renderer: Renderer, start: int) -> None:
         self.start = self.end = start
-        self._left_open = 0  # as `leave_open` has it
         self.newest_seq = 0
         self.tokens = 0
         self.responses = 0
@@ -51,23 +50,14 @@ class ViewTail:
         self._shown: list[tuple[Round, RenderedRound]] = []  # the rounds as they were rendered last
         self._known: dict[int, tuple[Round, RenderedRound]] = {}  # by identity, rendered rounds without their new index
         self._stale = 0  # index in `_rounds` of the first round that may differ from what was rendered
-        self._closed: int | None = None  # what `_closed_count` returned; None when entries came since
-
-    def leave_open(self, tokens: int) -> None:
-        """Leave rounds of at most so many tokens open, which a checkpoint could cover.
-
-        Their host may replace a result of theirs again.
-        """
-        if tokens != self._left_open:
-            self._left_open = tokens
-            self._closed = None
+        self._closed: dict[int, int] = {}  # by rounds that are not open, what `_closed_count` returned
 
     def __contains__(self, seq: int) -> bool:
         return seq in self._indexes
 
     def add(self, entry: Entry) -> None:
         """Add the next entry to its round."""
-        self._closed = None
+        self._closed.clear()
         self._indexes[entry.seq] = self.end
         self.end += 1
         self.newest_seq = max(self.newest_seq, entry.seq)
@@ -93,7 +83,7 @@ class ViewTail:
             yield sum(len(rendered.messages) for _, rendered in stale), []
         rounds = self._rounds.rounds
         if self._stale < len(rounds):
-            self._closed = None
+            self._closed.clear()
         while self._stale < len(rounds):
             batch = rounds[self._stale : self._stale + YIELD_EVERY]
             new = [round_ for round_ in batch if id(round_) not in self._known]
@@ -113,47 +103,51 @@ class ViewTail:
         """Return all messages. Do not mutate them."""
         return [message for _, rendered in self._shown for message in rendered.messages]
 
-    def closed_segments(self) -> list[Segment]:
-        """Return the leading rounds that a checkpoint may cover, as far as they show anything."""
-        return _segments(self._shown[: self._closed_count()])
+    def segments(self) -> list[Segment]:
+        """Return the rounds as far as they show anything."""
+        return _segments(self._shown)
 
-    async def closed_segments_off_loop(self) -> list[Segment]:
-        """Return `closed_segments`; many are made in a thread."""
-        shown = self._shown[: self._closed_count()]
-        return await in_thread_if(len(shown) > YIELD_EVERY, _segments, shown)
+    def parted(self, open_room: int) -> tuple[list[Segment], list[Segment]]:
+        """Return the leading rounds that a checkpoint may cover, and those after them, as far as they show anything.
 
-    def open_segments(self) -> list[Segment]:
-        """Return the rounds after `closed_segments`, as far as they show anything."""
-        return _segments(self._shown[self._closed_count() :])
+        Args:
+            open_room: tokens of rounds at the end that stay out, though a checkpoint could cover them: their host may
+                replace a result of theirs again.
+        """
+        count = self._closed_count(open_room)
+        return _segments(self._shown[:count]), _segments(self._shown[count:])
 
-    @property
-    def closed_end(self) -> int:
-        """Index of the first entry that a checkpoint may not cover."""
-        return self.start + sum(len(round_.entries) for round_ in self._rounds.rounds[: self._closed_count()])
+    async def parted_off_loop(self, open_room: int) -> tuple[list[Segment], list[Segment]]:
+        """Return `parted`; many are made in a thread."""
+        return await in_thread_if(self._closed_count(open_room) > YIELD_EVERY, self.parted, open_room)
+
+    def closed_end(self, open_room: int) -> int:
+        """Return the index of the first entry that a checkpoint may not cover, see `parted`."""
+        return self.start + sum(len(round_.entries) for round_ in self._rounds.rounds[: self._closed_count(open_room)])
 
     @property
     def fixes(self) -> dict[int, tuple[str, ...]]:
         """What was fixed, by the lowest seq of the round."""
         return {round_.first: rendered.fixes for round_, rendered in self._shown if rendered.fixes}
 
-    def _closed_count(self) -> int:
+    def _closed_count(self, open_room: int) -> int:
         """Return how many leading rounds may be covered: all closed, none with an entry after one of the rest.
 
         It is what was rendered last that counts.
         """
-        if self._closed is not None:
-            return self._closed
+        closed, final = self._rounds.closed, self._rounds.final
+        if sum(rendered.tokens for _, rendered in self._shown[final:closed]) <= open_room:
+            closed = final
+        if closed in self._closed:
+            return self._closed[closed]
         cut = ends = 0
         furthest = self.start - 1
-        closed, final = self._rounds.closed, self._rounds.final
-        if sum(rendered.tokens for _, rendered in self._shown[final:closed]) <= self._left_open:
-            closed = final
         for index, round_ in enumerate(self._rounds.rounds[:closed]):
             furthest = max(furthest, *(self._indexes[entry.seq] for entry in round_.entries))
             ends += len(round_.entries)
             if furthest == self.start + ends - 1:
                 cut = index + 1
-        self._closed = cut
+        self._closed[closed] = cut
         return cut
 
 

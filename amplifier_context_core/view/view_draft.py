@@ -5,11 +5,18 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from ..compaction.checkpoint import Draft, Segment
-from .carried import Carried
+from ..messages.carriers import is_carrier
+from ..messages.parsing import is_signed
+from ..messages.tokens import TokenCounter
+from ..outgoing.bound_thinking import bare
+from ..outgoing.carriers import Placing
+from ..outgoing.outgoing import tokens_of
+from ..outgoing.prefix import RequestPrefix
+from ..rendering.renderer import RenderedMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +31,7 @@ class ViewDraft:
         cost: tokens of the draft's segments as they are sent now.
         covered: entries, counted from the first after the system prompt, that a checkpoint covers.
         originals: the segments before the open rounds, as the view shows them.
-        carried: the carriers of the view.
+        placing: what the carriers of the view change.
     """
 
     draft: Draft
@@ -32,9 +39,43 @@ class ViewDraft:
     cost: int
     covered: int
     originals: Sequence[Segment]
-    carried: Carried
+    placing: Placing
 
     def whole(self, made: Sequence[Segment]) -> tuple[Segment, ...]:
         """Return the segments of a checkpoint from what a compaction made of the draft."""
-        before, _ = self.carried.parted(self.originals)
-        return tuple(self.carried.whole(before, self.originals, made))
+        before, _ = parted(self.originals, self.placing)
+        changed = {
+            one.first: one for one in self.originals if any(id(shown) in self.placing.changed for shown in one.shown)
+        }
+        is_held = {one.first for one in made if one.round is not None and is_carrier(one.round.head.message)}
+        return (*before, *(changed[one.first] if one.first in is_held & changed.keys() else one for one in made))
+
+
+def parted(segments: Sequence[Segment], placing: Placing) -> tuple[list[Segment], list[Segment]]:
+    """Return the segments before the carrier that is sent, as they are, and the others as they are sent.
+
+    A segment that is not sent at all keeps its place, without messages and without cost.
+    """
+    if not placing.changed:
+        return [], list(segments)
+    places = (index for index, one in enumerate(segments) if any(m.seq == placing.seq for m in one.shown))
+    cut = next(places, 0) if placing.seq else 0
+    cut += placing.seq < 0  # a chapter with a carrier stays as it is
+    return list(segments[:cut]), [_showing(one, placing.as_sent(one.shown)) for one in segments[cut:]]
+
+
+def without_bound(segments: Iterable[Segment], prefix: RequestPrefix, counter: TokenCounter) -> list[Segment]:
+    """Return segments without bound thinking, all of whose prefixes are about to change."""
+
+    def stripped(segment: Segment) -> Segment:
+        made = [bare(one, counter) if prefix.binds(one) else one for one in segment.shown]
+        return _showing(segment, [one for one in made if one is not None])
+
+    return [stripped(one) if any(is_signed(shown.message) for shown in one.shown) else one for one in segments]
+
+
+def _showing(segment: Segment, messages: Sequence[RenderedMessage]) -> Segment:
+    """Return a segment with these messages; the same object if they are its own."""
+    if len(messages) == len(segment.shown) and all(a is b for a, b in zip(messages, segment.shown, strict=True)):
+        return segment
+    return replace(segment, shown=tuple(messages), tokens=tokens_of(messages))

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from ..compaction.protected import most_human_tokens
 from ..compaction.strategies import Strategy
 from ..messages.tokens import TokenCounter
+from ..outgoing.prefix import RequestPrefix
 from ..rendering.renderer import RenderedMessage
 from .meter import Key
-from .prefix import RequestPrefix
 from .trigger import TokenLimits
 
 

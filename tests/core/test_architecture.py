@@ -29,7 +29,7 @@ LAYERS = (
     ("messages",),
     ("transcript",),
     ("rendering",),
-    ("compaction",),
+    ("compaction", "outgoing"),
     ("stores",),
     ("history",),
     ("view",),

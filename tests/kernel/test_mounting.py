@@ -15,7 +15,7 @@ from amplifier_core.testing import MockCoordinator
 
 from amplifier_context_core import ConfigError, ContextManager
 from amplifier_context_core.kernel import warn_of_duplicate_ids
-from amplifier_context_core.view.prefix import RequestPrefix
+from amplifier_context_core.outgoing.prefix import RequestPrefix
 from amplifier_context_testing import EventRecorder, check_request, mount_plan, session
 from tests.distributions import install
 from tests.kernel.mounted import CURRENT

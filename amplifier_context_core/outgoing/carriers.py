@@ -1,0 +1,111 @@
+"""The place of carriers in a request: what a provider's own compaction replaces is not sent beside it.
+
+A view holds the originals and the carriers (`messages/carriers.py`). What a request shows of them depends on its model:
+
+- The newest carrier that the model reads comes first, after instructions. Nothing before it is sent, and no other one.
+- A model that reads none gets the originals. A carrier without originals before it is shown as the text in it.
+
+A round before the carrier that has a message from after it (a late result) follows the carrier. So does a round with a
+message that the request must show. A carrier beside a chapter (`view/chapter_carriers.py`) replaces only chapters:
+rounds that had to stay verbatim follow it.
+
+A strategy gets neither what a carrier replaces nor the carriers that are not sent. They remain in the checkpoint, for
+requests to other models.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..messages.carriers import can_read, carried_text, is_carrier
+from ..messages.parsing import SYSTEM_ROLES, Message, metadata_of, with_metadata
+from ..messages.reminders import NATIVE
+from ..messages.tokens import TokenCounter
+from ..rendering.quoting import quoted
+from ..rendering.renderer import RenderedMessage
+
+_TITLE = "An earlier part of the conversation, as its provider summarised it"
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """What the carriers of a view change in a request.
+
+    Attributes:
+        seq: of the carrier that is sent, as `RenderedMessage.seq`; 0 for none.
+        changed: by the identity of a message of the view, what is sent in its place; None for nothing.
+    """
+
+    seq: int = 0
+    changed: Mapping[int, RenderedMessage | None] = field(default_factory=dict[int, RenderedMessage | None])
+
+    def replaced(self, seqs: Iterable[int]) -> frozenset[int]:
+        """Return those of some entries that the carrier which is sent replaces, unless a request requires them."""
+        return frozenset(seq for seq in seqs if seq < self.seq)
+
+    def as_sent(self, messages: Iterable[RenderedMessage]) -> list[RenderedMessage]:
+        """Return some messages of the view as they are sent, in the order of the view."""
+        sent = (self.changed.get(id(shown), shown) for shown in messages)
+        return [shown for shown in sent if shown is not None]
+
+
+NOTHING_PLACED = Placing()
+
+
+def placed(
+    messages: Sequence[RenderedMessage], key: tuple[str, str], counter: TokenCounter, required: Collection[int] = ()
+) -> tuple[list[RenderedMessage], Placing]:
+    """Return the messages of a view as a request to a model shows them, and what that changed.
+
+    Args:
+        key: provider and model.
+        required: seqs of entries that the request must show, whether a carrier replaces them or not.
+    """
+    places = [index for index, shown in enumerate(messages) if is_carrier(shown.message)]
+    if not places:
+        return list(messages), NOTHING_PLACED
+    instead: dict[int, RenderedMessage | None] = {}
+    readable = (place for place in reversed(places) if can_read(messages[place].message, *key))
+    newest = next(readable, None)
+    if newest is None:
+        begins = next(index for index, shown in enumerate(messages) if shown.message["role"] not in SYSTEM_ROLES)
+        unread = {id(messages[place]): None for place in places}
+        if begins == places[0]:
+            first = messages[begins]
+            instead = {id(first): first.with_message(without_native_context(first.message), counter)}
+        placing = Placing(0, {**unread, **instead})
+        return placing.as_sent(messages), placing
+    carrier = messages[newest]
+    instructions = [shown for shown in messages[:newest] if shown.message["role"] in SYSTEM_ROLES]
+    rest = [shown for shown in messages[newest + 1 :] if not is_carrier(shown.message)]
+    before = messages[:newest]
+    verbatim = [one for one in before if one.seq > 0 and one.message["role"] not in SYSTEM_ROLES]
+    later = verbatim if carrier.seq < 0 else _later(before, carrier.seq, required)
+    kept = [*instructions, carrier, *(one for one in later if not is_carrier(one.message)), *rest]
+    sent = {id(shown) for shown in kept}
+    return kept, Placing(carrier.seq, {id(one): None for one in messages if id(one) not in sent})
+
+
+def without_native_context(message: Message) -> Message:
+    """Return a carrier as a message that any model reads: the text in it, or its label, without what is sealed."""
+    text = carried_text(message)
+    metadata = {key: value for key, value in metadata_of(message).items() if key not in NATIVE}
+    plain = with_metadata(message, metadata)
+    return {**plain, "content": quoted(_TITLE, text)} if text else plain
+
+
+def _later(messages: Sequence[RenderedMessage], seq: int, required: Collection[int]) -> list[RenderedMessage]:
+    """Return the messages of rounds that hold one from after an entry, or a required one.
+
+    Such are a call, its results and what a person added.
+    """
+    rounds: list[list[RenderedMessage]] = []
+    for shown in messages:
+        if shown.message["role"] == "tool" and rounds:
+            rounds[-1].append(shown)
+        elif shown.message["role"] not in SYSTEM_ROLES:
+            rounds.append([shown])
+    return [shown for one in rounds if any(part.seq > seq or part.seq in required for part in one) for shown in one]

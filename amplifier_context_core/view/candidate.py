@@ -1,0 +1,189 @@
+"""A view as one request would have it: what is sent of it, and what a compaction of it works on.
+
+A candidate is of one moment: the view may grow later, and other requests may have other messages of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..compaction.checkpoint import Draft, Segment
+from ..compaction.condensing import people_tokens
+from ..compaction.protected import clip_messages, clip_protected, most_human_tokens, pinned_seqs, whole_human
+from ..compaction.strategies.base import with_protection
+from ..futures import YIELD_EVERY, in_thread_if
+from ..messages.tokens import are_large
+from ..outgoing.outgoing import Outgoing, hashes_much, outgoing, tokens_of
+from ..rendering.renderer import RenderedMessage
+from ..transcript.entry import Entry
+from .trigger import Growth
+from .view import View, messages_of
+from .view_draft import ViewDraft, parted, without_bound
+from .view_request import ViewRequest
+
+# Of the threshold, less what comes before the rounds: what may stay out of a compaction, for a result that its host may
+# replace again. The rest is room for rounds that come.
+_LEFT_OPEN = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A view for a request.
+
+    Attributes:
+        view: up to date with the history.
+        request: the request.
+        outgoing: what the request is sent of the view, if it need not be clipped.
+    """
+
+    view: View
+    request: ViewRequest
+    outgoing: Outgoing
+
+    @classmethod
+    async def of(cls, view: View, request: ViewRequest) -> Candidate:
+        """Return a view for a request."""
+        return cls(view, request, await view.outgoing(request))
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the request."""
+        return self.request.system_tokens + self.outgoing.tokens
+
+    @property
+    def lasting_tokens(self) -> int:
+        """Tokens of the request but for recalled text, which the next compaction takes out again."""
+        return self.tokens - self.view.recalled.tokens
+
+    @property
+    def checkpoint_tokens(self) -> int:
+        """Tokens of the checkpoint that no carrier replaces; 0 without a checkpoint."""
+        checkpoint = self.view.checkpoint
+        return checkpoint.tokens - self.outgoing.replaced_tokens(checkpoint.shown) if checkpoint else 0
+
+    @property
+    def growth(self) -> Growth | None:
+        """What came since the checkpoint; None without a checkpoint, or while nothing came."""
+        checkpoint, tail = self.view.checkpoint, self.view.tail
+        if checkpoint is None or not tail.tokens:
+            return None
+        rewritten = 0
+        for segment in reversed(checkpoint.segments):
+            rewritten += segment.tokens
+            if segment.chapter:
+                break
+        sent = self.checkpoint_tokens
+        size = sent - self.view.recalled_before.tokens
+        rewritten = rewritten if sent == checkpoint.tokens else min(rewritten, size)
+        return Growth(size, rewritten, max(1, tail.tokens - tail.recalled.tokens), tail.responses)
+
+    @property
+    def compactable_count(self) -> int:
+        """Entries, counted from the first after the system prompt, that a checkpoint may cover now."""
+        return self.view.tail.closed_end(self._open_room)
+
+    @property
+    def _open_room(self) -> int:
+        return int((self.request.limits.threshold - self.request.system_tokens - self.checkpoint_tokens) * _LEFT_OPEN)
+
+    async def draft(self) -> ViewDraft:
+        """Return what a compaction of the view works on.
+
+        Open rounds count for a part of it (`_waiting_tokens`). Beyond that they are clipped when the view is handed
+        out, so that no other round suffers for a state of a moment.
+        """
+        view, sent, capacity = self.view, self.outgoing, self.request.limits.capacity
+        covered = self.compactable_count
+        closed, later = await view.tail.parted_off_loop(self._open_room)
+        originals = [*view.head, *closed]
+        # Whatever a compaction changes comes before nearly all of the thinking.
+        before, segments = parted((*(await view.rerendered()), *closed), sent.placing)
+        segments = without_bound(segments, self.request.prefix, view.counter)
+        waiting = sum(segment.tokens for segment in later)
+        if waiting:
+            people = await in_thread_if(len(segments) > YIELD_EVERY, people_tokens, segments, view.counter)
+            human = whole_human((*segments, *later), most_human_tokens(capacity, self.request.system_tokens))
+            waiting = _waiting_tokens(later, capacity, people, human)
+        fixed = tokens_of(sent.as_sent(messages_of(before)))
+        cost = tokens_of(sent.as_sent(messages_of(originals))) - fixed
+        draft = Draft(tuple(segments), self.request.system_tokens + view.opening_tokens + waiting + fixed)
+        return ViewDraft(draft, later, cost, covered, originals, sent.placing)
+
+    async def fitted(self) -> tuple[Sequence[RenderedMessage], int]:
+        """Return what the request is sent, as far as it can be made to fit, and its tokens with the system prompt's."""
+        if self.tokens <= self.request.limits.capacity:
+            return self.outgoing.messages, self.tokens
+        messages = await self._clipped_to(self.request.limits.capacity - self.request.system_tokens)
+        return messages, self.request.system_tokens + tokens_of(messages)
+
+    async def _clipped_to(self, capacity: int) -> Sequence[RenderedMessage]:
+        """Return what the request has of the messages, with rounds that no checkpoint can cover yet clipped to fit.
+
+        Where that is not enough for the newest human message to stay whole, other messages are clipped before it. The
+        view itself is not changed.
+
+        Args:
+            capacity: tokens that the messages may have.
+        """
+        view, request, counter = self.view, self.request, self.view.counter
+        closed, later = view.tail.parted(self._open_room)
+        head = self.outgoing.as_sent(messages_of((*view.head, *closed)))
+        opening = view.opening_index()
+        before = tokens_of(head) + view.opening_tokens
+        rest = Draft(tuple(with_protection(segment, "open") for segment in later))
+        human = whole_human(view.segments(), request.most_human_tokens)
+        whole, large = human.seq if human else 0, are_large(message.message for message in view.messages())
+        # Names and ids cannot be clipped, so the first aim may be missed.
+        for aim in (1.0, 0.9, 0.7, 0.5):
+            room = int(max(0, capacity - before) * aim)
+            rest = await in_thread_if(large, clip_protected, rest, room, counter, whole=whole)
+            if before + rest.tokens <= capacity:
+                break
+        fitted = [*head, *messages_of(rest.segments)]
+        if human is not None and before + rest.tokens > capacity:
+            room = capacity - (before - tokens_of(head))
+            spared = pinned_seqs(view.segments(), (*request.required, *view.keep))
+            fitted = await in_thread_if(large, clip_messages, fitted, room, counter, whole=whole, spared=spared)
+        if opening is not None:
+            fitted.insert(opening, view.opening)
+        if self.outgoing.is_plain:
+            return fitted
+        is_long = hashes_much(fitted, request.prefix, request.required, None)
+        known = self.outgoing
+        sent = await in_thread_if(is_long, outgoing, fitted, request.prefix, counter, request.required, known)
+        return sent.messages
+
+    async def clipped_human(self) -> int:
+        """Return the seq of the newest human message if it is clipped and the request has room for it whole; else 0.
+
+        A compaction for a smaller limit clipped it.
+        """
+        view = self.view
+        clipped = [one for one in view.head if one.rule == "floor" and one.is_human]
+        if view.tail.has_human or not clipped:
+            return 0
+        human = whole_human(view.head, self.request.most_human_tokens)
+        segment = next((one for one in clipped if human is not None and one.human_entry is human), None)
+        if human is None or segment is None or segment.round is None:
+            return 0
+        (whole,) = await view.verbatim((segment.round,))
+        parts = [[shown.message for shown in one.shown if shown.seq == human.seq] for one in (segment, whole)]
+        return 0 if parts[0] == parts[1] else human.seq
+
+
+def _waiting_tokens(later: Sequence[Segment], capacity: int, people: int, human: Entry | None) -> int:
+    """Return the tokens that open rounds may have of a view: half of what people's rules leave them.
+
+    Args:
+        later: the open rounds.
+        capacity: the view's largest size (tokens).
+        people: tokens of what people stated.
+        human: the newest human message if it stays whole. The open rounds get a quarter of what it leaves, at least.
+    """
+    waiting = sum(segment.tokens for segment in later)
+    if human is None:
+        return min(waiting, max(0, capacity - people) // 2)
+    own = human.tokens if any(segment.human_entry is human for segment in later) else 0
+    room = capacity - human.tokens
+    return own + min(max(0, waiting - own), max(room - people, room // 2) // 2)
