@@ -313,7 +313,7 @@ class ContextManager(SessionForgetting):
                 return {"undone": False, "reason": "nothing is folded"}
             system = sum(shown.tokens for shown in last.system) if last else 0
             limit = last.limits.threshold if last else int(view.budget * self.config.compact_threshold)
-            compactor.cache.note_change()
+            compactor.cache.note_edit()
             undone = await undo_compaction(view, self.history.snapshot(), seq, limit - system, counter)
         if not undone:
             none = "nothing is folded; what compactions clipped or replaced stays so"

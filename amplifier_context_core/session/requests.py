@@ -26,14 +26,12 @@ from ..transcript.returned_views import HandedViews
 from ..transcript.transcript import Snapshot
 from ..view.active_operations import calls_of_operations
 from ..view.budget import model_of, name_of
-from ..view.compaction_job import CompactionResult
 from ..view.handed_views import handed_views, is_dropped_chapter, views_of_before
 from ..view.lacking import RECENT, lacking_names, nearness
 from ..view.measured_view import CountView, FitOutput, Measured, MeasuredRequest, RequestTransaction
 from ..view.meter import Key
-from ..view.selection import Selection
+from ..view.plan import CompactionResult
 from ..view.sent_view import SentView, outgoing_messages
-from ..view.staged_view import Staging
 from ..view.view_request import ViewRequest
 from .items import ItemList
 from .lifecycle import SessionLifecycle
@@ -77,13 +75,15 @@ class SessionRequests(SessionLifecycle):
         listed = self.items.changed_list(budget)
         appended = rendered_instruction(listed.message, counter) if listed else ()
         for_view = await self._view_request(budget, key, counter, required)
-        staging = Staging(self.compactor, replace(for_view, appended=appended, late=self._late))
-        request = MeasuredRequest(staging, self.config, self.meter, self._outgoing, count_view, fit_output)
+        for_view = replace(for_view, appended=appended, late=self._late)
+        request = MeasuredRequest(
+            self.compactor, for_view, self.config, self.meter, self._outgoing, count_view, fit_output
+        )
         measured = await request.run()
 
         async def accept(agree: Callable[[], bool]) -> bool:
             with self.one_loop.at_work():
-                sent = await staging.accept(measured.staged, agree)
+                sent = await self.compactor.hand_out_if(measured.plan, agree)
                 if sent is None:
                     return False
                 self._handed_out(sent, provider)
@@ -101,7 +101,7 @@ class SessionRequests(SessionLifecycle):
 
     async def _after_commit(self, measured: Measured, listed: ItemList | None) -> None:
         await self._list_items(listed)
-        await self._then_save(self._announce(measured.staged.result))
+        await self._then_save(self._announce(measured.plan.result))
         await self.compactor.emit_warnings()
         await self.compactor.announce_prefix()
 
@@ -198,16 +198,17 @@ class SessionRequests(SessionLifecycle):
         A handler of the compaction in flight that asks for a view does not wait for its end, nor is it asked again.
         """
         compactor = self.compactor
-        step = await compactor.request(request, compact=compact)
-        while isinstance(step, Selection):
+        plan = await compactor.plan(request)
+        while compact and compactor.must_compact(plan):
             is_nested = inside_handler(compactor) and compactor.is_compacting
             async with nullcontext() if is_nested else compactor.alone():
-                selection, result = await compactor.compacted(step, with_hooks=not is_nested)
+                plan, result = await compactor.compacted(plan, with_hooks=not is_nested)
                 await self._announce(result)
-            step = await compactor.request(request, selection)
+            plan = await compactor.plan(request, plan)
+        sent = compactor.hand_out(plan, serves=plan.reason is None, is_sent=compact)
         await self._save(changes_only=True)  # late chapters: a handler of a warning may hang or end the process
         await compactor.emit_warnings()
-        return step
+        return sent
 
     async def _compact_now(self, request: ViewRequest) -> dict[str, Any] | None:
         """Compact whatever the threshold; return the report, or None when there was nothing to free."""
@@ -216,8 +217,8 @@ class SessionRequests(SessionLifecycle):
             return None  # a handler of a compaction asks for another: there would be no end to it
         async with compactor.alone():
             async with compactor.lock.hold():
-                selection = await compactor.cache.select(request)
-            _, result = await compactor.compacted(selection, is_manual=True)
+                plan = await compactor.cache.choose(request)
+            _, result = await compactor.compacted(plan, is_manual=True)
             await self._announce(result)
         return result.report if result and result.has_gain else None
 

@@ -1,4 +1,4 @@
-"""The views in use, one for each budget: a least recently used cache that selects the view of a request.
+"""The views in use, one for each budget: a least recently used cache that chooses the view of a request.
 
 A side call with a small window does not disturb the long view, and a request that goes back to the larger budget finds
 the old prefix unchanged.
@@ -21,8 +21,9 @@ from ..transcript.transcript import Snapshot
 from . import shared_cache
 from .candidate import Candidate
 from .cold_cache import pause_of
-from .selection import Selection, threshold_of, verdict_on
+from .plan import Plan, Revision
 from .session_state import SessionState, UncompactedViewState, rehydrate
+from .verdict import Verdict, verdict_on
 from .view import View
 from .view_factory import MIN_BUDGET_RATIO, ViewFactory
 from .view_request import ViewRequest
@@ -34,10 +35,11 @@ MAX_BUDGETS = 32  # budgets whose view is remembered
 class ViewCache:
     """The views of a session."""
 
-    def __init__(self, history: History, config: Config, factory: ViewFactory) -> None:
+    def __init__(self, history: History, config: Config, factory: ViewFactory, pins: Collection[int]) -> None:
         self._views: list[View] = []  # least recently used first
         self._by_budget: dict[int, View] = {}  # the view that served a budget last
-        self._changes = 0
+        self._edits = 0  # of views in place
+        self._pins = pins
         self._history = history
         self._config = config
         self.factory = factory
@@ -56,9 +58,13 @@ class ViewCache:
         """The view that served each budget last."""
         return dict(self._by_budget)
 
+    def revision(self, budget: int) -> Revision:
+        """Return what the session has for a budget now."""
+        view = self._by_budget.get(budget)
+        return Revision(view, view.checkpoint if view else None, frozenset(self._pins), self._edits)
+
     def touch(self, budget: int, view: View) -> None:
         """Note that a view serves a budget now."""
-        self._changes += 1
         if view in self._views:
             self._views.remove(view)
         self._views.append(view)
@@ -69,41 +75,31 @@ class ViewCache:
         if len(self._views) > MAX_VIEWS:
             self.drop(self._views[0])
 
-    def replace(self, old: View, new: View) -> None:
-        """Let a view serve all budgets that another one served, and drop that one."""
-        self._changes += 1
-        self._by_budget = {budget: new if view is old else view for budget, view in self._by_budget.items()}
-        if old in self._views:
-            self._views.remove(old)
-
-    def succeed(self, selection: Selection) -> Selection:
-        """Let a selected view serve its budget, in place of the others that were made for it; return what is current.
+    def put_in(self, budget: int, new: View) -> None:
+        """Let a view serve a budget, in place of the others that were made for it.
 
         A view of the same checkpoint stays beside it: requests may alternate between a limit for which the newest human
         message is clipped, and one that has room for it.
         """
-        budget, new = selection.request.limits.budget, selection.view
-        if new.budget == budget:
-            for view in self.views:
-                if view.budget == budget and view is not new and not _is_twin(view, new):
-                    self.replace(view, new)
+        for old in self.views if new.budget == budget else ():
+            if old.budget == budget and old is not new and not _is_twin(old, new):
+                self._by_budget = {key: new if view is old else view for key, view in self._by_budget.items()}
+                self._views.remove(old)
         self.touch(budget, new)
-        return replace(selection, cache_version=self._changes)
 
     def drop(self, view: View) -> None:
         """Drop a view."""
-        self._changes += 1
         if view in self._views:
             self._views.remove(view)
         self._by_budget = {budget: kept for budget, kept in self._by_budget.items() if kept is not view}
 
-    def note_change(self) -> None:
-        """Note that a view was changed in place: no selection made before is current any more."""
-        self._changes += 1
+    def note_edit(self) -> None:
+        """Note that a view was changed in place: no plan made before is current any more."""
+        self._edits += 1
 
     def clear(self) -> None:
         """Drop all views, those of a resumed session that are still to be made too."""
-        self._changes += 1
+        self._edits += 1
         self._views.clear()
         self._by_budget.clear()
         self._uncompacted.clear()
@@ -120,7 +116,7 @@ class ViewCache:
         """Return the views that may serve a budget: the one that served it last, then the largest first.
 
         Beside the one that served it last, only views with a newer checkpoint may, or one that differs from its own in
-        the newest human message alone (`succeed`): with an older one, or none, what compactions took out would come
+        the newest human message alone (`put_in`): with an older one, or none, what compactions took out would come
         back, and the whole prefix would be written again.
         """
         last = self._by_budget.get(budget)
@@ -141,26 +137,22 @@ class ViewCache:
         larger = [view for view in self._views if view.budget >= MIN_BUDGET_RATIO * budget]
         return min(larger, key=lambda view: view.budget, default=None)
 
-    # -- selecting ----------------------------------------------------------------------------------------------------
+    # -- choosing -----------------------------------------------------------------------------------------------------
 
-    async def select(self, request: ViewRequest) -> Selection:
-        """Return the view that serves a request, and why it must be compacted first.
-
-        A selection changes nothing that is saved or that another request sees; `touch` notes the view that is used.
-        """
+    async def choose(self, request: ViewRequest) -> Plan:
+        """Return the view that serves a request, and why it must be compacted first. Nothing that is saved changes."""
         budget = request.limits.budget
         await self._restore_uncompacted(budget, request.counter)  # it loads the history
         # The history may change while this waits: all of it is of one state, and `is_current` compares with that.
         history, interrupted = self._history.snapshot(), self._history.interrupted
         pause = pause_of(history)
-        judged: dict[View, Selection] = {}
+        judged: dict[View, tuple[Candidate, Verdict]] = {}
         for view in self._eligible(budget):
             if await self._refresh(view, history, interrupted):
                 candidate = await Candidate.of(view, request)
-                verdict = verdict_on(candidate, pause, self._config)
-                judged[view] = Selection(candidate, *verdict, pause, history, interrupted, self._changes)
+                judged[view] = candidate, (verdict := verdict_on(candidate, pause, self._config))
                 if verdict.reason is None and not await candidate.clipped_human():
-                    return judged[view]
+                    return Plan(candidate, verdict, pause, history, interrupted, self.revision(budget))
         base = self._base_for(budget)
         if base is not None and base not in judged and not await self._refresh(base, history, interrupted):
             base = None  # the history it covered was edited
@@ -171,71 +163,53 @@ class ViewCache:
             base = await self.factory.of_history(history, interrupted, request)
             await self._show_newest_human(base, history)  # its checkpoint may be of another session, with newer ones
         if base in judged:
-            return replace(judged[base], cache_version=self._changes).unless_postponed()
-        candidate = await Candidate.of(base, request)
-        verdict = verdict_on(candidate, pause, self._config)
-        return Selection(candidate, *verdict, pause, history, interrupted, self._changes).unless_postponed()
+            candidate, verdict = judged[base]
+        else:
+            candidate = await Candidate.of(base, request)
+            verdict = verdict_on(candidate, pause, self._config)
+        verdict = verdict.unless_postponed(candidate)
+        return Plan(candidate, verdict, pause, history, interrupted, self.revision(budget))
 
-    async def all_current(self, selection: Selection) -> list[View]:
-        """Return the selected view and all others of the session, up to date with the same history."""
+    async def all_current(self, plan: Plan) -> list[View]:
+        """Return the chosen view and all others of the session, up to date with the same history."""
         for budget in list(self._uncompacted)[-MAX_VIEWS:]:
-            await self._restore_uncompacted(budget, selection.request.counter)
-        others = [view for view in self.views if view is not selection.view]
-        return [
-            selection.view,
-            *[view for view in others if await self._refresh(view, selection.history, selection.interrupted)],
-        ]
+            await self._restore_uncompacted(budget, plan.request.counter)
+        others = [view for view in self.views if view is not plan.view]
+        return [plan.view, *[view for view in others if await self._refresh(view, plan.history, plan.interrupted)]]
 
-    def judged(self, selection: Selection) -> Selection:
-        """Return the selection with the verdict on its view: its threshold, and why it must be compacted first."""
-        verdict = verdict_on(selection.candidate, selection.pause, self._config)
-        return replace(selection, reason=verdict.reason, threshold=verdict.threshold).unless_postponed()
-
-    async def with_verbatim(self, selection: Selection, seqs: Collection[int]) -> Selection:
-        """Select a copy of the view that shows these entries verbatim; the view itself stays as it is."""
-        view, history, request = selection.view, selection.history, selection.request
-        copy = self.factory.copy(view, request.counter)
-        await copy.update(history, len(history), selection.interrupted)
+    async def with_verbatim(self, plan: Plan, seqs: Collection[int]) -> Plan:
+        """Plan a copy of the view that shows these entries verbatim; the view itself stays as it is."""
+        copy = self.factory.copy(plan.view, plan.request.counter)
+        await copy.update(plan.history, len(plan.history), plan.interrupted)
         for seq in seqs:
-            await copy.show_verbatim(seq, history)
-        return self.judged(replace(selection, candidate=await Candidate.of(copy, request)))
+            await copy.show_verbatim(seq, plan.history)
+        return await self._with_copy(plan, copy)
 
-    async def with_segments(self, selection: Selection, segments: tuple[Segment, ...]) -> Selection:
-        """Select a view whose checkpoint shows these segments, with the same back-off; the view itself stays."""
-        view, request = selection.view, selection.request
+    async def with_segments(self, plan: Plan, segments: tuple[Segment, ...]) -> Plan:
+        """Plan a view whose checkpoint shows these segments, with the same back-off; the view itself stays."""
+        view, request = plan.view, plan.request
         if view.checkpoint is None:
             raise ValueError("the view has no checkpoint")
         tokens = sum(segment.tokens for segment in segments)
         checkpoint = replace(view.checkpoint, segments=segments, tokens=tokens, from_content=False)
         new = self.factory.for_limits(checkpoint, request.limits, request.counter, view.backoff)
-        await new.update(selection.history, len(selection.history), selection.interrupted)
-        return self.judged(replace(selection, candidate=await Candidate.of(new, request)))
+        await new.update(plan.history, len(plan.history), plan.interrupted)
+        return await self._with_copy(plan, new)
+
+    async def _with_copy(self, plan: Plan, copy: View) -> Plan:
+        return replace(plan.judged(await Candidate.of(copy, plan.request), self._config), is_copy=True)
 
     def render_again(self, seq: int) -> None:
         """Let the views that hold an entry after their checkpoint render it again; the caller holds the lock."""
         for view in self._views:
             if view.made_at < seq <= view.newest_seq:
-                self._changes += 1
+                self._edits += 1
                 view.render_again()
 
-    def selected(self, selection: Selection, candidate: Candidate) -> Selection:
-        """Select another view that is up to date with the same history, as it is."""
-        return replace(selection, candidate=candidate, reason=None, threshold=threshold_of(candidate, self._config))
-
-    def kept(self, selection: Selection) -> Selection:
-        """Select the same view as it is, and note that it serves the budget, unless the cache was changed meanwhile."""
-        if selection.cache_version != self._changes and selection.view not in self._views:
-            return replace(selection, reason=None)  # not current any more: the request selects another one
-        self.touch(selection.request.limits.budget, selection.view)
-        return replace(selection, reason=None, cache_version=self._changes)
-
-    def is_current(self, selection: Selection) -> bool:
-        """True if neither the history nor the cache changed since the selection."""
-        is_same = _are_same(selection.history, self._history.snapshot())
-        return is_same and (selection.interrupted, selection.cache_version) == (
-            self._history.interrupted,
-            self._changes,
-        )
+    def is_current(self, plan: Plan) -> bool:
+        """True if neither the history nor what the session has for the budget changed since the plan was made."""
+        is_same = _are_same(plan.history, self._history.snapshot()) and plan.interrupted == self._history.interrupted
+        return is_same and plan.revision == self.revision(plan.request.limits.budget)
 
     async def _refresh(self, view: View, history: Snapshot, interrupted: frozenset[int]) -> bool:
         """Bring a view up to date; if its checkpoint is not of this history, drop it and return False."""
@@ -267,7 +241,7 @@ class ViewCache:
 
     async def show_verbatim(self, seqs: Collection[int]) -> None:
         """Show entries that were folded, clipped or dropped verbatim again, in every view."""
-        self._changes += 1
+        self._edits += 1
         history, interrupted = self._history.snapshot(), self._history.interrupted
         for view in self.views:
             if await self._refresh(view, history, interrupted):

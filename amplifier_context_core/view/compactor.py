@@ -22,7 +22,7 @@ from ..compaction.recalled import newest_recalled
 from ..compaction.strategies import Strategy
 from ..config import Config
 from ..errors import ContextOverflow, PinRefused
-from ..events import COMPACTION, POST_COMPACT, PRE_COMPACT, Hooks, emit, inside_handler
+from ..events import COMPACTION, POST_COMPACT, PRE_COMPACT, HookDecision, Hooks, emit, inside_handler
 from ..futures import in_thread
 from ..history.history import History
 from ..locks import CrossLoopLock, Hold
@@ -33,18 +33,18 @@ from . import shared_cache
 from .cache import ViewCache
 from .candidate import Candidate
 from .cold_cache import Pause
-from .compaction_job import CompactionJob, CompactionResult, compaction_result, goal_of
 from .figures import clipped_protected, many_re_reads, overflow
 from .late_chapters import late_segments
 from .meter import Key, Meter
 from .new_checkpoint import new_checkpoint
+from .plan import CompactionJob, CompactionResult, Plan, compaction_result, goal_of
 from .prefix_break import PrefixBreak
-from .selection import Selection
-from .sent_view import SentView, sent_view, shared_prefix
+from .sent_view import SentView, shared_prefix
 from .sent_views import SentViews
 from .session_warnings import SessionWarnings
 from .short_forms import ShortForms
 from .trigger import TokenLimits, back_off, token_limits
+from .verdict import Verdict, threshold_of
 from .view_draft import ViewDraft
 from .view_factory import ViewFactory
 from .view_request import ViewRequest
@@ -109,7 +109,7 @@ class Compactor:
         self._warnings = warnings
         self.lock = CrossLoopLock()
         factory = ViewFactory(config, ladder, self.pins, self.short_forms)
-        self.cache = ViewCache(history, config, factory)
+        self.cache = ViewCache(history, config, factory, self.pins)
         self._in_flight = CrossLoopLock()  # held from the announcement of a compaction to its end
         self.sent = SentViews()
 
@@ -120,26 +120,20 @@ class Compactor:
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
-    async def request(
-        self, request: ViewRequest, selection: Selection | None = None, *, compact: bool = True
-    ) -> SentView | Selection:
-        """Return the view for one request; where it must be compacted first, the selection to give to `compacted`.
+    async def plan(self, request: ViewRequest, known: Plan | None = None) -> Plan:
+        """Return what a request is to be sent; where the view must be compacted first, `compacted` takes the plan.
 
         Args:
-            selection: of an earlier step of this request.
-            compact: false to take the view as it is, even above its threshold.
-
-        Raises:
-            ContextOverflow: under `strict`, when what must be kept does not fit.
+            known: an earlier plan of this request; it is returned if it is current.
         """
         async with self.lock.hold():
-            selection = await self._current(selection, request)
-            if selection.reason is not None and compact:
-                has_room = selection.candidate.tokens <= request.limits.capacity
-                if not has_room or not inside_handler(self):
-                    return selection
-            sent = await self._sent_view(selection)
-            return self.finish_request(sent, selection.pause, serves=selection.reason is None, is_sent=compact)
+            plan = await self._current(request, known)
+            return plan if plan.reason else await plan.fitted()
+
+    def must_compact(self, plan: Plan) -> bool:
+        """True if the view must be compacted before it is sent. A handler gets it as it is, if it fits."""
+        has_room = plan.candidate.tokens <= plan.request.limits.capacity
+        return plan.reason is not None and not (has_room and inside_handler(self))
 
     async def emit_warnings(self) -> None:
         """Emit the warnings that came up; the caller does not hold `lock`."""
@@ -231,45 +225,37 @@ class Compactor:
         """Drop what summaries should dwell on, and what is being made from it."""
         self.focus = self.injected = None
         self.focus_drops += 1
+        self.cache.note_edit()
 
     # -- compaction -------------------------------------------------------------------------------------------------
 
-    async def _current(self, selection: Selection | None, request: ViewRequest) -> Selection:
-        """Return this selection, or another one if the history or the cache changed since."""
-        if selection is not None and self.cache.is_current(selection):
-            return selection
-        selection, is_copy = await self.selected(request)
-        return self.put_in(selection) if is_copy else selection
+    async def _current(self, request: ViewRequest, plan: Plan | None) -> Plan:
+        """Return this plan, or another one if it is out of date; the caller holds the lock."""
+        return plan if plan is not None and self.cache.is_current(plan) else await self.choose(request)
 
-    async def selected(self, request: ViewRequest) -> tuple[Selection, bool]:
-        """Select the view for a request, with its chapters written again if the prefix is; the caller holds the lock.
+    async def choose(self, request: ViewRequest) -> Plan:
+        """Choose the view for a request, with its chapters written again if the prefix is; the caller holds the lock.
 
         It shows the newest human message whole again once there is room for it.
-
-        Returns:
-            The selection, and true if its view is a copy that is to serve the budget (`put_in`).
         """
-        selection = await self.cache.select(request)
-        if clipped := await selection.candidate.clipped_human():
-            selection = await self.cache.with_verbatim(selection, (clipped,))
-        view = selection.view
-        if view.checkpoint is None or request.late is None or self.prefix_break(request, selection.pause) is None:
-            return selection, bool(clipped)
-        segments = await self._off_loop(late_segments, request.late, view.checkpoint, request)
+        plan = await self.cache.choose(request)
+        if clipped := await plan.candidate.clipped_human():
+            plan = await self.cache.with_verbatim(plan, (clipped,))
+        checkpoint = plan.view.checkpoint
+        if checkpoint is None or request.late is None or self.prefix_break(request, plan.pause) is None:
+            return plan
+        segments = await self._off_loop(late_segments, request.late, checkpoint, request)
         segments = await self._carried(segments, request)
-        if segments is view.checkpoint.segments:
-            return selection, bool(clipped)
-        return await self.cache.with_segments(selection, segments), True
+        return plan if segments is checkpoint.segments else await self.cache.with_segments(plan, segments)
 
-    def put_in(self, selection: Selection) -> Selection:
-        """Let a selected view serve its budget from now on, in place of others; the caller holds the lock."""
-        self.changes += 1
-        return self.cache.succeed(selection)
+    async def ask_handlers(self, job: CompactionJob) -> HookDecision:
+        """Announce a compaction to handlers; the caller is `alone`."""
+        return await emit(self.hooks, self, PRE_COMPACT, dict(job.announcement))
 
     async def compacted(
-        self, selection: Selection, *, is_manual: bool = False, with_hooks: bool = True
-    ) -> tuple[Selection, CompactionResult | None]:
-        """Compact a view; return the one that serves its budget then, and what the compaction came to.
+        self, plan: Plan, *, is_manual: bool = False, with_hooks: bool = True
+    ) -> tuple[Plan, CompactionResult | None]:
+        """Compact the view of a plan, and commit that; return the plan that is current then, and what it came to.
 
         The caller is `alone`. It saves the session, and then announces the result.
 
@@ -280,47 +266,58 @@ class Compactor:
         Returns:
             No result if a handler postponed it, or if it was out of date or needless by then.
         """
-        job = CompactionJob(selection, is_manual, focus_drops=self.focus_drops)
-        if not with_hooks:
-            return await self._run(job)
-        if not is_manual and not self.cache.is_current(selection):
-            return selection, None  # another compaction ended meanwhile
-        decision = await emit(self.hooks, self, PRE_COMPACT, dict(job.announcement))
-        if decision.denied and job.tokens <= job.request.limits.capacity:
-            log.info("a handler postponed the compaction%s", f": {decision.reason}" if decision.reason else "")
-            return self.postpone(job), None
-        if decision.injected:
+        job = CompactionJob(plan, is_manual, focus_drops=self.focus_drops)
+        if with_hooks:
+            if not is_manual and not self.cache.is_current(plan):
+                return plan, None  # another compaction ended meanwhile
+            decision = await self.ask_handlers(job)
             job = replace(job, injected=decision.injected)
-        return await self._run(job)
-
-    async def _run(self, job: CompactionJob) -> tuple[Selection, CompactionResult | None]:
-        """Run a compaction and accept its result; return as `compacted` does.
-
-        While handlers ran, the compaction may have become needless, or another view may have come to serve the budget.
-        A result that may quote what was erased while it was made is dropped.
-        """
+            if decision.denied and job.tokens <= job.request.limits.capacity:
+                log.info("a handler postponed the compaction%s", f": {decision.reason}" if decision.reason else "")
+                self.back_off(plan.candidate)  # also if the plan is out of date: handlers are not asked again
+                return self._committed(replace(plan, postponed=job)), None
         async with self.lock.hold():
             while True:
-                selection = await self._current(job.selection, job.request)
-                if not job.is_manual and selection.reason is None:
-                    return selection, None
-                result = await self.compact(job if selection is job.selection else replace(job, selection=selection))
-                if result.job.focus_drops == self.focus_drops:
-                    return self.accept(result), result
+                # While handlers ran, it may have become needless, or another view may have come to serve the budget.
+                plan = await self._current(job.request, job.plan)
+                if not is_manual and plan.reason is None:
+                    return plan, None
+                plan = await self.compact(job if plan is job.plan else replace(job, plan=plan))
+                if plan.revision == self.cache.revision(job.request.limits.budget):
+                    return self._committed(plan), plan.result
 
-    def shows_current_history(self, selection: Selection) -> bool:
-        """True if the history that was selected from was not edited since; messages may have come after it."""
-        then = selection.history
-        return self._history.unchanged_since(then.revision) >= len(then) - then.leading_count
+    def _committed(self, plan: Plan) -> Plan:
+        """Commit a plan; return it as one whose view need not be compacted, or as it is if it is out of date."""
+        if not self.commit(plan):
+            return plan
+        threshold = threshold_of(plan.candidate, self._config) if plan.result else plan.verdict.threshold
+        revision = self.cache.revision(plan.request.limits.budget)
+        verdict = Verdict(None, threshold)
+        return replace(plan, verdict=verdict, revision=revision, is_copy=False, result=None, postponed=None)
 
-    def accept(self, result: CompactionResult) -> Selection:
-        """Let the view of a compaction serve its budget from now on; the caller holds the lock.
+    def commit(self, plan: Plan) -> bool:
+        """Let the view of a plan serve its budget from now on. This is the one place where a plan changes the session.
 
-        This is the one place where a compaction changes the session.
+        Returns:
+            False, with nothing changed, if what the session has for the budget is not what the plan was made from.
         """
+        budget, view, result = plan.request.limits.budget, plan.view, plan.result
+        if plan.revision != self.cache.revision(budget):
+            return False
+        if result is not None and result.has_gain:
+            self._note(result)
+        elif result is not None or plan.postponed is not None:  # no other attempt before the view has grown
+            self.back_off(plan.candidate)
+        if plan.is_copy or (result is not None and result.has_gain):
+            self.changes += 1
+            self.cache.put_in(budget, view)
+        else:
+            self.cache.touch(budget, view)
+        return True
+
+    def _note(self, result: CompactionResult) -> None:
+        """Note what a compaction came to."""
         job, new = result.job, result.candidate.view
-        if not result.has_gain:
-            return self.postpone(job)
         if new.checkpoint:
             key = self.cache.factory.compatibility_key(job.request.counter)
             shared_cache.put(key, new.checkpoint, new.backoff)
@@ -329,7 +326,6 @@ class Compactor:
         self.compactions += 1
         self.tokens_saved += result.report["before_tokens"] - result.report["after_tokens"]
         self._warn_of_re_reads(result.re_reads, job.request.limits)
-        return self.put_in(self.cache.selected(job.selection, result.candidate))
 
     async def announce(self, result: CompactionResult) -> None:
         """Report the result of a compaction to observers and handlers.
@@ -345,16 +341,23 @@ class Compactor:
         await emit(self.hooks, self, POST_COMPACT, result.report)
         await self._warn_of_protected(result)
 
-    async def compact(self, job: CompactionJob) -> CompactionResult:
-        """Make a checkpoint and a view that goes on from it, unless it would not be worth its price.
+    def shows_current_history(self, plan: Plan) -> bool:
+        """True if the history of a plan was not edited since; messages may have come after it."""
+        then = plan.history
+        return self._history.unchanged_since(then.revision) >= len(then) - then.leading_count
 
-        The session is not changed before the result is accepted. The caller holds the lock.
-        """
+    async def compact(self, job: CompactionJob) -> Plan:
+        """Return the plan with what a compaction of its view came to; the caller holds the lock."""
+        result = await self._result(job)
+        return replace(job.plan, candidate=result.candidate, result=result)
+
+    async def _result(self, job: CompactionJob) -> CompactionResult:
+        """Make a checkpoint and a view that goes on from it, unless it would not be worth its price."""
         started = time.monotonic()
         if job.focus_drops != self.focus_drops:  # what handlers injected may have been erased since
             job = replace(job, injected=None, focus_drops=self.focus_drops)
-        old, request, limits, counter = job.selection.candidate, job.request, job.request.limits, job.request.counter
-        history, interrupted = job.selection.history, job.selection.interrupted
+        old, request, limits, counter = job.plan.candidate, job.request, job.request.limits, job.request.counter
+        history, interrupted = job.plan.history, job.plan.interrupted
         given = await old.draft()
         if not given.draft.segments or not given.covered:
             return compaction_result(job, old, time.monotonic() - started)
@@ -386,6 +389,11 @@ class Compactor:
         room = (request.limits.target + request.limits.threshold) // 2 - request.system_tokens
         return await self._carry(self._history, segments, room, request.counter)
 
+    def back_off(self, candidate: Candidate) -> None:
+        """Let a view serve as it is, with no other attempt before it has grown."""
+        limits, count = candidate.request.limits, candidate.compactable_count
+        candidate.view.backoff = back_off(candidate.lasting_tokens, count, limits, infeasible=False)
+
     async def ladder_result(self, job: CompactionJob, given: ViewDraft, growth: int = 0) -> LadderResult:
         """Return what the ladder makes of a draft.
 
@@ -412,34 +420,19 @@ class Compactor:
             await self._prepare()
         return await in_thread(work, *args, **kwargs)
 
-    def postpone(self, job: CompactionJob) -> Selection:
-        """Let the view serve as it is, with no other attempt before it has grown."""
-        one = job.selection.candidate
-        one.view.backoff = back_off(one.lasting_tokens, one.compactable_count, job.request.limits, infeasible=False)
-        return self.cache.kept(job.selection)
-
     # -- handing out ------------------------------------------------------------------------------------------------
 
-    async def _sent_view(self, selection: Selection) -> SentView:
-        """Return what a request is sent if this view is handed to it, clipped as far as it can be to fit.
-
-        A view that must be compacted before it is sent is not clipped.
-        """
-        candidate = selection.candidate
-        is_whole = selection.reason is not None
-        messages, counted = (candidate.outgoing.messages, candidate.tokens) if is_whole else await candidate.fitted()
-        return sent_view(candidate, messages, counted, selection.threshold)
-
-    def finish_request(self, sent: SentView, pause: Pause, *, serves: bool, is_sent: bool = True) -> SentView:
-        """Note and return what is handed to a request, for the meter and for reports; the caller holds the lock.
+    def hand_out(self, plan: Plan, *, serves: bool, is_sent: bool = True) -> SentView:
+        """Note and return what is handed to a request, for the meter and for reports.
 
         Args:
-            serves: true if its view serves the budget from now on.
+            serves: true to commit the plan.
             is_sent: false for a report of a view that a request would compact first: it need not fit.
 
         Raises:
             ContextOverflow: under `strict`, when what must be kept does not fit.
         """
+        sent = plan.sent
         if is_sent and sent.counted > sent.limits.capacity:
             system_tokens = sum(shown.tokens for shown in sent.system)
             text, members = overflow(sent.view.segments(), sent.limits, system_tokens, sent.counted)
@@ -447,9 +440,23 @@ class Compactor:
                 raise ContextOverflow(text)
             self._warnings.once("overflow", text, budget=sent.limits.budget, members=members)
         if serves:
-            self.cache.touch(sent.limits.budget, sent.view)
+            self.commit(plan)
         self.short_forms.shown(sent.view.newest_seq)
-        return self.sent.note(sent, pause, self.compactions)
+        return self.sent.note(sent, plan.pause, self.compactions)
+
+    async def hand_out_if(self, plan: Plan, agree: Callable[[], bool]) -> SentView | None:
+        """Commit a plan, if it is not out of date, and hand it out.
+
+        Args:
+            agree: called right before the session changes, with nothing in between; false to change nothing.
+
+        Returns:
+            None if the history of the plan was edited meanwhile, or if `agree` returned False.
+        """
+        async with self.lock.hold():
+            if not self.shows_current_history(plan) or not agree():
+                return None
+            return self.hand_out(plan, serves=True)
 
     def _warn_of_re_reads(self, found: ReReads, limits: TokenLimits) -> None:
         """Warn that several sources are read again and again: once, and again after a compaction that found none."""

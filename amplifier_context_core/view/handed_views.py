@@ -45,8 +45,8 @@ async def views_of_before(compactor: Compactor, request: ViewRequest, *, merge: 
     """
     found: list[HandedView] = []
     async with compactor.lock.hold():
-        selection = await compactor.cache.select(request)
-        for view in await compactor.cache.all_current(selection):
+        plan = await compactor.cache.choose(request)
+        for view in await compactor.cache.all_current(plan):
             own = replace(request, limits=compactor.limits(view.budget, request.key))
             messages, _ = await (await Candidate.of(view, own)).fitted()
             for key in (request.key, _WANTS_SHORT_IDS):

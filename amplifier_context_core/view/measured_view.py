@@ -15,11 +15,15 @@ from typing import Any, cast
 
 from ..config import Config
 from ..errors import ContextOverflow
+from ..events import HookDecision, inside_handler
+from .candidate import Candidate
+from .compactor import Compactor
 from .figures import overflow
 from .meter import MIN_RATIO, Meter, Units
+from .plan import CompactionJob, Plan
 from .sent_view import SentView
-from .staged_view import StagedView, Staging
 from .trigger import TokenLimits, exact_limits
+from .view_request import ViewRequest
 
 CountView = Callable[[list[dict[str, Any]]], Awaitable[Mapping[str, Any]]]
 FitOutput = Callable[[list[dict[str, Any]], Mapping[str, Any]], Awaitable[Mapping[str, Any] | None]]
@@ -100,7 +104,7 @@ class Measured:
     """What a measured request came to.
 
     Attributes:
-        staged: the view to be sent, and what its acceptance changes.
+        plan: what is to be sent, and what its commit changes.
         messages: of the view, as they were counted.
         attempt: what the callback returned for them last.
         first: what it returned for the view before any compaction; None if that was too large to ask about.
@@ -110,7 +114,7 @@ class Measured:
         count_calls: how often the provider was asked.
     """
 
-    staged: StagedView
+    plan: Plan
     messages: list[dict[str, Any]]
     attempt: Count
     first: Count | None
@@ -120,8 +124,8 @@ class Measured:
 
     def report(self) -> dict[str, Any]:
         """Return the result of the contract, without its transaction. Figures are the provider's tokens."""
-        job = self.staged.result.job if self.staged.result else self.staged.postponed
-        threshold = self.staged.selection.threshold
+        job = self.plan.result.job if self.plan.result else self.plan.postponed
+        threshold = self.plan.verdict.threshold
         return {
             "base_view": self.messages,
             "final_attempt": self.attempt.raw,
@@ -139,7 +143,8 @@ class MeasuredRequest:
     """One request that is counted by its provider.
 
     Args:
-        staging: stages its views.
+        compactor: of the session.
+        request: that the views are for; each step gives it limits.
         config: the session's settings.
         meter: what was learned of the provider's counts.
         messages_of: returns the messages of a view as its provider takes them.
@@ -149,14 +154,18 @@ class MeasuredRequest:
 
     def __init__(
         self,
-        staging: Staging,
+        compactor: Compactor,
+        request: ViewRequest,
         config: Config,
         meter: Meter,
         messages_of: Callable[[SentView], list[dict[str, Any]]],
         count_view: CountView,
         fit_output: FitOutput | None,
     ) -> None:
-        self._staging = staging
+        self._compactor = compactor
+        self._request = request
+        self._decision: HookDecision | None = None  # of the handlers, once they were asked
+        self._focus_drops = 0  # of the compactor before they were asked
         self._config = config
         self._meter = meter
         self._messages_of = messages_of
@@ -177,68 +186,102 @@ class MeasuredRequest:
         """
         limits = self._likely_limits()
         self._selected_for = limits.accepted
-        base = staged = await self._staging.as_it_is(limits)
+        base = plan = await self._as_it_is(limits)
         first = attempt = last_resort = None
-        if staged.sent.counted <= _CERTAIN * self._staging.request.limits.capacity:
-            first = attempt = await self._count(staged)
+        if plan.counted <= _CERTAIN * self._request.limits.capacity:
+            first = attempt = await self._count(plan)
             limits = self._limits(attempt, limits)
         for _ in range(MOST_COMPACTIONS):
-            base, staged = self._staging.judged(base, limits), self._staging.judged(staged, limits)
-            is_over = staged.sent.counted > limits.capacity or (attempt is not None and attempt.is_too_large)
-            is_due = staged.result is None and staged.selection.reason is not None
-            may_change = staged.result is None and (is_over or is_due or limits.accepted > self._selected_for)
-            if may_change and (other := await self._other(staged, limits)) is not None:
-                base = staged = other
+            base, plan = base.under(limits, self._config), plan.under(limits, self._config)
+            is_over = plan.counted > limits.capacity or (attempt is not None and attempt.is_too_large)
+            is_due = plan.result is None and plan.reason is not None
+            may_change = plan.result is None and (is_over or is_due or limits.accepted > self._selected_for)
+            if may_change and (other := await self._other(plan, limits)) is not None:
+                base = plan = other
                 attempt = await self._count(other)
                 limits = self._limits(attempt, limits)
                 continue
             if not is_over and not is_due:
                 break
-            smaller = await self._staging.compacted(base, limits)
+            smaller = await self._compacted(base, limits)
             if smaller.result is None and smaller.postponed is None:
                 base = smaller  # the session changed meanwhile: another view serves the budget
             if self._fit_output is not None and attempt is not None and attempt.is_too_large and _clips(smaller):
                 last_resort = smaller  # rather a shorter answer than less of what must stay
                 break
-            if smaller.sent.messages == staged.sent.messages:
-                staged = smaller if staged.result is None else staged
+            if smaller.messages == plan.messages:
+                plan = smaller if plan.result is None else plan
                 break
-            staged, attempt = smaller, await self._count(smaller)
+            plan, attempt = smaller, await self._count(smaller)
             if attempt.size is None:
                 break
             limits = self._limits(attempt, limits)
-        attempt = attempt or await self._count(staged)
-        outcome = _outcome(staged, attempt, limits)
+        attempt = attempt or await self._count(plan)
+        outcome = _outcome(plan, attempt, limits)
         if attempt.is_too_large and self._fit_output is not None:
             fitted = await self._fitted(attempt)
             if fitted is not None:
-                return Measured(staged, self._messages, fitted, first, "reduced_output", limits, self.count_calls)
+                return Measured(plan, self._messages, fitted, first, "reduced_output", limits, self.count_calls)
             if last_resort is not None:
-                staged, attempt = last_resort, await self._count(last_resort)
-                outcome = _outcome(staged, attempt, limits)
-        if attempt.is_too_large or staged.sent.counted > limits.capacity:
-            staged, attempt = await self._clipped(staged, attempt, limits)
+                plan, attempt = last_resort, await self._count(last_resort)
+                outcome = _outcome(plan, attempt, limits)
+        if attempt.is_too_large or plan.counted > limits.capacity:
+            plan, attempt = await self._clipped(plan, attempt, limits)
             outcome = "measurement_unavailable" if attempt.tokens is None else outcome
-        return Measured(staged, self._messages, attempt, first, outcome, limits, self.count_calls)
+        return Measured(plan, self._messages, attempt, first, outcome, limits, self.count_calls)
 
-    async def _count(self, staged: StagedView) -> Count:
-        self._messages = self._messages_of(staged.sent)
+    async def _as_it_is(self, limits: TokenLimits) -> Plan:
+        """Plan the view of this budget as it is, neither compacted nor clipped."""
+        async with self._compactor.lock.hold():
+            return await self._chosen(limits)
+
+    async def _chosen(self, limits: TokenLimits) -> Plan:
+        """Choose the view for these limits, with what the request requires; the caller holds the lock."""
+        plan = await self._compactor.choose(replace(self._request, limits=limits))
+        missing = [seq for seq in self._request.required if not plan.view.shows(seq)]
+        return await self._compactor.cache.with_verbatim(plan, missing) if missing else plan
+
+    async def _compacted(self, plan: Plan, limits: TokenLimits) -> Plan:
+        """Plan a view that is compacted for its reason, or the same one with the attempt noted.
+
+        Handlers are asked once for a request, whatever number of attempts it takes.
+        """
+        compactor = self._compactor
+        if inside_handler(compactor):
+            return plan  # a handler of a compaction asks: there would be no end to it
+        job = CompactionJob(plan)
+        async with compactor.alone():
+            if self._decision is None:
+                self._focus_drops = compactor.focus_drops
+                self._decision = await compactor.ask_handlers(job)
+            if self._decision.denied and job.tokens <= limits.capacity:
+                return replace(plan, postponed=job)
+            async with compactor.lock.hold():
+                if not compactor.cache.is_current(plan):
+                    plan = await self._chosen(limits)
+                    if plan.reason is None:
+                        return plan
+                injected = self._decision.injected
+                return await compactor.compact(CompactionJob(plan, injected=injected, focus_drops=self._focus_drops))
+
+    async def _count(self, plan: Plan) -> Count:
+        self._messages = self._messages_of(plan.sent)
         self.count_calls += 1
         attempt = count_of(await self._count_view(self._messages))
-        if attempt.tokens is not None and attempt.tokens < MIN_RATIO * staged.sent.counted:
+        if attempt.tokens is not None and attempt.tokens < MIN_RATIO * plan.counted:
             attempt = replace(attempt, tokens=None)  # not of this view, or of a part of it
-        if attempt.size is not None and staged.sent.counted:
-            self._counted.append((staged.sent.counted, attempt.size))
+        if attempt.size is not None and plan.counted:
+            self._counted.append((plan.counted, attempt.size))
         return attempt
 
-    async def _other(self, staged: StagedView, limits: TokenLimits) -> StagedView | None:
+    async def _other(self, plan: Plan, limits: TokenLimits) -> Plan | None:
         """Return another view of the session that is within these limits as it is; None if there is none."""
         if limits.accepted == self._selected_for:
             return None  # it was selected for them
         self._selected_for = limits.accepted
-        other = await self._staging.as_it_is(limits)
-        is_within = other.sent.counted <= limits.capacity
-        return other if is_within and other.sent.messages != staged.sent.messages else None
+        other = await self._as_it_is(limits)
+        is_within = other.counted <= limits.capacity
+        return other if is_within and other.messages != plan.messages else None
 
     async def _fitted(self, attempt: Count) -> Count | None:
         """Ask for a shorter answer, which leaves the input more room; return None if that does not help."""
@@ -249,29 +292,32 @@ class MeasuredRequest:
         self.count_calls += int(raw["count_calls"])
         return None if fitted.is_too_large else fitted
 
-    async def _clipped(self, staged: StagedView, attempt: Count, limits: TokenLimits) -> tuple[StagedView, Count]:
+    async def _clipped(self, plan: Plan, attempt: Count, limits: TokenLimits) -> tuple[Plan, Count]:
         """Clip what no compaction can take away, and count that."""
-        clipped = await self._staging.clipped(staged, limits)
-        sent = clipped.sent
-        if sent.counted > limits.capacity and self._config.strict:
+        async with self._compactor.lock.hold():
+            request = replace(self._request, limits=limits)
+            clipped = await replace(plan, candidate=await Candidate.of(plan.view, request), clipped=None).fitted()
+        if clipped.counted > limits.capacity and self._config.strict:
+            sent = clipped.sent
             system_tokens = sum(shown.tokens for shown in sent.system)
             raise ContextOverflow(overflow(sent.view.segments(), limits, system_tokens, sent.counted)[0])
-        if sent.messages == staged.sent.messages:
+        if clipped.messages == plan.messages:
             again = attempt
         else:
-            staged, again = clipped, await self._count(clipped)
-        unknown = again.size is None and sent.counted > limits.capacity
+            plan, again = clipped, await self._count(clipped)
+        unknown = again.size is None and clipped.counted > limits.capacity
         if again.is_too_large or (unknown and attempt.is_too_large):
             raise _too_long("cannot fit protected content into what the provider takes")
-        return staged, again
+        return plan, again
 
     def _likely_limits(self) -> TokenLimits:
         """Return the limits of the request, with what its provider took at most when it was sent the last view.
 
         Where it takes the same again, the first view that is counted is the one that is sent.
         """
-        limits, key = self._staging.request.limits, self._staging.request.key
-        accepted = self._staging.last_accepted()
+        limits, key = self._request.limits, self._request.key
+        sent = self._compactor.sent.last_to(key)
+        accepted = sent.limits.accepted if sent and sent.limits.budget == limits.budget else None
         if accepted is None or accepted >= limits.accepted:
             return limits
         prices = self._meter.prices(key)
@@ -281,7 +327,7 @@ class MeasuredRequest:
         """Return the limits of the request as far as its provider's counts show them."""
         if attempt.size is None or not self._counted:
             return limits
-        key = self._staging.request.key
+        key = self._request.key
         counted, size = self._counted[-1]
         ratio = self._meter.known(key).ratio
         if len(self._counted) > 1 and abs(step := self._counted[0][0] - counted) >= _LEAST_STEP:
@@ -334,20 +380,20 @@ class RequestTransaction:
         return True
 
 
-def _outcome(staged: StagedView, attempt: Count, limits: TokenLimits) -> str:
+def _outcome(plan: Plan, attempt: Count, limits: TokenLimits) -> str:
     if attempt.tokens is None:
         return "measurement_unavailable"
-    if staged.postponed is not None:
+    if plan.postponed is not None:
         return "postponed"
-    if staged.result is None:
+    if plan.result is None:
         return "protected_floor" if attempt.is_too_large else "not_needed"
-    reached = attempt.tokens <= limits.reported(staged.result.job.target)
-    return "target_reached" if staged.result.has_gain and reached else "protected_floor"
+    reached = attempt.tokens <= limits.reported(plan.result.job.target)
+    return "target_reached" if plan.result.has_gain and reached else "protected_floor"
 
 
-def _clips(staged: StagedView) -> bool:
+def _clips(plan: Plan) -> bool:
     """True if its compaction had to clip what must stay."""
-    ladder = staged.result.ladder if staged.result else None
+    ladder = plan.result.ladder if plan.result else None
     return ladder is not None and bool(ladder.clipped_protected)
 
 

@@ -11,7 +11,7 @@ from ..futures import YIELD_EVERY, in_thread_if
 from ..messages import count_cache
 from ..messages.hashing import chain_hash, content_hash
 from ..messages.tokens import are_large
-from .compaction_job import CompactionJob
+from .plan import CompactionJob
 
 
 async def new_checkpoint(
@@ -26,7 +26,7 @@ async def new_checkpoint(
         last_seq: of the history.
         from_content: true if the checkpoint follows from the covered entries alone, so that other sessions may use it.
     """
-    base, history = job.view.checkpoint, job.selection.history
+    base, history = job.plan.view.checkpoint, job.plan.history
     name = repr(job.request.counter)
     digest = base.digest if base else b""
     leading = history.leading_count

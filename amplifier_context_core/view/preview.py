@@ -11,8 +11,8 @@ from typing import Literal
 
 from ..compaction.checkpoint import DigestEntry, Segment
 from ..transcript.transcript import Snapshot
-from .compaction_job import CompactionJob
 from .compactor import Compactor
+from .plan import CompactionJob
 from .view_request import ViewRequest
 
 
@@ -56,11 +56,9 @@ async def preview(compactor: Compactor, request: ViewRequest, reason: Literal["t
             comes until then is taken to stay as it is.
     """
     async with compactor.lock.hold():
-        selection = await compactor.cache.select(request)
-        job = CompactionJob(selection, is_manual=reason == "manual")
-        given = await selection.candidate.draft()
-        tokens = job.tokens
-    growth = max(0, selection.threshold - tokens) if reason == "trigger" else 0
+        plan = await compactor.cache.choose(request)
+        given = await plan.candidate.draft()
+    job, threshold = CompactionJob(plan, is_manual=reason == "manual"), plan.verdict.threshold
+    growth = max(0, threshold - job.tokens) if reason == "trigger" else 0
     result = await compactor.ladder_result(job, given, growth)
-    is_due = selection.reason is not None
-    return Preview(selection.history, result.draft.segments, tokens, selection.threshold, is_due)
+    return Preview(plan.history, result.draft.segments, job.tokens, threshold, plan.reason is not None)

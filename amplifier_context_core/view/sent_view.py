@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..futures import in_thread_if
 from ..messages.parsing import Message, copy_message
@@ -12,7 +12,6 @@ from ..outgoing.outgoing import Outgoing
 from ..outgoing.prefix import RequestPrefix
 from ..outgoing.provider_messages import provider_messages, with_cache_hints
 from ..rendering.renderer import RenderedMessage
-from .candidate import Candidate
 from .meter import Key
 from .prefix_break import PrefixBreak
 from .trigger import TokenLimits
@@ -67,17 +66,6 @@ class SentView:
     def is_valid_for(self, seqs: frozenset[int]) -> bool:
         """True if it is within its capacity and shows these entries as they were stored."""
         return self.counted <= self.limits.capacity and all(self.view.shows(seq) for seq in seqs)
-
-
-def sent_view(candidate: Candidate, messages: Sequence[RenderedMessage], counted: int, threshold: int) -> SentView:
-    """Return what a request is sent if it gets these messages of a view.
-
-    Args:
-        threshold: size of the view above which it is compacted.
-    """
-    request = candidate.request
-    limits = replace(request.limits, threshold=threshold)
-    return SentView(limits, request.system, messages, counted, candidate.view, candidate.outgoing)
 
 
 def outgoing_messages(sent: SentView, *, merge: bool) -> list[Message]:

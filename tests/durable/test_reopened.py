@@ -9,7 +9,7 @@ import pytest
 
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.items import ContextItem
-from amplifier_context_core.view.compaction_job import CompactionJob, CompactionResult
+from amplifier_context_core.view.plan import CompactionJob, Plan
 from tests.authors import make_manager
 from tests.durable.sessions import BUDGET, manager_on, user
 from tests.manager.measured import Counting, measure
@@ -73,7 +73,7 @@ async def test_a_compaction_of_before_the_close_does_not_bring_back_what_was_for
     made, release = asyncio.Event(), asyncio.Event()
     compact = manager.compactor.compact
 
-    async def slowly(job: CompactionJob) -> CompactionResult:
+    async def slowly(job: CompactionJob) -> Plan:
         result = await compact(job)
         made.set()
         await release.wait()

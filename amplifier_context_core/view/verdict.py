@@ -1,15 +1,13 @@
-"""The view that serves a request, and why it must be compacted first.
+"""Why a view must be compacted before a request is sent it.
 
 Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ..config import Config
-from ..transcript.transcript import Snapshot
 from .candidate import Candidate
 from .cold_cache import Pause
 from .trigger import cold_threshold, compaction_threshold, recall_room
@@ -17,53 +15,24 @@ from .view import View
 from .view_request import ViewRequest
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """The view that serves a request.
+class Verdict(NamedTuple):
+    """Whether a view must be compacted first.
 
     Attributes:
-        candidate: the view for the request, up to date with the history.
-        reason: why it must be compacted first, ``trigger``, ``cold cache`` or ``hard limit``; None when it need not.
+        reason: ``trigger``, ``cold cache`` or ``hard limit``; None when it need not.
         threshold: size of the view, its system prompt included, above which it is compacted.
-        pause: before the request.
-        history: what the view is up to date with.
-        interrupted: turns that were interrupted then.
-        cache_version: of the cache.
     """
 
-    candidate: Candidate
     reason: str | None
     threshold: int
-    pause: Pause
-    history: Snapshot
-    interrupted: frozenset[int]
-    cache_version: int
 
-    @property
-    def request(self) -> ViewRequest:
-        """The request."""
-        return self.candidate.request
-
-    @property
-    def view(self) -> View:
-        """The view."""
-        return self.candidate.view
-
-    def unless_postponed(self) -> Selection:
-        """Return the selection without its reason if another attempt to compact the view is not worth it yet."""
-        candidate, backoff = self.candidate, self.view.backoff
+    def unless_postponed(self, candidate: Candidate) -> Verdict:
+        """Return the verdict without its reason if another attempt to compact the view is not worth it yet."""
+        backoff, capacity = candidate.view.backoff, candidate.request.limits.capacity
         if self.reason is None or backoff is None:
             return self
         size = candidate.tokens if self.reason == "hard limit" else candidate.lasting_tokens
-        is_postponed = backoff.postpones(size, candidate.compactable_count, self.request.limits.capacity)
-        return replace(self, reason=None) if is_postponed else self
-
-
-class Verdict(NamedTuple):
-    """Why a view must be compacted first, None if it need not, and its threshold, as in `Selection`."""
-
-    reason: str | None
-    threshold: int
+        return self._replace(reason=None) if backoff.postpones(size, candidate.compactable_count, capacity) else self
 
 
 def verdict_on(candidate: Candidate, pause: Pause, config: Config) -> Verdict:
