@@ -21,6 +21,7 @@ from amplifier_context_core.transcript import ranking
 PACKAGES = (
     "amplifier_context_core",
     "amplifier_context_persistent",
+    "amplifier_context_cli",
     "amplifier_context_recall",
     "amplifier_context_servers",
     "amplifier_context_simple",

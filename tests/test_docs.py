@@ -13,7 +13,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from amplifier_context_core.cli.app import main
+from amplifier_context_cli.app import main
 from amplifier_context_core.config import WITHOUT_MEANING, Config
 from amplifier_context_core.events import EVENTS
 from amplifier_context_persistent import PersistentConfig
@@ -93,8 +93,8 @@ def test_the_readme_of_a_package_names_its_extras(folder: str) -> None:
     assert re.findall(r"^\| `(\w+)` \|", read(f"{folder}/README.md"), re.MULTILINE) == list(extras)
 
 
-def test_the_readme_of_core_names_its_commands() -> None:
-    _, _, after = read("amplifier_context_core/README.md").partition("manages stored sessions:")
+def test_the_readme_of_the_command_names_its_commands() -> None:
+    _, _, after = read("amplifier_context_cli/README.md").partition("manages stored sessions:")
     assert re.findall(r"`(\w+)`", after.partition(".")[0]) == list(main.commands)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_context_core.cli.app import main
+from amplifier_context_cli.app import main
 from amplifier_context_core.events import EVENTS
 from amplifier_context_persistent import PersistentConfig
 from amplifier_context_summary import SummaryConfig

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any
 
-from amplifier_context_core.cli.formatting import truncate
+from amplifier_context_cli.formatting import truncate
 from amplifier_context_core.messages.parsing import Call, arguments_of
 
 from .plan import Plan

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain, takewhile
 from typing import Any, cast
 
-from amplifier_context_core.cli.formatting import counted, truncate
+from amplifier_context_cli.formatting import counted, truncate
 from amplifier_context_core.messages.parsing import text_of
 
 from .probe import ContextProbe, HistoryCheck, Message, approx_tokens

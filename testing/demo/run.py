@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from amplifier_context_core.cli.store_options import tokens
+from amplifier_context_cli.store_options import tokens
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.stores.validation import check_conversation_id
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from amplifier_context_core.cli.formatting import counted
+from amplifier_context_cli.formatting import counted
 
 from ..checks.message_shapes import as_mapping
 from ..replay.answer_policies import policy_named

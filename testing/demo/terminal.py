@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
-from amplifier_context_core.cli.formatting import fitting_end, printable, screen_width
+from amplifier_context_cli.formatting import fitting_end, printable, screen_width
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import click
 
-from amplifier_context_core.cli.formatting import PIPE_WIDTH, counted, printable, screen_width, truncate
-from amplifier_context_core.cli.store_options import run_command, store_at, tokens
+from amplifier_context_cli.formatting import PIPE_WIDTH, counted, printable, screen_width, truncate
+from amplifier_context_cli.store_options import run_command, store_at, tokens
 from amplifier_context_core.messages.parsing import copy_message
 from amplifier_context_core.stores import read_in_batches
 from amplifier_context_core.stores.registry import URLS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import count
 
-from amplifier_context_core.cli.formatting import display_width, fitting_end, padded
+from amplifier_context_cli.formatting import display_width, fitting_end, padded
 
 GAP = "  "  # between columns
 _NAMES = 0.5  # of the screen: names that are wider are numbered, and listed above the table

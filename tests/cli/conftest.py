@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from amplifier_context_core.cli.app import main
+from amplifier_context_cli.app import main
 from tests.cli.kept import Run, fill
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from amplifier_context_cli.app import main
 from amplifier_context_core import ContextManager, load_config
-from amplifier_context_core.cli.app import main
 from amplifier_context_core.stores import open_store
 
 HIDDEN = "\x00\x07\x1b[2J\r\x7f\x85\x9b31m\u2028\u202e\u2066\u200b\u2060\ufeff\U000e0041"

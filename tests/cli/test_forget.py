@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from amplifier_context_cli import host_files
+from amplifier_context_cli.app import main
 from amplifier_context_core import ContextManager, load_config
-from amplifier_context_core.cli import host_files
-from amplifier_context_core.cli.app import main
 from amplifier_context_core.default_paths import sessions_folder
 from amplifier_context_core.stores import open_store
 from amplifier_context_testing import coding_session

@@ -70,7 +70,7 @@ def test_what_is_forgotten_is_forgotten_in_forks_too_when_asked(run: Run, filled
 
 @pytest.mark.parametrize("url", ["jsonl"], indirect=True)
 def test_a_text_that_is_piped_in_is_read_without_a_word(filled: str) -> None:
-    command = [sys.executable, "-c", "from amplifier_context_core.cli import main; main()", "forget", "one"]
+    command = [sys.executable, "-c", "from amplifier_context_cli import main; main()", "forget", "one"]
     command += ["--containing", "--store", filled]
 
     def piped(*options: str) -> tuple[int, str, str]:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core.cli.app import main
-from amplifier_context_core.cli.formatting import (
+from amplifier_context_cli.app import main
+from amplifier_context_cli.formatting import (
     command,
     display_width,
     fitting_end,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from amplifier_context_core.cli.app import main
+from amplifier_context_cli.app import main
 from amplifier_context_core.session.notes import Notes, notes_id
 from amplifier_context_core.stores import open_store
 from tests.pages import ROOT

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from amplifier_context_cli.formatting import display_width
 from amplifier_context_core import ContextManager, load_config
-from amplifier_context_core.cli.formatting import display_width
 from amplifier_context_core.compat import StoredContext
 from amplifier_context_core.stores import open_store
 from tests.cli.kept import SECRET, Run, fill
@@ -71,7 +71,7 @@ def test_a_list_of_sessions_says_what_each_is_a_fork_of(run: Run, filled: str) -
 
 
 def test_of_many_sessions_the_newest_are_looked_into(run: Run, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("amplifier_context_core.cli.sessions.DETAILED", 2)
+    monkeypatch.setattr("amplifier_context_cli.sessions.DETAILED", 2)
     run("fork", "one", "three", "--store", filled)
     run("fork", "one", "four", "--store", filled)
     done = run("sessions", "--store", filled)

@@ -14,16 +14,16 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from amplifier_context_cli.app import main
+from amplifier_context_cli.store_options import run_command
 from amplifier_context_core import ContextManager, load_config
-from amplifier_context_core.cli.app import main
-from amplifier_context_core.cli.store_options import run_command
 from amplifier_context_core.errors import SessionLost
 from amplifier_context_core.stores import open_store
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.demo.conftest import clone_at
 
 ODD = "café … → █ 日本 \x1b[2J"
-COMMAND = [sys.executable, "-c", "from amplifier_context_core.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from amplifier_context_cli import main; main()"]
 
 
 @pytest.fixture

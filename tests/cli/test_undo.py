@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from amplifier_context_cli.app import main
 from amplifier_context_core import ContextManager, load_config
-from amplifier_context_core.cli.app import main
 from amplifier_context_core.stores import open_store
 from tests.messages import text, work
 

@@ -9,8 +9,8 @@ import re
 import pytest
 from click.testing import CliRunner
 
+from amplifier_context_cli.app import main
 from amplifier_context_core import ContextManager, load_config
-from amplifier_context_core.cli.app import main
 from amplifier_context_core.stores import open_store
 from tests.managers import ask, feed
 from tests.messages import rounds, work

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from amplifier_context_core.cli.app import main
+from amplifier_context_cli.app import main
 
 PLAN = Path(__file__).parents[2] / "examples" / "explore.yaml"
 

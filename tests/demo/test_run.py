@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from amplifier_context_core.cli.app import main
+from amplifier_context_cli.app import main
 
 from .conftest import Run, clone_at, lines_with
 
@@ -111,7 +111,7 @@ def test_an_incomplete_history_ends_in_exit_code_1(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise there")
 def test_ctrl_c_ends_with_a_summary_and_the_shells_code(clone: Path) -> None:
-    code = "from amplifier_context_core.cli import main; main()"
+    code = "from amplifier_context_cli import main; main()"
     command = [sys.executable, "-u", "-c", code, "run", "--pace", "0.1"]
     with subprocess.Popen(command, cwd=clone, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None

@@ -111,7 +111,7 @@ def test_a_missing_kernel_is_an_install_away(
 def test_help_loads_neither_kernel_nor_rich_nor_yaml() -> None:
     heavy = ("amplifier_core", "rich", "yaml")
     code = (
-        "import sys\nfrom amplifier_context_core.cli.app import main\nmain(['--help'], standalone_mode=False)\n"
+        "import sys\nfrom amplifier_context_cli.app import main\nmain(['--help'], standalone_mode=False)\n"
         f"print([name for name in {heavy} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

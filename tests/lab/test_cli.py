@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from amplifier_context_cli.app import main
 from amplifier_context_core import ContextManager, load_config
-from amplifier_context_core.cli.app import main
 from amplifier_context_core.stores import open_store
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from amplifier_context_testing.lab import figures_file, read_sessions

@@ -11,7 +11,7 @@ import pytest
 from amplifier_core.testing import MockCoordinator
 from click.testing import CliRunner
 
-from amplifier_context_core.cli.app import main
+from amplifier_context_cli.app import main
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.session.notes import Notes, notes_id
 from amplifier_context_core.stores import open_store

@@ -22,7 +22,7 @@ OURS = "amplifier_context_"
 HOST = "amplifier_core"  # the kernel: the host brings it
 DRIVERS = ("psycopg", "psycopg_pool", "redis", "sqlite3")
 SCREEN = ("click", "rich", "yaml")
-RUN = "from amplifier_context_core.cli import main; main()"
+RUN = "from amplifier_context_cli import main; main()"
 UNREGISTERED = "import importlib.metadata as metadata; metadata.entry_points = lambda **_: ()\n"
 
 
@@ -68,6 +68,7 @@ def test_core_needs_four_libraries_one_reader_of_image_sizes_one_lock_and_newer_
 @pytest.mark.parametrize(
     "folder",
     [
+        "amplifier_context_cli",
         "amplifier_context_core",
         "amplifier_context_simple",
         "amplifier_context_persistent",
@@ -98,23 +99,10 @@ def test_importing_persistent_loads_no_driver_of_a_server_and_no_screen() -> Non
     assert done.stdout == "[]\n", done.stderr
 
 
-def test_without_the_extra_cli_the_command_names_it_in_one_line() -> None:
-    done = python(RUN, *SCREEN, arguments=["sessions"])
-    assert (done.returncode, done.stdout) == (1, "")
-    install = f"{sys.executable} -m pip install 'amplifier-context-core[cli]'"
-    assert done.stderr == f"Error: amplifier-context needs the extra `cli`: {install}\n"
-
-
 def test_ctrl_c_while_the_command_is_loaded_is_one_line() -> None:
     interrupt = "lambda *_: __import__('signal').raise_signal(2)"
     done = python(f"sys.modules['click'] = type('Loading', (), {{'__getattr__': {interrupt}}})(); {RUN}")
     assert (done.returncode, done.stderr) == (130, "Aborted!\n")
-
-
-def test_an_error_inside_click_is_not_taken_for_a_missing_extra() -> None:
-    done = python(RUN, "click.core")
-    assert "ModuleNotFoundError" in done.stderr
-    assert "the extra `cli`" not in done.stderr
 
 
 def test_the_commands_about_kept_sessions_need_neither_rich_nor_yaml(tmp_path: Path) -> None:

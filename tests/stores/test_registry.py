@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from amplifier_context_cli.app import main
 from amplifier_context_core import ConfigError, PluginError, Plugins, hookimpl
-from amplifier_context_core.cli.app import main
 from amplifier_context_core.stores import MemoryStore, Store, open_store
 from amplifier_context_servers.postgres_server.url import parse_store_url as parse_postgres_url
 from amplifier_context_servers.redis_server.url import parse_store_url as parse_redis_url

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from amplifier_context_core.cli import stored_managers
-from amplifier_context_core.cli.app import main
+from amplifier_context_cli import stored_managers
+from amplifier_context_cli.app import main
 from amplifier_context_core.stores import Store, open_store
 from tests.messages import text, work
 from tests.summary.scripted import BUDGET, Provider, drive, good, summary_manager

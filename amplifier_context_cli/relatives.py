@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
 
-from ..history.redactions import Redactions, is_named, redactions_of
-from ..messages.parsing import MessageInfo
-from ..messages.timestamps import timestamp_of
-from ..stores import Store
-from ..stores.iteration import read_in_batches
-from ..transcript.alignment import normalized_content
-from ..transcript.entry import Entry
+from amplifier_context_core.history.redactions import Redactions, is_named, redactions_of
+from amplifier_context_core.messages.parsing import MessageInfo
+from amplifier_context_core.messages.timestamps import timestamp_of
+from amplifier_context_core.stores import Store
+from amplifier_context_core.stores.iteration import read_in_batches
+from amplifier_context_core.transcript.alignment import normalized_content
+from amplifier_context_core.transcript.entry import Entry
 
 _OPENING = 50  # messages at the beginning of a session that are compared: an inherited history begins there
 Identity = tuple[str, tuple[str, ...], tuple[str, ...], str]  # role, ids of calls, ids of answers, timestamp

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Sequence
 from datetime import datetime
 
-from ..rendering.quoting import without_controls, without_surrogates
+from amplifier_context_core.rendering.quoting import without_controls, without_surrogates
 
 PIPE_WIDTH = 110  # columns without a terminal, unless COLUMNS is set
 _WORDS = 0.7  # minimal share of the width that remains when a text is truncated between words

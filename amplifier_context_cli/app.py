@@ -1,6 +1,6 @@
-"""The group of commands: core's own, and commands that other packages register.
+"""The group of commands: our own, and commands that other packages register.
 
-A command of core is a module with a click command, and a line here. Another package registers a click command under
+A command of ours is a module with a click command, and a line here. Another package registers a click command under
 the entry point group `amplifier_context.commands`. Only the commands that are needed are loaded.
 """
 
@@ -80,7 +80,7 @@ def _loaded(point: EntryPoint) -> click.Command:
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="amplifier-context-core", prog_name="amplifier-context")
+@click.version_option(package_name="amplifier-context-cli", prog_name="amplifier-context")
 def main() -> None:
     """Look after the sessions that a context manager keeps, and watch one at work."""
 

@@ -7,11 +7,11 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, cast
 
-from ..config import load_config
-from ..manager import ContextManager
-from ..stores import Store
-from ..view.session_state import load
-from ..view.view_factory import settings_in
+from amplifier_context_core.config import load_config
+from amplifier_context_core.manager import ContextManager
+from amplifier_context_core.stores import Store
+from amplifier_context_core.view.session_state import load
+from amplifier_context_core.view.view_factory import settings_in
 
 log = logging.getLogger(__name__)
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import click
 
-from ..errors import ContextError
-from ..messages.parsing import Message, arguments_text, calls_of, result_text, results_of, text_of
-from ..stores import SessionInfo, Store, read_in_batches
-from ..stores.validation import is_notes
-from ..transcript.entry import Entry
+from amplifier_context_core.errors import ContextError
+from amplifier_context_core.messages.parsing import Message, arguments_text, calls_of, result_text, results_of, text_of
+from amplifier_context_core.stores import SessionInfo, Store, read_in_batches
+from amplifier_context_core.stores.validation import is_notes
+from amplifier_context_core.transcript.entry import Entry
+
 from .formatting import (
     counted,
     display_width,

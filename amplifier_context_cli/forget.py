@@ -10,11 +10,12 @@ from pathlib import Path
 import click
 from click.exceptions import Exit
 
-from ..config import load_config
-from ..errors import ConfigError, ContextError, NotErased
-from ..manager import ContextManager
-from ..transcript.entry import seqs_of
-from ..transcript.redaction import forms_of, holds, texts_of
+from amplifier_context_core.config import load_config
+from amplifier_context_core.errors import ConfigError, ContextError, NotErased
+from amplifier_context_core.manager import ContextManager
+from amplifier_context_core.transcript.entry import seqs_of
+from amplifier_context_core.transcript.redaction import forms_of, holds, texts_of
+
 from .formatting import command, counted, printable, shell_quoted
 from .host_files import forms_in_files, search, store_of
 from .relatives import Relatives, all_entries

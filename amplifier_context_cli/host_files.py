@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterator
 from itertools import chain, islice
 from pathlib import Path
 
-from ..stores.jsonl.paths import DATABASE_NAME, FILE_NAMES, FORMER_NAME
-from ..stores.sqlite.schema import APPLICATION_ID, ONE_SESSION_ID
-from ..transcript.redaction import forms_of, probe_of
+from amplifier_context_core.stores.jsonl.paths import DATABASE_NAME, FILE_NAMES, FORMER_NAME
+from amplifier_context_core.stores.sqlite.schema import APPLICATION_ID, ONE_SESSION_ID
+from amplifier_context_core.transcript.redaction import forms_of, probe_of
 
 TIME_LIMIT = 10.0  # seconds
 MAX_FILES = 10_000

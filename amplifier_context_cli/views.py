@@ -11,10 +11,11 @@ from typing import Any
 
 import click
 
-from ..manager import ContextManager
-from ..stores import MemoryStore, read_in_batches
-from ..transcript.matching_lines import excerpts, words_of
-from ..view.sent_view import outgoing_messages
+from amplifier_context_core.manager import ContextManager
+from amplifier_context_core.stores import MemoryStore, read_in_batches
+from amplifier_context_core.transcript.matching_lines import excerpts, words_of
+from amplifier_context_core.view.sent_view import outgoing_messages
+
 from .formatting import counted, printable_text, screen_width, shell_quoted
 from .sessions import print_json, print_row, words
 from .store_options import OpenedStore, budget_option, mark, on_store

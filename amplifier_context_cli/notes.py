@@ -11,9 +11,10 @@ from typing import Any
 
 import click
 
-from ..default_paths import in_project, sessions_folder
-from ..session.notes import Notes, note_seq, notes_id
-from ..stores import open_store
+from amplifier_context_core.default_paths import in_project, sessions_folder
+from amplifier_context_core.session.notes import Notes, note_seq, notes_id
+from amplifier_context_core.stores import open_store
+
 from .formatting import counted, printable_text, time_text
 from .sessions import print_json
 from .store_options import run_command, store_at, store_option

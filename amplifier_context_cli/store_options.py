@@ -15,13 +15,14 @@ from typing import Any, ParamSpec, TypeVar
 
 import click
 
-from ..amounts import amount_in
-from ..default_paths import in_project, sessions_folder
-from ..errors import ContextError, SessionInUse, SessionLost
-from ..stores import Checkable, Store, open_store
-from ..stores.registry import URLS
-from ..stores.sqlite.journal import journal_in
-from ..transcript.entry import seq_of
+from amplifier_context_core.amounts import amount_in
+from amplifier_context_core.default_paths import in_project, sessions_folder
+from amplifier_context_core.errors import ContextError, SessionInUse, SessionLost
+from amplifier_context_core.stores import Checkable, Store, open_store
+from amplifier_context_core.stores.registry import URLS
+from amplifier_context_core.stores.sqlite.journal import journal_in
+from amplifier_context_core.transcript.entry import seq_of
+
 from .formatting import command, counted, shell_quoted, without_credentials
 
 P = ParamSpec("P")

@@ -9,15 +9,16 @@ from pathlib import Path
 import click
 from click.exceptions import Exit
 
-from ..errors import ContextError
-from ..messages.parsing import parse_message
-from ..stores import Checkable, Repair, Repairable, Store
-from ..stores.iteration import read_in_batches
-from ..stores.validation import check_conversation_id, derived_session_id, is_recovered
-from ..transcript.entry import Entry
-from ..transcript.redaction import REDACTED_TEXT
-from ..transcript.transcript import Transcript
-from ..view.session_state import load
+from amplifier_context_core.errors import ContextError
+from amplifier_context_core.messages.parsing import parse_message
+from amplifier_context_core.stores import Checkable, Repair, Repairable, Store
+from amplifier_context_core.stores.iteration import read_in_batches
+from amplifier_context_core.stores.validation import check_conversation_id, derived_session_id, is_recovered
+from amplifier_context_core.transcript.entry import Entry
+from amplifier_context_core.transcript.redaction import REDACTED_TEXT
+from amplifier_context_core.transcript.transcript import Transcript
+from amplifier_context_core.view.session_state import load
+
 from .formatting import counted, shell_quoted
 from .store_options import OpenedStore, on_store, run_command, store_at
 
