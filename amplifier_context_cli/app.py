@@ -17,7 +17,7 @@ from .notes import notes
 from .sessions import sessions, show
 from .streams import accept_all_texts, report
 from .undo import undo
-from .views import explain, search, view
+from .views import context, explain, search, view
 
 GROUP = "amplifier_context.commands"
 FROM_TESTING = ("run", "replay")  # commands of the package amplifier-context-testing
@@ -85,5 +85,20 @@ def main() -> None:
     """Look after the sessions that a context manager keeps, and watch one at work."""
 
 
-for command in (sessions, show, search, view, explain, copy, verify, repair, fork, undo, delete, forget, notes):
+for command in (
+    sessions,
+    show,
+    search,
+    view,
+    context,
+    explain,
+    copy,
+    verify,
+    repair,
+    fork,
+    undo,
+    delete,
+    forget,
+    notes,
+):
     main.add_command(command)

@@ -1,4 +1,4 @@
-"""The commands `view`, `explain` and `search`: what the model is shown of a stored session, and why.
+"""The commands `view`, `context`, `explain` and `search`: what the model is shown of a stored session, and why.
 
 The session is read into memory, with its session state. So it may be open in another process, and nothing about
 it changes.
@@ -15,6 +15,7 @@ from amplifier_context_core.manager import ContextManager
 from amplifier_context_core.stores import MemoryStore, read_in_batches
 from amplifier_context_core.transcript.matching_lines import excerpts, words_of
 from amplifier_context_core.view.sent_view import outgoing_messages
+from amplifier_context_core.view.window_usage import line_of, text_of_usage
 
 from .formatting import counted, printable_text, screen_width, shell_quoted
 from .sessions import print_json, print_row, words
@@ -68,6 +69,22 @@ def _print_chapter(chapters: list[dict[str, Any]], seq: int, *, as_json: bool) -
         print_json(found)
     else:
         click.echo(printable_text(found["text"]))
+
+
+@click.command()
+@click.argument("session_id", metavar="SESSION")
+@on_store
+@_budget
+@click.option("--short", is_flag=True, help="Print one line.")
+@_json
+async def context(at: OpenedStore, session_id: str, budget: int | None, short: bool, as_json: bool) -> None:
+    """Show how full the window of a session is: by kind, until the next compaction, and what a request costs."""
+    manager = await _copy(at, session_id, budget)
+    usage = await manager.usage()
+    if as_json:
+        print_json(usage)
+    else:
+        click.echo(line_of(usage) if short else text_of_usage(usage, max(_NARROWEST, screen_width())))
 
 
 @click.command()

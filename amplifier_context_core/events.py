@@ -20,7 +20,8 @@ POST_COMPACT = "context:post_compact"
 COMPACTION = "context:compaction"
 WARNING = "context:warning"
 PREFIX_CHANGED = "context:prefix_changed"
-EVENTS = (PRE_COMPACT, POST_COMPACT, COMPACTION, WARNING, PREFIX_CHANGED)
+USAGE = "context:usage"
+EVENTS = (PRE_COMPACT, POST_COMPACT, COMPACTION, WARNING, PREFIX_CHANGED, USAGE)
 
 _TIMEOUT = 10.0  # seconds; long enough for an approval hook to look up a policy
 

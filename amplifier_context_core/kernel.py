@@ -172,6 +172,8 @@ def capabilities_of(manager: ContextManager) -> dict[str, Any]:
         "context.queue": manager.queue,
         "context.recall": manager.recall,
         "context.undo": manager.undo,
+        "context.usage": manager.usage,
+        "context.describe": manager.describe,
         "context.recall_room": manager.recall_room,
         "context.chapters": manager.chapters,
         "context.token_counter": manager.token_counter,

@@ -37,6 +37,7 @@ TYPES: Mapping[str, tuple[type, ...]] = {
     "list": (list,),
     "dict": (dict,),
     "str or None": (str, type(None)),
+    "int or None": (int, type(None)),
 }
 BUDGET = 4_000
 
@@ -321,7 +322,7 @@ async def test_the_page_lists_every_capability_with_its_arguments_and_what_it_re
         returned = capability(*given, **named)
         if inspect.isawaitable(returned):
             returned = await returned
-        kinds = {"None": type(None), "dict": dict, "list": list, "Snapshot": Snapshot, "int": int}
+        kinds = {"None": type(None), "dict": dict, "list": list, "Snapshot": Snapshot, "int": int, "str": str}
         kinds["TokenCounter"] = Callable
         assert isinstance(returned, tuple(kinds[kind] for kind in row[1].split(" or "))), f"{name}: {returned!r}"
         for key in re.findall(r"`(\w+)` \(", row[2]) if name == "context.interrupt" else ():

@@ -16,7 +16,7 @@ from ..arguments import checked_count, checked_texts
 from ..compaction.digest import chapter_spans
 from ..compaction.strategies import Strategy
 from ..errors import NotLoaded, StoreError
-from ..events import inside_handler
+from ..events import USAGE, emit, inside_handler
 from ..futures import in_thread
 from ..messages.parsing import text_of
 from ..messages.usage import Response, Usage
@@ -33,6 +33,7 @@ from ..view.meter import Key
 from ..view.plan import CompactionResult
 from ..view.sent_view import SentView, outgoing_messages
 from ..view.view_request import ViewRequest
+from ..view.window_usage import step_of, text_of_usage, window_usage
 from .items import ItemList
 from .lifecycle import SessionLifecycle
 
@@ -53,7 +54,7 @@ class SessionRequests(SessionLifecycle):
         request = replace(await self._view_request(budget.tokens, key, counter, required), late=self._late)
         sent = await self._then_save(self._view(request))
         self._handed_out(sent, provider)
-        await self.compactor.announce_prefix()
+        await self._announce_request(sent)
         return sent
 
     async def _begin_request(self) -> None:
@@ -103,7 +104,22 @@ class SessionRequests(SessionLifecycle):
         await self._list_items(listed)
         await self._then_save(self._announce(measured.plan.result))
         await self.compactor.emit_warnings()
+        if self.compactor.last_sent is not None:
+            await self._announce_request(self.compactor.last_sent)
+
+    async def _announce_request(self, sent: SentView) -> None:
+        """Emit what a view that was handed out means for the provider's cache, and how full its window is by now."""
         await self.compactor.announce_prefix()
+        step = step_of(sent)
+        if step != self._usage_reports.step and not inside_handler(self.compactor):
+            self._usage_reports.step = step
+            await emit(self.compactor.hooks, self.compactor, USAGE, await self._usage_of(sent))
+
+    async def _usage_of(self, sent: SentView) -> dict[str, Any]:
+        exact = getattr(self.counter, "exact", False)
+        async with self.compactor.lock.hold():
+            reported = self._usage_reports.reported(self.compactor.compactions)
+            return window_usage(sent, self.compactor.pins, exact=exact, reported=reported)
 
     async def _list_items(self, listed: ItemList | None) -> None:
         """Add a list of pool and queue to the history, unless another request did so meanwhile."""
@@ -136,6 +152,23 @@ class SessionRequests(SessionLifecycle):
         if self.compactor.last_sent is None:
             raise ValueError("no view was handed out yet")
         return self.compactor.last_sent
+
+    async def usage(self) -> dict[str, Any]:
+        """Return how full the window of the last request is, by kind, and what is left until the next compaction.
+
+        Tokens are the provider's. Costs are in plain input tokens. Before the first request it describes what a request
+        of the configured budget would show.
+        """
+        await self.ready()
+        return await self._usage_of(await self._last_sent())
+
+    async def describe(self, width: int = 80) -> str:
+        """Return the usage as a screen of text, such as a host prints for `/context`.
+
+        Args:
+            width: columns.
+        """
+        return text_of_usage(await self.usage(), checked_count("width", width))
 
     async def lacking_names(self, marks: Sequence[str], limit: int = 200) -> list[dict[str, str]]:
         """Return names that the history has and the model does not see, those that are likely needed next first.
@@ -268,6 +301,7 @@ class SessionRequests(SessionLifecycle):
         usage = self._usage_reports.usage_for(response)
         if usage and request:
             self.meter.report(request.counted, usage, request.key)
+            self._usage_reports.answered(usage)
         reported = response.usage if response else None  # a loop's own report has no cache reads
         if reported and request and self._cache_health.record(request, reported):
             self.warnings.once("cache setting", self._cache_health.advice)

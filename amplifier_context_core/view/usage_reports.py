@@ -19,11 +19,14 @@ class UsageReports:
     Attributes:
         request: its view; None before the first view and once it is answered.
         requested_at: ISO 8601, UTC: when it was handed out; None without a request.
+        step: of the usage that was announced last; see `window_usage`.
     """
 
     def __init__(self) -> None:
         self.request: SentView | None = None
         self.requested_at: str | None = None
+        self.step = 0
+        self._answered: tuple[int, int] | None = None  # compactions when it was sent, and its tokens
         self._newest: tuple[SentView, str] | None = None
         self._is_sent = False  # a provider has the request, and its answer is still to come
         self._owned: tuple[Usage | None] | None = None  # what the loop itself reported of the view's request
@@ -73,6 +76,15 @@ class UsageReports:
         if self._owned is not None:
             return self._owned[0]
         return response.usage if response else None
+
+    def answered(self, usage: Usage) -> None:
+        """Note what the provider reported of the request."""
+        if self.request is not None:
+            self._answered = self.request.compactions, measured(usage)
+
+    def reported(self, compactions: int) -> int | None:
+        """Return the tokens that the provider reported last; None if that was before the newest compaction."""
+        return self._answered[1] if self._answered and self._answered[0] == compactions else None
 
     def end(self) -> None:
         """Drop the reports: the answer came, and later reports belong to other requests."""

@@ -54,6 +54,20 @@ def test_a_chapter_is_printed_word_for_word_by_any_mark_in_it(url: str) -> None:
     assert "--chapter" in run("view", "one", "--chapter", "x", url=url, fails=True)
 
 
+def test_context_says_how_full_the_window_is(url: str) -> None:
+    manager, _ = asyncio.run(kept(url))
+    usage = json.loads(run("context", "one", "--json", url=url))
+    expected = asyncio.run(manager.usage())
+    assert {**usage, "reported": None} == {**expected, "reported": None}
+    short = run("context", "one", "--short", url=url)
+    assert short == f"{usage['used']:,} of 6,000 tokens" + short.partition(" tokens")[2]
+    rows = run("context", "one", url=url).split("\n")
+    assert rows[0] == short.strip()
+    assert [row.split()[0] for row in rows[1:8]] == [*usage["kinds"], "free"]
+    larger = json.loads(run("context", "one", "--budget", "20k", "--json", url=url))
+    assert larger["size"] == 20_000
+
+
 def test_explain_says_what_became_of_each_round(url: str) -> None:
     asyncio.run(kept(url))
     text = run("explain", "one", url=url)
