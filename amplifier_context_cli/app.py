@@ -14,6 +14,7 @@ import click
 from .forget import forget
 from .maintenance import copy, delete, fork, repair, verify
 from .notes import notes
+from .report.command import report as report_command
 from .sessions import sessions, show
 from .streams import accept_all_texts, report
 from .undo import undo
@@ -92,6 +93,7 @@ for command in (
     view,
     context,
     explain,
+    report_command,
     copy,
     verify,
     repair,

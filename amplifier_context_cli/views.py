@@ -41,7 +41,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_json
 async def view(at: OpenedStore, session_id: str, budget: int | None, chapter: int | None, as_json: bool) -> None:
     """Show what the model would be sent of a session now: chapters, and messages with their marks."""
-    manager = await _copy(at, session_id, budget)
+    manager = await copy_of(at, session_id, budget)
     await manager.explain()  # takes the view
     sent = manager.compactor.last_sent
     chapters = await manager.chapters() if sent else []
@@ -79,7 +79,7 @@ def _print_chapter(chapters: list[dict[str, Any]], seq: int, *, as_json: bool) -
 @_json
 async def context(at: OpenedStore, session_id: str, budget: int | None, short: bool, as_json: bool) -> None:
     """Show how full the window of a session is: by kind, until the next compaction, and what a request costs."""
-    manager = await _copy(at, session_id, budget)
+    manager = await copy_of(at, session_id, budget)
     usage = await manager.usage()
     if as_json:
         print_json(usage)
@@ -94,7 +94,7 @@ async def context(at: OpenedStore, session_id: str, budget: int | None, short: b
 @_json
 async def explain(at: OpenedStore, session_id: str, budget: int | None, as_json: bool) -> None:
     """Say why the view of a session is as it is: its size, its threshold, and what became of each round."""
-    report = await (await _copy(at, session_id, budget)).explain()
+    report = await (await copy_of(at, session_id, budget)).explain()
     if as_json:
         print_json(report)
         return
@@ -132,7 +132,7 @@ async def explain(at: OpenedStore, session_id: str, budget: int | None, as_json:
 async def search(at: OpenedStore, session_id: str, wanted: tuple[str, ...], limit: int, as_json: bool) -> None:
     """Find messages of a session by words, the best first."""
     query = " ".join(wanted)
-    manager = await _copy(at, session_id, None)
+    manager = await copy_of(at, session_id, None)
     found = [(place, await manager.recall(place)) for place in await manager.search(query, limit)]
     for place, message in found:
         if message is None:
@@ -145,7 +145,7 @@ async def search(at: OpenedStore, session_id: str, wanted: tuple[str, ...], limi
         click.echo(f"{shell_quoted(session_id)} has no message with {shell_quoted(query)}", err=True)
 
 
-async def _copy(at: OpenedStore, session_id: str, budget: int | None) -> ContextManager:
+async def copy_of(at: OpenedStore, session_id: str, budget: int | None) -> ContextManager:
     """Return a manager of a copy of the session in memory, with the checkpoint that the store has of it.
 
     With a budget the next request is made on the copy, so that its view is what would be sent.

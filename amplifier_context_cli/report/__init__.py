@@ -1,0 +1,1 @@
+"""A stored session as one page: what each request was sent, and what became of each message."""

@@ -1,0 +1,59 @@
+"""The command `report`: a stored session as a page that a browser shows from disk."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+import click
+
+from amplifier_context_core.stores import read_in_batches
+
+from ..formatting import counted, size_text
+from ..store_options import OpenedStore, budget_option, on_store
+from ..stored_managers import settings_of
+from ..views import copy_of
+from .page import page
+from .replay import replay
+
+_budget = budget_option("Make the requests at a budget such as 16k; by default that of the session.")
+
+
+@click.command()
+@click.argument("session_id", metavar="SESSION")
+@on_store
+@_budget
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The file to write."
+)
+async def report(at: OpenedStore, session_id: str, budget: int | None, output: Path) -> None:
+    """Write a page that shows what each request of a session was sent, and what became of each message.
+
+    The page is one file. It loads nothing, and it has the texts of the session: it is readable for its owner only.
+    """
+    now = await copy_of(at, session_id, budget)
+    entries = [entry async for batch in read_in_batches(at.store, session_id) for entry in batch]
+    if not entries:
+        raise click.ClickException(f"{session_id} has no messages")
+    with click.progressbar(length=len(entries), label="requests", file=sys.stderr) as bar:
+        seen = 0
+
+        def progress(count: int) -> None:
+            nonlocal seen
+            bar.update(count - seen)
+            seen = count
+
+        made = await replay(await settings_of(at.store, session_id, budget), entries, now, progress)
+    size = _write(output, page(session_id, entries, made))
+    requests, messages = counted(len(made.requests), "request"), counted(len(entries), "message")
+    click.echo(f"{output}: {requests}, {messages}, {size_text(size)}")
+
+
+def _write(path: Path, pieces: Iterable[str]) -> int:
+    """Write a file that only its owner can read; return its size in bytes."""
+    with open(path, "w", encoding="utf-8", opener=partial(os.open, mode=0o600)) as file:
+        file.writelines(pieces)
+    return path.stat().st_size

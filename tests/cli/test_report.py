@@ -1,0 +1,179 @@
+"""The command `report`: one page that shows a session and runs nothing of it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import re
+import shutil
+import stat
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from amplifier_context_cli.app import main
+from amplifier_context_core import ContextManager, load_config
+from amplifier_context_core.stores import open_store
+from tests.managers import ask, feed
+from tests.messages import work
+
+HOSTILE = (
+    "</script><script>document.title='run'</script><!-- <img src=x onerror=\"document.title='run'\"> ]]> \u2028\u2029"
+    '<script type="application/json" data-block="messages">[]</script> & &lt; \'" ${1} `x` \x00 \udcff 漢字 🙂'
+)
+
+
+class Page(HTMLParser):
+    """The elements of a page, and the texts of its scripts and styles."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self._open = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._open = f"{tag} {dict(attrs).get('data-block') or ''}".strip()
+
+    def handle_data(self, data: str) -> None:
+        if self._open:
+            self.texts.setdefault(self._open, []).append(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        self._open = ""
+
+    def blocks(self, name: str) -> list[Any]:
+        return [json.loads(text) for text in self.texts[f"script {name}"]]
+
+
+async def kept(url: str, said: str = "Then the next part.") -> ContextManager:
+    """A session that was compacted, and closed."""
+    manager = ContextManager(load_config({"max_tokens": 6_000}), session_id="one", store=open_store(url))
+    for number, message in enumerate(work(30, output=1_500)):
+        if message["role"] == "assistant":
+            await ask(manager)
+        await feed(manager, [message])
+        if number == 20:
+            await feed(manager, [{"role": "user", "content": said}])
+    await manager.close()
+    return manager
+
+
+def report(url: str, path: Path, *options: str) -> Page:
+    done = CliRunner().invoke(main, ["report", "one", "--store", url, "-o", str(path), *options])
+    assert done.exit_code == 0, done.output
+    return Page(path.read_text(encoding="utf-8"))
+
+
+def test_the_requests_are_those_that_the_session_made(url: str, tmp_path: Path) -> None:
+    manager = asyncio.run(kept(url))
+    page = report(url, tmp_path / "page.html")
+    (session,), messages = page.blocks("session"), [one for block in page.blocks("messages") for one in block]
+    assert [row[0] for row in messages] == [f"m{place}" for place in range(1, len(messages) + 1)]
+    compactions = [one for one in session["compactions"] if one.get("trigger") not in (None, "now")]
+    assert len(compactions) == manager.compactor.compactions >= 1
+    assert compactions[-1]["after_tokens"] < compactions[-1]["before_tokens"]
+    assert session["size"] == 6_000
+    answers = sum(1 for row in messages if row[1] == "assistant")
+    assert len(session["requests"]) == answers + 1
+    before, after = (session["requests"][compactions[0]["request"] + step] for step in (-1, 0))
+    assert (before[3], after[3]) == (0, 1)
+
+
+def test_the_last_request_is_the_view_of_the_stored_session(url: str, tmp_path: Path) -> None:
+    asyncio.run(kept(url))
+    (session,) = report(url, tmp_path / "page.html").blocks("session")
+    stored = ContextManager(load_config({"max_tokens": 6_000}), session_id="one", store=open_store(url))
+    chapters = asyncio.run(stored.chapters())
+    now = session["compactions"][-1]
+    assert now["trigger"] == "now"
+    assert [session["chapters"][place]["text"] for place in now["chapters"]] == [one["text"] for one in chapters]
+    folded = {place for place, fates in session["fates"] if session["states"][fates[-1][1]] == "folded"}
+    spans = [(int(one["mark"][1:]), int(one["to"][1:])) for one in chapters]
+    assert folded <= {place for first, last in spans for place in range(first - 1, last)}
+    asyncio.run(stored.close())
+
+
+def test_a_budget_makes_the_requests_at_that_budget(url: str, tmp_path: Path) -> None:
+    asyncio.run(kept(url))
+    (session,) = report(url, tmp_path / "page.html", "--budget", "40k").blocks("session")
+    assert session["size"] == 40_000
+    assert not any(one.get("trigger") == "trigger" for one in session["compactions"])
+
+
+def test_no_text_of_a_session_can_leave_its_block(url: str, tmp_path: Path) -> None:
+    asyncio.run(kept(url, HOSTILE.replace("\udcff", "")))
+    page = report(url, tmp_path / "page.html")
+    scripts = [attributes.get("data-block") for tag, attributes in page.elements if tag == "script"]
+    assert scripts == ["session", "messages", None]
+    assert not [name for tag, attributes in page.elements for name in attributes if name.startswith("on")]
+    assert not {"img", "iframe", "object", "link", "base"} & {tag for tag, _ in page.elements}
+    (messages,) = page.blocks("messages")
+    assert any("document.title='run'" in row[3] for row in messages)
+
+
+def test_the_policy_allows_this_script_and_this_style_and_nothing_else(url: str, tmp_path: Path) -> None:
+    asyncio.run(kept(url))
+    page = report(url, tmp_path / "page.html")
+    (policy,) = [
+        a["content"] for tag, a in page.elements if tag == "meta" and "content" in a and "default-src" in str(a)
+    ]
+    rules = dict(rule.strip().split(" ", 1) for rule in str(policy).split(";"))
+    for name, tag in (("script-src", "script"), ("style-src", "style")):
+        (text,) = page.texts[tag]
+        assert rules.pop(name) == f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+    assert set(rules.values()) == {"'none'"}
+    assert set(rules) == {"default-src", "base-uri", "form-action"}
+
+
+def test_the_script_makes_no_markup_of_texts_and_loads_nothing(url: str, tmp_path: Path) -> None:
+    asyncio.run(kept(url))
+    (script,) = report(url, tmp_path / "page.html").texts["script"]
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|Function\(|fetch\(|import\(", script
+    )
+
+
+def test_the_file_is_readable_for_its_owner_only(url: str, tmp_path: Path) -> None:
+    asyncio.run(kept(url))
+    report(url, tmp_path / "page.html")
+    assert stat.S_IMODE((tmp_path / "page.html").stat().st_mode) == 0o600
+
+
+def test_a_session_that_is_not_there_leaves_no_file(url: str, tmp_path: Path) -> None:
+    asyncio.run(kept(url))
+    done = CliRunner().invoke(main, ["report", "two", "--store", url, "-o", str(tmp_path / "page.html")])
+    assert done.exit_code == 1
+    assert "there is no session 'two'" in done.output
+    assert not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.soak
+@pytest.mark.browser
+def test_a_browser_shows_a_hostile_session_and_runs_nothing_of_it(tmp_path: Path) -> None:
+    browser = shutil.which("chromium") or pytest.skip("needs chromium on the path")
+    url = f"sqlite:{tmp_path / 'sessions.db'}"
+    asyncio.run(kept(url, HOSTILE.replace("\udcff", "")))
+    report(url, tmp_path / "page.html")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=3000", "--window-size=1200,900"]
+    done = subprocess.run(
+        [browser, *flags, "--dump-dom", f"file://{tmp_path / 'page.html'}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    shown = Page(done.stdout)
+    assert "".join(shown.texts["title"]) == "Session one"
+    assert not [tag for tag, attributes in shown.elements if tag == "img" or "onerror" in attributes]
+    rows = [a for tag, a in shown.elements if tag == "div" and "row" in str(a.get("class")).split()]
+    assert len(rows) > 20
+    assert "chapter" in str([a.get("class") for a in rows])
