@@ -17,6 +17,7 @@ from .notes import notes
 from .report.command import report as report_command
 from .sessions import sessions, show
 from .streams import accept_all_texts, report
+from .transfer.command import export, import_
 from .undo import undo
 from .views import context, explain, search, view
 
@@ -95,6 +96,8 @@ for command in (
     explain,
     report_command,
     copy,
+    import_,
+    export,
     verify,
     repair,
     fork,

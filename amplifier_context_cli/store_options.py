@@ -6,7 +6,8 @@ import asyncio
 import difflib
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+import tempfile
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -171,6 +172,19 @@ def mark(text: str) -> int:
         return seq_of(text)
     except ValueError as problem:
         raise click.BadParameter(str(problem)) from None
+
+
+def write_private(path: Path, pieces: Iterable[str]) -> int:
+    """Write a file that only its owner can read; return its size in bytes. One that is there is replaced whole."""
+    descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with open(descriptor, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
+            file.writelines(pieces)
+        os.replace(made, path)
+    except BaseException:
+        os.unlink(made)
+        raise
+    return path.stat().st_size
 
 
 # -- running ----------------------------------------------------------------------------------------------------------

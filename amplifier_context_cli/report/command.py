@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 
 import click
@@ -13,7 +10,7 @@ import click
 from amplifier_context_core.stores import read_in_batches
 
 from ..formatting import counted, size_text
-from ..store_options import OpenedStore, budget_option, on_store
+from ..store_options import OpenedStore, budget_option, on_store, write_private
 from ..stored_managers import settings_of
 from ..views import copy_of
 from .page import page
@@ -47,13 +44,6 @@ async def report(at: OpenedStore, session_id: str, budget: int | None, output: P
             seen = count
 
         made = await replay(await settings_of(at.store, session_id, budget), entries, now, progress)
-    size = _write(output, page(session_id, entries, made))
+    size = write_private(output, page(session_id, entries, made))
     requests, messages = counted(len(made.requests), "request"), counted(len(entries), "message")
     click.echo(f"{output}: {requests}, {messages}, {size_text(size)}")
-
-
-def _write(path: Path, pieces: Iterable[str]) -> int:
-    """Write a file that only its owner can read; return its size in bytes."""
-    with open(path, "w", encoding="utf-8", opener=partial(os.open, mode=0o600)) as file:
-        file.writelines(pieces)
-    return path.stat().st_size

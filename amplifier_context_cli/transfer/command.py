@@ -1,0 +1,139 @@
+"""The commands `import` and `export`: sessions of other programs, and for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+
+from amplifier_context_core import ContextManager, Entry, InvalidMessage
+from amplifier_context_core.messages.parsing import json_text
+from amplifier_context_core.stores import read_in_batches
+from amplifier_context_core.stores.validation import check_conversation_id
+
+from ..formatting import counted, shell_quoted
+from ..store_options import OpenedStore, on_store, run_command, store_at, store_option, write_private
+from .atif import is_atif, read_atif, write_atif
+from .claude_code import is_claude_code, read_claude_code
+from .conversation import Conversation, UnknownFormat, items, mapping
+from .markdown import write_markdown
+from .message_lists import is_message_list, read_messages
+
+_SNIFFED = 50  # lines by which a format is recognised
+_READERS: dict[str, tuple[Callable[[Any], bool], Callable[[Any], Conversation]]] = {
+    "atif": (is_atif, read_atif),
+    "claude-code": (lambda value: is_claude_code(items(value)[:_SNIFFED]), read_claude_code),
+    "messages": (is_message_list, read_messages),
+}
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--session", "session_id", metavar="SESSION", help="Its id here; by default the name of the file.")
+@click.option("--format", "name", type=click.Choice([*_READERS]), help="By default recognised from the file.")
+@store_option
+def import_(file: Path, session_id: str | None, name: str | None, url: str | None) -> None:
+    """Read a session of another program: of Claude Code, an ATIF trajectory, or a list of messages (JSON or JSONL).
+
+    The file is not changed. What messages cannot carry is listed.
+    """
+    chosen = session_id or file.name.partition(".")[0]
+
+    async def work() -> None:
+        found = _read(file, name)
+        check_conversation_id(chosen)
+        async with store_at(url, makes=True) as at:
+            if (await at.store.extent(chosen)).last_seq:
+                raise click.ClickException(f"{shell_quoted(chosen)} exists in {at.location}; name another by --session")
+            manager = ContextManager(session_id=chosen, store=at.store)
+            added = 0
+            for number, message in enumerate(found.messages, 1):
+                try:
+                    await manager.add_message(message)
+                    added += 1
+                except InvalidMessage as problem:
+                    click.echo(f"message {number:,} is left out: {problem}", err=True)
+            await manager.close()
+            click.echo(f"{shell_quoted(chosen)} in {at.location}: {counted(added, 'message')}")
+            for what, count in sorted(found.left_out.items()):
+                click.echo(f"left out: {count:,} {what}", err=True)
+            click.echo(at.command("report", chosen, options=("-o", "report.html")), err=True)
+
+    run_command(work())
+
+
+def _read(file: Path, name: str | None) -> Conversation:
+    value = _parsed(file)
+    names = [name] if name else [one for one, (matches, _) in _READERS.items() if matches(value)]
+    if not names:
+        raise click.ClickException(
+            f"{file} has no known format: a session of Claude Code (JSONL), an ATIF trajectory, or a list of messages"
+        )
+    try:
+        return _READERS[names[0]][1](value)
+    except UnknownFormat as problem:
+        raise click.ClickException(f"{file}: {problem}") from None
+
+
+def _parsed(file: Path) -> Any:
+    """Return the JSON of a file; of JSONL the list of its lines.
+
+    Raises:
+        click.ClickException: it is neither; the text names the line.
+    """
+    data = file.read_bytes()
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        pass
+    else:
+        is_line = not {"role", "sessionId"}.isdisjoint(mapping(value) or ())  # of JSONL, the only one
+        return [value] if is_line else value
+    lines: list[Any] = []
+    for number, line in enumerate(data.split(b"\n"), 1):
+        try:
+            lines += [orjson.loads(line)] if line.strip() else []
+        except orjson.JSONDecodeError as problem:
+            raise click.ClickException(f"{file} is no JSON, and line {number:,} is none either: {problem}") from None
+    return lines
+
+
+def _as_messages(_: str, entries: Sequence[Entry]) -> Iterable[str]:
+    return (json_text(entry.message) + "\n" for entry in entries)
+
+
+def _as_atif(session_id: str, entries: Sequence[Entry]) -> Iterable[str]:
+    return [json_text(write_atif(session_id, entries, version("amplifier-context-cli"))) + "\n"]
+
+
+_WRITERS: dict[str, Callable[[str, Sequence[Entry]], Iterable[str]]] = {
+    "atif": _as_atif,
+    "markdown": write_markdown,
+    "messages": _as_messages,
+}
+
+
+@click.command()
+@click.argument("session_id", metavar="SESSION")
+@on_store
+@click.option("--format", "name", type=click.Choice([*_WRITERS]), required=True, help="What to write.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="The file; else the output.")
+async def export(at: OpenedStore, session_id: str, name: str, output: Path | None) -> None:
+    """Write the history of a session as an ATIF trajectory, as Markdown, or as its messages, one in a line.
+
+    The file is readable for its owner only.
+    """
+    length = await at.length(session_id)
+    entries = [entry async for batch in read_in_batches(at.store, session_id) for entry in batch]
+    await at.require_all(session_id, length - len(entries))
+    pieces = _WRITERS[name](session_id, entries)
+    if output is None:
+        for piece in pieces:
+            click.echo(piece, nl=False)
+        return
+    write_private(output, pieces)
+    click.echo(f"{output}: {counted(len(entries), 'message')}", err=True)

@@ -1,0 +1,47 @@
+"""What a format gives: messages, and what could not be carried.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+Message = dict[str, Any]
+BY_A_PROGRAM = {"source": "hook"}  # metadata of a text in the role of a user that no person wrote
+
+
+class UnknownFormat(ValueError):
+    """A file is not of the format that it was read as."""
+
+
+@dataclass(slots=True)
+class Conversation:
+    """A conversation that was read.
+
+    Attributes:
+        messages: for `ContextManager.add_message`, in order.
+        left_out: number of things that messages cannot carry, by their names.
+    """
+
+    messages: list[Message] = field(default_factory=list[Message])
+    left_out: Counter[str] = field(default_factory=Counter[str])
+
+
+def mapping(value: object) -> Mapping[str, Any] | None:
+    """Return a value if it is a JSON object."""
+    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else None
+
+
+def items(value: object) -> list[Any]:
+    """Return a value if it is a JSON array; an empty list if not."""
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def with_metadata(message: Message, **metadata: Any) -> Message:
+    """Return a message with metadata beside what it has; None is left out."""
+    given = {key: value for key, value in metadata.items() if value is not None}
+    return message | {"metadata": {**(mapping(message.get("metadata")) or {}), **given}} if given else message

@@ -1,0 +1,217 @@
+"""The commands `import` and `export`: what other programs keep comes in whole, and sessions go out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amplifier_context_cli.app import main
+from amplifier_context_cli.transfer.atif import read_atif, write_atif
+from amplifier_context_cli.transfer.claude_code import read_claude_code
+from amplifier_context_cli.transfer.conversation import UnknownFormat
+from amplifier_context_core import ContextManager, Entry
+from amplifier_context_core.messages.parsing import arguments_of, calls_of, result_text, results_of, text_of
+from tests.messages import call, result, says, user, work
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+
+
+def run(*arguments: str, fails: bool = False) -> str:
+    done = CliRunner().invoke(main, arguments)
+    assert (done.exit_code != 0) is fails, done.output
+    return done.output
+
+
+def claude_code(kind: str, content: Any, *, id: str | None = None, **more: Any) -> dict[str, Any]:
+    """A line of a session of Claude Code."""
+    message = {"role": kind, "content": content} | ({"id": id, "model": "claude"} if id else {})
+    head = {"sessionId": "s", "uuid": "u", "timestamp": "2026-01-05T09:00:00.000Z"}
+    return {**head, "type": kind, "message": message, **more}
+
+
+SESSION = [
+    {"type": "file-history-snapshot", "snapshot": {}},
+    claude_code("user", "Caveat: the next lines are of a command.", isMeta=True),
+    claude_code("user", "Fix the parser."),
+    claude_code("assistant", [{"type": "text", "text": "I look at it."}], id="a1"),
+    claude_code("assistant", [{"type": "tool_use", "id": "t1", "name": "Read", "input": {"path": "p.py"}}], id="a1"),
+    claude_code("user", [{"type": "tool_result", "tool_use_id": "t1", "content": "def parse(): ..."}]),
+    claude_code("user", "A side question.", isSidechain=True),
+    claude_code("assistant", [{"type": "text", "text": "Done."}], id="a2"),
+]
+
+
+def test_a_session_of_claude_code_comes_in_with_its_calls_and_results(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "0a1b.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in SESSION))
+    printed = run("import", str(file), "--store", url)
+    assert "0a1b in" in printed
+    assert "5 messages" in printed
+    assert "left out: 1 lines of side conversations" in printed
+    assert "left out: 1 lines of the type file-history-snapshot" in printed
+    shown = [json.loads(line) for line in run("show", "0a1b", "--json", "--store", url).splitlines()]
+    assert [one["role"] for one in shown] == ["user", "user", "assistant", "user", "assistant"]
+    (made,) = calls_of(shown[2])
+    (answered,) = results_of(shown[3])
+    assert (made.id, made.name, answered.call_id) == ("t1", "Read", "t1")
+    assert "report" in printed
+
+
+def test_blocks_of_one_answer_become_one_message_and_a_text_of_the_program_is_no_persons() -> None:
+    messages = read_claude_code(SESSION).messages
+    assert [block["type"] for block in messages[2]["content"]] == ["text", "tool_use"]
+    assert messages[0]["metadata"]["source"] == "hook"
+    assert "source" not in messages[1]["metadata"]
+    assert messages[2]["metadata"]["model"] == "claude"
+
+
+TRAJECTORY = {
+    "schema_version": "ATIF-v1.4",
+    "session_id": "s",
+    "agent": {"name": "a", "version": "1"},
+    "steps": [
+        {"step_id": 1, "source": "system", "message": "Be careful."},
+        {"step_id": 2, "source": "user", "message": [{"type": "text", "text": "Look."}, {"type": "image"}]},
+        {
+            "step_id": 3,
+            "source": "agent",
+            "message": "",
+            "reasoning_content": "hm",
+            "model_name": "m",
+            "tool_calls": [{"tool_call_id": "c1", "function_name": "ls", "arguments": {"path": "."}}],
+            "observation": {"results": [{"source_call_id": "c1", "content": "a.py"}, {"content": "disk is full"}]},
+            "metrics": {"prompt_tokens": 120, "completion_tokens": 5, "cached_tokens": 100},
+        },
+        {"step_id": 4, "source": "system", "message": "", "extra": {"context_management": {"type": "compaction"}}},
+    ],
+}
+
+
+def test_a_trajectory_of_an_earlier_version_is_read_and_what_it_loses_is_listed(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "trajectory.json"
+    file.write_text(json.dumps(TRAJECTORY))
+    printed = run("import", str(file), "--store", url, "--session", "run")
+    for lost in ("1 images", "1 texts of reasoning", "1 steps about compactions of the other program"):
+        assert f"left out: {lost}" in printed
+    messages = [json.loads(line) for line in run("export", "run", "--format", "messages", "--store", url).splitlines()]
+    assert [one["role"] for one in messages] == ["system", "user", "assistant", "tool", "user"]
+    assert messages[2]["metadata"]["usage"]["input_tokens"] == 120
+    assert messages[4]["metadata"]["source"] == "hook"
+
+
+@pytest.mark.parametrize("value", [{"schema_version": "ATIF-v2.0", "steps": []}, {"steps": []}, [], "text"])
+def test_what_is_no_trajectory_of_version_1_is_refused(value: object) -> None:
+    with pytest.raises(UnknownFormat, match=r"ATIF-v1\."):
+        read_atif(value)
+
+
+def test_a_step_of_an_unknown_source_is_named() -> None:
+    with pytest.raises(UnknownFormat, match="step 2"):
+        read_atif({**TRAJECTORY, "steps": [TRAJECTORY["steps"][0], {"source": "robot"}]})  # type: ignore[index]
+
+
+async def entries_of(messages: list[dict[str, Any]]) -> list[Entry]:
+    manager = ContextManager()
+    for message in messages:
+        await manager.add_message(message)
+    return list(manager.history.snapshot())
+
+
+def said(messages: list[dict[str, Any]]) -> list[Any]:
+    """What messages say, whatever their shape."""
+    return [
+        (
+            one["role"],
+            "" if one["role"] == "tool" else text_of(one.get("content")),
+            [(made.id, made.name, arguments_of(made)) for made in calls_of(one)],
+            [(answered.call_id, result_text(answered.content)) for answered in results_of(one)],
+        )
+        for one in messages
+    ]
+
+
+STEPS = st.one_of(
+    TEXTS.map(lambda text: [user(f"Do {text}")]),
+    TEXTS.map(lambda text: [says(f"I did {text}")]),
+    st.tuples(TEXTS, TEXTS).map(lambda both: [call("c", path=both[0]), result("c", f"out {both[1]}")]),
+)
+
+
+@given(st.lists(STEPS, min_size=1, max_size=8).map(lambda steps: [one for step in steps for one in step]))
+def test_a_trajectory_that_is_written_and_read_says_the_same(messages: list[dict[str, Any]]) -> None:
+    entries = asyncio.run(entries_of(messages))
+    written = json.loads(json.dumps(write_atif("s", entries, "1")))
+    assert [step["step_id"] for step in written["steps"]] == list(range(1, len(written["steps"]) + 1))
+    back = read_atif(written)
+    assert said(back.messages) == said([entry.message for entry in entries])
+    assert not back.left_out
+
+
+@given(st.lists(STEPS, min_size=1, max_size=6).map(lambda steps: [one for step in steps for one in step]))
+def test_exported_messages_come_in_again_as_they_were(messages: list[dict[str, Any]]) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        source, target, file = f"jsonl:{folder}/a", f"sqlite:{folder}/b.db", f"{folder}/out.jsonl"
+        (Path(folder) / "in.json").write_text(json.dumps({"messages": messages}))
+        run("import", f"{folder}/in.json", "--session", "s", "--store", source)
+        run("export", "s", "--format", "messages", "-o", file, "--store", source)
+        run("import", file, "--session", "s", "--store", target)
+        again = run("export", "s", "--format", "messages", "--store", target)
+        assert again == Path(file).read_text(encoding="utf-8")
+
+
+def test_a_system_prompt_beside_the_messages_is_the_first_message(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "request.json"
+    file.write_text(json.dumps({"system": "Be careful.", "messages": [user("Go on.")]}))
+    run("import", str(file), "--store", url)
+    first = json.loads(run("export", "request", "--format", "messages", "--store", url).splitlines()[0])
+    assert (first["role"], first["content"]) == ("system", "Be careful.")
+
+
+def test_markdown_has_each_message_and_no_text_can_end_its_block(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "in.json"
+    file.write_text(json.dumps([*work(2), call("x"), result("x", "```\n# not a heading\n````")]))
+    run("import", str(file), "--session", "s", "--store", url)
+    run("export", "s", "--format", "markdown", "-o", str(tmp_path / "s.md"), "--store", url)
+    page = (tmp_path / "s.md").read_text()
+    assert page.count("\n## m") == 7
+    assert "`````\n```\n# not a heading\n````\n`````" in page
+    assert stat.S_IMODE((tmp_path / "s.md").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("text", "said_of_it"),
+    [("{}", "has no known format"), ("[1]", "has no known format"), ('{"role": "user"}\n{', "line 2"), ("", "format")],
+)
+def test_a_file_of_no_known_format_is_named_and_makes_no_session(
+    url: str, tmp_path: Path, text: str, said_of_it: str
+) -> None:
+    file = tmp_path / "odd.json"
+    file.write_text(text)
+    assert said_of_it in run("import", str(file), "--store", url, fails=True)
+
+
+def test_a_message_that_cannot_be_stored_is_named_and_the_others_come_in(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "in.json"
+    file.write_text(json.dumps([user("Go on."), {"role": "wizard", "content": "?"}, says("Done.")]))
+    printed = run("import", str(file), "--store", url)
+    assert "message 2 is left out: " in printed
+    assert "2 messages" in printed
+
+
+def test_a_session_that_exists_is_not_added_to(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "in.json"
+    file.write_text(json.dumps([user("Go on.")]))
+    run("import", str(file), "--store", url)
+    before = run("show", "in", "--store", url)
+    assert "--session" in run("import", str(file), "--store", url, fails=True)
+    assert run("show", "in", "--store", url) == before
