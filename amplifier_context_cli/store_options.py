@@ -222,7 +222,7 @@ class _Warnings(logging.Handler):
 
 def run_command(work: Coroutine[Any, Any, T]) -> T:
     """Run the work of a command; report errors without a traceback, and warnings of the package."""
-    loggers = [logging.getLogger(name) for name in ("amplifier_context_core", "amplifier_context_servers")]
+    loggers = [logging.getLogger(name) for name in ("amplifier_context_core", "amplifier_context_cli", "amplifier_context_servers")]
     warnings = _Warnings()
     for logger in loggers:
         logger.addHandler(warnings)

@@ -121,7 +121,7 @@ async def test_handlers_hear_of_a_compaction_though_saving_it_takes_longer_than_
         await manager.add_message(message)
     monkeypatch.setattr(manager.store, "save_checkpoint", slowly)
     await manager.get_messages_for_request()
-    assert hooks.emitted == ["context:pre_compact", "context:compaction", "context:post_compact"]
+    assert hooks.emitted == ["context:pre_compact", "context:compaction", "context:post_compact", "context:usage"]
     assert len(saves) == 1
     assert await compactions_saved(place) == 1
     await manager.store.close()

@@ -18,7 +18,7 @@ from tests.managers import Watch, ask, feed, new_manager
 from tests.messages import rounds, size, text, work
 
 BUDGET = 4_000
-PRE, POST, COMPACTION, WARNING, PREFIX_CHANGED = events.EVENTS
+PRE, POST, COMPACTION, WARNING, PREFIX_CHANGED, USAGE = events.EVENTS
 
 Handler = Callable[[str, dict[str, Any]], Awaitable[Any]]
 
@@ -46,7 +46,7 @@ async def test_without_a_compaction_nothing_is_emitted() -> None:
     hooks = hooks_with()
     recorder = EventRecorder(hooks, list(events.EVENTS))
     await ask(await feed(new_manager(hooks=hooks), work(3)), BUDGET)
-    assert recorder.names() == []
+    assert set(recorder.names()) <= {USAGE}
 
 
 async def test_before_a_compaction_its_size_its_limits_and_its_reason_are_emitted() -> None:

@@ -205,7 +205,7 @@ async def test_a_compaction_is_reported_when_it_is_committed_and_asked_about_onc
     _, result, _ = await pending(hooks=hooks)
     assert hooks.events == ["context:pre_compact"]
     await result["transaction"].commit()
-    assert hooks.events == ["context:pre_compact", "context:compaction", "context:post_compact"]
+    assert hooks.events == ["context:pre_compact", "context:compaction", "context:post_compact", "context:usage"]
 
 
 async def test_a_handler_may_postpone_it() -> None:

@@ -22,7 +22,7 @@ from tests.messages import Message, rounds, size
 BUDGET = 6_000
 WINDOW = 8_000
 KEY = ("own", "model-1")
-PRE, POST, COMPACTION, WARNING, PREFIX_CHANGED = events.EVENTS
+PRE, POST, COMPACTION, WARNING, PREFIX_CHANGED, USAGE = events.EVENTS
 
 Counted = Callable[[int], int]
 """What the provider reports for a view of so many tokens as this package counts them."""
