@@ -11,11 +11,14 @@ from typing import Any
 
 import click
 
+from .doctor import doctor
 from .forget import forget
 from .maintenance import copy, delete, fork, repair, verify
 from .notes import notes
+from .prune import prune
 from .report.command import report as report_command
 from .sessions import sessions, show
+from .steering import compact, pin, pins, unpin
 from .streams import accept_all_texts, report
 from .transfer.command import export, import_
 from .undo import undo
@@ -101,9 +104,15 @@ for command in (
     verify,
     repair,
     fork,
+    compact,
     undo,
+    pin,
+    unpin,
+    pins,
     delete,
+    prune,
     forget,
     notes,
+    doctor,
 ):
     main.add_command(command)

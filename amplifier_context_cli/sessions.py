@@ -81,12 +81,12 @@ async def _listed(store: Store, info: SessionInfo) -> Listed:
         entries = await store.read(info.session_id, 0, OPENING)
         prompt = next((text_of(entry.message.get("content")) for entry in entries if entry.human), "")
         inherited = bool(entries) and entries[0].session_id != info.session_id
-        return Listed(info, prompt, await _parent(store, info) if inherited else "")
+        return Listed(info, prompt, await parent_of(store, info) if inherited else "")
     except ContextError:
         return Listed(info, is_damaged=True)
 
 
-async def _parent(store: Store, info: SessionInfo) -> str:
+async def parent_of(store: Store, info: SessionInfo) -> str:
     """Return the session that the last inherited message comes from.
 
     A session's own messages come last, so a binary search finds the first of them.

@@ -26,6 +26,7 @@ from amplifier_context_core.transcript.entry import seq_of
 
 from .formatting import command, counted, shell_quoted, without_credentials
 
+STORE_VARIABLE = "AMPLIFIER_CONTEXT_STORE"  # also keeps a password out of the arguments, which others can read
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -147,8 +148,9 @@ def store_option(command: Callable[P, T], **settings: Any) -> Callable[P, T]:
         "--store",
         "url",
         metavar="URL",
-        help=f"Store of the sessions: {URLS}; by default the files of the current folder's project, "
-        "~/.amplifier/projects/…/sessions.",
+        envvar=STORE_VARIABLE,
+        help=f"Store of the sessions: {URLS}; by default what the variable {STORE_VARIABLE} names, else the "
+        "files of the current folder's project, ~/.amplifier/projects/…/sessions.",
         **settings,
     )(command)
 
@@ -222,7 +224,10 @@ class _Warnings(logging.Handler):
 
 def run_command(work: Coroutine[Any, Any, T]) -> T:
     """Run the work of a command; report errors without a traceback, and warnings of the package."""
-    loggers = [logging.getLogger(name) for name in ("amplifier_context_core", "amplifier_context_cli", "amplifier_context_servers")]
+    loggers = [
+        logging.getLogger(name)
+        for name in ("amplifier_context_core", "amplifier_context_cli", "amplifier_context_servers")
+    ]
     warnings = _Warnings()
     for logger in loggers:
         logger.addHandler(warnings)

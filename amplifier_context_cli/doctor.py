@@ -1,0 +1,132 @@
+"""The command `doctor`: whether what the modules need is here, and what is in the way."""
+
+from __future__ import annotations
+
+import platform
+import sqlite3
+import stat
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distributions, entry_points, version
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from amplifier_context_core import Config
+from amplifier_context_core.errors import ContextError
+from amplifier_context_core.messages.tokens import load_counter
+
+from .formatting import counted, shell_quoted
+from .sessions import print_json
+from .store_options import OpenedStore, on_store
+
+_OURS = "amplifier-context-"
+_MODULES = ("context-simple", "context-persistent", "context-summary", "tool-context-recall")
+_LISTED = 5  # names in one row
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was looked at, and what was found.
+
+    Attributes:
+        state: ``ok``; ``note`` for what is worth knowing; ``wrong`` for what does not work.
+    """
+
+    what: str
+    state: Literal["ok", "note", "wrong"]
+    found: str
+
+
+@click.command()
+@on_store
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+async def doctor(at: OpenedStore, as_json: bool) -> None:
+    """Check the installation and a store. Nothing is changed. The exit code is 1 if something does not work."""
+    findings = [*_versions(), *_modules(), await _vocabulary(), _sqlite(), *[one async for one in _store(at)]]
+    for one in findings:
+        if as_json:
+            print_json({"what": one.what, "state": one.state, "found": one.found})
+        else:
+            click.echo(f"{one.state:<6} {one.what:<12} {one.found}")
+    if any(one.state == "wrong" for one in findings):
+        raise click.exceptions.Exit(1)
+
+
+def _versions() -> Iterator[Finding]:
+    yield Finding("python", "ok", f"{platform.python_version()} on {platform.system()}")
+    try:
+        yield Finding("kernel", "ok", f"amplifier-core {version('amplifier-core')}")
+    except PackageNotFoundError:
+        yield Finding("kernel", "note", "amplifier-core is not installed: managers work without it, modules do not")
+    ours = sorted({(one.name, one.version) for one in distributions() if one.name.startswith(_OURS)})
+    is_even = len({number for _, number in ours}) == 1
+    listed = ", ".join(f"{name.removeprefix(_OURS)} {number}" for name, number in ours)
+    yield Finding("packages", "ok" if is_even else "wrong", listed + ("" if is_even else ": versions differ"))
+
+
+def _modules() -> Iterator[Finding]:
+    """Yield which distribution answers each module id: of several, the kernel uses the first that Python finds."""
+    for name in _MODULES:
+        claims = [point.dist.name for point in entry_points(group="amplifier.modules", name=name) if point.dist]
+        if not claims:
+            yield Finding("module", "note", f"{name} is not installed")
+        elif len(claims) == 1:
+            yield Finding("module", "ok", f"{name} is in {claims[0]}")
+        else:
+            yield Finding("module", "wrong", f"{name} is in {' and '.join(claims)}: uninstall all but one")
+
+
+async def _vocabulary() -> Finding:
+    counter = await load_counter(Config.model_validate({}).token_counter)
+    if getattr(counter, "exact", False):
+        return Finding("tokens", "ok", "counted exactly for OpenAI's models")
+    return Finding("tokens", "note", "estimated: pip install 'amplifier-context-core[exact]' counts exactly")
+
+
+def _sqlite() -> Finding:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        missing = [name for name in ("porter", "trigram") if not _has_tokenizer(connection, name)]
+    text = f"SQLite {sqlite3.sqlite_version}"
+    if missing:
+        return Finding("search", "note", f"{text} lacks FTS5 with {' and '.join(missing)}: searches read all messages")
+    return Finding("search", "ok", f"{text} with full text search")
+
+
+def _has_tokenizer(connection: sqlite3.Connection, name: str) -> bool:
+    try:
+        connection.execute(f"CREATE VIRTUAL TABLE has_{name} USING fts5(text, tokenize = '{name}')")
+    except sqlite3.DatabaseError:
+        return False
+    return True
+
+
+async def _store(at: OpenedStore) -> AsyncIterator[Finding]:
+    """Yield whether the store can be read, who has its sessions open, and which of its files others can read."""
+    try:
+        infos = await at.store.sessions()
+    except ContextError as problem:
+        yield Finding("store", "wrong", str(problem))
+        return
+    yield Finding("store", "ok", f"{at.location}: {counted(len(infos), 'session')}")
+    for info in [info for info in infos if info.holder][:_LISTED]:
+        yield Finding("open", "note", f"{shell_quoted(info.session_id)} is in use by {info.holder}")
+    scheme, _, path = at.location.partition(":")
+    if scheme in ("jsonl", "sqlite"):
+        readable = _readable_by_others(path)
+        if readable:
+            names = ", ".join(shell_quoted(str(one)) for one in readable[:_LISTED])
+            yield Finding("modes", "wrong", f"other users can read {names}: chmod go= them")
+        else:
+            yield Finding("modes", "ok", "only you can read its files")
+
+
+def _readable_by_others(location: str) -> list[Path]:
+    """Return the files of a store that others can read, as far as its folder lets them."""
+    path = Path(location).expanduser()
+    files = [path, *path.glob("*/*")] if path.is_dir() else [path]
+    others = stat.S_IRGRP | stat.S_IROTH
+    is_private = path.is_dir() and not path.stat().st_mode & (stat.S_IXGRP | stat.S_IXOTH)
+    return [] if is_private else [one for one in files if one.is_file() and one.stat().st_mode & others]

@@ -1,0 +1,103 @@
+"""The commands `compact`, `pin`, `unpin` and `pins`: decide what the next request of a stored session shows."""
+
+from __future__ import annotations
+
+import click
+
+from amplifier_context_core import PinRefused
+
+from .formatting import counted, printable_text, shell_quoted
+from .sessions import print_json, print_row, words
+from .store_options import OpenedStore, budget_option, on_store
+from .stored_managers import manager_of
+from .views import copy_of
+
+
+@click.command()
+@click.argument("session_id", metavar="SESSION")
+@on_store
+@budget_option("Compact the view of a budget such as 16k; by default that of the session.")
+@click.option("--focus", metavar="TEXT", help="What chapters that a model writes should dwell on.")
+@click.option("--dry-run", is_flag=True, help="Compact a copy only, and say what would go.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report of the compaction.")
+async def compact(
+    at: OpenedStore, session_id: str, budget: int | None, focus: str | None, dry_run: bool, as_json: bool
+) -> None:
+    """Compact the view of a session now, whatever its size. `undo` takes it back.
+
+    The history is not changed. The exit code is 1 if there was nothing to free.
+    """
+    tried = await copy_of(at, session_id, budget)
+    before = {row["mark"]: row["state"] for row in (await tried.explain())["rounds"]}
+    report = await tried.compact(focus)
+    await tried.get_messages_for_request()  # `explain` is about the view that was handed out last
+    rows = (await tried.explain())["rounds"]
+    if not dry_run and report["compacted"]:
+        manager = await manager_of(at.store, session_id, budget)
+        try:
+            await manager.explain()  # takes the view of that budget
+            report = await manager.compact(focus)
+        finally:
+            await manager.close()
+    if as_json:
+        print_json(report)
+    if not report["compacted"]:
+        raise click.ClickException(f"{shell_quoted(session_id)}: {report['reason']}")
+    if as_json:
+        return
+    changed = [row for row in rows if before.get(row["mark"]) != row["state"]]
+    would = "would be " if dry_run else ""
+    sizes = f"{report['before_tokens']:,} → {report['after_tokens']:,} tokens"
+    prefix = f"{report['prefix_given_up_tokens']:,} tokens of the cached prefix are written again"
+    click.echo(f"{shell_quoted(session_id)}: {sizes}; {counted(len(changed), 'round')} {would}changed; {prefix}")
+    for row in changed:
+        span = row["mark"] if row["mark"] == row["to"] else f"{row['mark']} to {row['to']}"
+        print_row(f"{span:>16}", f"{row['state']}: {row['tokens_before']:,} → {row['tokens_after']:,}")
+
+
+@click.command()
+@click.argument("session_id", metavar="SESSION")
+@click.argument("marks", nargs=-1, required=True, metavar="MARK...")
+@on_store
+async def pin(at: OpenedStore, session_id: str, marks: tuple[str, ...]) -> None:
+    """Keep messages such as m12, with their rounds, verbatim in every view of a session."""
+    await _pin(at, session_id, marks, pinned=True)
+
+
+@click.command()
+@click.argument("session_id", metavar="SESSION")
+@click.argument("marks", nargs=-1, required=True, metavar="MARK...")
+@on_store
+async def unpin(at: OpenedStore, session_id: str, marks: tuple[str, ...]) -> None:
+    """Keep messages no longer than others. What a message itself says of being pinned stays."""
+    await _pin(at, session_id, marks, pinned=False)
+
+
+async def _pin(at: OpenedStore, session_id: str, marks: tuple[str, ...], *, pinned: bool) -> None:
+    await at.length(session_id)
+    manager = await manager_of(at.store, session_id)
+    try:
+        for mark in marks:
+            await manager.pin(mark, pinned)
+            click.echo(f"{shell_quoted(session_id)}: {mark} {'pinned' if pinned else 'not pinned'}")
+    except PinRefused as problem:
+        raise click.ClickException(str(problem)) from None
+    finally:
+        await manager.close()
+
+
+@click.command()
+@click.argument("session_id", metavar="SESSION")
+@on_store
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+async def pins(at: OpenedStore, session_id: str, as_json: bool) -> None:
+    """List the messages of a session that `pin` keeps, with their texts."""
+    manager = await copy_of(at, session_id, None)
+    await manager.ready()
+    for seq in sorted(manager.compactor.pins):
+        message = await manager.recall(f"m{seq}")
+        text = words(message) if message else "(no longer in the history)"
+        if as_json:
+            print_json({"mark": f"m{seq}", "text": text})
+        else:
+            print_row(f"{f'm{seq}':>7}", printable_text(text))

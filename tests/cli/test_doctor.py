@@ -1,0 +1,61 @@
+"""The command `doctor`: what is here, what is missing, what is in the way."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from amplifier_context_cli.app import main
+
+
+def findings(url: str, code: int = 0) -> dict[str, dict[str, str]]:
+    done = CliRunner().invoke(main, ["doctor", "--json", "--store", url])
+    assert done.exit_code == code, done.output
+    return {one["what"]: one for one in map(json.loads, done.output.splitlines())}
+
+
+def test_a_sound_installation_has_nothing_wrong(filled: str) -> None:
+    found = findings(filled)
+    assert {one["state"] for one in found.values()} <= {"ok", "note"}
+    assert found["store"]["found"].endswith("2 sessions")
+    assert "full text search" in found["search"]["found"]
+    text = CliRunner().invoke(main, ["doctor", "--store", filled]).output
+    assert all(name in text for name in ("python", "kernel", "packages", "module", "tokens", "modes"))
+
+
+def test_files_that_others_can_read_are_named(filled: str) -> None:
+    path = Path(filled.partition(":")[2])
+    path.chmod(0o755 if path.is_dir() else 0o644)
+    file = next(path.glob("*/context-messages.jsonl")) if path.is_dir() else path
+    file.chmod(0o644)
+    found = findings(filled, code=1)
+    assert found["modes"]["state"] == "wrong"
+    assert file.name in found["modes"]["found"]
+
+
+def test_a_store_that_cannot_be_read_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "notes.db").write_text("no database, and longer than a header of one would be" * 20)
+    found = findings(f"sqlite:{tmp_path / 'notes.db'}", code=1)
+    assert found["store"]["state"] == "wrong"
+
+
+def test_a_sqlite_without_its_tokenizers_is_a_note(filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Without:
+        sqlite_version = "3.0"
+        DatabaseError = sqlite3.DatabaseError
+
+        def connect(self, *_: object) -> sqlite3.Connection:
+            connection = sqlite3.connect(":memory:")
+            connection.set_authorizer(lambda *_: sqlite3.SQLITE_DENY)
+            return connection
+
+    from amplifier_context_cli import doctor
+
+    monkeypatch.setattr(doctor, "sqlite3", Without())
+    done = CliRunner().invoke(main, ["doctor", "--json", "--store", filled])
+    assert '"search"' in done.output
+    assert "lacks FTS5 with porter and trigram" in done.output
