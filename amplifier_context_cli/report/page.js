@@ -10,6 +10,7 @@ const [session] = blocks("session");
 const messages = blocks("messages").flat();
 const requests = session.requests, compactions = session.compactions, states = session.states;
 const fates = new Map(session.fates);
+const everything = messages.map((_, index) => index);
 const ROW = 26;
 const number = (value) => value.toLocaleString("en");
 let current = requests.length - 1;
@@ -166,7 +167,7 @@ const update = () => {
     const had = new Set(viewItems(base).map((item) => keyOf(item, base[3])));
     items = items.filter((item) => !had.has(keyOf(item, compaction)));
   }
-  const all = messages.map((_, index) => index).filter(messageMatches);
+  const all = byId("search").value.trim() ? everything.filter(messageMatches) : everything;
   historyList.show(all);
   viewList.show(items.filter((item) => (item.chapter === undefined ? messageMatches(item.index) : matching(session.chapters[item.chapter].text))));
   byId("history-title").textContent = `History: ${number(shows)} of ${number(messages.length)} messages so far`;
@@ -230,3 +231,4 @@ document.addEventListener("keydown", (event) => {
 });
 window.addEventListener("resize", draw);
 update();
+document.documentElement.dataset.readyMs = String(Math.round(performance.now()));

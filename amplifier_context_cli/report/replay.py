@@ -1,9 +1,9 @@
 """The requests of a stored session, made once more: what each was sent, and what each compaction did.
 
 Past views are not stored. They follow from the history, the settings and the requests, so a replay makes them again:
-before each answer, one request of the session's budget. What handlers, commands, a provider's own counts or a model
-that wrote chapters changed is not in it. The newest view is therefore read from the session itself, as the next request
-would be sent it.
+before each answer, one request of the session's budget to the provider that answered, whose reported usage is learned
+from as it was then. What handlers, commands or a model that wrote chapters changed is not in it. The newest view is
+therefore read from the session itself, as the next request would be sent it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from amplifier_context_core import ContextManager, Entry
 from amplifier_context_core.config import Config
 from amplifier_context_core.events import COMPACTION
-from amplifier_context_core.messages.usage import measured
+from amplifier_context_core.messages.usage import Response, measured
 
 STATES = ("kept", "clipped", "cleared", "superseded", "folded", "dropped")
 
@@ -57,6 +57,18 @@ class Replay:
     size: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Answering:
+    """The provider of an answer, as far as the answer names it."""
+
+    name: str
+    default_model: str
+
+    @classmethod
+    def of(cls, response: Response | None) -> _Answering | None:
+        return cls(response.provider or "", response.model or "") if response else None
+
+
 class _Compactions:
     """Takes the events of a session, in place of the kernel's hooks."""
 
@@ -84,18 +96,20 @@ async def replay(
     made, indices = Replay(compactions=[{"chapters": []}]), _Indices()
     for count, entry in enumerate(entries):
         if entry.role == "assistant":
-            await manager.get_messages_for_request()
+            await manager.get_messages_for_request(config.max_tokens, _Answering.of(entry.response))
+            sent = manager.compactor.last_sent
             if len(hooks.reports) >= len(made.compactions):
                 await _note(made, manager, dict(hooks.reports[-1]), indices)
-            usage = await manager.usage()
-            made.size = usage["size"]
+            used = sent.limits.units.request(sent.counted) if sent else 0
             reported = measured(entry.response.usage) if entry.response and entry.response.usage else None
-            made.requests.append(Request(count, usage["used"], reported, len(made.compactions) - 1))
+            made.requests.append(Request(count, used, reported, len(made.compactions) - 1))
+            if entry.response:
+                manager.on_response(entry.response)
             progress(count)
         await manager.add_message(entry.message)
         indices.add(entry.seq)
     usage = await now.usage()
-    made.size = made.size or usage["size"]
+    made.size = usage["size"]
     await _note(made, now, {"trigger": "now"}, indices, stored=True)
     made.requests.append(Request(len(indices), usage["used"], usage["reported"], len(made.compactions) - 1))
     return made

@@ -12,13 +12,16 @@ import stat
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from amplifier_context_cli.app import main
+from amplifier_context_cli.report.replay import replay
 from amplifier_context_core import ContextManager, load_config
+from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.stores import open_store
 from tests.managers import ask, feed
 from tests.messages import work
@@ -102,6 +105,35 @@ def test_the_last_request_is_the_view_of_the_stored_session(url: str, tmp_path: 
     asyncio.run(stored.close())
 
 
+async def test_a_replay_sends_what_the_session_sent_also_where_its_provider_counts_more() -> None:
+    sent: list[list[Any]] = []
+    manager = ContextManager(load_config({"max_tokens": 6_000}), session_id="one")
+    provider = SimpleNamespace(name="own", default_model="m1")
+    for message in work(60, output=1_500):
+        if message["role"] == "assistant":
+            view = await manager.get_messages_for_request(6_000, provider)
+            sent.append(view)
+            size = len(json.dumps(view)) // 3 + 700
+            manager.on_response(Response("m1", "own", Usage(size, 10), "stop", None))
+        await manager.add_message(message)
+    assert manager.compactor.compactions > 2
+    entries = list(manager.history.snapshot())
+    again: list[list[Any]] = []
+    plain = ContextManager.get_messages_for_request
+
+    class Noting(ContextManager):
+        async def get_messages_for_request(self, *asked: Any, **more: Any) -> list[dict[str, Any]]:
+            view = await plain(self, *asked, **more)
+            again.append(view)
+            return view
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("amplifier_context_cli.report.replay.ContextManager", Noting)
+        made = await replay(load_config({"max_tokens": 6_000}), entries, manager)
+    assert again == sent
+    assert [one.reported for one in made.requests[:-1]] == [len(json.dumps(view)) // 3 + 700 for view in sent]
+
+
 def test_a_budget_makes_the_requests_at_that_budget(url: str, tmp_path: Path) -> None:
     asyncio.run(kept(url))
     (session,) = report(url, tmp_path / "page.html", "--budget", "40k").blocks("session")
@@ -177,3 +209,5 @@ def test_a_browser_shows_a_hostile_session_and_runs_nothing_of_it(tmp_path: Path
     rows = [a for tag, a in shown.elements if tag == "div" and "row" in str(a.get("class")).split()]
     assert len(rows) > 20
     assert "chapter" in str([a.get("class") for a in rows])
+    (html,) = (a for tag, a in shown.elements if tag == "html")
+    assert int(html["data-ready-ms"] or 0) > 0  # the script ran to its end
