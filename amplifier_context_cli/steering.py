@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from amplifier_context_core import PinRefused
+from amplifier_context_core import ContextManager, PinRefused
 
 from .formatting import counted, printable_text, shell_quoted
 from .sessions import print_json, print_row, words
@@ -18,41 +18,52 @@ from .views import copy_of
 @on_store
 @budget_option("Compact the view of a budget such as 16k; by default that of the session.")
 @click.option("--focus", metavar="TEXT", help="What chapters that a model writes should dwell on.")
-@click.option("--dry-run", is_flag=True, help="Compact a copy only, and say what would go.")
+@click.option("--from", "first", metavar="MARK", help="Rounds before this message, such as m12, stay as they are.")
+@click.option("--to", "last", metavar="MARK", help="Rounds after this message stay as they are.")
+@click.option("--dry-run", is_flag=True, help="Only say what would change.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report of the compaction.")
 async def compact(
-    at: OpenedStore, session_id: str, budget: int | None, focus: str | None, dry_run: bool, as_json: bool
+    at: OpenedStore,
+    session_id: str,
+    budget: int | None,
+    focus: str | None,
+    first: str | None,
+    last: str | None,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Compact the view of a session now, whatever its size. `undo` takes it back.
 
     The history is not changed. The exit code is 1 if there was nothing to free.
     """
-    tried = await copy_of(at, session_id, budget)
-    before = {row["mark"]: row["state"] for row in (await tried.explain())["rounds"]}
-    report = await tried.compact(focus)
-    await tried.get_messages_for_request()  # `explain` is about the view that was handed out last
-    rows = (await tried.explain())["rounds"]
-    if not dry_run and report["compacted"]:
-        manager = await manager_of(at.store, session_id, budget)
-        try:
-            await manager.explain()  # takes the view of that budget
-            report = await manager.compact(focus)
-        finally:
-            await manager.close()
+    manager = await (copy_of(at, session_id, budget) if dry_run else _stored(at, session_id, budget))
+    try:
+        await manager.explain()  # takes the view of that budget
+        report = await manager.preview(first, last)
+        if report["would_compact"] and not dry_run:
+            report |= await manager.compact(focus, first, last)
+    except ValueError as problem:
+        raise click.UsageError(str(problem)) from None
+    finally:
+        await manager.close()
     if as_json:
         print_json(report)
-    if not report["compacted"]:
+    if "reason" in report and "after_tokens" not in report:
         raise click.ClickException(f"{shell_quoted(session_id)}: {report['reason']}")
     if as_json:
         return
-    changed = [row for row in rows if before.get(row["mark"]) != row["state"]]
     would = "would be " if dry_run else ""
     sizes = f"{report['before_tokens']:,} → {report['after_tokens']:,} tokens"
-    prefix = f"{report['prefix_given_up_tokens']:,} tokens of the cached prefix are written again"
-    click.echo(f"{shell_quoted(session_id)}: {sizes}; {counted(len(changed), 'round')} {would}changed; {prefix}")
-    for row in changed:
+    prefix = f"{report['prefix_given_up_tokens']:,} tokens of the cached prefix {would or 'are '}written again"
+    click.echo(f"{shell_quoted(session_id)}: {sizes}; {prefix}")
+    for row in report["rounds"]:
         span = row["mark"] if row["mark"] == row["to"] else f"{row['mark']} to {row['to']}"
-        print_row(f"{span:>16}", f"{row['state']}: {row['tokens_before']:,} → {row['tokens_after']:,}")
+        print_row(f"{span:>16}", f"{would}{row['state']}: {counted(row['tokens'], 'token')}")
+
+
+async def _stored(at: OpenedStore, session_id: str, budget: int | None) -> ContextManager:
+    await at.length(session_id)
+    return await manager_of(at.store, session_id, budget)
 
 
 @click.command()
@@ -74,8 +85,7 @@ async def unpin(at: OpenedStore, session_id: str, marks: tuple[str, ...]) -> Non
 
 
 async def _pin(at: OpenedStore, session_id: str, marks: tuple[str, ...], *, pinned: bool) -> None:
-    await at.length(session_id)
-    manager = await manager_of(at.store, session_id)
+    manager = await _stored(at, session_id, None)
     try:
         for mark in marks:
             await manager.pin(mark, pinned)

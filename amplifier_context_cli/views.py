@@ -14,10 +14,11 @@ import click
 from amplifier_context_core.manager import ContextManager
 from amplifier_context_core.stores import MemoryStore, read_in_batches
 from amplifier_context_core.transcript.matching_lines import excerpts, words_of
+from amplifier_context_core.view.compaction_log import line_of_compaction
 from amplifier_context_core.view.sent_view import outgoing_messages
 from amplifier_context_core.view.window_usage import line_of, text_of_usage
 
-from .formatting import counted, printable_text, screen_width, shell_quoted
+from .formatting import counted, printable_text, screen_width, shell_quoted, time_text
 from .sessions import print_json, print_row, words
 from .store_options import OpenedStore, budget_option, mark, on_store
 from .stored_managers import manager_of
@@ -91,12 +92,17 @@ async def context(at: OpenedStore, session_id: str, budget: int | None, short: b
 @click.argument("session_id", metavar="SESSION")
 @on_store
 @_budget
+@click.option("--history", "log", is_flag=True, help="Print the last compactions instead.")
 @_json
-async def explain(at: OpenedStore, session_id: str, budget: int | None, as_json: bool) -> None:
+async def explain(at: OpenedStore, session_id: str, budget: int | None, log: bool, as_json: bool) -> None:
     """Say why the view of a session is as it is: its size, its threshold, and what became of each round."""
     report = await (await copy_of(at, session_id, budget)).explain()
     if as_json:
-        print_json(report)
+        print_json(report["log"] if log else report)
+        return
+    if log:
+        for row in report["log"]:
+            print_row(time_text(row["at"]), line_of_compaction(row))
         return
     figures = report["view"]
     facts = {

@@ -20,6 +20,7 @@ from .messages.usage import Response
 from .rendering.recalled import ONE_LINE
 from .rendering.system_prompt import PromptFactory
 from .session.forgetting import Erased, SessionForgetting
+from .session.requests import span_of
 from .transcript.entry import seq_of, seqs_of
 from .transcript.redaction import forms_of
 from .transcript.transcript import CopyingSnapshot, Snapshot
@@ -134,21 +135,27 @@ class ContextManager(SessionForgetting):
     # -- the session's own capabilities ------------------------------------------------------------------------------
 
     @on_one_loop
-    async def compact(self, focus: str | None = None) -> dict[str, Any]:
+    async def compact(
+        self, focus: str | None = None, first: str | None = None, last: str | None = None
+    ) -> dict[str, Any]:
         """Compact now.
 
         Args:
             focus: what a summary should dwell on; kept for later compactions too.
+            first: mark; rounds before it stay as they are. Chapters may be condensed all the same.
+            last: mark; rounds after it stay as they are.
 
         Returns:
             ``compacted`` and, if so, the figures of ``context:post_compact``.
+
+        Raises:
+            ValueError: `first` or `last` is no mark.
         """
+        span = span_of(first, last)
         focus = None if focus is None else checked_text("focus", focus)
         await self.ready()
         self.compactor.focus = focus or self.compactor.focus
-        counter = await self.token_counter()
-        request = await self._view_request(*self._last_asked(), counter)
-        report = await self._then_save(self._compact_now(request))
+        report = await self._then_save(self._compact_now(span))
         if report is None:
             return {"compacted": False, "reason": "nothing could be freed, or a handler postponed it"}
         return {"compacted": True, **report}
@@ -166,6 +173,7 @@ class ContextManager(SessionForgetting):
                 compactor.tokens_saved,
                 self.warnings.texts,
                 self._cache_health.line,
+                compactor.log.rows,
             )
             exact = getattr(self.counter, "exact", False)
             history = self.history.snapshot()

@@ -224,22 +224,28 @@ class SummaryManager(ContextManager):
 
     # -- control ----------------------------------------------------------------------------------------------------
 
-    async def compact(self, focus: str | None = None) -> dict[str, Any]:
+    async def compact(
+        self, focus: str | None = None, first: str | None = None, last: str | None = None
+    ) -> dict[str, Any]:
         """Compact now; wait for the model at most `compact_wait` seconds, then take the digest.
+
+        With `first` or `last` no model is asked.
 
         Returns:
             As of core's manager; with ``author`` (``summary``, ``digest`` or ``native``) and ``chapter``, what the next
             turn will know of what was folded; of a provider's own compaction the words that are not sealed.
         """
+        if first is not None or last is not None:
+            return await super().compact(focus, first, last)
         focus = None if focus is None else checked_text("focus", focus)
         await self.ready()
         self.compactor.focus = focus or self.compactor.focus
         counter = await self.token_counter()
-        last = self.compactor.last_sent
+        sent = self.compactor.last_sent
         provider = self._moment.provider if self._moment else None
-        key = last.key if last else ("", "")
-        request = await self._view_request(last.limits.budget if last else self._budget().tokens, key, counter)
-        moment = Moment(request.limits, request.prefix, request.system, last.counted if last else 0, provider)
+        key = sent.key if sent else ("", "")
+        request = await self._view_request(sent.limits.budget if sent else self._budget().tokens, key, counter)
+        moment = Moment(request.limits, request.prefix, request.system, sent.counted if sent else 0, provider)
         await self._summarised("manual", moment, self._settings.compact_wait)
         report = await super().compact()  # the focus is set; it may have been forgotten since
         if report["compacted"]:

@@ -6,6 +6,7 @@ the methods that hosts call.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -21,7 +22,7 @@ from ..futures import in_thread
 from ..messages.parsing import text_of
 from ..messages.usage import Response, Usage
 from ..rendering.system_prompt import rendered_instruction
-from ..transcript.entry import Entry, seqs_of
+from ..transcript.entry import Entry, seq_of, seqs_of
 from ..transcript.returned_views import HandedViews
 from ..transcript.transcript import Snapshot
 from ..view.active_operations import calls_of_operations
@@ -30,14 +31,17 @@ from ..view.handed_views import handed_views, is_dropped_chapter, views_of_befor
 from ..view.lacking import RECENT, lacking_names, nearness
 from ..view.measured_view import CountView, FitOutput, Measured, MeasuredRequest, RequestTransaction
 from ..view.meter import Key
-from ..view.plan import CompactionResult
+from ..view.plan import CompactionJob, CompactionResult, Plan
 from ..view.sent_view import SentView, outgoing_messages
 from ..view.view_request import ViewRequest
 from ..view.window_usage import step_of, text_of_usage, window_usage
 from .items import ItemList
 from .lifecycle import SessionLifecycle
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
+_ANY = range(1 << 62)
 
 
 class SessionRequests(SessionLifecycle):
@@ -243,23 +247,71 @@ class SessionRequests(SessionLifecycle):
         await compactor.emit_warnings()
         return sent
 
-    async def _compact_now(self, request: ViewRequest) -> dict[str, Any] | None:
-        """Compact whatever the threshold; return the report, or None when there was nothing to free."""
+    async def _compact_now(self, span: range) -> dict[str, Any] | None:
+        """Compact whatever the threshold; return the report, or None when there was nothing to free.
+
+        Args:
+            span: seqs of the rounds that may change.
+        """
         compactor = self.compactor
         if inside_handler(compactor):
             return None  # a handler of a compaction asks for another: there would be no end to it
         async with compactor.alone():
             async with compactor.lock.hold():
-                plan = await compactor.cache.choose(request)
+                plan = await self._plan_to_compact(span)
             _, result = await compactor.compacted(plan, is_manual=True)
             await self._announce(result)
         return result.report if result and result.has_gain else None
+
+    async def preview(self, first: str | None = None, last: str | None = None) -> dict[str, Any]:
+        """Return what `compact` would do now. No handler is asked, and nothing changes.
+
+        Args:
+            first: mark; rounds before it stay as they are.
+            last: mark; rounds after it stay as they are.
+
+        Returns:
+            ``would_compact`` and, if so, the figures of ``context:post_compact`` and ``rounds``: dicts with ``mark``,
+            ``to``, ``state`` and ``tokens`` of what would be shown otherwise than now.
+
+        Raises:
+            ValueError: `first` or `last` is no mark.
+        """
+        span = span_of(first, last)
+        await self.ready()
+        compactor = self.compactor
+        async with compactor.lock.hold():
+            plan = await self._plan_to_compact(span)
+            job = CompactionJob(plan, is_manual=True, focus_drops=compactor.focus_drops)
+            result = (await compactor.compact(job)).result
+            if result is None or not result.has_gain:
+                return {"would_compact": False, "reason": "nothing could be freed"}
+            before = {id(shown) for segment in plan.view.segments() for shown in segment.shown}
+            segments = result.candidate.view.segments()
+        changed = [one for one in segments if any(id(shown) not in before for shown in one.shown)]
+        units = plan.request.limits.units
+        rounds = [
+            {"mark": f"m{one.first}", "to": f"m{one.last}", "state": one.state, "tokens": units.part(one.tokens)}
+            for one in changed
+        ]
+        return {"would_compact": True, **result.report, "rounds": rounds}
+
+    async def _plan_to_compact(self, span: range) -> Plan:
+        """Return the plan for the last budget, in which the rounds outside a span of seqs stay as they are."""
+        request = await self._view_request(*self._last_asked(), await self.token_counter())
+        plan = await self.compactor.cache.choose(request)
+        rounds = (segment.round for segment in plan.view.segments() if segment.round)
+        kept = frozenset(entry.seq for one in rounds for entry in one.entries if entry.seq not in span)
+        if not kept:
+            return plan
+        return replace(plan, candidate=replace(plan.candidate, request=replace(request, required=kept)))
 
     async def _announce(self, result: CompactionResult | None) -> None:
         """Save a compaction, then report it: a handler or an observer may hang or end the process."""
         if result is None:
             return
         if result.has_gain:
+            log.info("session %s: compacted: %s", self.session_id, self.compactor.log.add(self._clock(), result.report))
             await self._save(changes_only=True)
         await self.compactor.announce(result)
 
@@ -324,6 +376,15 @@ class SessionRequests(SessionLifecycle):
             await self.load()
             found = _newest_with(call_id, self.history.snapshot()[:])
         return found.seq if found and call_id in found.answered_ids else None
+
+
+def span_of(first: str | None, last: str | None) -> range:
+    """Return the seqs from one mark to another; None for no bound.
+
+    Raises:
+        ValueError: one of them is no mark.
+    """
+    return range(seq_of(first) if first else _ANY.start, seq_of(last) + 1 if last else _ANY.stop)
 
 
 def _newest_with(call_id: str, entries: Sequence[Entry]) -> Entry | None:

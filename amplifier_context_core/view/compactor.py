@@ -33,6 +33,7 @@ from . import shared_cache
 from .cache import ViewCache
 from .candidate import Candidate
 from .cold_cache import Pause
+from .compaction_log import CompactionLog
 from .figures import clipped_protected, many_re_reads, overflow
 from .late_chapters import late_segments
 from .meter import Key, Meter
@@ -76,6 +77,7 @@ class Compactor:
         focus_drops: times that both were dropped by a command: what quotes an earlier one is out of date.
         dropped_chapters: hashes of the texts of chapters that `start_over` dropped; no process has the same.
         lock: held by the task that works on the views.
+        log: of the accepted compactions.
     """
 
     def __init__(
@@ -112,6 +114,7 @@ class Compactor:
         self.cache = ViewCache(history, config, factory, self.pins)
         self._in_flight = CrossLoopLock()  # held from the announcement of a compaction to its end
         self.sent = SentViews()
+        self.log = CompactionLog()
 
     @property
     def last_sent(self) -> SentView | None:

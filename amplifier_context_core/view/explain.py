@@ -6,7 +6,7 @@ Pure: no I/O, no clock.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,7 @@ class SessionFigures:
         tokens_saved: tokens that they freed together, as the provider counts.
         warnings: texts of the warnings, newest last.
         cache: one line on the caches of the providers.
+        log: the last compactions.
     """
 
     session_id: str
@@ -40,6 +41,7 @@ class SessionFigures:
     tokens_saved: int
     warnings: Collection[str]
     cache: str
+    log: Sequence[dict[str, Any]] = ()
 
 
 def explain(
@@ -106,6 +108,7 @@ def explain(
         "rounds": rounds[-_MAX_ROUNDS:],
         "warnings": list(session.warnings),
         "cache": session.cache,
+        "log": list(session.log),
     }
 
 

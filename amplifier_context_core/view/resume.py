@@ -206,6 +206,7 @@ def collect_state(
         injected=compactor.injected,
         compactions=compactor.compactions,
         tokens_saved=compactor.tokens_saved,
+        log=tuple(compactor.log.rows),
         warnings_sent=warnings.sent(),
         erased=history.redactions.all(),
         cleared_seq=history.cleared_seq,
@@ -230,6 +231,7 @@ def restore_state(
     compactor.short_forms.restore(state.short_forms, state.at_once, state.pending_summaries)
     compactor.focus, compactor.injected = state.focus, state.injected
     compactor.compactions, compactor.tokens_saved = state.compactions, state.tokens_saved
+    compactor.log.restore(state.log)
     warnings.restore(state.warnings_sent)
     history.cleared_seq = max(history.cleared_seq, state.cleared_seq)  # of a manager that is used again after its close
     history.redactions.note(state.erased)

@@ -118,6 +118,7 @@ class SessionState:
         extra: what a module keeps beside this, by the name of the module. JSON.
         items: pool and queue of the session; None while there are none.
         cleared_seq: the highest seq when the history was cleared last; 0 if it never was.
+        log: rows of the `CompactionLog`.
     """
 
     counter: str
@@ -145,6 +146,7 @@ class SessionState:
     items: SavedItems | None = None
     injected: str | None = None
     cleared_seq: int = 0
+    log: tuple[dict[str, Any], ...] = ()
 
     @property
     def shown_seqs(self) -> frozenset[int]:

@@ -83,9 +83,9 @@ def _by_kind(counted: Counter[str], units: Units) -> dict[str, int]:
 
 def _growth(sent: SentView) -> int:
     """Return the counted tokens that came with each request so far: since the checkpoint, or since the beginning."""
-    growth = sent.view.growth
-    if growth is not None:
-        return growth.tail // max(1, growth.responses)
+    tail = sent.view.tail
+    if sent.view.checkpoint is not None and tail.responses:
+        return max(1, tail.tokens - tail.recalled.tokens) // tail.responses
     answers = sum(1 for shown in sent.messages if shown.message.get("role") == "assistant")
     return sum(shown.tokens for shown in sent.messages) // max(1, answers)
 

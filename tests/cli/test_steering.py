@@ -43,12 +43,31 @@ def test_a_dry_run_says_what_a_compaction_does_and_changes_nothing(session: str)
     said = json.loads(run("compact", "one", "--dry-run", "--json", url=session))
     assert said["after_tokens"] < said["before_tokens"] == before
     printed = run("compact", "one", "--dry-run", url=session)
-    assert "folded: " in printed
-    assert "would be changed" in printed
+    assert "would be folded: " in printed
     assert used(session) == before
     done = json.loads(run("compact", "one", "--json", url=session))
     assert (done["before_tokens"], done["after_tokens"]) == (said["before_tokens"], said["after_tokens"])
     assert used(session) == done["after_tokens"]
+
+
+def test_only_what_is_between_the_marks_changes(session: str) -> None:
+    done = json.loads(run("compact", "one", "--from", "m20", "--to", "m31", "--json", url=session))
+    assert done["compacted"]
+    assert done["rounds"]
+    assert all(20 <= int(row["mark"][1:]) <= 31 for row in done["rounds"])
+    kept = [line.split()[0] for line in run("view", "one", url=session).splitlines() if line.split()[0] != "-"]
+    assert {f"m{seq}" for seq in range(1, 20)} <= set(kept)
+    assert "no mark" in run("compact", "one", "--from", "20", url=session, fails=True)
+
+
+def test_the_log_of_compactions_is_kept_with_the_session(session: str) -> None:
+    assert run("explain", "one", "--history", url=session) == ""
+    run("compact", "one", url=session)
+    (row,) = json.loads(run("explain", "one", "--history", "--json", url=session))
+    assert row["trigger"] == "manual"
+    assert row["after_tokens"] < row["before_tokens"]
+    assert "fold" in row["strategies"]
+    assert "manual, " in run("explain", "one", "--history", url=session)
 
 
 def test_undo_takes_it_back(session: str) -> None:

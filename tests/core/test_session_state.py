@@ -59,6 +59,7 @@ STATE = SessionState(
     SavedItems([{"id": "a"}], [{"id": "b"}], "- a", 1),
     "injected",
     6,
+    ({"at": "2026-01-01T00:00:00.000+00:00", "trigger": "manual", "strategies": ["fold"]},),
 )
 
 FIRST_FACT: dict[str, Any] = {
@@ -164,7 +165,7 @@ FIRST: dict[str, Any] = {
 KEYS = {
     SessionState: "counter compatibility_key leading_count tail_start covered_count turns_before views by_budget "
     "corrections pins short_forms pending_summaries interrupted focus compactions tokens_saved warnings_sent erased "
-    "version uncompacted_views at_once extra items injected cleared_seq",
+    "version uncompacted_views at_once extra items injected cleared_seq log",
     ViewState: "budget output_limit digest checkpoint seqs backoff",
     UncompactedViewState: "served_budget budget output_limit backoff",
     CompactionBackoff: "capacity retry_at_tokens compactable_count infeasible",
@@ -201,7 +202,7 @@ def test_what_was_saved_is_read() -> None:
 def test_what_version_1_saved_is_read() -> None:
     read = load(json.dumps(FIRST).encode())
     assert read is not None
-    assert dump(read) == dump(replace(STATE, cleared_seq=0)), "it did not note what was cleared"
+    assert dump(read) == dump(replace(STATE, cleared_seq=0, log=())), "it did not note what was cleared"
 
 
 def test_a_state_of_version_1_whose_parts_are_something_else_is_refused() -> None:

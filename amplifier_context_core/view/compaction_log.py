@@ -1,0 +1,42 @@
+"""The last compactions of a session: when, why, and what they did. No content, so `forget` leaves it.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+_MOST = 100  # compactions; it is written with each save of the session's state
+_KEYS = ("trigger", "budget", "before_tokens", "after_tokens", "prefix_given_up_tokens")
+
+
+class CompactionLog:
+    """Rows of plain JSON, the newest last."""
+
+    def __init__(self) -> None:
+        self._rows: deque[dict[str, Any]] = deque(maxlen=_MOST)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Copies of the rows."""
+        return [dict(row) for row in self._rows]
+
+    def restore(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Go on from the rows of an earlier process."""
+        self._rows = deque(map(dict, rows), maxlen=_MOST)
+
+    def add(self, at: str, report: Mapping[str, Any]) -> str:
+        """Add the report of a compaction at a time (ISO 8601); return it as a line of text."""
+        names = [strategy["name"] for strategy in report["strategies"] if strategy["freed"]]
+        row = {"at": at, **{key: report[key] for key in _KEYS}, "strategies": names}
+        self._rows.append(row)
+        return line_of_compaction(row)
+
+
+def line_of_compaction(row: Mapping[str, Any]) -> str:
+    """Return a row as a line of text, without its time."""
+    sizes = f"{row['before_tokens']:,} to {row['after_tokens']:,} tokens of {row['budget']:,}"
+    return f"{row['trigger']}, {sizes}, {row['prefix_given_up_tokens']:,} of the cached prefix written again"
