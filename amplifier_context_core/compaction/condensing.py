@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from itertools import accumulate
+from dataclasses import dataclass, replace
+from itertools import accumulate, groupby
+from operator import attrgetter
 
 from ..messages.parsing import text_of
 from ..messages.tokens import TokenCounter
@@ -49,41 +50,53 @@ def condense(
         alone = replace(shares, one_ranking=True)
         return [kept for entry in entries for kept in condense([entry], share, counter, least, alone)]
     size = sum(len(entry.text) for entry in entries)
-    facts = [list(entry.facts) for entry in entries]
-    whole = [fact for of_entry in facts for fact in of_entry]
-    of_calls = sum(map(_cost, whole))
-    of_names = sum(len(name) + 1 for fact in whole for name in fact.names)
-    of_agent = sum(_length_of_speech(fact) for fact in whole if fact.sentences and fact.speaker == "agent")
-    needed, own = (sum(_needed_for_people(fact, worth) for fact in whole) for worth in (least, OWN))
+    lines = _lines(entries)
+    facts = [line.fact for line in lines]
+    of_calls = sum(map(_cost, facts))
+    of_names = sum(len(name) + 1 for fact in facts for name in fact.names)
+    of_agent = sum(_length_of_speech(fact) for fact in facts if fact.sentences and fact.speaker == "agent")
+    needed, own = (sum(_needed_for_people(fact, worth) for fact in facts) for worth in (least, OWN))
     room = max(int(size * share), needed)
     others = of_agent + of_calls + of_names
     people = min(int(room * shares.people), own + int(room * shares.pasted))
     people = max(people, needed, room - others)
-    room -= _shorten_speech(facts, "person", people)
-    room -= _shorten_speech(facts, "agent", max(int(room * shares.agent), room - of_calls - of_names))
-    room -= _shorten_calls(facts, max(int(room * shares.calls), room - of_names))
-    _choose_names(facts, room, shares.freshness)
-    return _entries(entries, facts, counter)
+    room -= _shorten_speech(lines, "person", people)
+    room -= _shorten_speech(lines, "agent", max(int(room * shares.agent), room - of_calls - of_names))
+    room -= _shorten_calls(lines, max(int(room * shares.calls), room - of_names), len(entries) - 1)
+    _choose_names(lines, room, shares.freshness, len(entries))
+    return _entries(entries, lines, counter)
 
 
 def shorten_agent(entries: Sequence[DigestEntry], room: int, counter: TokenCounter) -> list[DigestEntry]:
     """Return the entries with at most about `room` characters of the agent's speech; facts left empty are dropped."""
-    facts = [list(entry.facts) for entry in entries]
-    _shorten_speech(facts, "agent", room)
-    kept = [_with_names_of_silent(of_entry) for of_entry in facts]
-    return [entry for entry in _entries(entries, kept, counter) if entry is not None]
+    lines = _lines(entries)
+    _shorten_speech(lines, "agent", room)
+    _pass_on_names(lines)
+    return [entry for entry in _entries(entries, lines, counter) if entry is not None]
 
 
-def _entries(
-    entries: Sequence[DigestEntry], facts: Sequence[Sequence[Fact]], counter: TokenCounter
-) -> list[DigestEntry | None]:
-    """Return the entries with other facts; None for each entry that has no fact with content."""
-    changed: list[DigestEntry | None] = []
-    for entry, of_entry in zip(entries, facts, strict=True):
-        left = [fact for fact in of_entry if fact.sentences or fact.names or not fact.speaker]
-        same = tuple(left) == entry.facts
-        changed.append(entry if same else entry.with_facts(left, counter) if left else None)
-    return changed
+@dataclass(slots=True)
+class _Line:
+    """A fact while it is shortened, and the index of its entry."""
+
+    place: int
+    fact: Fact
+
+
+def _lines(entries: Sequence[DigestEntry]) -> list[_Line]:
+    return [_Line(place, fact) for place, entry in enumerate(entries) for fact in entry.facts]
+
+
+def _entries(entries: Sequence[DigestEntry], lines: Sequence[_Line], counter: TokenCounter) -> list[DigestEntry | None]:
+    """Return the entries with what is left of their facts; None for each entry that has no fact with content."""
+    left: list[list[Fact]] = [[] for _ in entries]
+    for line in lines:
+        if line.fact.sentences or line.fact.names or not line.fact.speaker:
+            left[line.place].append(line.fact)
+    return [
+        entry if tuple(facts) == entry.facts else entry.with_facts(facts, counter) if facts else None
+        for entry, facts in zip(entries, left, strict=True)
+    ]
 
 
 def only_people(entries: Sequence[DigestEntry], counter: TokenCounter, least: float = RULE) -> list[DigestEntry]:
@@ -149,24 +162,19 @@ def _length_of_speech(fact: Fact) -> int:
     return length(fact.sentences) + len(fact.subject) + _JOINTS
 
 
-def _shorten_speech(facts: list[list[Fact]], speaker: str, room: int) -> int:
+def _shorten_speech(lines: Sequence[_Line], speaker: str, room: int) -> int:
     """Bring the speeches of one kind of speaker into `room` characters, in place; return their characters then."""
-    places = [
-        (place, number)
-        for place, of_entry in enumerate(facts)
-        for number, fact in enumerate(of_entry)
-        if fact.sentences and fact.speaker == speaker
-    ]
-    spoken = [facts[place][number] for place, number in places]
-    labels = [len(fact.subject) + _JOINTS for fact in spoken]
-    chosen = select([fact.sentences for fact in spoken], room, labels)
+    spoken = [line for line in lines if line.fact.sentences and line.fact.speaker == speaker]
+    labels = [len(line.fact.subject) + _JOINTS for line in spoken]
+    chosen = select([line.fact.sentences for line in spoken], room, labels)
     taken = 0
-    for (place, number), fact, label, kept in zip(places, spoken, labels, chosen, strict=True):
+    for line, label, kept in zip(spoken, labels, chosen, strict=True):
+        fact = line.fact
         if kept != fact.sentences:
             rest = set(identifiers(joined(kept)))
             lost = [name for name in identifiers(joined(fact.sentences)) if name not in rest]
             most = int((length(fact.sentences) - length(kept)) * tuning.TUNING.names_of_speech)
-            facts[place][number] = _with_names(replace(fact, sentences=kept), _first(lost, most))
+            line.fact = _with_names(replace(fact, sentences=kept), _first(lost, most))
         taken += length(kept) + label if kept else 0
     return taken
 
@@ -188,26 +196,27 @@ def _named(fact: Fact, scored: Sequence[tuple[str, float]]) -> Fact:
     return replace(fact, names=tuple(name for name, _ in scored), scores=tuple(score for _, score in scored))
 
 
-def _shorten_calls(facts: list[list[Fact]], room: int) -> int:
+def _shorten_calls(lines: list[_Line], room: int, last: int) -> int:
     """Bring calls into their room (characters), the older the shorter, in place; return the characters they take.
 
-    Of the oldest, nothing but the tool and names stay where not even the beginnings of all calls find room.
+    Of the oldest, nothing but the tool and names stay where not even the beginnings of all calls find room. Calls of
+    the `last` entry stay.
     """
-    share = room / max(sum(_cost(fact) for of_entry in facts for fact in of_entry), 1)
-    for place, of_entry in enumerate(facts):
-        cut = of_entry
-        if share < 1:
-            part = share * (0.6 + 0.8 * place / max(len(facts) - 1, 1))
-            cut = [fact if fact.sentences else _shortened(_without_size(fact), part) for fact in of_entry]
-        of_entry[:] = _with_names_of_silent(cut)
-    costs = [sum(map(_cost, of_entry)) for of_entry in facts]
-    left = sum(costs)
-    for place, cost in enumerate(costs[:-1]):
-        if left <= room:
+    share = room / max(sum(_cost(line.fact) for line in lines), 1)
+    for line in lines if share < 1 else ():
+        if not line.fact.sentences:
+            line.fact = _shortened(_without_size(line.fact), share * (0.6 + 0.8 * line.place / max(last, 1)))
+    _pass_on_names(lines)
+    left = sum(_cost(line.fact) for line in lines)
+    bare: list[_Line] = []
+    for place, of_entry in groupby(lines, key=attrgetter("place")):
+        if left <= room or place == last:
             break
-        bare = [fact if fact.sentences else _bare(fact) for fact in facts[place]]
-        facts[place][:] = [fact for fact in bare if fact.sentences or fact.names]
-        left -= cost
+        for line in of_entry:
+            left -= _cost(line.fact)
+            line.fact = line.fact if line.fact.sentences else _bare(line.fact)
+            bare.append(line)
+    lines[: len(bare)] = [line for line in bare if line.fact.sentences or line.fact.names]
     return left
 
 
@@ -224,17 +233,17 @@ def _is_bare(fact: Fact) -> bool:
     return bool(fact.names) and not fact.sentences and not fact.outcome and fact.subject.count(" ") <= 1
 
 
-def _with_names_of_silent(facts: Sequence[Fact]) -> list[Fact]:
-    """Return the facts of an entry without speech that lost its sentences; the next fact takes over its names."""
-    kept: list[Fact] = []
-    for fact in reversed(facts):
-        if kept and fact.speaker and not fact.sentences:
-            after = kept[-1]
-            more = [scored for scored in fact.scored_names if scored[0] not in after.names]
-            kept[-1] = _named(after, [*more, *after.scored_names])
+def _pass_on_names(lines: list[_Line]) -> None:
+    """Take out speech that lost its sentences, in place; the next fact of its entry takes over its names."""
+    kept: list[_Line] = []
+    for line in reversed(lines):
+        fact, after = line.fact, kept[-1] if kept else None
+        if after and after.place == line.place and fact.speaker and not fact.sentences:
+            more = [scored for scored in fact.scored_names if scored[0] not in after.fact.names]
+            after.fact = _named(after.fact, [*more, *after.fact.scored_names])
         else:
-            kept.append(fact)
-    return kept[::-1]
+            kept.append(line)
+    lines[:] = kept[::-1]
 
 
 def _cost(fact: Fact) -> int:
@@ -274,39 +283,38 @@ def _cut(text: str, room: int, whole: int = 0) -> tuple[str, str]:
     return f"{text[:end]} …", text[lost:]
 
 
-def _choose_names(facts: list[list[Fact]], room: int, freshness: float) -> None:
+def _choose_names(lines: list[_Line], room: int, freshness: float, entries: int) -> None:
     """Keep the names likeliest to be needed again in `room` characters, each once, in place.
 
     The first name of a bare call pays for its mark and tool; a bare call without a name is left out.
     """
     ranked = sorted(
         (
-            (score + freshness * place / len(facts), place, number, index)
-            for place, of_entry in enumerate(facts)
-            for number, fact in enumerate(of_entry)
-            for index, (_, score) in enumerate(fact.scored_names)
+            (score + freshness * line.place / entries, number, index)
+            for number, line in enumerate(lines)
+            for index, (_, score) in enumerate(line.fact.scored_names)
         ),
         reverse=True,
     )
-    kept: set[tuple[int, int, int]] = set()
-    seen = {name for of_entry in facts for fact in of_entry for name in names_in(fact.statement)}
-    labelled: set[tuple[int, int]] = set()
-    for _, place, number, index in ranked:
-        name = facts[place][number].names[index]
+    kept: set[tuple[int, int]] = set()
+    seen = {name for line in lines for name in names_in(line.fact.statement)}
+    labelled: set[int] = set()
+    for _, number, index in ranked:
+        fact = lines[number].fact
+        name = fact.names[index]
         if name in seen:
             continue
-        fact = facts[place][number]
-        label = len(fact.subject) + _JOINTS if _is_bare(fact) and (place, number) not in labelled else 0
+        label = len(fact.subject) + _JOINTS if _is_bare(fact) and number not in labelled else 0
         room -= len(name) + 1 + label
         if room < 0:
             break
-        labelled.add((place, number))
+        labelled.add(number)
         seen.update(with_parts((name,)))
-        kept.add((place, number, index))
-    for place, of_entry in enumerate(facts):
-        left: list[Fact] = []
-        for number, fact in enumerate(of_entry):
-            scored = [one for index, one in enumerate(fact.scored_names) if (place, number, index) in kept]
-            if scored or not _is_bare(fact):
-                left.append(fact if len(scored) == len(fact.names) else _named(fact, scored))
-        of_entry[:] = left
+        kept.add((number, index))
+    left: list[_Line] = []
+    for number, line in enumerate(lines):
+        scored = [one for index, one in enumerate(line.fact.scored_names) if (number, index) in kept]
+        if scored or not _is_bare(line.fact):
+            line.fact = line.fact if len(scored) == len(line.fact.names) else _named(line.fact, scored)
+            left.append(line)
+    lines[:] = left
