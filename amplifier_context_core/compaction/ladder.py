@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..config import Config
 from ..errors import ConfigError
@@ -76,34 +76,27 @@ STRATEGIES: Mapping[str, Callable[..., Strategy]] = {
         TruncateToolOutputs,
     )
 } | {KeepImportant.name: _important}
+_DEFAULT = ("supersede", "fold", "condense", "clip", "clear", "drop")
 _LEAST_PROTECTED = 0.6  # of the budget without the fixed part: clipping leaves protected segments at least this
 _AFTER_DROPPING = 0.7  # of the budget: what is left when rounds had to be dropped to meet it
 _STATE_SHARE = 0.10  # of the budget: what the newest todo lists, plans and approvals may fill verbatim
 _CLIPPED_TO = 0.8  # of the trigger: what protected segments that left no room are clipped to
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """One run over all strategies, and what it spares.
+class Pass(NamedTuple):
+    """One run over all strategies, and what it spares."""
 
-    Attributes:
-        spares_people: people's messages keep their share.
-        spares_folded: what people wrote before the end of the newest chapter stays, so that the cached prefix does.
-        enough: share of the way from target to trigger. A view above it takes the next pass, for the next compaction
-            would come too soon.
-    """
-
-    spares_recent: bool
-    spares_people: bool
-    spares_folded: bool
-    enough: float
+    spares: frozenset[
+        str
+    ]  # "recent" rounds; the share of "people"; what they wrote up to the newest "chapter" (cached)
+    enough: float  # share of the way from target to trigger; above it the next compaction would come too soon
 
 
 PASSES = (
-    Pass(spares_recent=True, spares_people=True, spares_folded=False, enough=0.4),
-    Pass(spares_recent=False, spares_people=True, spares_folded=False, enough=0.2),
-    Pass(spares_recent=False, spares_people=False, spares_folded=True, enough=0.7),
-    Pass(spares_recent=False, spares_people=False, spares_folded=False, enough=0.7),
+    Pass(frozenset({"recent", "people"}), 0.4),
+    Pass(frozenset({"people"}), 0.2),
+    Pass(frozenset({"chapter"}), 0.7),
+    Pass(frozenset(), 0.7),
 )
 
 
@@ -134,17 +127,8 @@ def build_ladder(config: Config, plugins: Plugins) -> list[Strategy]:
         ConfigError: an unknown strategy, or arguments it does not take.
         PluginError: a plug-in failed to make one.
     """
-    if config.ladder is None:
-        return [
-            SupersedeStaleReads(),
-            FoldRounds(),
-            CondenseChapters(),
-            ClipToolOutputs(config.truncate_chars),
-            ClearToolOutputs(),
-            DropChapters(),
-        ]
     ladder: list[Strategy] = []
-    for index, item in enumerate(config.ladder):
+    for index, item in enumerate(_DEFAULT if config.ladder is None else config.ladder):
         named = {item: dict[str, Any]()} if isinstance(item, str) else item
         if len(named) != 1:
             raise ConfigError(f"ladder[{index}]", "must be a name, or one name with its arguments")
@@ -246,9 +230,9 @@ def _run_passes(run: _Run, ladder: Sequence[Strategy], goal: Goal, trigger: int,
         enough = goal.target + int(step.enough * (trigger - goal.target))
         now = replace(
             goal,
-            recent=recent if step.spares_recent else frozenset(),
-            human_tokens=goal.human_tokens if step.spares_people else 0,
-            folded_up_to=folded_up_to if step.spares_folded else 0,
+            recent=recent if "recent" in step.spares else frozenset(),
+            human_tokens=goal.human_tokens if "people" in step.spares else 0,
+            folded_up_to=folded_up_to if "chapter" in step.spares else 0,
             ceiling=enough if run.draft.tokens > trigger else 0,
         )
         for strategy in ladder:
