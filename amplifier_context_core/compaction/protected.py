@@ -261,47 +261,35 @@ def _cap(sizes: Collection[int], total: int) -> int:
 def _clip_message(message: Message, ratio: float, mark: str | None) -> Message:
     if is_signed(message) or is_native_context(metadata_of(message)):
         return message  # byte-exact, or folded whole
+
+    def clip(value: Any) -> Any:
+        """Return JSON data with all texts in it clipped."""
+        if isinstance(value, str):
+            return clip_quoted(value, max(16, int(len(value) * ratio)), mark)
+        if isinstance(value, dict):
+            return {key: clip(item) for key, item in cast("dict[str, Any]", value).items()}
+        return [clip(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value
+
+    def clip_block(block: dict[str, Any]) -> dict[str, Any]:
+        kind = block.get("type")
+        if kind in MEDIA_BLOCKS and ratio < 0.5:
+            return {"type": "text", "text": f"[{kind} left out for want of room{f': {mark}' if mark else ''}]"}
+        key = {"text": "text", "tool_call": "input"}.get(str(kind))
+        return {**block, key: clip(block[key])} if key else block
+
+    def clip_call(call: dict[str, Any]) -> dict[str, Any]:
+        function = call.get("function")
+        if not isinstance(function, dict):
+            return {**call, "arguments": clip(call.get("arguments"))}
+        arguments = clip(arguments_of(listed_call(call)))  # a list that no renderer made may hold any text
+        return {**call, "function": {**cast("dict[str, Any]", function), "arguments": json_text(arguments)}}
+
     clipped: Message = dict(message)
-    content = message.get("content")
+    content, calls = message.get("content"), message.get("tool_calls")
     if isinstance(content, str):
-        clipped["content"] = _clip(content, ratio, mark)
+        clipped["content"] = clip(content)
     elif isinstance(content, list):
-        clipped["content"] = [_clip_block(block, ratio, mark) for block in cast("list[dict[str, Any]]", content)]
-    calls = message.get("tool_calls")
+        clipped["content"] = [clip_block(block) for block in cast("list[dict[str, Any]]", content)]
     if isinstance(calls, list):
-        clipped["tool_calls"] = [_clip_call(call, ratio, mark) for call in cast("list[dict[str, Any]]", calls)]
+        clipped["tool_calls"] = [clip_call(call) for call in cast("list[dict[str, Any]]", calls)]
     return without_wire_content(clipped)
-
-
-def _clip_block(block: dict[str, Any], ratio: float, mark: str | None) -> dict[str, Any]:
-    kind = block.get("type")
-    if kind == "text":
-        return {**block, "text": _clip(block["text"], ratio, mark)}
-    if kind == "tool_call":
-        return {**block, "input": _clip_values(block["input"], ratio, mark)}
-    if kind in MEDIA_BLOCKS and ratio < 0.5:
-        return {"type": "text", "text": f"[{kind} left out for want of room{f': {mark}' if mark else ''}]"}
-    return block
-
-
-def _clip_call(call: dict[str, Any], ratio: float, mark: str | None) -> dict[str, Any]:
-    function = call.get("function")
-    if isinstance(function, dict):
-        function = cast("dict[str, Any]", function)
-        arguments = arguments_of(listed_call(call))  # a list that no renderer made may hold any text
-        return {**call, "function": {**function, "arguments": json_text(_clip_values(arguments, ratio, mark))}}
-    return {**call, "arguments": _clip_values(call.get("arguments"), ratio, mark)}
-
-
-def _clip_values(value: Any, ratio: float, mark: str | None) -> Any:
-    if isinstance(value, str):
-        return _clip(value, ratio, mark)
-    if isinstance(value, dict):
-        return {key: _clip_values(item, ratio, mark) for key, item in cast("dict[str, Any]", value).items()}
-    if isinstance(value, list):
-        return [_clip_values(item, ratio, mark) for item in cast("list[Any]", value)]
-    return value
-
-
-def _clip(text: str, ratio: float, mark: str | None) -> str:
-    return clip_quoted(text, max(16, int(len(text) * ratio)), mark)
