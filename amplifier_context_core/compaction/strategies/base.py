@@ -28,7 +28,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from ...errors import PluginError
-from ...messages.parsing import SYSTEM_ROLES, Message, parse_message
+from ...messages.parsing import Message, parse_message
 from ...messages.tokens import TokenCounter, approx_token_counter, count_message_tokens
 from ...rendering.renderer import RenderedMessage
 from ...rendering.rounds import rounds_of
@@ -156,17 +156,15 @@ def draft_of(messages: Sequence[Message], counter: TokenCounter, **counting: Any
         copied, info = parse_message(message)
         tokens = count_message_tokens(copied, counter, **counting)
         transcript.append(transcript.draft(copied, info, tokens, created=""))
-    entries = list(transcript.snapshot())
-    leading = 0
-    while leading < len(entries) and entries[leading].role in SYSTEM_ROLES:
-        leading += 1
+    history = transcript.snapshot()
+    leading = history.leading_count
     segments: list[Segment] = []
-    for round_ in rounds_of(entries[leading:]):
+    for round_ in rounds_of(history[leading:]):
         shown = [RenderedMessage(messages[entry.seq - 1], entry.tokens, entry.seq) for entry in round_.entries]
         segments.append(with_protection(segment_of(round_, shown), "pinned" if round_.is_pinned else ""))
     for index in task_of(segments)[:1]:  # alone: a list must fit its window
         segments[index] = with_protection(segments[index], "task")
-    fixed = sum(entry.tokens for entry in entries[:leading])
+    fixed = sum(entry.tokens for entry in history[:leading])
     return list(messages[:leading]), Draft(tuple(segments), fixed)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from ...messages.parsing import Message, arguments_text, block_answers, blocks_of, calls_of, results_of, text_of
@@ -100,11 +99,7 @@ class _OutputStrategy(Strategy):
 
 
 class ClipToolOutputs(_OutputStrategy):
-    """Clip older tool outputs to `max_chars` of head and tail, or show the short form that a tool gave.
-
-    Args:
-        max_chars: characters an output keeps.
-    """
+    """Clip older tool outputs to `max_chars` of head and tail, or show the short form that a tool gave."""
 
     name: ClassVar[str] = "clip"
 
@@ -145,9 +140,6 @@ class TruncateToolOutputs(Strategy):
     """Clip every tool output longer than `max_chars`, at any age, whether or not the goal is met.
 
     Idempotent. Pinned rounds and the round of the task stay as they are.
-
-    Args:
-        max_chars: characters, at least 1.
     """
 
     name: ClassVar[str] = "truncate"
@@ -177,10 +169,10 @@ class SupersedeStaleReads(Strategy):
     name: ClassVar[str] = "supersede"
 
     def apply(self, draft: Draft, goal: Goal) -> Draft:
-        found = _Stale.of(draft.segments, goal.state_tools)
+        results, versions = _stale(draft.segments, goal.state_tools)
         segments: list[Segment | None] = list(draft.segments)
         tokens = draft.tokens
-        for index in (*sorted(found.versions), *sorted({index for index, _ in found.results})):
+        for index in (*sorted(versions), *sorted({index for index, _ in results})):
             segment = segments[index]
             if tokens <= goal.target:
                 break
@@ -188,49 +180,40 @@ class SupersedeStaleReads(Strategy):
                 continue
 
             def shorten(text: str, entry: Entry | None, call: str, index: int = index) -> str:
-                later = found.results.get((index, call))
+                later = results.get((index, call))
                 return f"{_SUPERSEDED}{later}]" if later and text else text
 
             shorter = None
-            if index not in found.versions:
+            if index not in versions:
                 shorter = shorten_outputs(segment, goal.counter, "superseded", self.name, shorten)
             segments[index] = shorter
             tokens += (shorter.tokens if shorter else 0) - segment.tokens
         return draft.with_segments(segment for segment in segments if segment is not None)
 
 
-@dataclass(slots=True)
-class _Stale:
-    """What of a draft a later call replaces.
+def _stale(segments: Sequence[Segment], tools: Collection[str] | None) -> tuple[dict[tuple[int, str], str], set[int]]:
+    """Return why results are stale, by index of the segment and id of the call, and which segments are of no more use.
 
-    Attributes:
-        results: by index of the segment and id of the call, why its result is stale.
-        versions: indices of segments that hold nothing but older versions of states.
+    The latter, by index, hold nothing but older versions of states.
     """
-
-    results: dict[tuple[int, str], str] = field(default_factory=dict[tuple[int, str], str])
-    versions: set[int] = field(default_factory=set[int])
-
-    @classmethod
-    def of(cls, segments: Sequence[Segment], tools: Collection[str] | None) -> _Stale:
-        """Return what is stale in the segments of a draft."""
-        stale = cls()
-        calls: dict[str, tuple[int, str]] = {}  # call -> index and mark of the latest segment that made it
-        states: dict[str, str] = {}  # key of a state -> mark of the newest segment that wrote it
-        for index in range(len(segments) - 1, -1, -1):
-            round_ = segments[index].round
-            if round_ is None or not round_.is_tool_round or round_.unanswered:
-                continue
-            written = written_states(round_, tools)
-            newer = [(call, states[key]) for call, key in written if key in states]
-            stale.results |= {(index, call.id): f"it was written again at {mark}" for call, mark in newer}
-            if len(newer) == len(written) and writes_only_states(round_, tools):
-                stale.versions.add(index)
-            states = {key: segments[index].mark for _, key in written if key} | states
-            for entry in round_.entries:
-                for call in calls_of(entry.message):
-                    key = f"{call.name}\0{arguments_text(call)}"
-                    later, mark = calls.setdefault(key, (index, entry.mark))
-                    if later != index:
-                        stale.results[index, call.id] = f"the same call was made again at {mark}"
-        return stale
+    results: dict[tuple[int, str], str] = {}
+    versions: set[int] = set()
+    calls: dict[str, tuple[int, str]] = {}  # call -> index and mark of the latest segment that made it
+    states: dict[str, str] = {}  # key of a state -> mark of the newest segment that wrote it
+    for index in range(len(segments) - 1, -1, -1):
+        round_ = segments[index].round
+        if round_ is None or not round_.is_tool_round or round_.unanswered:
+            continue
+        written = written_states(round_, tools)
+        newer = [(call, states[key]) for call, key in written if key in states]
+        results |= {(index, call.id): f"it was written again at {mark}" for call, mark in newer}
+        if len(newer) == len(written) and writes_only_states(round_, tools):
+            versions.add(index)
+        states = {key: segments[index].mark for _, key in written if key} | states
+        for entry in round_.entries:
+            for call in calls_of(entry.message):
+                key = f"{call.name}\0{arguments_text(call)}"
+                later, mark = calls.setdefault(key, (index, entry.mark))
+                if later != index:
+                    results[index, call.id] = f"the same call was made again at {mark}"
+    return results, versions
