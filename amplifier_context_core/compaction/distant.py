@@ -33,10 +33,7 @@ _LINE_SHARE = 0.25  # of a round's tokens that its entry may cost: the default o
 def distant_end(history: Snapshot, body: int, budget: int, renderer: Renderer) -> int:
     """Return the index of the first entry that is not distant; `body` when there is no distant history.
 
-    Args:
-        body: index of the first entry after the leading instructions.
-        budget: tokens of the request.
-        renderer: knows the limits of tool outputs.
+    The leading instructions end before `body`. The budget is in tokens; the renderer knows the limits of tool outputs.
     """
     enough = _REACH * budget
     seen = 0

@@ -108,7 +108,7 @@ class LadderResult:
         freed: name of each step and the tokens that it freed, in order.
         skipped: name of each strategy that was skipped, and why.
         protected_tokens: of what had to stay, before any of it was clipped.
-        clipped_protected: marks of protected segments that had to be clipped.
+        clipped_protected: marks.
         refused_pins: marks of pins that found no room in their share.
     """
 

@@ -36,11 +36,7 @@ class ReReads(NamedTuple):
 
 
 def re_reads(segments: Sequence[Segment]) -> ReReads:
-    """Return what the rounds of a view read again.
-
-    Args:
-        segments: of the view before a compaction: rounds since the former one, and chapters.
-    """
+    """Return what rounds since the former compaction read again, given the segments of a view before the next one."""
     newest = _newest_reads(segments)
     tools = {tool for tool, _ in newest}
     listed = (_listed(fact, tools) for fact in _listed_facts(segments))

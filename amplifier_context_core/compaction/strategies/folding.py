@@ -270,18 +270,15 @@ def fold(segments: Sequence[Segment], entries: Sequence[DigestEntry], goal: Goal
 
     Args:
         segments: rounds and earlier chapters, in the order of the draft, at least one.
-        entries: what the chapter says: one for each round it describes, in order. It counts the rounds without an entry
-            as left out.
-        goal: of the strategy; its counter measures the chapter.
+        entries: one for each round that it describes, in order; it counts the other rounds as left out.
         rule: name of the strategy.
     """
-    chapters = [segment.chapter for segment in segments if segment.chapter]
-    described = sum(len(segment.chapter.entries) if segment.chapter else 1 for segment in segments)
+    rounds = sum(one.chapter.left_out + len(one.chapter.entries) if one.chapter else 1 for one in segments)
     span = (min(segment.first for segment in segments), max(segment.last for segment in segments))
     chapter, shown = chapter_of(
         entries,
         goal.counter,
-        left_out=sum(chapter.left_out for chapter in chapters) + described - len(entries),
+        left_out=rounds - len(entries),
         original_tokens=sum(segment.original_tokens for segment in segments),
         span=span,
     )

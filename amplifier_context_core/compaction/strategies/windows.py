@@ -34,9 +34,7 @@ class FitContextWindow(Strategy):
     before it to shrink large outputs first.
 
     Args:
-        max_tokens: tokens of the window.
-        counter: text to tokens.
-        reserve_tokens: tokens of the window left for the model's response.
+        reserve_tokens: of the window, left for the model's response.
         per_message_overhead: tokens of framing a message.
         tokens_per_media: tokens of an image or file whose size is not known.
     """
@@ -83,7 +81,7 @@ class KeepImportant(Strategy):
     drops until the goal is met; by itself it keeps the `keep` most important rounds.
 
     Args:
-        score: importance of one message; higher is more important.
+        score: of one message; higher is more important.
         keep: rounds kept when run by itself.
     """
 
