@@ -25,7 +25,8 @@ from ..rendering.system_prompt import SystemPrompt
 from ..stores import MemoryStore, Store
 from ..view.budget import Budget, budget_for, model_of, name_of, prices_of
 from ..view.cache_health import CacheHealth
-from ..view.compactor import Carry, Compactor
+from ..view.checkpoint_maker import Carry
+from ..view.compactor import Compactor
 from ..view.meter import Key, Meter
 from ..view.resume import collect_state, restore_state, resume, save_state
 from ..view.session_state import SavedItems

@@ -9,21 +9,14 @@ if that does not fit, it is compacted without another announcement.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
-from typing import ParamSpec, TypeVar
 
-from ..compaction.checkpoint import Draft, Segment
-from ..compaction.ladder import LadderResult, run_ladder
-from ..compaction.protected import Protection, protected_tokens
-from ..compaction.re_reads import ReReads, re_reads
-from ..compaction.recalled import newest_recalled
+from ..compaction.re_reads import ReReads
 from ..compaction.strategies import Strategy
 from ..config import Config
 from ..errors import ContextOverflow, PinRefused
 from ..events import COMPACTION, POST_COMPACT, PRE_COMPACT, HookDecision, Hooks, emit, inside_handler
-from ..futures import in_thread
 from ..history.history import History
 from ..locks import CrossLoopLock, Hold
 from ..messages.parsing import text_of
@@ -32,35 +25,25 @@ from ..plugins import Observers
 from . import shared_cache
 from .cache import ViewCache
 from .candidate import Candidate
+from .checkpoint_maker import Carry, CheckpointMaker
 from .cold_cache import Pause
 from .compaction_log import CompactionLog
 from .figures import clipped_protected, many_re_reads, overflow
-from .late_chapters import late_segments
 from .meter import Key, Meter
-from .new_checkpoint import new_checkpoint
-from .plan import CompactionJob, CompactionResult, Plan, compaction_result, goal_of
+from .plan import CompactionJob, CompactionResult, Plan
 from .prefix_break import PrefixBreak
-from .sent_view import SentView, shared_prefix
+from .sent_view import SentView
 from .sent_views import SentViews
 from .session_warnings import SessionWarnings
 from .short_forms import ShortForms
 from .trigger import TokenLimits, back_off, token_limits
 from .verdict import Verdict, threshold_of
-from .view_draft import ViewDraft
 from .view_factory import ViewFactory
 from .view_request import ViewRequest
-
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
 
 log = logging.getLogger(__name__)
 
 _MANY_SOURCES = 3  # read again and again, from which the budget is taken to be too small
-
-
-Carry = Callable[[History, tuple[Segment, ...], int, TokenCounter], Awaitable[tuple[Segment, ...]]]
-"""Given the history, the segments of a new checkpoint, the tokens that they may have in a request to the model that
-reads the carrier, and the counter: the same segments, or some with a carrier beside a chapter."""
 
 
 class Compactor:
@@ -77,6 +60,7 @@ class Compactor:
         focus_drops: times that both were dropped by a command: what quotes an earlier one is out of date.
         dropped_chapters: hashes of the texts of chapters that `start_over` dropped; no process has the same.
         lock: held by the task that works on the views.
+        maker: makes the compactions.
         log: of the accepted compactions.
     """
 
@@ -102,9 +86,6 @@ class Compactor:
         self.dropped_chapters: set[int] = set()
         self._history = history
         self._config = config
-        self._ladder = ladder
-        self._carry = carry
-        self._prepare = prepare
         self._meter = meter
         self._observers = observers
         self.hooks = hooks
@@ -112,6 +93,8 @@ class Compactor:
         self.lock = CrossLoopLock()
         factory = ViewFactory(config, ladder, self.pins, self.short_forms)
         self.cache = ViewCache(history, config, factory, self.pins)
+        forms = self.short_forms
+        self.maker = CheckpointMaker(history, config, ladder, factory, self.pins, forms, carry, prepare)
         self._in_flight = CrossLoopLock()  # held from the announcement of a compaction to its end
         self.sent = SentViews()
         self.log = CompactionLog()
@@ -247,8 +230,7 @@ class Compactor:
         checkpoint = plan.view.checkpoint
         if checkpoint is None or request.late is None or self.prefix_break(request, plan.pause) is None:
             return plan
-        segments = await self._off_loop(late_segments, request.late, checkpoint, request)
-        segments = await self._carried(segments, request)
+        segments = await self.maker.late(request.late, checkpoint, request)
         return plan if segments is checkpoint.segments else await self.cache.with_segments(plan, segments)
 
     async def ask_handlers(self, job: CompactionJob) -> HookDecision:
@@ -351,77 +333,15 @@ class Compactor:
 
     async def compact(self, job: CompactionJob) -> Plan:
         """Return the plan with what a compaction of its view came to; the caller holds the lock."""
-        result = await self._result(job)
-        return replace(job.plan, candidate=result.candidate, result=result)
-
-    async def _result(self, job: CompactionJob) -> CompactionResult:
-        """Make a checkpoint and a view that goes on from it, unless it would not be worth its price."""
-        started = time.monotonic()
         if job.focus_drops != self.focus_drops:  # what handlers injected may have been erased since
             job = replace(job, injected=None, focus_drops=self.focus_drops)
-        old, request, limits, counter = job.plan.candidate, job.request, job.request.limits, job.request.counter
-        history, interrupted = job.plan.history, job.plan.interrupted
-        given = await old.draft()
-        if not given.draft.segments or not given.covered:
-            return compaction_result(job, old, time.monotonic() - started)
-        ladder = await self.ladder_result(job, given)
-        freed = given.cost - sum(segment.tokens for segment in ladder.draft.segments)
-        if job.reason != "hard limit":
-            freed -= dict(ladder.freed).get("recalled", 0)  # recalled text alone is not worth a new prefix
-        if freed <= 0 or (job.reason == "trigger" and freed < limits.min_freed):
-            return compaction_result(job, old, time.monotonic() - started, ladder)
-        is_asked = bool(self.focus or job.injected or request.required)
-        segments = await self._carried(given.whole(ladder.draft.segments), request)
-        of_session = self.pins or self.short_forms or interrupted or is_asked or Draft(segments).has_texts
-        last_seq = self._history.last_seq
-        checkpoint = await new_checkpoint(job, segments, given.covered, last_seq, from_content=not of_session)
-        view = self.cache.factory.for_limits(checkpoint, limits, counter)
-        await view.update(history, len(history), interrupted)
-        new = await Candidate.of(view, request)
-        is_infeasible = protected_tokens(ladder.draft) > limits.capacity
-        view.backoff = back_off(new.lasting_tokens, new.compactable_count, limits, infeasible=is_infeasible)
-        shared = shared_prefix(old.outgoing.messages, new.outgoing.messages)[1]
-        result = compaction_result(job, new, time.monotonic() - started, ladder, old.outgoing.tokens - shared)
-        return replace(result, re_reads=re_reads(given.draft.segments))
-
-    async def _carried(self, segments: tuple[Segment, ...], request: ViewRequest) -> tuple[Segment, ...]:
-        """Return the segments of a new checkpoint with a provider's own compaction beside them, if there is one."""
-        if self._carry is None:
-            return segments
-        # Half of the way from the target to the threshold.
-        room = (request.limits.target + request.limits.threshold) // 2 - request.system_tokens
-        return await self._carry(self._history, segments, room, request.counter)
+        result = await self.maker.result(replace(job, focus=self.focus))
+        return replace(job.plan, candidate=result.candidate, result=result)
 
     def back_off(self, candidate: Candidate) -> None:
         """Let a view serve as it is, with no other attempt before it has grown."""
         limits, count = candidate.request.limits, candidate.compactable_count
         candidate.view.backoff = back_off(candidate.lasting_tokens, count, limits, infeasible=False)
-
-    async def ladder_result(self, job: CompactionJob, given: ViewDraft, growth: int = 0) -> LadderResult:
-        """Return what the ladder makes of a draft.
-
-        Args:
-            growth: tokens that the view will have grown by; what they take is left free beside the draft.
-        """
-        target, capacity = job.target, job.request.limits.capacity
-        # Recalled text of the newest round does not count: recalls bring no compaction closer.
-        kept = 0 if given.open_rounds else newest_recalled(given.draft.segments)
-        goal = goal_of(job, self._config, max(1, target + kept - growth), self.short_forms.known, self.focus)
-        pin_tokens = int(capacity * self._config.pin_share)
-        protection = Protection(
-            frozenset(self.pins), pin_tokens, job.request.required, given.open_rounds, job.request.most_human_tokens
-        )
-        trigger = max(1, job.request.limits.threshold + kept - growth)
-        recent = max(0, int(target * self._config.protected_recent) - growth)
-        return await self._off_loop(
-            run_ladder, given.draft, goal, self._ladder, protection, trigger=trigger, recent_tokens=recent
-        )
-
-    async def _off_loop(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Run strategies in a worker thread, after what they need was read."""
-        if self._prepare is not None:
-            await self._prepare()
-        return await in_thread(work, *args, **kwargs)
 
     # -- handing out ------------------------------------------------------------------------------------------------
 

@@ -16,15 +16,13 @@ from typing import Any, NamedTuple
 from ..compaction.checkpoint import Checkpoint
 from ..compaction.ladder import LadderResult
 from ..compaction.re_reads import ReReads
-from ..compaction.strategies import Goal
 from ..config import Config
 from ..outgoing.outgoing import tokens_of
 from ..rendering.renderer import RenderedMessage
-from ..rendering.summaries import Summaries
 from ..transcript.transcript import Snapshot
 from .candidate import Candidate
 from .cold_cache import Pause
-from .figures import announcement, outcome
+from .figures import announcement
 from .sent_view import SentView
 from .trigger import TokenLimits, compaction_target
 from .verdict import Verdict, verdict_on
@@ -135,12 +133,14 @@ class CompactionJob:
         is_manual: asked for, whatever the threshold.
         injected: what handlers of the compaction want a summary to dwell on.
         focus_drops: of the compactor when this was made: once it differs, `injected` may have been erased.
+        focus: what summaries of the session should dwell on.
     """
 
     plan: Plan
     is_manual: bool = False
     injected: str | None = None
     focus_drops: int = 0
+    focus: str | None = None
 
     @cached_property
     def reason(self) -> str:
@@ -171,29 +171,6 @@ class CompactionJob:
         return announcement(self.reason, messages, self.tokens, limits, threshold=threshold, target=self.target)
 
 
-def goal_of(job: CompactionJob, config: Config, tokens: int, summaries: Summaries, focus: str | None) -> Goal:
-    """Return what the strategies of a compaction aim at.
-
-    Args:
-        job: the compaction.
-        config: of the session.
-        tokens: that the draft may have.
-        summaries: short forms of tool results.
-        focus: what summaries of the session should dwell on.
-    """
-    return Goal(
-        tokens,
-        job.request.limits.capacity,
-        job.request.counter,
-        human_tokens=int(job.target * config.protected_human),
-        protected_results=config.protected_tool_results,
-        chapter_tokens=int(job.request.limits.capacity * config.chapter_share),
-        summaries=summaries,
-        focus="\n\n".join(dict.fromkeys(text for text in (focus, job.injected) if text)) or None,
-        state_tools=None if config.state_tools is None else tuple(config.state_tools),
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
     """What a compaction came to.
@@ -219,25 +196,3 @@ class CompactionResult:
     def has_gain(self) -> bool:
         """True if there is a new view; otherwise the old one stays, and the next attempt is postponed."""
         return self.invalidated_tokens is not None
-
-
-def compaction_result(
-    job: CompactionJob,
-    candidate: Candidate,
-    duration: float,
-    ladder: LadderResult | None = None,
-    invalidated: int | None = None,
-) -> CompactionResult:
-    """Return what a compaction came to, with its figures.
-
-    Args:
-        candidate: as in `CompactionResult`.
-        duration: seconds that it took.
-        ladder: what the strategies did; None when there was nothing for them to work on.
-        invalidated: tokens of the prefix that the new view gives up; None when nothing was gained.
-    """
-    report, after = dict(job.announcement), len(candidate.outgoing.messages)
-    report |= {"before_messages": report["message_count"], "message_count": after, "after_messages": after}
-    report |= outcome(job.tokens, candidate.tokens, invalidated, ladder, job.request.limits.units)
-    report |= {"target_tokens": report["target"], "duration_ms": round(duration * 1000, 3)}
-    return CompactionResult(job, candidate, report, ladder, invalidated)

@@ -58,7 +58,7 @@ async def preview(compactor: Compactor, request: ViewRequest, reason: Literal["t
     async with compactor.lock.hold():
         plan = await compactor.cache.choose(request)
         given = await plan.candidate.draft()
-    job, threshold = CompactionJob(plan, is_manual=reason == "manual"), plan.verdict.threshold
+    job, threshold = CompactionJob(plan, is_manual=reason == "manual", focus=compactor.focus), plan.verdict.threshold
     growth = max(0, threshold - job.tokens) if reason == "trigger" else 0
-    result = await compactor.ladder_result(job, given, growth)
+    result = await compactor.maker.ladder_result(job, given, growth)
     return Preview(plan.history, result.draft.segments, job.tokens, threshold, plan.reason is not None)

@@ -294,7 +294,7 @@ def test_nothing_random_and_no_wall_clock_decides_what_a_view_looks_like() -> No
         "history.stored",  # the name of a fork
         "messages.timestamps",  # the time of a message that has none
         "messages.tokens",  # lets other threads run
-        "view.compactor",  # how long a compaction took
+        "view.checkpoint_maker",  # how long a compaction took
     }
     assert {name for name in clocked if name.split(".")[0] not in ("stores", "compat")} == expected
 

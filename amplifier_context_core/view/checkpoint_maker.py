@@ -1,0 +1,238 @@
+"""Making a compaction: the ladder runs over a draft of a view, and what it leaves becomes a checkpoint and a new view.
+
+Nothing of the session changes: `Compactor.commit` does that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
+from typing import ParamSpec, TypeVar
+
+from ..compaction.checkpoint import Checkpoint, Draft, Segment
+from ..compaction.ladder import LadderResult, apply_alone, run_ladder
+from ..compaction.protected import Protection, protected_tokens
+from ..compaction.re_reads import re_reads
+from ..compaction.recalled import newest_recalled
+from ..compaction.strategies import Goal, Strategy
+from ..config import Config
+from ..futures import YIELD_EVERY, in_thread, in_thread_if
+from ..history.history import History
+from ..messages import count_cache
+from ..messages.hashing import chain_hash, content_hash
+from ..messages.tokens import TokenCounter, are_large
+from ..rendering.summaries import Summaries
+from .candidate import Candidate
+from .figures import outcome
+from .plan import CompactionJob, CompactionResult
+from .sent_view import shared_prefix
+from .short_forms import ShortForms
+from .trigger import back_off
+from .view_draft import ViewDraft
+from .view_factory import ViewFactory
+from .view_request import ViewRequest
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+Carry = Callable[[History, tuple[Segment, ...], int, TokenCounter], Awaitable[tuple[Segment, ...]]]
+"""Given the history, the segments of a new checkpoint, the tokens that they may have in a request to the model that
+reads the carrier, and the counter: the same segments, or some with a carrier beside a chapter."""
+
+
+class CheckpointMaker:
+    """Makes the compactions of one session.
+
+    Args:
+        history: of the session.
+        config: its settings.
+        ladder: strategies in order.
+        factory: of its views.
+        pins: seqs pinned by command.
+        short_forms: short forms of tool results.
+        carry: puts a provider's own compaction beside the chapters of a new checkpoint; None for none.
+        prepare: awaited before strategies run in a thread: it reads what they need; None for nothing.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        config: Config,
+        ladder: Sequence[Strategy],
+        factory: ViewFactory,
+        pins: Collection[int],
+        short_forms: ShortForms,
+        carry: Carry | None,
+        prepare: Callable[[], Awaitable[None]] | None,
+    ) -> None:
+        self._history = history
+        self._config = config
+        self._ladder = ladder
+        self._factory = factory
+        self._pins = pins
+        self._short_forms = short_forms
+        self._carry = carry
+        self._prepare = prepare
+
+    async def result(self, job: CompactionJob) -> CompactionResult:
+        """Make a checkpoint and a view that goes on from it, unless it would not be worth its price.
+
+        The caller holds the lock of the views.
+        """
+        started = time.monotonic()
+        old, request, limits, counter = job.plan.candidate, job.request, job.request.limits, job.request.counter
+        history, interrupted = job.plan.history, job.plan.interrupted
+        given = await old.draft()
+        if not given.draft.segments or not given.covered:
+            return _result(job, old, time.monotonic() - started)
+        ladder = await self.ladder_result(job, given)
+        freed = given.cost - sum(segment.tokens for segment in ladder.draft.segments)
+        if job.reason != "hard limit":
+            freed -= dict(ladder.freed).get("recalled", 0)  # recalled text alone is not worth a new prefix
+        if freed <= 0 or (job.reason == "trigger" and freed < limits.min_freed):
+            return _result(job, old, time.monotonic() - started, ladder)
+        is_asked = bool(job.focus or job.injected or request.required)
+        segments = await self.with_carrier(given.whole(ladder.draft.segments), request)
+        of_session = self._pins or self._short_forms or interrupted or is_asked or Draft(segments).has_texts
+        last_seq = self._history.last_seq
+        checkpoint = await _checkpoint(job, segments, given.covered, last_seq, from_content=not of_session)
+        view = self._factory.for_limits(checkpoint, limits, counter)
+        await view.update(history, len(history), interrupted)
+        new = await Candidate.of(view, request)
+        is_infeasible = protected_tokens(ladder.draft) > limits.capacity
+        view.backoff = back_off(new.lasting_tokens, new.compactable_count, limits, infeasible=is_infeasible)
+        shared = shared_prefix(old.outgoing.messages, new.outgoing.messages)[1]
+        result = _result(job, new, time.monotonic() - started, ladder, old.outgoing.tokens - shared)
+        return replace(result, re_reads=re_reads(given.draft.segments))
+
+    async def with_carrier(self, segments: tuple[Segment, ...], request: ViewRequest) -> tuple[Segment, ...]:
+        """Return the segments of a new checkpoint with a provider's own compaction beside them, if there is one."""
+        if self._carry is None:
+            return segments
+        # Half of the way from the target to the threshold.
+        room = (request.limits.target + request.limits.threshold) // 2 - request.system_tokens
+        return await self._carry(self._history, segments, room, request.counter)
+
+    async def ladder_result(self, job: CompactionJob, given: ViewDraft, growth: int = 0) -> LadderResult:
+        """Return what the ladder makes of a draft.
+
+        Args:
+            growth: tokens that the view will have grown by; what they take is left free beside the draft.
+        """
+        target, capacity = job.target, job.request.limits.capacity
+        # Recalled text of the newest round does not count: recalls bring no compaction closer.
+        kept = 0 if given.open_rounds else newest_recalled(given.draft.segments)
+        goal = _goal_of(job, self._config, max(1, target + kept - growth), self._short_forms.known)
+        pin_tokens = int(capacity * self._config.pin_share)
+        protection = Protection(
+            frozenset(self._pins), pin_tokens, job.request.required, given.open_rounds, job.request.most_human_tokens
+        )
+        trigger = max(1, job.request.limits.threshold + kept - growth)
+        recent = max(0, int(target * self._config.protected_recent) - growth)
+        return await self._off_loop(
+            run_ladder, given.draft, goal, self._ladder, protection, trigger=trigger, recent_tokens=recent
+        )
+
+    async def late(self, strategy: Strategy, checkpoint: Checkpoint, request: ViewRequest) -> tuple[Segment, ...]:
+        """Return the segments of a checkpoint as a strategy writes its chapters; the same object if none changes."""
+        draft = Draft(checkpoint.segments, request.system_tokens)
+        goal = Goal(request.limits.target, request.limits.capacity, request.counter)
+        return await self.with_carrier((await self._off_loop(apply_alone, strategy, draft, goal)).segments, request)
+
+    async def _off_loop(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Run strategies in a worker thread, after what they need was read."""
+        if self._prepare is not None:
+            await self._prepare()
+        return await in_thread(work, *args, **kwargs)
+
+
+def _goal_of(job: CompactionJob, config: Config, tokens: int, summaries: Summaries) -> Goal:
+    """Return what the strategies of a compaction aim at.
+
+    Args:
+        job: the compaction.
+        config: of the session.
+        tokens: that the draft may have.
+        summaries: short forms of tool results.
+    """
+    return Goal(
+        tokens,
+        job.request.limits.capacity,
+        job.request.counter,
+        human_tokens=int(job.target * config.protected_human),
+        protected_results=config.protected_tool_results,
+        chapter_tokens=int(job.request.limits.capacity * config.chapter_share),
+        summaries=summaries,
+        focus="\n\n".join(dict.fromkeys(text for text in (job.focus, job.injected) if text)) or None,
+        state_tools=None if config.state_tools is None else tuple(config.state_tools),
+    )
+
+
+async def _checkpoint(
+    job: CompactionJob, segments: tuple[Segment, ...], covered: int, last_seq: int, *, from_content: bool
+) -> Checkpoint:
+    """Return the checkpoint of a compaction.
+
+    Args:
+        job: the compaction.
+        segments: that it shows: what the strategies made of the view.
+        covered: entries after the leading ones that the checkpoint replaces.
+        last_seq: of the history.
+        from_content: true if the checkpoint follows from the covered entries alone, so that other sessions may use it.
+    """
+    base, history = job.plan.view.checkpoint, job.plan.history
+    name = repr(job.request.counter)
+    digest = base.digest if base else b""
+    leading = history.leading_count
+    for index in range(leading + (base.covered if base else 0), leading + covered):
+        entry = history[index]
+        content = await in_thread_if(are_large((entry.message,)), content_hash, entry.message)
+        digest = chain_hash(digest, entry.seq, content)
+        count_cache.put(name, content, entry.tokens)
+        if index % YIELD_EVERY == YIELD_EVERY - 1:
+            await asyncio.sleep(0)
+    return Checkpoint(
+        covered,
+        base.upto if base and base.covered == covered else history[leading + covered - 1].seq,
+        digest,
+        _dated(segments, base.segments if base else (), last_seq),
+        sum(segment.tokens for segment in segments),
+        last_seq,
+        job.request.limits.budget,
+        from_content and (base is None or base.from_content),
+    )
+
+
+def _dated(segments: Sequence[Segment], base: Sequence[Segment], last_seq: int) -> tuple[Segment, ...]:
+    """Return segments with the time of each chapter: a chapter of the same range keeps the one that it had."""
+    known = {(one.first, one.last): one.chapter.made_at for one in base if one.chapter}
+    return tuple(
+        replace(one, chapter=replace(one.chapter, made_at=known.get((one.first, one.last), last_seq)))
+        if one.chapter and not one.chapter.made_at
+        else one
+        for one in segments
+    )
+
+
+def _result(
+    job: CompactionJob,
+    candidate: Candidate,
+    duration: float,
+    ladder: LadderResult | None = None,
+    invalidated: int | None = None,
+) -> CompactionResult:
+    """Return what a compaction came to, with its figures.
+
+    Args:
+        candidate: as in `CompactionResult`.
+        duration: seconds that it took.
+        ladder: what the strategies did; None when there was nothing for them to work on.
+        invalidated: tokens of the prefix that the new view gives up; None when nothing was gained.
+    """
+    report, after = dict(job.announcement), len(candidate.outgoing.messages)
+    report |= {"before_messages": report["message_count"], "message_count": after, "after_messages": after}
+    report |= outcome(job.tokens, candidate.tokens, invalidated, ladder, job.request.limits.units)
+    report |= {"target_tokens": report["target"], "duration_ms": round(duration * 1000, 3)}
+    return CompactionResult(job, candidate, report, ladder, invalidated)
