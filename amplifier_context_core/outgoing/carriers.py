@@ -61,7 +61,6 @@ def placed(
     """Return the messages of a view as a request to a model shows them, and what that changed.
 
     Args:
-        key: provider and model.
         required: seqs of entries that the request must show, whether a carrier replaces them or not.
     """
     places = [index for index, shown in enumerate(messages) if is_carrier(shown.message)]

@@ -26,12 +26,7 @@ class Outgoing:
     """What a request is sent of the messages of a view. Do not mutate the lists.
 
     Attributes:
-        prefix: what the request begins with.
-        source: the messages of the view.
-        messages: what is sent of them.
-        tokens: of what is sent.
         bound: what the carriers leave of the source, with hashes; empty if no thinking is bound.
-        placing: what the carriers change.
         required: seqs of what is sent although the carrier replaces it.
         is_plain: every request is sent the source as it is: no carrier and no signed thinking is in it.
     """

@@ -33,8 +33,6 @@ class RequestPrefix:
     """What a request begins with, before the messages of its view.
 
     Attributes:
-        provider: name of the provider; empty if it is not known.
-        model: name of the model; empty if it is not known.
         digest: hash of both, of the tools and of the system prompt.
     """
 
@@ -44,13 +42,7 @@ class RequestPrefix:
 
     @classmethod
     def of(cls, key: tuple[str, str], tools: Tools, system: Sequence[RenderedMessage]) -> RequestPrefix:
-        """Return what a request to a model begins with.
-
-        Args:
-            key: provider and model.
-            tools: that the request offers.
-            system: the system prompt.
-        """
+        """Return what a request to a model begins with."""
         digest = hashlib.blake2b("\0".join(key).encode("utf-8", "surrogatepass"), digest_size=16)
         for name, tool in tools.items():
             digest.update(_described(name, tool))

@@ -34,7 +34,6 @@ def provider_messages(
     """Return messages as a provider takes them, each with the seqs of the entries that it shows.
 
     Args:
-        key: provider and model.
         merge: true to merge consecutive messages of the same role.
     """
     provider = key[0]
@@ -63,7 +62,6 @@ def with_cache_hints(messages: Sequence[Message], key: tuple[str, str]) -> list[
 
     Args:
         messages: system prompt and view. They are not changed.
-        key: provider and model.
     """
     hinted = list(messages)
     first = next((index for index, message in enumerate(hinted) if message["role"] not in SYSTEM_ROLES), None)

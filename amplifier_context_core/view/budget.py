@@ -51,10 +51,8 @@ def request_budget(
     Args:
         token_budget: what the caller of the request asked for; None to derive it.
         provider: the kernel's provider, or any object; its window is read if it has one.
-        max_tokens: the configured figure.
         max_tokens_set: true if the user set it; then it always caps.
         output_reserve_fraction: share of the provider's longest answer kept free.
-        safety_margin: tokens kept free besides.
 
     Raises:
         ConfigError: `token_budget` is not a whole number of at least 1 token.

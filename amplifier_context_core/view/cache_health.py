@@ -38,8 +38,6 @@ class CachedRequest:
 
     Attributes:
         number: of the request, from 1.
-        tokens: of the whole input.
-        read: from the cache.
         written: into the cache; 0 where the provider does not report it.
         expected: what it could have read at least, as far as this package knows.
         reason: why the provider could not read all of the request before, or did not; None if it did.

@@ -33,7 +33,6 @@ class Candidate:
 
     Attributes:
         view: up to date with the history.
-        request: the request.
         outgoing: what the request is sent of the view, if it need not be clipped.
     """
 
@@ -176,7 +175,6 @@ def _waiting_tokens(later: Sequence[Segment], capacity: int, people: int, human:
     """Return the tokens that open rounds may have of a view: half of what people's rules leave them.
 
     Args:
-        later: the open rounds.
         capacity: the view's largest size (tokens).
         people: tokens of what people stated.
         human: the newest human message if it stays whole. The open rounds get a quarter of what it leaves, at least.

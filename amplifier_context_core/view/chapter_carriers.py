@@ -26,12 +26,6 @@ def with_carrier(
 
     A chapter that reaches further is parted.
 
-    Args:
-        segments: of a checkpoint.
-        carrier: the message as the provider made it.
-        upto: highest seq that it covers.
-        counter: text to tokens.
-
     Returns:
         None in two cases. The chapters end before `upto`, so that the view shows rounds that the carrier covers. Or
         no chapter ends by then, and the first one cannot be parted there, because one of its entries reaches across.

@@ -46,12 +46,6 @@ class CheckpointMaker:
     """Makes the compactions of one session.
 
     Args:
-        history: of the session.
-        config: its settings.
-        ladder: strategies in order.
-        factory: of its views.
-        pins: seqs pinned by command.
-        short_forms: short forms of tool results.
         carry: puts a provider's own compaction beside the chapters of a new checkpoint; None for none.
         prepare: awaited before strategies run in a thread: it reads what they need; None for nothing.
     """
@@ -149,14 +143,7 @@ class CheckpointMaker:
 
 
 def _goal_of(job: CompactionJob, config: Config, tokens: int, summaries: Summaries) -> Goal:
-    """Return what the strategies of a compaction aim at.
-
-    Args:
-        job: the compaction.
-        config: of the session.
-        tokens: that the draft may have.
-        summaries: short forms of tool results.
-    """
+    """Return what the strategies of a compaction aim at."""
     return Goal(
         tokens,
         job.request.limits.capacity,
@@ -176,10 +163,8 @@ async def _checkpoint(
     """Return the checkpoint of a compaction.
 
     Args:
-        job: the compaction.
         segments: that it shows: what the strategies made of the view.
         covered: entries after the leading ones that the checkpoint replaces.
-        last_seq: of the history.
         from_content: true if the checkpoint follows from the covered entries alone, so that other sessions may use it.
     """
     base, history = job.plan.view.checkpoint, job.plan.history
@@ -226,7 +211,6 @@ def _result(
     """Return what a compaction came to, with its figures.
 
     Args:
-        candidate: as in `CompactionResult`.
         duration: seconds that it took.
         ladder: what the strategies did; None when there was nothing for them to work on.
         invalidated: tokens of the prefix that the new view gives up; None when nothing was gained.

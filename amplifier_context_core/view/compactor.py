@@ -50,17 +50,11 @@ class Compactor:
     """The views of one session.
 
     Attributes:
-        compactions: accepted so far.
         changes: of the views, in this process. When it grows, the session state is to be saved.
-        tokens_saved: that they freed together.
-        pins: seqs pinned by command.
-        short_forms: short forms of tool results.
-        focus: what a summary should dwell on.
         injected: the same, of the handlers of the compaction that was accepted last.
         focus_drops: times that both were dropped by a command: what quotes an earlier one is out of date.
         dropped_chapters: hashes of the texts of chapters that `start_over` dropped; no process has the same.
         lock: held by the task that works on the views.
-        maker: makes the compactions.
         log: of the accepted compactions.
     """
 
@@ -243,10 +237,6 @@ class Compactor:
         """Compact the view of a plan, and commit that; return the plan that is current then, and what it came to.
 
         The caller is `alone`. It saves the session, and then announces the result.
-
-        Args:
-            is_manual: whatever its threshold.
-            with_hooks: ask handlers first; they may postpone it.
 
         Returns:
             No result if a handler postponed it, or if it was out of date or needless by then.

@@ -26,9 +26,6 @@ class SessionFigures:
     """What a report contains about the session beside its view.
 
     Attributes:
-        session_id: identity of the session.
-        turns: so far.
-        compactions: accepted so far.
         tokens_saved: tokens that they freed together, as the provider counts.
         warnings: texts of the warnings, newest last.
         cache: one line on the caches of the providers.
@@ -54,11 +51,6 @@ def explain(
     are rounded one by one, so their sums may differ from the totals by a few tokens.
 
     Args:
-        sent: the view, as it was handed to a request.
-        history: what is stored now.
-        session: figures of the session.
-        config: its settings.
-        pins: seqs pinned by command.
         exact: true if this package's counts are those of a provider's tokenizer.
     """
     limits, units = sent.limits, sent.limits.units
@@ -175,7 +167,6 @@ def _unlisted(segments: list[Segment], covered: list[Entry]) -> list[dict[str, A
     A chapter that covers them counts them; else they were dropped.
 
     Args:
-        segments: of the view.
         covered: entries of the history that its checkpoint or its first chapters cover.
     """
     shown = {entry.seq for segment in segments if segment.round for entry in segment.round.entries}

@@ -32,9 +32,7 @@ def announcement(
 
     Args:
         reason: ``trigger``, ``cold cache``, ``hard limit`` or ``manual``.
-        messages: in the view.
         tokens: of the view with its system prompt, counted.
-        limits: of the request.
         threshold: counted tokens above which the view is compacted.
         target: counted tokens the compaction aims at.
     """
@@ -65,7 +63,6 @@ def outcome(
         after: the same afterwards.
         invalidated: counted tokens of the cached prefix that was given up; None when nothing was gained.
         result: what the strategies did; None when there was nothing for them to work on.
-        units: the conversion to the provider's tokens.
     """
     freed: list[dict[str, Any]] = []
     size_before, size_after = units.request(before), units.request(after)
@@ -103,9 +100,6 @@ def overflow(
     """Return the text about a view above its budget, and its members with their sizes.
 
     Args:
-        segments: of the view.
-        limits: of the request.
-        system_tokens: of the system prompt, counted.
         counted: tokens of the view with its system prompt.
     """
     units = limits.units
@@ -129,9 +123,6 @@ def clipped_protected(
     """Return the text about protected rounds that were clipped, or pins beyond their share, and the members.
 
     Args:
-        result: what the strategies did.
-        limits: of the request.
-        system_tokens: of the system prompt, counted.
         pin_tokens: that pins may fill, counted.
     """
     units = limits.units

@@ -25,7 +25,6 @@ def handed_views(compactor: Compactor, *, merge: bool) -> list[HandedView]:
     """Return the views that this process has handed out, the newest first, as far as they are remembered.
 
     Args:
-        compactor: of the session.
         merge: true if consecutive messages of the same role were merged.
     """
     return [
@@ -39,7 +38,6 @@ async def views_of_before(compactor: Compactor, request: ViewRequest, *, merge: 
     It is not saved which providers they went to: each view comes with call ids of both lengths, if they differ.
 
     Args:
-        compactor: of the session.
         request: shows its system prompt.
         merge: true if consecutive messages of the same role were merged.
     """

@@ -57,8 +57,6 @@ def lacking_names(
     Args:
         history: the newest messages, and those near the hits.
         hits: seqs of messages that a search found, the best first.
-        view: what the model sees.
-        most: names.
     """
     held = "\n".join(_held(message) for message in view)
     holds = {RECALL_TOOL, *(name for piece in _pieces(held) for name in identifiers(piece))}

@@ -104,13 +104,10 @@ class Measured:
     """What a measured request came to.
 
     Attributes:
-        plan: what is to be sent, and what its commit changes.
         messages: of the view, as they were counted.
-        attempt: what the callback returned for them last.
         first: what it returned for the view before any compaction; None if that was too large to ask about.
         outcome: ``not_needed``, ``target_reached``, ``protected_floor`` (what is left must stay, or is too little to
             free), ``postponed`` (by a handler), ``reduced_output`` or ``measurement_unavailable``.
-        limits: of the request.
         count_calls: how often the provider was asked.
     """
 
@@ -143,12 +140,8 @@ class MeasuredRequest:
     """One request that is counted by its provider.
 
     Args:
-        compactor: of the session.
         request: that the views are for; each step gives it limits.
-        config: the session's settings.
-        meter: what was learned of the provider's counts.
         messages_of: returns the messages of a view as its provider takes them.
-        count_view: the loop's callback.
         fit_output: the loop's callback that asks for a shorter answer; may be None.
     """
 

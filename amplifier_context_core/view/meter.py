@@ -56,9 +56,7 @@ class Correction:
     """What was learned of one (provider, model).
 
     Attributes:
-        offset: tokens sent beside the messages.
         ratio: provider's tokens for one of ours.
-        reports: usage reports learned from.
         window: assumed context window (provider's tokens), lowered after a refused request; None before the first
             refusal.
         last: tokens counted and tokens measured of the newest report.
@@ -124,12 +122,7 @@ class Units:
 
 
 class Meter:
-    """Estimates what a view will cost at its provider.
-
-    Attributes:
-        learn: take reported usage into account.
-        corrections: what was learned.
-    """
+    """Estimates what a view will cost at its provider."""
 
     def __init__(self, *, learn: bool = True) -> None:
         self.learn = learn
@@ -181,13 +174,7 @@ class Meter:
         return self.units(key).capacity(self.accepted(budget, key))
 
     def report(self, counted: int, usage: Usage, key: Key) -> None:
-        """Learn from what the provider reported for a view.
-
-        Args:
-            counted: tokens of the view as this package counts them.
-            usage: the provider's report for that view.
-            key: provider and model.
-        """
+        """Learn from what the provider reported for a view."""
         size = measured(usage)
         if not self.learn or counted < 1 or size < 1:
             return

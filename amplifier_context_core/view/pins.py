@@ -21,12 +21,8 @@ def check_pin(
     """Raise `PinRefused` if pins outgrow their share of the capacity together with this entry.
 
     Args:
-        entry: to be pinned.
         history: what is stored now; messages in it may ask to be pinned (``metadata.pinned``).
-        pins: seqs pinned by command.
         capacity: tokens that the messages of a view may have.
-        units: the conversion to the provider's tokens, for the text.
-        pin_share: share of the capacity that pins may fill.
     """
     share = int(capacity * pin_share)
     in_history = {one.seq for one in history if metadata_of(one.message).get("pinned") is True}

@@ -35,8 +35,6 @@ class Revision(NamedTuple):
 
     Attributes:
         view: that serves the budget; None if there is none.
-        checkpoint: of that view.
-        pins: seqs pinned by command.
         edits: of views in place, and of what summaries should dwell on.
     """
 
@@ -51,15 +49,10 @@ class Plan:
     """What a request is to be sent.
 
     Attributes:
-        candidate: the view for the request.
-        verdict: why it must be compacted first, and its threshold.
-        pause: before the request.
         history: what the view is up to date with.
-        interrupted: turns that were interrupted then.
         revision: of the session for the budget when this was planned.
         is_copy: the view is none of the session's, and is to serve the budget.
         clipped: the messages, where those of the view do not fit.
-        result: of the compaction that was made for it; None without one.
         postponed: the compaction that a handler postponed; None without one.
     """
 
@@ -133,7 +126,6 @@ class CompactionJob:
         is_manual: asked for, whatever the threshold.
         injected: what handlers of the compaction want a summary to dwell on.
         focus_drops: of the compactor when this was made: once it differs, `injected` may have been erased.
-        focus: what summaries of the session should dwell on.
     """
 
     plan: Plan
@@ -176,7 +168,6 @@ class CompactionResult:
     """What a compaction came to.
 
     Attributes:
-        job: the compaction.
         candidate: the view that serves the budget once this is committed, a new one, or the old one when nothing was
             gained; for the request of the job.
         report: the figures of ``context:post_compact``.

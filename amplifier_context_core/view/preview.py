@@ -21,11 +21,8 @@ class Preview:
     """What the next compaction of a view would make of it.
 
     Attributes:
-        history: that the view is up to date with.
         segments: of the view after that compaction.
         tokens: of the view now, its system prompt included.
-        threshold: size above which it is compacted.
-        is_due: true if it must be compacted now.
     """
 
     history: Snapshot
@@ -50,8 +47,6 @@ async def preview(compactor: Compactor, request: ViewRequest, reason: Literal["t
     """Return what the next compaction would make of the view that serves a request. Nothing is changed.
 
     Args:
-        compactor: of the session.
-        request: that the view is for.
         reason: ``manual``: the compaction is made now. ``trigger``: when the view has grown to its threshold; what
             comes until then is taken to stay as it is.
     """

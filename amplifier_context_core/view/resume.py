@@ -33,7 +33,6 @@ class Resumed:
     """What the store has of a session.
 
     Attributes:
-        is_new: True if there was no history.
         state: the saved session state; None if there was none that can be used. Views with a checkpoint are restored
             already.
         problems: why saved state, or a part of it, was left out.

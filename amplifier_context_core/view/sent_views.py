@@ -56,7 +56,6 @@ class SentViews:
         A change of the view itself is not among the answers.
 
         Args:
-            system: its system prompt, part of that.
             cache_ttl: seconds after which the provider forgets a prefix; 0 for never.
         """
         before = self._by_key.get(prefix.key)

@@ -43,7 +43,6 @@ class ViewState:
         digest: hash of what its checkpoint covers, in hexadecimal.
         checkpoint: its checkpoint, without that hash and without the rounds of its segments; see `rehydrate`.
         seqs: for each segment, the seqs of its round (empty for a chapter), and the ids of its unanswered calls.
-        backoff: the last attempt to compact it.
     """
 
     budget: int
@@ -62,7 +61,6 @@ class UncompactedViewState:
         served_budget: budget it served (tokens).
         budget: tokens of the requests it was made for.
         output_limit: tokens above which a single tool output is clipped.
-        backoff: the last attempt to compact it.
     """
 
     served_budget: int
@@ -76,8 +74,6 @@ class SavedItems:
     """Pool and queue of a session, as they are saved.
 
     Attributes:
-        pool: the items of the pool, as JSON.
-        queue: those of the queue.
         listed: the last list of them in the history.
         lines: number of lines that it shows.
     """
@@ -94,29 +90,18 @@ class SessionState:
 
     Attributes:
         counter: name of what counted tokens.
-        compatibility_key: what must be the same for the checkpoints to be reused as they are.
         leading_count: leading instructions of the history.
         tail_start: index of the first entry that is needed to continue; all checkpoints cover those before it.
         covered_count: entries that the newest of the checkpoints covers.
         turns_before: turns that begin before `tail_start`.
-        views: the views in use that have a checkpoint.
         by_budget: budget -> index of the view that served it last.
-        corrections: what the meter learned, by provider and model.
-        pins: seqs pinned by command.
         short_forms: short forms of tool results, by seq and call id.
         pending_summaries: short forms of calls whose results are still to come, by call id.
         interrupted: turns whose open calls were stopped.
-        focus: what a summary should dwell on.
         injected: the same, of the handlers of the compaction that was accepted last.
-        compactions: accepted so far.
-        tokens_saved: that they freed together.
-        warnings_sent: kinds of trouble that were reported.
         erased: what echoes of erased entries are recognised by.
-        version: of this form.
-        uncompacted_views: the views in use that have no checkpoint yet.
         at_once: the short forms that a view shows at once; see `ShortForms`.
         extra: what a module keeps beside this, by the name of the module. JSON.
-        items: pool and queue of the session; None while there are none.
         cleared_seq: the highest seq when the history was cleared last; 0 if it never was.
         log: rows of the `CompactionLog`.
     """
@@ -172,7 +157,6 @@ def collect_views(
     A checkpoint that lags far behind the newest one is left out: a resumed session would have to read all after it.
 
     Args:
-        turn_count: turns in it.
         views: those with a checkpoint of this history, the least recently used first.
         by_budget: the view that served each budget last.
         compatibility_key: of the session; see `ViewFactory`.

@@ -35,8 +35,6 @@ class SessionWarnings:
         """Warn of something once a session, not on every request.
 
         Args:
-            kind: identifies the warning, e.g. ``overflow``.
-            text: for people.
             budget: that it is about, in tokens; a key of the event if it is given.
             figures: further keys of the event.
         """

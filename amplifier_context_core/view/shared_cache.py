@@ -34,8 +34,6 @@ def put(key: str, checkpoint: Checkpoint, backoff: CompactionBackoff | None) -> 
 
     Args:
         key: what must be the same for it to be reused; see `ViewFactory.compatibility_key`.
-        checkpoint: it is kept only while a session uses it.
-        backoff: as in `View`.
     """
     if not checkpoint.from_content:
         return

@@ -24,17 +24,12 @@ class ViewTail:
     """The rendered rounds after a checkpoint.
 
     Args:
-        renderer: of the view.
         start: index of the first entry.
 
     Attributes:
         start: index of the first entry.
         end: index of the next entry to add.
         newest_seq: highest seq of its entries; 0 before the first.
-        tokens: of the messages.
-        responses: answers of the model.
-        recalled: what the recall tool brought back.
-        has_human: True if a person wrote one of the entries.
     """
 
     def __init__(self, renderer: Renderer, start: int) -> None:

@@ -63,7 +63,6 @@ def token_limits(config: Config, meter: Meter, budget: int, key: Key) -> TokenLi
     """Return the limits of a request with this budget, as the meter sees them now.
 
     Args:
-        meter: what was learned of the provider's counts.
         budget: in the provider's tokens.
     """
     return exact_limits(config, budget, meter.accepted(budget, key), meter.units(key), key, prices=meter.prices(key))
@@ -98,10 +97,8 @@ class Growth:
     """What came to a view since its checkpoint, in counted tokens.
 
     Attributes:
-        checkpoint: size of the checkpoint.
         rewritten: of that, what the next compaction writes again: the newest chapter and what follows it.
         tail: size of what came after the checkpoint, at least 1.
-        responses: of the model since the checkpoint.
     """
 
     checkpoint: int
@@ -119,7 +116,6 @@ def compaction_threshold(growth: Growth | None, limits: TokenLimits, system_toke
 
     Args:
         growth: of the view since its checkpoint; None without a checkpoint or a tail, when there is nothing to go by.
-        system_tokens: of the system prompt, counted.
         adaptive: false for the configured threshold, whatever the costs.
     """
     if not adaptive:

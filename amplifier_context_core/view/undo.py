@@ -34,7 +34,6 @@ class Undone:
         shows: ``originals``; ``digest``: they did not fit, and a text of another author was taken out; ``chapter``:
             they did not fit, and there was nothing else to take out.
         first: lowest seq of the chapter.
-        last: highest seq.
         tokens: of the view now, without its system prompt.
     """
 
@@ -72,7 +71,6 @@ async def undo_compaction(
         history: all of it is loaded.
         seq: of a message; its chapter is taken back. None for all chapters of the newest compaction.
         room: tokens that the view may have.
-        counter: text to tokens.
     """
     checkpoint = view.checkpoint
     chapters = [segment for segment in (checkpoint.segments if checkpoint else ()) if segment.chapter]

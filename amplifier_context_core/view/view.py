@@ -33,17 +33,13 @@ class View:
     Attributes:
         checkpoint: covers the beginning of the history; None when all of it is shown.
         budget: tokens of the requests it was made for.
-        backoff: the last attempt to compact it; None before any.
         keep: seqs of entries that distant history must show.
-        tail: the rounds since the checkpoint.
 
     Args:
         checkpoint: covers the beginning of the history; None to show all of it.
         budget: tokens of the requests it is made for.
-        renderer: of the same settings that the view is to have.
         keep: seqs of entries that distant history must show.
         revision: of the history that the checkpoint is of; -1 for that of the first update.
-        backoff: the last attempt to compact it; None before any.
     """
 
     def __init__(

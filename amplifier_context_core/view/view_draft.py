@@ -31,7 +31,6 @@ class ViewDraft:
         cost: tokens of the draft's segments as they are sent now.
         covered: entries, counted from the first after the system prompt, that a checkpoint covers.
         originals: the segments before the open rounds, as the view shows them.
-        placing: what the carriers of the view change.
     """
 
     draft: Draft

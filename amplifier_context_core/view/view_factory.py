@@ -63,10 +63,7 @@ class ViewFactory:
     """Makes the views of one session.
 
     Args:
-        config: the session's settings.
         ladder: strategies of a compaction, as part of `compatibility_key`.
-        pins: seqs pinned by command.
-        short_forms: short forms of tool results.
     """
 
     def __init__(
@@ -114,12 +111,7 @@ class ViewFactory:
         """Return a view without any entries yet, see `View`.
 
         Args:
-            checkpoint: as in `View`.
-            budget: as in `View`.
             output_limit: tokens above which a single tool output is clipped.
-            counter: text to tokens.
-            revision: as in `View`.
-            backoff: as in `View`.
         """
         renderer = Renderer(
             counter,

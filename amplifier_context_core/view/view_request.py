@@ -21,8 +21,6 @@ class ViewRequest:
     """A request that a view is for.
 
     Attributes:
-        prefix: what it begins with: provider, model, hash of the tools and of the system prompt.
-        system: the system prompt, sent before the view.
         required: seqs that must stay verbatim in the view.
         appended: messages that the history gets with the request; the view ends with them.
         late: writes the chapters of the view again if the provider writes the whole prefix again in any case; None to
