@@ -20,7 +20,7 @@ MODULE = "tool-context-recall"
 
 __all__ = ["MODULE", "ContextRecallTool", "RecallConfig", "mount"]
 
-_ALLOWED = ("compact", "explain", "notes", "pin")
+_ALLOWED = ("compact", "explain", "notes", "pin", "preview", "undo", "usage")
 
 
 async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> None:

@@ -82,7 +82,15 @@ class ContextRecallTool:
             "search": self._search,
             "list": self._list,
         }
-        more = {"pin": self._pin, "compact": self._compact, "explain": self._explain, "notes": self._notes}
+        more = {
+            "pin": self._pin,
+            "compact": self._compact,
+            "preview": self._preview,
+            "undo": self._undo,
+            "usage": self._usage,
+            "explain": self._explain,
+            "notes": self._notes,
+        }
         self._operations |= {name: more[name] for name in sorted(self._config.allow) if name in more}
 
     @property
@@ -104,9 +112,15 @@ class ContextRecallTool:
         if "pin" in self._operations:
             text += " `pin` keeps a message in view."
         if "compact" in self._operations:
-            text += " `compact` shortens the conversation now; `focus` says what to dwell on."
+            text += " `compact` shortens the conversation now, or the range of `mark`; `focus` says what to dwell on."
+        if "preview" in self._operations:
+            text += " `preview` says what `compact` would do."
+        if "undo" in self._operations:
+            text += " `undo` takes the newest compaction back, or the chapter that holds `mark`."
+        if "usage" in self._operations:
+            text += " `usage` says how full the conversation is, by kind, and when it is compacted."
         if "explain" in self._operations:
-            text += " `explain` says how full the conversation is."
+            text += " `explain` says what became of its parts."
         if "notes" in self._operations:
             text += (
                 " `notes` with `note` keeps a short fact for later sessions of this project, which begin with such "
@@ -331,10 +345,28 @@ class ContextRecallTool:
 
     async def _compact(self, given: Mapping[str, Any]) -> str:
         focus = given.get("focus")
-        report = await self._capability("context.compact")(focus if isinstance(focus, str) and focus else None)
+        first, last = _range(given)
+        compact = self._capability("context.compact")
+        report = await compact(focus if isinstance(focus, str) and focus else None, first, last)
         if not report["compacted"]:
             return f"not compacted: {report['reason']}"
         return f"compacted from {report['before_tokens']:,} to {report['after_tokens']:,} tokens"
+
+    async def _preview(self, given: Mapping[str, Any]) -> str:
+        report = await self._capability("context.preview")(*_range(given))
+        if not report["would_compact"]:
+            return f"nothing would change: {report['reason']}"
+        spans = ", ".join(f"{row['mark']} to {row['to']} {row['state']}" for row in report["rounds"])
+        return f"from {report['before_tokens']:,} to {report['after_tokens']:,} tokens: {spans}"
+
+    async def _undo(self, given: Mapping[str, Any]) -> str:
+        report = await self._capability("context.undo")(str(given.get("mark") or "").strip() or None)
+        if "shows" not in report:
+            return f"not undone: {report['reason']}"
+        return f"{report['first']} to {report['last']}: the next request shows the {report['shows']}"
+
+    async def _usage(self, given: Mapping[str, Any]) -> str:
+        return await self._capability("context.describe")()
 
     async def _explain(self, given: Mapping[str, Any]) -> str:
         report = await self._capability("context.explain")()
@@ -425,6 +457,17 @@ def _matching(found: Sequence[Source], words: Sequence[str], per_source: int, *,
             about = f"{source.about}, {len(source.lines):,} lines" if len(source.lines) > 1 else source.about
             sources.append(Source(source.mark, about, shown))
     return sources
+
+
+def _range(given: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """Return the first and the last mark of the range of a call; None for all."""
+    wanted = str(given.get("mark") or "").strip()
+    if not wanted:
+        return None, None
+    found = _MARKS.fullmatch(wanted)
+    if found is None:
+        raise RecallRefused(f"{single_line(wanted)[:60]} is neither a mark nor a range")
+    return f"m{found[1]}", f"m{found[2] or found[1]}"
 
 
 def _more(offset: int) -> Callable[[Page], str]:

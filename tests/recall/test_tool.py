@@ -290,6 +290,24 @@ async def test_pin_compact_and_explain_need_to_be_allowed() -> None:
     assert "of 16,000 tokens" in await recalled(tool, "explain")
 
 
+async def test_a_user_steers_by_words_what_the_agent_sees() -> None:
+    manager = await session(compacted=False)
+    tool = tool_of(manager, allow=["compact", "preview", "undo", "usage"])
+    before = await recalled(tool, "usage")
+    assert "of 16,000 tokens" in before
+    assert "compaction in" in before
+    said = await recalled(tool, "preview", mark="m1-m20")
+    assert "folded" in said
+    assert await recalled(tool, "usage") == before
+    done = await recalled(tool, "compact", mark="m1-m20")
+    assert done.split()[2:5:2] == said.split()[1:4:2]
+    assert "the next request shows the " in await recalled(tool, "undo")
+    assert (await recalled(tool_of(new_manager(), allow=["undo"]), "undo")).startswith("not undone: ")
+    for operation in ("preview", "compact"):
+        assert "neither a mark nor a range" in await refused(tool, operation, mark="the plan")
+    assert "no mark" in await refused(tool, "undo", mark="the plan")
+
+
 @pytest.mark.parametrize("pinned", ["false", "no", 0, "true", []])
 async def test_pinned_that_is_no_truth_value_is_refused_and_pins_nothing(pinned: object) -> None:
     manager = await session(compacted=False)
