@@ -54,14 +54,15 @@ class Listed:
 
 @click.command()
 @on_store
+@click.option("--last", type=click.IntRange(min=1), metavar="N", help="List only the N sessions changed last.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
-async def sessions(at: OpenedStore, as_json: bool) -> None:
+async def sessions(at: OpenedStore, last: int | None, as_json: bool) -> None:
     """List the sessions of a store, the last changed first.
 
     Below each: its first prompt, the session it is a fork of, and the process that has it open. Of many sessions only
     the newest have these details.
     """
-    infos = [info for info in await at.store.sessions() if not is_notes(info.session_id)]
+    infos = [info for info in await at.store.sessions() if not is_notes(info.session_id)][:last]
     found = [await _listed(at.store, info) for info in infos[:DETAILED]] + list(map(Listed, infos[DETAILED:]))
     if as_json:
         for one in found:

@@ -7,12 +7,16 @@ it changes.
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterable
 from typing import Any
 
 import click
 
+from amplifier_context_core.errors import ContextError
 from amplifier_context_core.manager import ContextManager
-from amplifier_context_core.stores import MemoryStore, read_in_batches
+from amplifier_context_core.messages.usage import measured
+from amplifier_context_core.stores import MemoryStore, Searchable, read_in_batches
+from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_core.transcript.matching_lines import excerpts, words_of
 from amplifier_context_core.view.compaction_log import line_of_compaction
 from amplifier_context_core.view.sent_view import outgoing_messages
@@ -25,6 +29,7 @@ from .stored_managers import manager_of
 
 _EXCERPT = 160  # characters of a message that a search prints, where no line is named
 _MOST_ROUNDS = 40  # rounds that `explain` prints one by one
+_SPENT = ("input_tokens", "cache_read_tokens", "output_tokens")
 _NARROWEST = 40  # columns in which a sentence can be read
 _GROWN = "a folded round is a line of its chapter; of a short round the line may be longer than the round was"
 
@@ -82,10 +87,16 @@ async def context(at: OpenedStore, session_id: str, budget: int | None, short: b
     """Show how full the window of a session is: by kind, until the next compaction, and what a request costs."""
     manager = await copy_of(at, session_id, budget)
     usage = await manager.usage()
+    await manager.load()
+    spent = _spent(manager.history.snapshot())
     if as_json:
-        print_json(usage)
-    else:
-        click.echo(line_of(usage) if short else text_of_usage(usage, max(_NARROWEST, screen_width())))
+        print_json({**usage, "spent": spent})
+        return
+    click.echo(line_of(usage) if short else text_of_usage(usage, max(_NARROWEST, screen_width())))
+    for one in () if short else spent:
+        cached = f"{one['cache_read_tokens'] / one['input_tokens']:.0%}" if one["input_tokens"] else "none"
+        tokens = f"{one['input_tokens']:,} input tokens ({cached} read from the cache), {one['output_tokens']:,} output"
+        click.echo(f"so far, {one['model'] or 'a model'}: {counted(one['answers'], 'answer')}, {tokens}")
 
 
 @click.command()
@@ -130,13 +141,21 @@ async def explain(at: OpenedStore, session_id: str, budget: int | None, log: boo
 
 
 @click.command()
-@click.argument("session_id", metavar="SESSION")
-@click.argument("wanted", nargs=-1, required=True, metavar="WORDS...")
+@click.argument("words_", nargs=-1, required=True, metavar="SESSION WORDS...")
 @on_store
-@click.option("--limit", type=click.IntRange(min=1), default=10, show_default=True, help="Messages at most.")
+@click.option("--all", "everywhere", is_flag=True, help="Search all sessions; then no SESSION is named.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=10, show_default=True, help="Messages at most, of each session."
+)
 @_json
-async def search(at: OpenedStore, session_id: str, wanted: tuple[str, ...], limit: int, as_json: bool) -> None:
+async def search(at: OpenedStore, words_: tuple[str, ...], everywhere: bool, limit: int, as_json: bool) -> None:
     """Find messages of a session by words, the best first."""
+    if everywhere:
+        await _search_all(at, " ".join(words_), limit, as_json=as_json)
+        return
+    session_id, *wanted = words_
+    if not wanted:
+        raise click.UsageError("name a session and words, or --all and words")
     query = " ".join(wanted)
     manager = await copy_of(at, session_id, None)
     found = [(place, await manager.recall(place)) for place in await manager.search(query, limit)]
@@ -149,6 +168,31 @@ async def search(at: OpenedStore, session_id: str, wanted: tuple[str, ...], limi
             print_row(f"{place:>7} {message['role']:<9}", _matching(words(message), query))
     if not found:
         click.echo(f"{shell_quoted(session_id)} has no message with {shell_quoted(query)}", err=True)
+
+
+async def _search_all(at: OpenedStore, query: str, limit: int, *, as_json: bool) -> None:
+    """Search the sessions of a store, the last changed first. One that cannot be read is named, and passed over."""
+    hits = 0
+    for info in await at.store.sessions():
+        name = info.session_id
+        try:
+            if isinstance(at.store, Searchable):
+                seqs = await at.store.search(name, query, limit)
+            else:
+                seqs = [int(place[1:]) for place in await (await copy_of(at, name, None)).search(query, limit)]
+            found = {entry.seq: entry for entry in await at.store.find(name, seqs)}
+        except (ContextError, click.ClickException) as problem:
+            click.echo(f"{shell_quoted(name)} cannot be searched: {problem}", err=True)
+            continue
+        for entry in (found[seq] for seq in seqs if seq in found):
+            hits += 1
+            if as_json:
+                print_json({"session_id": name, "mark": entry.mark, **entry.message})
+            else:
+                head = f"{printable_text(shell_quoted(name))} {entry.mark} {entry.role}"
+                print_row(head, _matching(words(entry.message), query))
+    if not hits:
+        click.echo(f"no session of {at.location} has {shell_quoted(query)}", err=True)
 
 
 async def copy_of(at: OpenedStore, session_id: str, budget: int | None) -> ContextManager:
@@ -168,6 +212,21 @@ async def copy_of(at: OpenedStore, session_id: str, budget: int | None) -> Conte
     if budget:
         await manager.get_messages_for_request()
     return manager
+
+
+def _spent(entries: Iterable[Entry]) -> list[dict[str, Any]]:
+    """Return what providers reported of the answers of a session, summed by model."""
+    spent: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        if entry.response is None or (usage := entry.response.usage) is None:
+            continue
+        model = entry.response.model or ""
+        row = spent.setdefault(model, {"model": model, "answers": 0, **dict.fromkeys(_SPENT, 0)})
+        row["answers"] += 1
+        row["input_tokens"] += measured(usage)
+        row["cache_read_tokens"] += usage.cache_read_tokens
+        row["output_tokens"] += usage.output_tokens
+    return list(spent.values())
 
 
 def _matching(text: str, query: str) -> str:

@@ -58,6 +58,7 @@ def test_context_says_how_full_the_window_is(url: str) -> None:
     manager, _ = asyncio.run(kept(url))
     usage = json.loads(run("context", "one", "--json", url=url))
     expected = asyncio.run(manager.usage())
+    assert usage.pop("spent") == []
     assert {**usage, "reported": None} == {**expected, "reported": None}
     short = run("context", "one", "--short", url=url)
     assert short == f"{usage['used']:,} of 6,000 tokens" + short.partition(" tokens")[2]
@@ -190,3 +191,39 @@ def test_commands_use_the_settings_of_the_session(url: str) -> None:
     report = json.loads(run("explain", "one", "--json", url=url))
     assert report["view"]["tokens"] == tokens
     assert report["view"]["why"] == threshold
+
+
+def test_all_sessions_are_searched_and_one_that_cannot_be_read_is_named(filled: str) -> None:
+    found = [
+        json.loads(line) for line in run("search", "--all", "file", "--json", "--limit", "2", url=filled).splitlines()
+    ]
+    assert {one["session_id"] for one in found} == {"one", "two"}
+    assert len(found) == 4
+    printed = run("search", "--all", "file", url=filled)
+    assert any(line.startswith("one m") for line in printed.splitlines())
+    assert "no session of" in run("search", "--all", "zyzzyva", url=filled)
+    assert "name a session and words" in run("search", "one", url=filled, fails=True)
+
+
+def test_context_sums_what_providers_reported_by_model(url: str) -> None:
+    async def make() -> None:
+        manager = ContextManager(session_id="one", store=open_store(url))
+        await feed(manager, work(1))
+        for model in ("a", "a", "b"):
+            usage = {"input_tokens": 1_000, "output_tokens": 10, "cache_read_tokens": 800}
+            message = {"role": "assistant", "content": "Yes.", "metadata": {"model": model, "usage": usage}}
+            await manager.add_message(message)
+        await manager.close()
+
+    asyncio.run(make())
+    spent = json.loads(run("context", "one", "--json", url=url))["spent"]
+    assert [(one["model"], one["answers"], one["input_tokens"]) for one in spent] == [("a", 2, 2_000), ("b", 1, 1_000)]
+    assert "so far, a: 2 answers, 2,000 input tokens (80% read from the cache), 20 output" in run(
+        "context", "one", url=url
+    )
+
+
+def test_only_the_sessions_changed_last_are_listed(filled: str) -> None:
+    listed = run("sessions", "--last", "1", "--json", url=filled).splitlines()
+    everything = run("sessions", "--json", url=filled).splitlines()
+    assert listed == everything[:1]
