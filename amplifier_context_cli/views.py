@@ -107,13 +107,17 @@ async def context(at: OpenedStore, session_id: str, budget: int | None, short: b
 @_json
 async def explain(at: OpenedStore, session_id: str, budget: int | None, log: bool, as_json: bool) -> None:
     """Say why the view of a session is as it is: its size, its threshold, and what became of each round."""
-    report = await (await copy_of(at, session_id, budget)).explain()
-    if as_json:
-        print_json(report["log"] if log else report)
-        return
+    manager = await copy_of(at, session_id, budget)
     if log:
-        for row in report["log"]:
-            print_row(time_text(row["at"]), line_of_compaction(row))
+        for row in await manager.compactions():
+            if as_json:
+                print_json(row)
+            else:
+                print_row(time_text(row["at"]), line_of_compaction(row))
+        return
+    report = await manager.explain()
+    if as_json:
+        print_json(report)
         return
     figures = report["view"]
     facts = {

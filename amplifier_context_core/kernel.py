@@ -172,6 +172,7 @@ def capabilities_of(manager: ContextManager) -> dict[str, Any]:
         "context.queue": manager.queue,
         "context.recall": manager.recall,
         "context.undo": manager.undo,
+        "context.compactions": manager.compactions,
         "context.preview": manager.preview,
         "context.usage": manager.usage,
         "context.describe": manager.describe,

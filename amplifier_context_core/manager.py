@@ -173,7 +173,6 @@ class ContextManager(SessionForgetting):
                 compactor.tokens_saved,
                 self.warnings.texts,
                 self._cache_health.line,
-                compactor.log.rows,
             )
             exact = getattr(self.counter, "exact", False)
             history = self.history.snapshot()

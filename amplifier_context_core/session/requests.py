@@ -263,6 +263,11 @@ class SessionRequests(SessionLifecycle):
             await self._announce(result)
         return result.report if result and result.has_gain else None
 
+    async def compactions(self) -> list[dict[str, Any]]:
+        """Return the last 100 accepted compactions, the newest last."""
+        await self.ready()
+        return self.compactor.log.rows
+
     async def preview(self, first: str | None = None, last: str | None = None) -> dict[str, Any]:
         """Return what `compact` would do now. No handler is asked, and nothing changes.
 

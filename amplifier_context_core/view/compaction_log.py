@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..messages.parsing import copy_json
+
 _MOST = 100  # compactions; it is written with each save of the session's state
 _KEYS = ("trigger", "budget", "before_tokens", "after_tokens", "prefix_given_up_tokens")
 
@@ -22,7 +24,7 @@ class CompactionLog:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """Copies of the rows."""
-        return [dict(row) for row in self._rows]
+        return [copy_json(row) for row in self._rows]
 
     def restore(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Go on from the rows of an earlier process."""

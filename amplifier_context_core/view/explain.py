@@ -6,7 +6,7 @@ Pure: no I/O, no clock.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,6 @@ class SessionFigures:
         tokens_saved: tokens that they freed together, as the provider counts.
         warnings: texts of the warnings, newest last.
         cache: one line on the caches of the providers.
-        log: the last compactions.
     """
 
     session_id: str
@@ -38,7 +37,6 @@ class SessionFigures:
     tokens_saved: int
     warnings: Collection[str]
     cache: str
-    log: Sequence[dict[str, Any]] = ()
 
 
 def explain(
@@ -100,7 +98,6 @@ def explain(
         "rounds": rounds[-_MAX_ROUNDS:],
         "warnings": list(session.warnings),
         "cache": session.cache,
-        "log": list(session.log),
     }
 
 

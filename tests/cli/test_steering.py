@@ -63,7 +63,7 @@ def test_only_what_is_between_the_marks_changes(session: str) -> None:
 def test_the_log_of_compactions_is_kept_with_the_session(session: str) -> None:
     assert run("explain", "one", "--history", url=session) == ""
     run("compact", "one", url=session)
-    (row,) = json.loads(run("explain", "one", "--history", "--json", url=session))
+    row = json.loads(run("explain", "one", "--history", "--json", url=session))
     assert row["trigger"] == "manual"
     assert row["after_tokens"] < row["before_tokens"]
     assert "fold" in row["strategies"]

@@ -43,8 +43,7 @@ async def test_a_person_looks_previews_compacts_a_range_pins_and_undoes_between_
         assert provider.violations == []
         assert provider.requests == len(script)
         assert recorder.count("provider:error") == 0
-        report = await capability("context.explain")()
-        assert [row["trigger"] for row in report["log"]] == ["manual"]
+        assert [row["trigger"] for row in await capability("context.compactions")()] == ["manual"]
         usage = await capability("context.usage")()
         assert usage["kinds"]["pins"] > 0
         assert usage["reported"] is not None

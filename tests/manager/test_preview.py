@@ -87,7 +87,7 @@ async def test_each_compaction_is_logged_in_a_line_without_content(caplog: pytes
         done = await manager.compact()
     (line,) = [text for text in caplog.messages if "compacted: " in text]
     assert f"manual, {done['before_tokens']:,} to {done['after_tokens']:,} tokens" in line
-    (row,) = (await manager.explain())["log"]
+    (row,) = await manager.compactions()
     assert row["prefix_given_up_tokens"] == done["prefix_given_up_tokens"]
 
 
@@ -96,5 +96,5 @@ async def test_the_log_keeps_the_last_hundred() -> None:
     report = await manager.compact()
     for number in range(150):
         manager.compactor.log.add(f"at {number}", report)
-    rows = (await manager.explain())["log"]
+    rows = await manager.compactions()
     assert [row["at"] for row in rows] == [f"at {number}" for number in range(50, 150)]
