@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
@@ -72,6 +73,28 @@ async def test_a_strategy_is_given_nothing_injected_that_was_erased_before_it_ru
     await feed(manager, work(60))
     await ask(manager, BUDGET)
     assert {goal.focus for goal in watch.goals} == {None}
+
+
+class NotesThread(FoldRounds):
+    """Notes the thread of each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: list[int] = []
+
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
+        self.threads.append(threading.get_ident())
+        return super().apply(draft, goal)
+
+
+async def test_the_strategies_of_a_compaction_run_in_one_thread_beside_the_event_loop() -> None:
+    before, after = NotesThread(), NotesThread()
+    manager = new_manager(strategies=[before, after])
+    await feed(manager, work(60))
+    await ask(manager, BUDGET)
+    assert manager.compactor.compactions == 1
+    assert len({*before.threads, *after.threads}) == 1
+    assert threading.get_ident() not in before.threads
 
 
 class QuotesFocus(FoldRounds):
