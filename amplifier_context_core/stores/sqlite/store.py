@@ -183,10 +183,12 @@ class DatabaseStore(ABC):
         except StoreError as problem:
             if not is_unwritable(problem.__cause__):
                 raise
-        return await self._read(
-            session_id,
-            lambda db: search.matching_seqs(db, session_id, query, limit) or search.scan(db, session_id, query, limit),
-        )
+
+        def found_or_scanned(db: sqlite3.Connection) -> list[int]:
+            found = search.matching_seqs(db, session_id, query, limit)
+            return search.scan(db, session_id, query, limit) if found is None else found
+
+        return await self._read(session_id, found_or_scanned)
 
     async def vectors(self, session_id: str, model: str) -> list[KeptVector]:
         """See `KeepsVectors`."""

@@ -35,6 +35,14 @@ async def test_an_unknown_session_and_an_empty_query_find_nothing(store: SqliteS
     assert await store.sessions()
 
 
+async def test_an_index_that_was_just_filled_answers_alone_also_that_nothing_matches(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await append_texts(store, "some words")
+    monkeypatch.setattr(search, "scan", lambda *_: pytest.fail("the whole history was read"))
+    assert await store.search("s", "absent", 5) == []
+
+
 async def test_words_are_found_whatever_their_case_newest_first(store: SqliteStore) -> None:
     await append_texts(store, "The Parser failed", "nothing", "the PARSER again", "parsers, many")
     assert await store.search("s", "parser", 9) == [3, 1, 4]
