@@ -53,9 +53,9 @@ class SessionLocks:
         if session_id in self._held:
             return False
         for _ in range(_MAX_ATTEMPTS):
-            make_folder(self._folder)
-            self._check_file_type(self._path_of(session_id))
             with suppress(FileNotFoundError):  # another store that closed has removed the folder
+                make_folder(self._folder)
+                self._check_file_type(self._path_of(session_id))
                 self._held[session_id] = SessionLock(self._path_of(session_id), session_id, to_delete=to_delete)
                 return True
         raise StoreError(f"{self._folder} is removed repeatedly; find the program that does it")

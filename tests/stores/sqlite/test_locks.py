@@ -41,6 +41,26 @@ async def test_another_process_is_named_until_it_closes(path: Path) -> None:
     await store.close()
 
 
+async def test_a_folder_of_locks_that_another_store_removes_while_it_is_made_is_made_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed: list[Path] = []
+    chmod = Path.chmod
+
+    def after_it_is_gone(self: Path, mode: int, **more: bool) -> None:
+        if self.name.endswith(".locks") and not removed:
+            removed.append(self)
+            self.rmdir()
+        chmod(self, mode, **more)
+
+    monkeypatch.setattr(Path, "chmod", after_it_is_gone)
+    store = SqliteStore(path)
+    await store.append("s", entries(1, 2))
+    assert removed
+    assert (await store.extent("s")).length == 2
+    await store.close()
+
+
 async def test_a_killed_holder_is_noticed_at_once_and_its_work_is_there(path: Path) -> None:
     with running(CHILD, f"sqlite:{path}") as process:
         process.kill()
