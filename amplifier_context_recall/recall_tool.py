@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from amplifier_context_core.errors import ContextError, PinRefused
+from amplifier_context_core.errors import ContextError
 from amplifier_context_core.futures import in_thread
 from amplifier_context_core.items.item import label_of, payload_text
 from amplifier_context_core.messages.parsing import Message, calls_of, results_of, text_of
@@ -24,6 +24,7 @@ from amplifier_context_core.transcript.recalled import RECALL_TOOL, item_mark
 
 from .recall_names import name_sources
 from .recall_pages import Counter, Page, Source, lines_of, page_of, source_of, text_lines
+from .recall_steering import MARKS, RecallRefused, steering_operations
 
 if TYPE_CHECKING:
     from amplifier_core import ToolResult
@@ -38,7 +39,6 @@ _READ, _FOUND, _LISTED = "recalled from this conversation", "found in this conve
 _NOTED = "notes of this project"
 _NAMED = "names that are no longer in this conversation, by message"
 _HIDDEN = "[an item of the pool has this mark as its id: to be read, it needs another one]"
-_MARKS = re.compile(r"\s*[mM]?(\d{1,12})\s*(?:(?:-|\u2013|\.\.|to)\s*[mM]?(\d{1,12})\s*)?")
 _TURNS = re.compile(r"\s*[ua]?(\d{1,9})\s*(?:(?:-|\u2013|\.\.|to)\s*[ua]?(\d{1,9})\s*)?")
 _MOST_MESSAGES = 500  # messages of one range
 _MOST_HITS = 50  # hits of one search
@@ -62,10 +62,6 @@ class RecallConfig(BaseModel):
     allow: frozenset[str] = Field(frozenset(), description="operations besides read, search and list")
 
 
-class RecallRefused(Exception):
-    """A call cannot be carried out; its text says why, and what to do."""
-
-
 class ContextRecallTool:
     """The kernel tool.
 
@@ -82,15 +78,7 @@ class ContextRecallTool:
             "search": self._search,
             "list": self._list,
         }
-        more = {
-            "pin": self._pin,
-            "compact": self._compact,
-            "preview": self._preview,
-            "undo": self._undo,
-            "usage": self._usage,
-            "explain": self._explain,
-            "notes": self._notes,
-        }
+        more = {"notes": self._notes, **steering_operations(capability)}
         self._operations |= {name: more[name] for name in sorted(self._config.allow) if name in more}
 
     @property
@@ -200,7 +188,7 @@ class ContextRecallTool:
 
         A mark names its message, whatever ids the pool has: a tool gives items their ids, from texts that it read.
         """
-        found = _MARKS.fullmatch(wanted)
+        found = MARKS.fullmatch(wanted)
         if found is None:
             return [await self._item(wanted)], ""
         is_item = self._pool_has(wanted)
@@ -331,55 +319,6 @@ class ContextRecallTool:
             raise RecallRefused(f"the list has {text_lines(sources):,} lines; there is no line {offset + 1:,}")
         return await self._page(sources, _LISTED, _more(offset), "", offset, _whole(given, "limit", 0) or None)
 
-    async def _pin(self, given: Mapping[str, Any]) -> str:
-        mark = str(given.get("mark") or "").strip()
-        pinned = given.get("pinned")
-        pinned = True if pinned is None else pinned
-        if not isinstance(pinned, bool):
-            raise RecallRefused("`pinned` must be true or false")
-        try:
-            await self._capability("context.pin")(mark, pinned)
-        except PinRefused as refusal:
-            raise RecallRefused(f"not pinned: {refusal}") from None
-        return f"{mark} is {'pinned' if pinned else 'not pinned any more'}"
-
-    async def _compact(self, given: Mapping[str, Any]) -> str:
-        focus = given.get("focus")
-        first, last = _range(given)
-        compact = self._capability("context.compact")
-        report = await compact(focus if isinstance(focus, str) and focus else None, first, last)
-        if not report["compacted"]:
-            return f"not compacted: {report['reason']}"
-        return f"compacted from {report['before_tokens']:,} to {report['after_tokens']:,} tokens"
-
-    async def _preview(self, given: Mapping[str, Any]) -> str:
-        report = await self._capability("context.preview")(*_range(given))
-        if not report["would_compact"]:
-            return f"nothing would change: {report['reason']}"
-        spans = ", ".join(f"{row['mark']} to {row['to']} {row['state']}" for row in report["rounds"])
-        return f"from {report['before_tokens']:,} to {report['after_tokens']:,} tokens: {spans}"
-
-    async def _undo(self, given: Mapping[str, Any]) -> str:
-        report = await self._capability("context.undo")(str(given.get("mark") or "").strip() or None)
-        if "shows" not in report:
-            return f"not undone: {report['reason']}"
-        return f"{report['first']} to {report['last']}: the next request shows the {report['shows']}"
-
-    async def _usage(self, given: Mapping[str, Any]) -> str:
-        return await self._capability("context.describe")()
-
-    async def _explain(self, given: Mapping[str, Any]) -> str:
-        report = await self._capability("context.explain")()
-        view = report["view"]
-        states: dict[str, int] = {}
-        for row in report["rounds"]:
-            states[row["state"]] = states.get(row["state"], 0) + 1
-        rounds = ", ".join(f"{count:,} {state}" for state, count in sorted(states.items()))
-        return (
-            f"{view['tokens']:,} of {view['budget']:,} tokens; {view['why']}\n"
-            f"rounds: {rounds}\ncompactions so far: {report['compactions']:,}"
-        )
-
     async def _notes(self, given: Mapping[str, Any]) -> str:
         listed, add = self._capability("context.notes"), self._capability("context.add_note")
         if listed is None or add is None:
@@ -457,17 +396,6 @@ def _matching(found: Sequence[Source], words: Sequence[str], per_source: int, *,
             about = f"{source.about}, {len(source.lines):,} lines" if len(source.lines) > 1 else source.about
             sources.append(Source(source.mark, about, shown))
     return sources
-
-
-def _range(given: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """Return the first and the last mark of the range of a call; None for all."""
-    wanted = str(given.get("mark") or "").strip()
-    if not wanted:
-        return None, None
-    found = _MARKS.fullmatch(wanted)
-    if found is None:
-        raise RecallRefused(f"{single_line(wanted)[:60]} is neither a mark nor a range")
-    return f"m{found[1]}", f"m{found[2] or found[1]}"
 
 
 def _more(offset: int) -> Callable[[Page], str]:
