@@ -249,7 +249,10 @@ class Compactor:
             job = replace(job, injected=decision.injected)
             if decision.denied and job.tokens <= job.request.limits.capacity:
                 log.info("a handler postponed the compaction%s", f": {decision.reason}" if decision.reason else "")
-                self.back_off(plan.candidate)  # also if the plan is out of date: handlers are not asked again
+                # Also if the plan is out of date, and of the view that was copied: handlers are not asked again.
+                self.back_off(plan.candidate)
+                if plan.is_copy and plan.revision.view is not None:
+                    plan.revision.view.backoff = plan.view.backoff
                 return self._committed(replace(plan, postponed=job)), None
         async with self.lock.hold():
             while True:
