@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .arguments import checked_count, checked_flag, checked_text
+from .economics.meter import Units
+from .economics.trigger import recall_room
 from .errors import ConfigError, PinRefused
 from .futures import in_thread
 from .items import ContextPool, ContextQueue
@@ -27,9 +29,7 @@ from .transcript.transcript import CopyingSnapshot, Snapshot
 from .view.chapters import chapters_of
 from .view.explain import SessionFigures, explain
 from .view.measured_view import CountView, FitOutput
-from .view.meter import Units
 from .view.pins import check_pin
-from .view.trigger import recall_room
 from .view.undo import UNDONE, first_changed, undo_compaction, undone_report
 
 log = logging.getLogger(__name__)

@@ -12,10 +12,10 @@ import aiofiles
 import aiofiles.os
 
 from amplifier_context_core import ContextManager
+from amplifier_context_core.economics.budget import budget_for, context_window, model_of, name_of
 from amplifier_context_core.errors import ConfigError, StoreError
 from amplifier_context_core.messages.tokens import count_message_tokens
 from amplifier_context_core.session.notes import Notes, ProjectNote, notes_message
-from amplifier_context_core.view.budget import budget_for, context_window, model_of, name_of
 
 log = logging.getLogger(__name__)
 

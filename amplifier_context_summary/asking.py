@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, TypeVar
 
+from amplifier_context_core.economics.meter import MIN_RATIO
 from amplifier_context_core.events import Hooks, emit
 from amplifier_context_core.messages.parsing import Message
 from amplifier_context_core.messages.tokens import TokenCounter
 from amplifier_context_core.messages.usage import Usage, measured
-from amplifier_context_core.view.meter import MIN_RATIO
 
 from .call import TIMEOUT, Caller, CallFailed
 from .checks import RejectedAnswer, Reply, checked, is_json, patch_in

@@ -11,9 +11,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, cast
 
+from amplifier_context_core.economics.budget import model_of
 from amplifier_context_core.messages.parsing import Message
 from amplifier_context_core.messages.usage import COMPACTION_PURPOSE, Usage, usage_of
-from amplifier_context_core.view.budget import model_of
 
 from .checks import Reply, answer_of
 from .limits import Prices, prices_of

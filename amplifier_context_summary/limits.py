@@ -17,8 +17,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from amplifier_context_core.economics.budget import price_in
 from amplifier_context_core.messages.usage import Usage
-from amplifier_context_core.view.budget import price_in
 
 WINDOW = 600.0  # seconds: ten minutes, as lossless-claw limits its calls
 _FIRST_BACK_OFF = 30.0  # seconds after the first failure; it doubles with each further one

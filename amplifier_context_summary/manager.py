@@ -12,16 +12,16 @@ from amplifier_context_core import ContextManager
 from amplifier_context_core.arguments import checked_text
 from amplifier_context_core.compaction.ladder import build_ladder
 from amplifier_context_core.compaction.strategies import Strategy
+from amplifier_context_core.economics.budget import model_of, name_of
+from amplifier_context_core.economics.meter import MAX_RATIO, MIN_RATIO, Key
 from amplifier_context_core.events import Hooks
 from amplifier_context_core.messages.carriers import can_read, carried_text
 from amplifier_context_core.messages.tokens import TokenCounter
 from amplifier_context_core.messages.usage import Response, Usage, measured
 from amplifier_context_core.plugins import Plugins, installed_plugins
 from amplifier_context_core.stores import Store
-from amplifier_context_core.view.budget import model_of, name_of
 from amplifier_context_core.view.chapter_carriers import carrier_of
 from amplifier_context_core.view.measured_view import CountView, FitOutput
-from amplifier_context_core.view.meter import MAX_RATIO, MIN_RATIO, Key
 from amplifier_context_core.view.preview import preview
 from amplifier_context_core.view.sent_view import SentView
 from amplifier_context_core.view.undo import UNDONE, first_changed

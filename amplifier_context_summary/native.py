@@ -14,13 +14,13 @@ from functools import partial
 from typing import Any, cast
 
 from amplifier_context_core.compaction.checkpoint import Segment
+from amplifier_context_core.economics.meter import Key
 from amplifier_context_core.errors import InvalidMessage
 from amplifier_context_core.history.history import History
 from amplifier_context_core.messages.carriers import can_read, is_carrier
 from amplifier_context_core.messages.parsing import Message, parse_message
 from amplifier_context_core.messages.tokens import TokenCounter, count_message_tokens
 from amplifier_context_core.view.chapter_carriers import sent_tokens, with_carrier, without_carriers
-from amplifier_context_core.view.meter import Key
 
 from .asking import Asking, Outdated, OutOfDate
 from .call import Caller, CallFailed

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
+from amplifier_context_core.economics.budget import context_window
+from amplifier_context_core.economics.trigger import TokenLimits
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.events import Hooks
 from amplifier_context_core.futures import in_thread
@@ -25,11 +27,9 @@ from amplifier_context_core.messages.parsing import Message
 from amplifier_context_core.messages.tokens import TokenCounter
 from amplifier_context_core.outgoing.prefix import RequestPrefix
 from amplifier_context_core.rendering.renderer import RenderedMessage
-from amplifier_context_core.view.budget import context_window
 from amplifier_context_core.view.compactor import Compactor
 from amplifier_context_core.view.preview import Preview, preview
 from amplifier_context_core.view.sent_view import SentView
-from amplifier_context_core.view.trigger import TokenLimits
 from amplifier_context_core.view.view_request import ViewRequest
 
 from .asking import Asking, Outdated, Question

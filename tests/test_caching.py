@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core.view import trigger
-from amplifier_context_core.view.cold_cache import CACHE_TTLS, UNKNOWN_TTL, default_ttl
-from amplifier_context_core.view.meter import USUAL_PRICES
+from amplifier_context_core.economics import trigger
+from amplifier_context_core.economics.cold_cache import CACHE_TTLS, UNKNOWN_TTL, default_ttl
+from amplifier_context_core.economics.meter import USUAL_PRICES
 from amplifier_context_testing.checks.message_shapes import Message
 from amplifier_context_testing.lab.caches import Bill, Cache, anthropic, any_prefix, bill, caches, openai
 from amplifier_context_testing.lab.caches.anthropic import Anthropic, Stability, breakpoints

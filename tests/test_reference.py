@@ -16,13 +16,13 @@ from amplifier_core.testing import MockCoordinator
 from amplifier_context_core import ContextManager, Draft, Goal, Snapshot, Strategy, load_config
 from amplifier_context_core import errors as core_errors
 from amplifier_context_core.compaction.ladder import build_ladder
+from amplifier_context_core.economics.prefix_break import PrefixBreak
 from amplifier_context_core.events import COMPACTION, EVENTS, POST_COMPACT, PRE_COMPACT, PREFIX_CHANGED, WARNING
 from amplifier_context_core.kernel import mount_manager
 from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.plugins import Plugins
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_core.view.measured_view import RequestTransaction
-from amplifier_context_core.view.prefix_break import PrefixBreak
 from amplifier_context_testing import EventRecorder
 from tests.managers import feed
 from tests.messages import call, result, rounds, words, work

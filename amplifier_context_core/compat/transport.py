@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
+from ..economics.budget import provider_window
 from ..errors import ConfigError, PluginError
 from ..messages.usage import COMPACTION_PURPOSE, text_of_answer
-from ..view.budget import provider_window
 
 Complete = Callable[[str], Awaitable[str]]
 

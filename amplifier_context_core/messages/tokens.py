@@ -3,7 +3,7 @@
 A `TokenCounter` is any callable from text to tokens. This module has two: the heuristic, which needs no data, and the
 exact one for OpenAI's vocabularies, which works without a network. `count_message_tokens` decides *what* of a message
 is counted: what is sent, each call once, media by size. The provider's reports later correct these figures
-(view/meter.py).
+(economics/meter.py).
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ from typing import Any, Self
 from ..compaction.ladder import build_ladder
 from ..compaction.strategies import Strategy
 from ..config import Config
+from ..economics.budget import Budget, budget_for, model_of, name_of, prices_of
+from ..economics.meter import Key, Meter
 from ..errors import StoreError
 from ..events import Hooks
 from ..futures import LoopTurns
@@ -23,11 +25,9 @@ from ..outgoing.prefix import RequestPrefix, tools_of
 from ..plugins import Observers, Plugins, installed_plugins
 from ..rendering.system_prompt import SystemPrompt
 from ..stores import MemoryStore, Store
-from ..view.budget import Budget, budget_for, model_of, name_of, prices_of
 from ..view.cache_health import CacheHealth
 from ..view.checkpoint_maker import Carry
 from ..view.compactor import Compactor
-from ..view.meter import Key, Meter
 from ..view.resume import collect_state, restore_state, resume, save_state
 from ..view.session_state import SavedItems
 from ..view.session_warnings import SessionWarnings

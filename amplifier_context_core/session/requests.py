@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 from ..arguments import checked_count, checked_texts
 from ..compaction.digest import chapter_spans
 from ..compaction.strategies import Strategy
+from ..economics.budget import model_of, name_of
+from ..economics.meter import Key
 from ..errors import NotLoaded, StoreError
 from ..events import USAGE, emit, inside_handler
 from ..futures import in_thread
@@ -26,11 +28,9 @@ from ..transcript.entry import Entry, seq_of, seqs_of
 from ..transcript.returned_views import HandedViews
 from ..transcript.transcript import Snapshot
 from ..view.active_operations import calls_of_operations
-from ..view.budget import model_of, name_of
 from ..view.handed_views import handed_views, is_dropped_chapter, views_of_before
 from ..view.lacking import RECENT, lacking_names, nearness
 from ..view.measured_view import CountView, FitOutput, Measured, MeasuredRequest, RequestTransaction
-from ..view.meter import Key
 from ..view.plan import CompactionJob, CompactionResult, Plan
 from ..view.sent_view import SentView, outgoing_messages
 from ..view.view_request import ViewRequest

@@ -1,1 +1,1 @@
-"""The view: what the model is sent, when it is compacted, and how large it may be."""
+"""The view: what the model is sent, how it is compacted, and what is saved and reported of it."""

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from ..compaction.checkpoint import Segment
 from ..config import Config
+from ..economics.cold_cache import pause_of
 from ..history.history import History
 from ..messages.tokens import TokenCounter
 from ..rendering.sendable import is_left_out
@@ -20,7 +21,6 @@ from ..transcript.entry import Entry
 from ..transcript.transcript import Snapshot
 from . import shared_cache
 from .candidate import Candidate
-from .cold_cache import pause_of
 from .plan import Plan, Revision
 from .session_state import SessionState, UncompactedViewState, rehydrate
 from .verdict import Verdict, verdict_on

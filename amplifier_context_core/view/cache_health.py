@@ -13,9 +13,9 @@ from collections import Counter, deque
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..economics.meter import Key
+from ..economics.prefix_break import PrefixBreak
 from ..messages.usage import Usage, measured
-from .meter import Key
-from .prefix_break import PrefixBreak
 from .sent_view import SentView
 
 _MAX_REQUESTS = 100  # kept one by one

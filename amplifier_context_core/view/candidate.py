@@ -12,12 +12,12 @@ from ..compaction.checkpoint import Draft, Segment
 from ..compaction.condensing import people_tokens
 from ..compaction.protected import clip_messages, clip_protected, most_human_tokens, pinned_seqs, whole_human
 from ..compaction.strategies.base import with_protection
+from ..economics.trigger import Growth
 from ..futures import YIELD_EVERY, in_thread_if
 from ..messages.tokens import are_large
 from ..outgoing.outgoing import Outgoing, hashes_much, outgoing, tokens_of
 from ..rendering.renderer import RenderedMessage
 from ..transcript.entry import Entry
-from .trigger import Growth
 from .view import View, messages_of
 from .view_draft import ViewDraft, parted, without_bound
 from .view_request import ViewRequest

@@ -18,6 +18,7 @@ from ..compaction.re_reads import re_reads
 from ..compaction.recalled import newest_recalled
 from ..compaction.strategies import Goal, Strategy
 from ..config import Config
+from ..economics.trigger import back_off
 from ..futures import YIELD_EVERY, in_thread, in_thread_if
 from ..history.history import History
 from ..messages import count_cache
@@ -29,7 +30,6 @@ from .figures import outcome
 from .plan import CompactionJob, CompactionResult
 from .sent_view import shared_prefix
 from .short_forms import ShortForms
-from .trigger import back_off
 from .view_draft import ViewDraft
 from .view_factory import ViewFactory
 from .view_request import ViewRequest

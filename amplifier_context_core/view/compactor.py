@@ -15,6 +15,10 @@ from dataclasses import replace
 from ..compaction.re_reads import ReReads
 from ..compaction.strategies import Strategy
 from ..config import Config
+from ..economics.cold_cache import Pause
+from ..economics.meter import Key, Meter
+from ..economics.prefix_break import PrefixBreak
+from ..economics.trigger import TokenLimits, back_off, token_limits
 from ..errors import ContextOverflow, PinRefused
 from ..events import COMPACTION, POST_COMPACT, PRE_COMPACT, HookDecision, Hooks, emit, inside_handler
 from ..history.history import History
@@ -26,17 +30,13 @@ from . import shared_cache
 from .cache import ViewCache
 from .candidate import Candidate
 from .checkpoint_maker import Carry, CheckpointMaker
-from .cold_cache import Pause
 from .compaction_log import CompactionLog
 from .figures import clipped_protected, many_re_reads, overflow
-from .meter import Key, Meter
 from .plan import CompactionJob, CompactionResult, Plan
-from .prefix_break import PrefixBreak
 from .sent_view import SentView
 from .sent_views import SentViews
 from .session_warnings import SessionWarnings
 from .short_forms import ShortForms
-from .trigger import TokenLimits, back_off, token_limits
 from .verdict import Verdict, threshold_of
 from .view_factory import ViewFactory
 from .view_request import ViewRequest

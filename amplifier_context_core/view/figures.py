@@ -14,8 +14,8 @@ from typing import Any
 from ..compaction.checkpoint import Segment
 from ..compaction.ladder import LadderResult
 from ..compaction.re_reads import ReReads
-from .meter import Units
-from .trigger import TokenLimits
+from ..economics.meter import Units
+from ..economics.trigger import TokenLimits
 
 _MAX_MARKS = 10  # named in one warning
 _MAX_SIZES = 3  # members whose sizes a warning gives

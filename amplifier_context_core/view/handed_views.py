@@ -9,13 +9,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from ..compaction.digest import chapter_spans
+from ..economics.meter import Key
 from ..messages.parsing import Message, text_of
 from ..outgoing.provider_messages import provider_messages
 from ..rendering.renderer import RenderedMessage
 from ..transcript.returned_views import HandedView, Shown
 from .candidate import Candidate
 from .compactor import Compactor
-from .meter import Key
 from .view_request import ViewRequest
 
 _WANTS_SHORT_IDS: Key = ("mistral", "")

@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from ..config import Config
+from ..economics.meter import MIN_RATIO, Meter, Units
+from ..economics.trigger import TokenLimits, exact_limits
 from ..errors import ContextOverflow
 from ..events import HookDecision, inside_handler
 from .candidate import Candidate
 from .compactor import Compactor
 from .figures import overflow
-from .meter import MIN_RATIO, Meter, Units
 from .plan import CompactionJob, Plan
 from .sent_view import SentView
-from .trigger import TokenLimits, exact_limits
 from .view_request import ViewRequest
 
 CountView = Callable[[list[dict[str, Any]]], Awaitable[Mapping[str, Any]]]

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from ..economics.meter import Units
 from ..errors import PinRefused
 from ..messages.parsing import metadata_of
 from ..rendering.rounds import rounds_with
 from ..transcript.entry import Entry
 from ..transcript.transcript import Snapshot
-from .meter import Units
 
 
 def check_pin(

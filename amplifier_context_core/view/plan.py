@@ -17,14 +17,14 @@ from ..compaction.checkpoint import Checkpoint
 from ..compaction.ladder import LadderResult
 from ..compaction.re_reads import ReReads
 from ..config import Config
+from ..economics.cold_cache import Pause
+from ..economics.trigger import TokenLimits, compaction_target
 from ..outgoing.outgoing import tokens_of
 from ..rendering.renderer import RenderedMessage
 from ..transcript.transcript import Snapshot
 from .candidate import Candidate
-from .cold_cache import Pause
 from .figures import announcement
 from .sent_view import SentView
-from .trigger import TokenLimits, compaction_target
 from .verdict import Verdict, verdict_on
 from .view import View
 from .view_request import ViewRequest

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..economics.meter import Meter
 from ..errors import StoreError
 from ..futures import in_thread
 from ..history.history import History
@@ -19,7 +20,6 @@ from ..transcript.entry import Entry
 from ..transcript.transcript import Transcript
 from .cache import ViewCache
 from .compactor import Compactor
-from .meter import Meter
 from .session_state import SessionState, ViewState, collect_views, counter_name, dump, load
 from .session_warnings import SessionWarnings
 

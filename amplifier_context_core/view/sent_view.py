@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..economics.meter import Key
+from ..economics.prefix_break import PrefixBreak
+from ..economics.trigger import TokenLimits
 from ..futures import in_thread_if
 from ..messages.parsing import Message, copy_message
 from ..messages.tokens import are_large
@@ -12,9 +15,6 @@ from ..outgoing.outgoing import Outgoing
 from ..outgoing.prefix import RequestPrefix
 from ..outgoing.provider_messages import provider_messages, with_cache_hints
 from ..rendering.renderer import RenderedMessage
-from .meter import Key
-from .prefix_break import PrefixBreak
-from .trigger import TokenLimits
 from .view import View
 
 

@@ -9,12 +9,12 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ..economics.cold_cache import Pause
+from ..economics.meter import Key
+from ..economics.prefix_break import PrefixBreak
 from ..events import PREFIX_CHANGED, Hooks, emit, inside_handler
 from ..outgoing.prefix import RequestPrefix
 from ..rendering.renderer import RenderedMessage
-from .cold_cache import Pause
-from .meter import Key
-from .prefix_break import PrefixBreak
 from .sent_view import SentView, shared_prefix
 
 _MAX_KEYS = 8  # providers and models whose last view is remembered

@@ -19,14 +19,14 @@ from typing import Any, cast
 from pydantic import TypeAdapter, ValidationError
 
 from ..compaction.checkpoint import Checkpoint, Segment
+from ..economics.meter import Correction
+from ..economics.trigger import CompactionBackoff
 from ..history.redactions import Redaction
 from ..rendering.rounds import Round
 from ..stores.codec import loads, message_json
 from ..transcript.entry import Entry
 from ..transcript.transcript import Snapshot
 from .first_state import from_version_1
-from .meter import Correction
-from .trigger import CompactionBackoff
 from .view import View
 
 VERSION = 2  # of what is written; version 1 is read, another one is not

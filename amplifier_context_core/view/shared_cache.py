@@ -13,8 +13,8 @@ from typing import NamedTuple
 from weakref import WeakValueDictionary, finalize
 
 from ..compaction.checkpoint import Checkpoint
+from ..economics.trigger import CompactionBackoff
 from ..messages import count_cache
-from .trigger import CompactionBackoff
 
 
 class SharedCheckpoint(NamedTuple):

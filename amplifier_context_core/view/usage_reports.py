@@ -6,8 +6,8 @@ meanwhile (a host's page, a side call) do not take its place.
 
 from __future__ import annotations
 
+from ..economics.meter import MIN_RATIO
 from ..messages.usage import Response, Usage, measured, usage_of
-from .meter import MIN_RATIO
 from .sent_view import SentView
 
 _MAX_REPORTS = 64  # kept between two answers; an agent makes few side calls

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..config import Config
+from ..economics.cold_cache import Pause
+from ..economics.trigger import cold_threshold, compaction_threshold, recall_room
 from .candidate import Candidate
-from .cold_cache import Pause
-from .trigger import cold_threshold, compaction_threshold, recall_room
 from .view import View
 from .view_request import ViewRequest
 

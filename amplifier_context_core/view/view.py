@@ -14,6 +14,7 @@ from dataclasses import replace
 from ..compaction.checkpoint import Checkpoint, Segment
 from ..compaction.digest import with_round
 from ..compaction.distant import distant_end, fold_distant
+from ..economics.trigger import CompactionBackoff
 from ..futures import YIELD_EVERY, in_thread, in_thread_if
 from ..messages.parsing import SYSTEM_ROLES
 from ..messages.tokens import TokenCounter, count_message_tokens
@@ -23,7 +24,6 @@ from ..rendering.renderer import OPENING, RenderedMessage, Renderer
 from ..rendering.rounds import Round, round_of
 from ..transcript.transcript import Snapshot
 from .tail import ViewTail, rendered_rounds, segment_for
-from .trigger import CompactionBackoff
 from .view_request import ViewRequest
 
 

@@ -15,6 +15,7 @@ from typing import Any, cast
 from ..compaction.checkpoint import Checkpoint
 from ..compaction.strategies import Strategy
 from ..config import Config
+from ..economics.trigger import CompactionBackoff, TokenLimits
 from ..futures import YIELD_EVERY, in_thread_if
 from ..messages.hashing import chain_hash, content_hash
 from ..messages.tokens import TokenCounter, are_large
@@ -22,7 +23,6 @@ from ..rendering.renderer import Renderer
 from ..transcript.transcript import Snapshot
 from . import shared_cache
 from .short_forms import ShortForms
-from .trigger import CompactionBackoff, TokenLimits
 from .view import View
 from .view_request import ViewRequest
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 from ..compaction.protected import most_human_tokens
 from ..compaction.strategies import Strategy
+from ..economics.meter import Key
+from ..economics.trigger import TokenLimits
 from ..messages.tokens import TokenCounter
 from ..outgoing.prefix import RequestPrefix
 from ..rendering.renderer import RenderedMessage
-from .meter import Key
-from .trigger import TokenLimits
 
 
 @dataclass(frozen=True, slots=True)

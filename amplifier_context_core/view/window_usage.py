@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
-from .meter import Units
+from ..economics.meter import Units
 from .sent_view import SentView
 
 TOOLS, SYSTEM, PINS, PEOPLE, CHAPTERS, ROUNDS = "tools", "system", "pins", "people", "chapters", "rounds"

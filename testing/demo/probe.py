@@ -16,10 +16,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
+from amplifier_context_core.economics.budget import provider_window
 from amplifier_context_core.errors import InvalidMessage
 from amplifier_context_core.messages.parsing import Call, calls_of, parse_message
 from amplifier_context_core.messages.tokens import count_message_tokens
-from amplifier_context_core.view.budget import provider_window
 
 Message = dict[str, Any]
 

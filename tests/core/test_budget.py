@@ -10,9 +10,16 @@ import pytest
 from amplifier_core import ModelInfo
 from amplifier_core.models import Pricing
 
+from amplifier_context_core.economics.budget import (
+    Budget,
+    model_of,
+    name_of,
+    prices_of,
+    provider_window,
+    request_budget,
+)
+from amplifier_context_core.economics.meter import Prices
 from amplifier_context_core.errors import ConfigError
-from amplifier_context_core.view.budget import Budget, model_of, name_of, prices_of, provider_window, request_budget
-from amplifier_context_core.view.meter import Prices
 
 
 def provider(window: Any = None, answer: Any = None, **more: Any) -> Any:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from amplifier_context_core.economics.meter import Meter
 from amplifier_context_core.messages.usage import Usage, measured
-from amplifier_context_core.view.meter import Meter
 
 OPENAI, ANTHROPIC = ("openai", "gpt-5"), ("anthropic", "claude")
 

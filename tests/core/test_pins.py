@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from amplifier_context_core.economics.meter import Units
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_core.transcript.transcript import Snapshot
-from amplifier_context_core.view.meter import Units
 from amplifier_context_core.view.pins import check_pin
 from tests.core.drafts import transcript
 from tests.messages import user

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amplifier_context_core.economics.cold_cache import UNKNOWN_TTL, Pause, default_ttl, pause_of, rewrites_all
+from amplifier_context_core.economics.prefix_break import PrefixBreak
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.timestamps import seconds_of
 from amplifier_context_core.messages.tokens import approx_token_counter
 from amplifier_context_core.outgoing.prefix import RequestPrefix
 from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_core.transcript.transcript import Snapshot, Transcript
-from amplifier_context_core.view.cold_cache import UNKNOWN_TTL, Pause, default_ttl, pause_of, rewrites_all
-from amplifier_context_core.view.prefix_break import PrefixBreak
 from amplifier_context_core.view.sent_views import SentViews
 from amplifier_context_core.view.view_request import ViewRequest
 from tests.managers import new_manager

@@ -10,9 +10,10 @@ import pytest
 
 from amplifier_context_core.compaction.checkpoint import Chapter, ChapterText, Checkpoint, DigestEntry, Fact, Segment
 from amplifier_context_core.compaction.speech import Sentence
+from amplifier_context_core.economics.meter import Correction
+from amplifier_context_core.economics.trigger import CompactionBackoff
 from amplifier_context_core.history.redactions import Redaction
 from amplifier_context_core.rendering.renderer import RenderedMessage
-from amplifier_context_core.view.meter import Correction
 from amplifier_context_core.view.session_state import (
     SavedItems,
     SessionState,
@@ -21,7 +22,6 @@ from amplifier_context_core.view.session_state import (
     dump,
     load,
 )
-from amplifier_context_core.view.trigger import CompactionBackoff
 
 FACT = Fact("m2 user", "ok", ("a.py",), (0.5,), "person", (Sentence("Never push.", 1.0),))
 ENTRY = DigestEntry(2, 3, "u1", (FACT,), 7, 40)

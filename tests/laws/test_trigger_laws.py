@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_context_core.config import Config
-from amplifier_context_core.messages.usage import Usage
-from amplifier_context_core.view.meter import Meter, Prices
-from amplifier_context_core.view.trigger import (
+from amplifier_context_core.economics.meter import Meter, Prices
+from amplifier_context_core.economics.trigger import (
     Growth,
     TokenLimits,
     back_off,
@@ -19,6 +18,7 @@ from amplifier_context_core.view.trigger import (
     compaction_threshold,
     token_limits,
 )
+from amplifier_context_core.messages.usage import Usage
 
 KEY = ("anthropic", "model")
 TOKENS = st.integers(0, 2_000_000)

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager, ContextOverflow, events
+from amplifier_context_core.economics.meter import Correction, Meter
 from amplifier_context_core.kernel import mount_manager
-from amplifier_context_core.view.meter import Correction, Meter
 from amplifier_context_testing import EventRecorder
 from tests.managers import ask, feed, new_manager
 from tests.messages import Message, rounds, size
