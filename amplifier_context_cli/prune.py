@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from amplifier_context_core.errors import ContextError
+from amplifier_context_core.messages.timestamps import seconds_of
 from amplifier_context_core.stores import SessionInfo
 from amplifier_context_core.stores.validation import is_notes
 
@@ -93,6 +94,7 @@ def _changed(family: Iterable[SessionInfo]) -> str:
 
 
 def _may_go(family: list[SessionInfo], age: timedelta | None) -> bool:
-    if any(info.holder or not info.updated for info in family):
+    times = [seconds_of(info.updated) for info in family]
+    if None in times or any(info.holder for info in family):
         return False
-    return age is None or datetime.fromisoformat(_changed(family)) < datetime.now(UTC) - age
+    return age is None or max(filter(None, times)) < (datetime.now(UTC) - age).timestamp()

@@ -13,9 +13,8 @@ from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from typing import Any
 
-import orjson
-
 from amplifier_context_core import Entry
+from amplifier_context_core.messages.parsing import json_text
 
 from ..sessions import words
 from .replay import STATES, Replay
@@ -74,7 +73,7 @@ def _message(entry: Entry) -> list[Any]:
 
 
 def _block(name: str, value: Any) -> str:
-    text = orjson.dumps(value).decode().translate(_ESCAPED)
+    text = json_text(value).translate(_ESCAPED)
     return f'<script type="application/json" data-block="{name}">{text}</script>\n'
 
 

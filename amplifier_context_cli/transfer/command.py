@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-import orjson
 
 from amplifier_context_core import ContextManager, Entry, InvalidMessage
 from amplifier_context_core.messages.parsing import json_text
 from amplifier_context_core.stores import read_in_batches
+from amplifier_context_core.stores.codec import loads
 from amplifier_context_core.stores.validation import check_conversation_id
 
 from ..formatting import counted, shell_quoted
@@ -87,8 +87,8 @@ def _parsed(file: Path) -> Any:
     """
     data = file.read_bytes()
     try:
-        value = orjson.loads(data)
-    except orjson.JSONDecodeError:
+        value = loads(data)
+    except (ValueError, RecursionError):
         pass
     else:
         is_line = not {"role", "sessionId"}.isdisjoint(mapping(value) or ())  # of JSONL, the only one
@@ -96,8 +96,8 @@ def _parsed(file: Path) -> Any:
     lines: list[Any] = []
     for number, line in enumerate(data.split(b"\n"), 1):
         try:
-            lines += [orjson.loads(line)] if line.strip() else []
-        except orjson.JSONDecodeError as problem:
+            lines += [loads(line)] if line.strip() else []
+        except (ValueError, RecursionError) as problem:
             raise click.ClickException(f"{file} is no JSON, and line {number:,} is none either: {problem}") from None
     return lines
 

@@ -190,7 +190,13 @@ def test_markdown_has_each_message_and_no_text_can_end_its_block(url: str, tmp_p
 
 @pytest.mark.parametrize(
     ("text", "said_of_it"),
-    [("{}", "has no known format"), ("[1]", "has no known format"), ('{"role": "user"}\n{', "line 2"), ("", "format")],
+    [
+        pytest.param("[" * 200_000, "is no JSON", id="deep"),
+        ("{}", "has no known format"),
+        ("[1]", "has no known format"),
+        ('{"role": "user"}\n{', "line 2"),
+        ("", "format"),
+    ],
 )
 def test_a_file_of_no_known_format_is_named_and_makes_no_session(
     url: str, tmp_path: Path, text: str, said_of_it: str
@@ -215,3 +221,13 @@ def test_a_session_that_exists_is_not_added_to(url: str, tmp_path: Path) -> None
     before = run("show", "in", "--store", url)
     assert "--session" in run("import", str(file), "--store", url, fails=True)
     assert run("show", "in", "--store", url) == before
+
+
+def test_lone_surrogates_come_in_and_are_shown_in_a_report(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "in.json"
+    file.write_text('[{"role": "user", "content": "a \\ud800 b"}, {"role": "assistant", "content": "\\udfff"}]')
+    assert "2 messages" in run("import", str(file), "--store", url)
+    run("report", "in", "-o", str(tmp_path / "page.html"), "--store", url)
+    run("export", "in", "--format", "markdown", "-o", str(tmp_path / "in.md"), "--store", url)
+    run("export", "in", "--format", "messages", "-o", str(tmp_path / "in.jsonl"), "--store", url)
+    run("export", "in", "--format", "atif", "-o", str(tmp_path / "in.atif.json"), "--store", url)
