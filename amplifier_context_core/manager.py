@@ -56,12 +56,16 @@ class ContextManager(SessionForgetting):
             await self._save()
         response: Response | None = None
         requested_at: str | None = None
+        has_listed = False
         if message.__class__ is dict and message.get("role") == "assistant":
             response, requested_at = await self._response_to(message), self._usage_reports.requested_at
+            has_listed = await self._record_sent_list()
         before = self._cancellation_state()
         entry = await self.history.add(message, requested=requested_at, reported=response)
         if self._cancellation_state() != before:  # adding applied the policy for a cancelled turn
             await self._save_edited()
+        elif has_listed:
+            await self._save()
         if entry is None:
             return
         self.compactor.short_forms.result_came(entry.seq, entry.answered_ids)
@@ -105,8 +109,10 @@ class ContextManager(SessionForgetting):
         await self.token_counter()
         before, revision = self.history.last_seq, self.history.revision
         if await self.history.set(messages, self._handed_views):
+            new = [entry.message for entry in self.history.snapshot() if entry.seq > before]
+            self.items.came_back(new)
             if self.history.revision != revision:
-                self._warn_of_chapters(before)
+                self._warn_of_chapters(new)
             await self._save_edited()
 
     @on_one_loop

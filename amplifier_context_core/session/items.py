@@ -1,7 +1,7 @@
 """The pool and the queue of a session: kept with its state, offered to its tools, and listed in its views.
 
-The list is a message of the history, as a hook's would be. It is appended when the items changed, so the prefix of the
-view stays, and of several lists a compaction keeps the newest.
+A view ends with the list when the items changed since the last one. The history gets it with the answer, as a message
+of a hook: so the prefix of the view stays, and of several lists a compaction keeps the newest.
 """
 
 from __future__ import annotations
@@ -84,6 +84,7 @@ class SessionItems:
     Attributes:
         pool: items by id.
         queue: the newest items.
+        sent_list: what the last request ended with, until its answer comes; None if its items had not changed.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class SessionItems:
         # An empty pool is false, and given all the same.
         self.pool: ContextPool[Any] = ContextPool(config.pool_limit) if pool is None else pool
         self.queue: ContextQueue[Any] = ContextQueue(config.queue_limit) if queue is None else queue
+        self.sent_list: ItemList | None = None
         self._offer = Offer()
         self._listed = ItemList()  # the last one
         self._is_open = False  # what is saved later is of these very items
@@ -133,15 +135,22 @@ class SessionItems:
         whole, _ = _within(lines, _MOST_CHARS)
         text, shown = _within(lines, min(_MOST_CHARS, int(budget * _PER_TOKEN)))
         listed = ItemList(text, whole, shown)
-        return None if self.is_noted(listed) else listed
+        return None if self._listed.shows(listed) else listed
 
-    def is_noted(self, listed: ItemList) -> bool:
-        """True if the last list of the history shows the same."""
-        return self._listed.shows(listed)
+    def take_sent_list(self) -> ItemList | None:
+        """Return `sent_list`, which is None from now on."""
+        sent, self.sent_list = self.sent_list, None
+        return sent
+
+    def came_back(self, messages: Iterable[Message]) -> None:
+        """Note messages that a host added to the history: it may hand in the view that it was sent, with its list."""
+        sent = self.sent_list
+        if sent and any(is_list(one) and text_of(one.get("content")) == sent.message["content"] for one in messages):
+            self.noted(sent)
 
     def noted(self, listed: ItemList | None) -> None:
-        """Note the last list of the history; None if it is not known."""
-        self._listed = listed or ItemList()
+        """Note the last list of the history; None if it is not known, so that the next request lists the items."""
+        self._listed, self.sent_list = listed or ItemList(), None
 
     def saved(self) -> SavedItems | None:
         """Return what a resumed session needs; None while there never was an item."""
@@ -191,12 +200,14 @@ class SessionItems:
         """Drop items, and list what is left once more if the last list shows one of them, or one of these texts."""
         self.pool.replace_items([item for item in self.pool.items if not any(item is one for one in items)])
         self.queue.items = [item for item in self.queue.items if not any(item is one for one in items)]
+        self.sent_list = None  # the next request has another one
         if lists_any(self._listed.whole, map(line_of, items)) or self.lists_text(forms):
             self.noted(None)
 
     def lists_text(self, forms: Collection[str]) -> bool:
-        """True if the last list has one of these texts; the item may be gone."""
-        return any(form in self._listed.whole for form in forms)
+        """True if the last list, or the one that was sent last, has one of these texts; the item may be gone."""
+        sent = self.sent_list.whole if self.sent_list else ""
+        return any(form in text for form in forms for text in (self._listed.whole, sent))
 
     def clear(self) -> None:
         """Drop all items. No hook runs."""

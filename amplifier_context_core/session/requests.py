@@ -18,10 +18,10 @@ from ..compaction.digest import chapter_spans
 from ..compaction.strategies import Strategy
 from ..economics.budget import model_of, name_of
 from ..economics.meter import Key
-from ..errors import NotLoaded, StoreError
+from ..errors import NotLoaded
 from ..events import USAGE, emit, inside_handler
 from ..futures import in_thread
-from ..messages.parsing import text_of
+from ..messages.parsing import Message, text_of
 from ..messages.usage import Response, Usage
 from ..rendering.system_prompt import rendered_instruction
 from ..transcript.entry import Entry, seq_of, seqs_of
@@ -50,13 +50,9 @@ class SessionRequests(SessionLifecycle):
     async def _request(self, token_budget: int | None, provider: object, required: frozenset[int]) -> SentView:
         await self._begin_request()
         budget = self._budget(token_budget, provider)
-        self.items.activate()  # for the tools that the caller runs after this request
-        await self._list_items(self.items.changed_list(budget.tokens))
-        required = required | calls_of_operations(self.history.snapshot(), self.host.active_operations())
-        key: Key = (name_of(provider), model_of(provider) or "")
-        counter = await self.token_counter()
-        request = replace(await self._view_request(budget.tokens, key, counter, required), late=self._late)
+        request, listed = await self._with_items(budget.tokens, provider, required)
         sent = await self._then_save(self._view(request))
+        self.items.sent_list = listed
         self._handed_out(sent, provider)
         await self._announce_request(sent)
         return sent
@@ -72,15 +68,7 @@ class SessionRequests(SessionLifecycle):
         """Return a view that its provider has counted, with its transaction."""
         await self._begin_request()
         required = await self._retained(retain_contents)
-        required |= calls_of_operations(self.history.snapshot(), self.host.active_operations())
-        key: Key = (name_of(provider), model_of(provider) or "")
-        counter = await self.token_counter()
-        budget = self._budget(None, provider).tokens
-        self.items.activate()
-        listed = self.items.changed_list(budget)
-        appended = rendered_instruction(listed.message, counter) if listed else ()
-        for_view = await self._view_request(budget, key, counter, required)
-        for_view = replace(for_view, appended=appended, late=self._late)
+        for_view, listed = await self._with_items(self._budget(None, provider).tokens, provider, required)
         request = MeasuredRequest(
             self.compactor, for_view, self.config, self.meter, self._outgoing, count_view, fit_output
         )
@@ -91,10 +79,11 @@ class SessionRequests(SessionLifecycle):
                 sent = await self.compactor.hand_out_if(measured.plan, agree)
                 if sent is None:
                     return False
+                self.items.sent_list = listed
                 self._handed_out(sent, provider)
                 if measured.attempt.tokens:
-                    self.meter.report(sent.counted, Usage(measured.attempt.tokens), key)
-                await self.history.shielded(self._after_commit(measured, listed))
+                    self.meter.report(sent.counted, Usage(measured.attempt.tokens), for_view.key)
+                await self.history.shielded(self._after_commit(measured))
                 return True
 
         return {**measured.report(), "transaction": RequestTransaction(accept)}
@@ -104,8 +93,7 @@ class SessionRequests(SessionLifecycle):
         """The strategy that writes chapters again for a request, as `ViewRequest.late`; None to leave them."""
         return None
 
-    async def _after_commit(self, measured: Measured, listed: ItemList | None) -> None:
-        await self._list_items(listed)
+    async def _after_commit(self, measured: Measured) -> None:
         await self._then_save(self._announce(measured.plan.result))
         await self.compactor.emit_warnings()
         if self.compactor.last_sent is not None:
@@ -125,17 +113,31 @@ class SessionRequests(SessionLifecycle):
             reported = self._usage_reports.reported(self.compactor.compactions)
             return window_usage(sent, self.compactor.pins, exact=exact, reported=reported)
 
-    async def _list_items(self, listed: ItemList | None) -> None:
-        """Add a list of pool and queue to the history, unless another request did so meanwhile."""
-        if listed is None or self.items.is_noted(listed):
-            return
-        self.items.noted(listed)
+    async def _with_items(
+        self, budget: int, provider: object, required: frozenset[int]
+    ) -> tuple[ViewRequest, ItemList | None]:
+        """Return a request whose view ends with the list of the items if they changed, and that list."""
+        self.items.activate()  # for the tools that the caller runs after this request
+        required |= calls_of_operations(self.history.snapshot(), self.host.active_operations())
+        key: Key = (name_of(provider), model_of(provider) or "")
+        counter = await self.token_counter()
+        request = await self._view_request(budget, key, counter, required)
+        listed = self.items.changed_list(budget)
+        appended = rendered_instruction(listed.message, counter) if listed else ()
+        return replace(request, appended=appended, late=self._late), listed
+
+    async def _record_sent_list(self) -> bool:
+        """Add the list that the last request ended with to the history, before its answer; return False if none."""
+        listed = self.items.take_sent_list()
+        if listed is None:
+            return False
         try:
             await self.history.add(listed.message)
-        except StoreError:
-            self.items.noted(None)
+        except BaseException:
+            self.items.sent_list = listed  # the caller adds the answer again, or a request lists the items again
             raise
-        await self._save()
+        self.items.noted(listed)
+        return True
 
     def _handed_out(self, sent: SentView, provider: object) -> None:
         """Note that a view is sent to a provider; None if the loop did not name one."""
@@ -214,13 +216,8 @@ class SessionRequests(SessionLifecycle):
         erased, dropped = await self.history.redacted_seqs(), self.compactor.dropped_chapters
         return HandedViews(found, partial(is_dropped_chapter, dropped=dropped, erased=erased))
 
-    def _warn_of_chapters(self, before: int) -> None:
-        """Warn, once, of chapters that an edit brought: they are those of no view that is known here.
-
-        Args:
-            before: the highest seq before the edit.
-        """
-        new = [entry.message for entry in self.history.snapshot() if entry.seq > before]
+    def _warn_of_chapters(self, new: Sequence[Message]) -> None:
+        """Warn, once, of chapters that an edit brought: they are those of no view that is known here."""
         if count := sum(len(chapter_spans(message)) for message in new):
             text = (
                 f"set_messages was given {count:,} chapters that no known view of this session has. They are kept as "

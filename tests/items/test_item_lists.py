@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from amplifier_context_core import ContextManager
 from amplifier_context_core.items import ContextItem, tool_from_function
 from tests.managers import ask, feed, new_manager
-from tests.messages import shared_prefix, size, work
+from tests.messages import Message, shared_prefix, size, work
 
 PROMPT = {"role": "user", "content": "Read the reports."}
+ANSWER = {"role": "assistant", "content": "I go on."}
 
 
 async def fetch(doc: str) -> ContextItem[str]:
@@ -20,32 +22,64 @@ async def note(text: str) -> ContextItem[str]:
     return ContextItem(text)
 
 
+async def answered(manager: ContextManager, budget: int | None = None) -> list[Message]:
+    """The view of a request that is answered."""
+    view = await ask(manager, budget)
+    await feed(manager, [ANSWER])
+    return view
+
+
 async def run(function: Any, **arguments: Any) -> None:
     await tool_from_function(function).execute(arguments)
 
 
 async def test_the_view_lists_the_items_and_its_prefix_stays() -> None:
     manager = await feed(new_manager(), [PROMPT])
-    before = await ask(manager)
+    before = await answered(manager)
     await run(fetch, doc="q3")
     await run(note, text="a note")
-    after = await ask(manager)
+    after = await answered(manager)
     assert shared_prefix(before, after) == len(before)
     assert "pool, by id:\n- [q3] report q3\nqueue, newest last:\n- a note" in after[-1]["content"]
-    assert await ask(manager) == after  # nothing changed: no other list
+    assert await answered(manager) == [*after, ANSWER]  # nothing changed: no other list
     await run(fetch, doc="q4")
     later = await ask(manager)
     assert shared_prefix(after, later) == len(after)
     assert "- [q4] report q4" in later[-1]["content"]
 
 
+async def test_a_request_writes_nothing_and_its_answer_records_the_list_before_itself() -> None:
+    manager = await feed(new_manager(), [PROMPT])
+    await manager.pool.add(ContextItem("body", "report q3", "q3"))
+    view = await ask(manager)
+    await run(fetch, doc="q4")
+    newer = await ask(manager)  # the first request failed
+    assert len(newer) == len(view)
+    assert len(await manager.get_messages()) == 1
+    await feed(manager, [ANSWER])
+    stored = await manager.get_messages()
+    assert [message["role"] for message in stored] == ["user", "system", "assistant"]
+    assert stored[1]["content"] == newer[-1]["content"]
+    assert await ask(manager) == [*newer, ANSWER]
+
+
+async def test_a_view_that_a_host_hands_in_with_its_list_adds_no_other_list() -> None:
+    manager = await feed(new_manager(), [PROMPT])
+    await manager.pool.add(ContextItem("body", "report q3", "q3"))
+    view = await ask(manager)
+    await manager.set_messages([*view, ANSWER])
+    assert sum("pool, by id:" in str(message["content"]) for message in await ask(manager)) == 1
+    await feed(manager, [ANSWER])
+    assert sum("pool, by id:" in str(message["content"]) for message in await manager.get_messages()) == 1
+
+
 async def test_of_several_lists_a_compaction_keeps_the_newest() -> None:
     manager = await feed(new_manager(max_tokens=8_000), [PROMPT])
     for number in range(4):
-        await ask(manager, 8_000)
+        await answered(manager, 8_000)
         await run(fetch, doc=f"q{number}")
         await feed(manager, work(5, output=1_000)[1:])
-    await ask(manager, 8_000)
+    await answered(manager, 8_000)
     await manager.compact()
     lists = [message for message in await ask(manager, 8_000) if "pool, by id:" in str(message["content"])]
     assert len(lists) == 1
@@ -67,13 +101,13 @@ async def test_two_budgets_in_turn_add_one_list_for_the_smaller_and_one_more_for
     manager = await feed(new_manager(), [PROMPT])
     for number in range(12):
         await manager.pool.add(ContextItem(number, f"a report of {number} pages", f"r{number}"))
-    assert "[r11]" in (await ask(manager, 10_000))[-1]["content"]
-    small = await ask(manager, 1_000)
+    assert "[r11]" in (await answered(manager, 10_000))[-1]["content"]
+    small = await answered(manager, 1_000)
     assert "[6 more lines]" in small[-1]["content"]
     for budget in (10_000, 1_000, 10_000, 1_000):
-        assert await ask(manager, budget) == small
+        assert await ask(manager, budget) == [*small, ANSWER]
     await run(fetch, doc="q3")
-    assert "[q3]" in (await ask(manager, 10_000))[-1]["content"]
+    assert "[q3]" in (await answered(manager, 10_000))[-1]["content"]
     assert "[7 more lines]" in (await ask(manager, 1_000))[-1]["content"]
 
 
@@ -81,8 +115,8 @@ async def test_what_a_list_has_no_room_for_adds_no_other_list() -> None:
     manager = await feed(new_manager(), [PROMPT])
     for number in range(12):
         await manager.pool.add(ContextItem(number, f"a report of {number} pages", f"r{number}"))
-    small = await ask(manager, 1_000)
+    small = await answered(manager, 1_000)
     assert "[6 more lines]" in small[-1]["content"]
     await manager.pool.add(ContextItem("new", "another report", "r11"))
-    assert await ask(manager, 1_000) == small
+    assert await ask(manager, 1_000) == [*small, ANSWER]
     assert "another report" in (await ask(manager, 10_000))[-1]["content"]

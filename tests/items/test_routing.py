@@ -22,6 +22,7 @@ from amplifier_context_core.stores import MemoryStore, Store
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from tests.managers import ask, feed, new_manager
 
+ANSWER = {"role": "assistant", "content": "I go on."}
 PROMPT = {"role": "user", "content": "Read the reports."}
 
 
@@ -422,9 +423,11 @@ async def test_forgetting_a_list_forgets_the_items_that_it_shows(store: Store) -
     await run(fetch, doc="q3")
     await run(note, text="the code is 4711")
     assert "4711" in (await ask(manager))[-1]["content"]
+    await feed(manager, [ANSWER])
     await run(note, text="harmless")
     assert "4711" in (await ask(manager))[-1]["content"]  # a newer list shows it as well
-    assert await manager.forget(["m2"]) == ["m2", "m3"]
+    await feed(manager, [ANSWER])
+    assert await manager.forget(["m2"]) == ["m2", "m4"]
     assert (len(manager.pool), manager.queue.history()) == (0, "harmless")
     view = str(await ask(manager))
     assert "harmless" in view

@@ -87,6 +87,7 @@ async def test_forget_reaches_recalled_copies_of_an_item_that_the_pool_has_evict
     kept = written(f"Kept in the pool: {label_of(items[0])}")
     await feed(manager, [{"role": "tool", "tool_call_id": "c", "content": kept}])  # m3
     await ask(manager)
+    await feed(manager, [{"role": "assistant", "content": "kept"}])
     pages = [
         await recalled(tool, "read", mark=id),
         await recalled(tool, "list"),
