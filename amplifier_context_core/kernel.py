@@ -94,9 +94,9 @@ async def mount_manager(coordinator: Any, manager: ContextManager, module: str, 
         The cleanup to be called at the end of the session.
     """
     warn_of_duplicate_ids(module)
-    manager.start_loading_counter()
+    manager.session.counter.start_loading()
     await coordinator.mount("context", manager)
-    manager.host = KernelHost(coordinator)
+    manager.requests.host = KernelHost(coordinator)
     offered = {**capabilities_of(manager), **_contracts(manager)}
     for name, capability in offered.items():
         coordinator.register_capability(name, capability)
@@ -187,7 +187,7 @@ def capabilities_of(manager: ContextManager) -> dict[str, Any]:
 
 def _contracts(manager: ContextManager) -> dict[str, Any]:
     """Return what public loops, tools and hosts look up under names that they agreed on (docs/hosts.md)."""
-    host = manager.host_checkpoint
+    host = manager.requests.checkpoint
     contracts: dict[str, Any] = {
         "context.checkpoint.export": host.export,
         "context.checkpoint.restore": host.restore,
@@ -236,7 +236,7 @@ def _handlers(manager: ContextManager) -> dict[str, Callable[[str, dict[str, Any
         manager.on_failed_request()
 
     async def resumed(data: Mapping[str, Any]) -> None:
-        await manager.on_session_resumed()
+        await manager.session.warn_if_unknown()
 
     async def prompted(data: Mapping[str, Any]) -> None:
         manager.history.on_prompt()

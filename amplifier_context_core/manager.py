@@ -1,46 +1,91 @@
 """The context manager: the kernel's five methods, and what else a host can ask of a session.
 
-Each method is one thing that a session can do. `session/lifecycle.py` opens, saves and closes the session,
-`session/requests.py` takes its views, and `kernel.py` mounts it.
+Each method is one thing that a session can do; `session/` has the parts that do it: `session.py` opens, saves and
+closes the session, `requests.py` takes its views, `steering.py` changes them by hand. `kernel.py` mounts the manager.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Unpack
 
 from .arguments import checked_count, checked_flag, checked_text
-from .economics.meter import Units
-from .economics.trigger import recall_room
-from .errors import ConfigError, PinRefused
-from .futures import in_thread
+from .config import Config
 from .items import ContextPool, ContextQueue
 from .locks import on_one_loop
 from .messages.parsing import copy_message
+from .messages.timestamps import utc_now
+from .messages.tokens import TokenCounter
 from .messages.usage import Response
-from .rendering.recalled import ONE_LINE
+from .plugins import installed_plugins
 from .rendering.system_prompt import PromptFactory
-from .session.forgetting import Erased, SessionForgetting
-from .session.requests import span_of
+from .session.answers import Answers
+from .session.forgetting import Erased, Forgetting
+from .session.options import SessionOptions
+from .session.reports import Reports
+from .session.requests import Requests
+from .session.search import SessionSearch
+from .session.session import Session
+from .session.steering import Steering
 from .transcript.entry import seq_of, seqs_of
 from .transcript.redaction import forms_of
 from .transcript.transcript import CopyingSnapshot, Snapshot
-from .view.chapters import chapters_of
-from .view.explain import SessionFigures, explain
 from .view.measured_view import CountView, FitOutput
-from .view.pins import check_pin
-from .view.undo import UNDONE, first_changed, undo_compaction, undone_report
-
-log = logging.getLogger(__name__)
+from .view.window_usage import text_of_usage
 
 
-class ContextManager(SessionForgetting):
+class ContextManager:
     """The memory of one session: what the kernel and a host can ask of it.
 
     The first call of any method opens the store and resumes what it holds. Adding and reading are safe from any thread
     and event loop, also at the same time. A request or an edit raises `ContextError` while another live loop makes one.
+
+    Args:
+        options: see `SessionOptions`.
+
+    Attributes:
+        session: its parts.
+
+    Raises:
+        ConfigError: the config or an option names what there is not.
     """
+
+    def __init__(self, config: Config | None = None, **options: Unpack[SessionOptions]) -> None:
+        config = config or Config.model_validate({})
+        plugins, clock = options.get("plugins") or installed_plugins(), options.get("clock", utc_now)
+        started = options.get("on_new_session")
+        self.session = session = Session(config, plugins, clock, partial(started, self) if started else None, options)
+        self.config, self.store, self.session_id = config, session.store, session.history.session_id
+        self.history, self.compactor, self.meter = session.history, session.compactor, session.meter
+        self.items, self.warnings, self.one_loop = session.items, session.warnings, session.one_loop
+        self.answers = Answers(session)
+        self.requests = Requests(session, self.answers, clock)
+        self._search = SessionSearch(config, plugins, session.store, self.history, session.load, self.warnings.fault)
+        self._steering = Steering(session, self.requests)
+        self._reports = Reports(session, self.requests, self.answers)
+        self._forgetting = Forgetting(session, self._search)
+
+    async def ready(self) -> None:
+        """Open the store and resume what it holds, once; every method does this first.
+
+        Raises:
+            SessionInUse: another writer has the session.
+            StoreError: the store cannot be opened or read; the next call tries again.
+        """
+        await self.session.ready()
+
+    async def load(self) -> None:
+        """Bring the whole history of a resumed session into memory."""
+        await self.session.load()
+
+    async def close(self) -> None:
+        """Save what a resumed session continues from, and close the store."""
+        await self.session.close()
+
+    async def token_counter(self) -> TokenCounter:
+        """Return the token counter; load it first if need be."""
+        return await self.session.counter()
 
     # -- the kernel's protocol --------------------------------------------------------------------------------------
 
@@ -51,28 +96,29 @@ class ContextManager(SessionForgetting):
             InvalidMessage: it cannot be stored; the field is named, nothing was stored.
             StoreError: the store refused it; nothing was stored.
         """
-        await self.ready()
+        session = self.session
+        await session.ready()
         if not self.items.is_saved:  # a message may say what became of them: they must outlive this process with it
-            await self._save()
+            await session.save()
         response: Response | None = None
         requested_at: str | None = None
         has_listed = False
         if message.__class__ is dict and message.get("role") == "assistant":
-            response, requested_at = await self._response_to(message), self._usage_reports.requested_at
-            has_listed = await self._record_sent_list()
+            response, requested_at = await self.answers.response_to(message), self.answers.reports.requested_at
+            has_listed = await self.requests.record_items()
         before = self._cancellation_state()
         entry = await self.history.add(message, requested=requested_at, reported=response)
         if self._cancellation_state() != before:  # adding applied the policy for a cancelled turn
-            await self._save_edited()
+            await session.save_edited()
         elif has_listed:
-            await self._save()
+            await session.save()
         if entry is None:
             return
         self.compactor.short_forms.result_came(entry.seq, entry.answered_ids)
         if entry.role == "assistant":
-            self._answered(response)
+            self.answers.answered(response)
         else:
-            self._usage_reports.given_up()
+            self.answers.reports.given_up()
 
     @on_one_loop
     async def get_messages_for_request(
@@ -88,11 +134,11 @@ class ContextManager(SessionForgetting):
             ConfigError: the budget is not a whole number of at least 1 token.
             ContextOverflow: under `strict`, when what must be kept does not fit; it is sent otherwise, with a warning.
         """
-        return self._outgoing(await self._request(token_budget, provider, frozenset()))
+        return self.requests.outgoing(await self.requests.view(token_budget, provider))
 
     async def get_messages(self) -> list[dict[str, Any]]:
         """Return the whole history as it was stored, in copies."""
-        return await self._messages()
+        return await self.session.messages()
 
     @on_one_loop
     async def set_messages(self, messages: list[dict[str, Any]]) -> None:
@@ -105,38 +151,38 @@ class ContextManager(SessionForgetting):
             InvalidMessage: a message of the list cannot be stored; then nothing was changed.
             StoreError: the store refused the change.
         """
-        await self.ready()
-        await self.token_counter()
+        await self.session.ready()
+        await self.session.counter()
         before, revision = self.history.last_seq, self.history.revision
-        if await self.history.set(messages, self._handed_views):
+        if await self.history.set(messages, self.requests.handed_views):
             new = [entry.message for entry in self.history.snapshot() if entry.seq > before]
             self.items.came_back(new)
             if self.history.revision != revision:
-                self._warn_of_chapters(new)
-            await self._save_edited()
+                self.requests.warn_of_chapters(new)
+            await self.session.save_edited()
 
     @on_one_loop
     async def clear(self) -> None:
         """Drop the history, its checkpoints, pins and registered short forms. Nothing of it is recalled any more."""
-        await self.ready()
+        await self.session.ready()
         await self.history.clear()
         self.compactor.reset()
-        self._cache_health.clear()
+        self.answers.cache_health.clear()
         self.items.clear()
-        self._usage_reports.end()
-        await self._save()
+        self.answers.reports.end()
+        await self.session.save()
 
     @property
     def _system_prompt_factory(self) -> PromptFactory | None:
         """The factory in use, under the name at which hooks look for it to put theirs around it (docs/hosts.md)."""
-        return self._prompt.factory
+        return self.requests.prompt.factory
 
     async def set_system_prompt_factory(self, factory: PromptFactory | None) -> None:
         """Take the system prompt of every request from an async callable, in place of stored system messages.
 
         Messages that a hook added (``metadata.source`` is ``hook``) stay.
         """
-        self._prompt.factory = factory
+        self.requests.prompt.factory = factory
 
     # -- the session's own capabilities ------------------------------------------------------------------------------
 
@@ -157,40 +203,64 @@ class ContextManager(SessionForgetting):
         Raises:
             ValueError: `first` or `last` is no mark.
         """
-        span = span_of(first, last)
-        focus = None if focus is None else checked_text("focus", focus)
-        await self.ready()
-        self.compactor.focus = focus or self.compactor.focus
-        report = await self._then_save(self._compact_now(span))
-        if report is None:
-            return {"compacted": False, "reason": "nothing could be freed, or a handler postponed it"}
-        return {"compacted": True, **report}
+        return await self._steering.compact(focus, first, last)
+
+    async def preview(self, first: str | None = None, last: str | None = None) -> dict[str, Any]:
+        """Return what `compact` would do now. No handler is asked, and nothing changes.
+
+        Args:
+            first: mark; rounds before it stay as they are.
+            last: mark; rounds after it stay as they are.
+
+        Returns:
+            ``would_compact`` and, if so, the figures of ``context:post_compact`` and ``rounds``: dicts with ``mark``,
+            ``to``, ``state`` and ``tokens`` of what would be shown otherwise than now.
+
+        Raises:
+            ValueError: `first` or `last` is no mark.
+        """
+        return await self._steering.preview(first, last)
+
+    async def compactions(self) -> list[dict[str, Any]]:
+        """Return the last 100 accepted compactions, the newest last."""
+        await self.session.ready()
+        return self.compactor.log.rows
+
+    async def usage(self) -> dict[str, Any]:
+        """Return how full the window of the last request is, by kind, and what is left until the next compaction.
+
+        Tokens are the provider's. Costs are in plain input tokens. Before the first request it describes what a request
+        of the configured budget would show.
+        """
+        return await self._reports.usage()
+
+    async def describe(self, width: int = 80) -> str:
+        """Return the usage as a screen of text, such as a host prints for `/context`.
+
+        Args:
+            width: columns.
+        """
+        return text_of_usage(await self.usage(), checked_count("width", width))
+
+    async def lacking_names(self, marks: Sequence[str], limit: int = 200) -> list[dict[str, str]]:
+        """Return names that the history has and the model does not see, those that are likely needed next first.
+
+        Args:
+            marks: of messages that a search found, the best first; names of these and near them come sooner.
+            limit: names at most.
+
+        Returns:
+            Identifiers as `name`, each with the `mark` of the newest message that has it.
+        """
+        return await self._reports.lacking_names(marks, limit)
 
     async def explain(self) -> dict[str, Any]:
         """Report in plain JSON what became of every round, by which rule, and why the threshold is what it is."""
-        await self.load()
-        compactor = self.compactor
-        last = await self._last_sent()
-        async with compactor.lock.hold():  # a view that another thread works on may be in the middle of a change
-            figures = SessionFigures(
-                self.history.session_id,
-                self.turn_count,
-                compactor.compactions,
-                compactor.tokens_saved,
-                self.warnings.texts,
-                self._cache_health.line,
-            )
-            exact = getattr(self.counter, "exact", False)
-            history = self.history.snapshot()
-            pins = frozenset(compactor.pins)
-            return await in_thread(explain, last, history, figures, config=self.config, pins=pins, exact=exact)
+        return await self._reports.explain()
 
     async def chapters(self) -> list[dict[str, Any]]:
         """Return the chapters of the last view, with ``mark``, ``to``, ``rounds``, ``tokens`` and ``text``."""
-        await self.ready()
-        last = await self._last_sent()
-        async with self.compactor.lock.hold():
-            return chapters_of(last.view.segments())
+        return await self._reports.chapters()
 
     @property
     def pool(self) -> ContextPool[Any]:
@@ -200,7 +270,7 @@ class ContextManager(SessionForgetting):
     @pool.setter
     def pool(self, pool: ContextPool[Any]) -> None:
         self.items.pool = pool
-        self.host.offer("context.pool", pool)
+        self.requests.host.offer("context.pool", pool)
 
     @property
     def queue(self) -> ContextQueue[Any]:
@@ -210,7 +280,7 @@ class ContextManager(SessionForgetting):
     @queue.setter
     def queue(self, queue: ContextQueue[Any]) -> None:
         self.items.queue = queue
-        self.host.offer("context.queue", queue)
+        self.requests.host.offer("context.queue", queue)
 
     async def recall_room(self, wanted: int) -> int:
         """Take room for recalled text, which the caller then brings into the conversation as a tool result.
@@ -224,26 +294,19 @@ class ContextManager(SessionForgetting):
         Returns:
             The tokens that the text may have, at most `wanted`; 0 when the room is used up.
         """
-        await self.ready()
-        last = await self._last_sent()
-        left = recall_room(self.compactor.limits(last.limits.budget, last.key), self.config.recall_share)
-        left -= last.view.recalled.tokens + self._recall_taken
-        free = last.limits.capacity - last.counted - self._recall_taken
-        granted = max(0, min(checked_count("wanted", wanted), left, free, last.view.output_limit - ONE_LINE))
-        self._recall_taken += granted
-        return granted
+        return await self._reports.recall_room(wanted)
 
     async def cache_health(self) -> dict[str, Any]:
         """Report in plain JSON what the providers read from their caches in this process, and why it was not more."""
-        return self._cache_health.as_json()
+        return self.answers.cache_health.as_json()
 
     @on_one_loop
     async def interrupt(self) -> dict[str, Any]:
         """Remove the unfinished current turn from the history. Earlier snapshots still show it."""
-        await self.ready()
+        await self.session.ready()
         taken = await self.history.interrupt()
         if taken:
-            await self._save_edited()
+            await self.session.save_edited()
         return {"interrupted": bool(taken), "removed": [entry.mark for entry in taken]}
 
     def snapshot(self) -> Snapshot:
@@ -271,32 +334,7 @@ class ContextManager(SessionForgetting):
             ConfigError: `pinned` is neither true nor false.
             PinRefused: there is no such message, or pins would outgrow their share (`pin_share`) of the budget.
         """
-        await self.load()
-        history = self.history.snapshot()
-        try:
-            entry = history.find(seq_of(mark))
-        except ValueError as problem:
-            raise PinRefused(str(problem)) from None
-        if entry is None:
-            raise PinRefused(f"{mark}: the history has no such message")
-        if not checked_flag("pinned", pinned):
-            self.compactor.pins.discard(entry.seq)
-            await self._save()
-            return
-        async with self.compactor.lock.hold():  # or another task could pin between the check and its pin
-            last = self.compactor.last_sent
-            await in_thread(
-                check_pin,
-                entry,
-                history,
-                frozenset(self.compactor.pins),
-                capacity=last.limits.capacity if last else self._last_asked()[0],
-                units=last.limits.units if last else Units(),
-                pin_share=self.config.pin_share,
-            )
-            self.compactor.pins.add(entry.seq)
-        await self.compactor.show_verbatim((entry.seq,))
-        await self._save()
+        await self._steering.pin(mark, pinned)
 
     @on_one_loop
     async def undo(self, mark: str | None = None) -> dict[str, Any]:
@@ -315,28 +353,7 @@ class ContextManager(SessionForgetting):
         Raises:
             ValueError: `mark` is no mark.
         """
-        seq = None if mark is None else seq_of(mark)
-        await self.load()
-        counter = await self.token_counter()
-        last, compactor = self.compactor.last_sent, self.compactor
-        async with compactor.lock.hold():
-            views = [view for view in compactor.cache.views if view.checkpoint]
-            view = last.view if last and last.view in views else views[-1] if views else None
-            if view is None:
-                return {"undone": False, "reason": "nothing is folded"}
-            system = sum(shown.tokens for shown in last.system) if last else 0
-            limit = last.limits.threshold if last else int(view.budget * self.config.compact_threshold)
-            compactor.cache.note_edit()
-            undone = await undo_compaction(view, self.history.snapshot(), seq, limit - system, counter)
-        if not undone:
-            none = "nothing is folded; what compactions clipped or replaced stays so"
-            return {"undone": False, "reason": f"no chapter holds {mark}" if mark else none}
-        report = undone_report(undone)
-        first = first_changed(report)
-        if self._extra and first is not None:  # another module's state may be about the chapters: it takes out what is
-            self._extra = {**self._extra, UNDONE: min(first, self._extra.get(UNDONE, first))}
-        await self._save()
-        return report
+        return await self._steering.undo(mark)
 
     @on_one_loop
     async def compact_summary(self, call_id: str, summary: str) -> None:
@@ -347,12 +364,7 @@ class ContextManager(SessionForgetting):
         Args:
             call_id: of the call. The short form is for its newest result; if there is none yet, for its next one.
         """
-        summary = checked_text("summary", summary)
-        if not checked_text("call_id", call_id):
-            raise ConfigError("call_id", "must be the id of a call, got an empty text")
-        await self.ready()
-        await self.compactor.register_short_form(await self._newest_result(call_id), call_id, summary)
-        await self._save()
+        await self._steering.register_short_form(call_id, summary)
 
     @on_one_loop
     async def forget(self, marks: Sequence[str] = (), *, containing: str = "", trace: bool = True) -> Erased:
@@ -379,21 +391,21 @@ class ContextManager(SessionForgetting):
         """
         seqs, trace = set(seqs_of(marks)), checked_flag("trace", trace)
         forms = forms_of(containing) if checked_text("containing", containing) else frozenset[str]()
-        await self.ready()
-        return await self._forget(seqs, forms, trace)
+        await self.session.ready()
+        return await self._forgetting.forget(seqs, forms, trace=trace)
 
     async def recall(self, mark: str) -> dict[str, Any] | None:
         """Return the original of a message by its mark, e.g. ``m12``; None if there is none.
 
         What edits and interrupts took out is read from the archive. What `clear` took out is not recalled.
         """
-        await self.ready()
+        await self.session.ready()
         entry = await self.history.find(seq_of(mark))
         return copy_message(entry.message) if entry else None
 
     async def search(self, query: str, limit: int = 10) -> list[str]:
         """Return the marks of messages that match a query, best first."""
-        await self.ready()
+        await self.session.ready()
         return [f"m{seq}" for seq in await self._search.matching(query, limit)]
 
     @on_one_loop
@@ -417,20 +429,12 @@ class ContextManager(SessionForgetting):
             ValueError: a text is not in the history.
             ContextLengthError: the view cannot fit.
         """
-        await self.ready()
-        seqs = await self._retained(retain_contents)
-        sent = await self._request(token_budget, provider, seqs)
-        missing = [seq for seq in seqs if not sent.view.shows(seq)]
-        if missing:
-            await self.load()
-            await self.compactor.show_verbatim(missing)
-            await self._save()
-            sent = await self._request(token_budget, provider, seqs)
-        if not sent.is_valid_for(seqs):
+        sent = await self.requests.retaining(retain_contents, token_budget, provider)
+        if sent is None:
             from amplifier_core.llm_errors import ContextLengthError
 
             raise ContextLengthError("the texts to retain do not fit the budget of this request")
-        return self._outgoing(sent)
+        return self.requests.outgoing(sent)
 
     @on_one_loop
     async def measured_request_view(
@@ -457,7 +461,7 @@ class ContextManager(SessionForgetting):
             ContextOverflow: under `strict`, when what must be kept does not fit the budget.
             TypeError: a callback returned something of another form.
         """
-        return await self._measured_request(provider, retain_contents, count_view, fit_output)
+        return await self.requests.measured(provider, retain_contents, count_view, fit_output)
 
     def foreground_usage(self) -> Callable[..., bool]:
         """Return a recorder for the usage of the loop's own requests, which side calls cannot be taken for.
@@ -465,32 +469,32 @@ class ContextManager(SessionForgetting):
         It is called as ``record(input_tokens=..., cache_write_tokens=0)`` before the answer is stored; None as
         `input_tokens` means that the request was refused. It returns false for figures that make no sense.
         """
-        return self._usage_reports.own
+        return self.answers.reports.own
 
     # -- what the kernel reports ------------------------------------------------------------------------------------
 
     def on_request(self) -> None:
         """Note that a provider was sent the view handed out last. Its answer is what the loop adds next."""
-        self._usage_reports.sent()
+        self.answers.reports.sent()
 
     def on_failed_request(self) -> None:
         """Note that a provider sent no answer."""
-        self._usage_reports.given_up()
+        self.answers.reports.given_up()
 
     def on_response(self, response: Response) -> None:
         """Note a response that a provider reported; it may be the answer to the view handed out last."""
-        self._usage_reports.record(response)
+        self.answers.reports.record(response)
 
     async def on_turn_complete(self) -> None:
         """Apply the policy for a cancelled turn (`on_interrupt`) at the end of a turn."""
         before = self._cancellation_state()
         await self.history.on_turn_complete()
         if self._cancellation_state() != before:
-            await self._save_edited()
+            await self.session.save_edited()
 
     def on_context_length_error(self) -> None:
         """Make the next view smaller, because the provider refused a request as too long."""
-        refused = self._usage_reports.request or self.compactor.last_sent
-        if refused is not None:
-            window = self.meter.refused(refused.counted, refused.key)
-            log.info("session %s: a request was refused as too long; window now %d tokens", self.session_id, window)
+        self.answers.refused_as_too_long()
+
+    def _cancellation_state(self) -> tuple[frozenset[int], int]:
+        return self.history.interrupted, self.history.revision

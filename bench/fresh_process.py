@@ -88,7 +88,7 @@ def _view(url: str, budget: int, *, question: str = "") -> float:
 
     async def first() -> float:
         manager = ContextManager(load_config({"max_tokens": budget}), session_id=SESSION, store=open_store(url))
-        manager.start_loading_counter()
+        manager.session.counter.start_loading()
         if question:
             await manager.add_message({"role": "user", "content": question})
         assert await manager.get_messages_for_request()

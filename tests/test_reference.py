@@ -175,7 +175,7 @@ class Sessions:
 
     async def one_that_never_was(self) -> None:
         manager = self.manager("never")
-        await manager.on_session_resumed()
+        await manager.session.warn_if_unknown()
         await self.ask(await feed(manager, work(1)))
         await manager.close()
 

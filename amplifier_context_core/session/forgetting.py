@@ -12,9 +12,10 @@ from ..messages.parsing import result_text, results_of, text_of
 from ..transcript.entry import Entry
 from ..transcript.redaction import holding, holds, texts_of
 from ..view import shared_cache
-from ..view.resume import collect_state, holds_text
+from ..view.resume import holds_text
 from .items import is_list, kept_labels, line_of, lines_of_items, listed_line, lists_any, recall_lines
-from .requests import SessionRequests
+from .search import SessionSearch
+from .session import Session
 
 
 class Erased(list[str]):
@@ -29,11 +30,16 @@ class Erased(list[str]):
         self.also_in = tuple(also_in)
 
 
-class SessionForgetting(SessionRequests):
-    """A session that can erase messages."""
+class Forgetting:
+    """Erases messages of a session."""
 
-    async def _forget(self, seqs: Collection[int], forms: Collection[str], trace: bool) -> Erased:
-        left, everything = await self.history.shielded(self._erase(seqs, forms, trace))
+    def __init__(self, session: Session, search: SessionSearch) -> None:
+        self._session = session
+        self._search = search
+
+    async def forget(self, seqs: Collection[int], forms: Collection[str], *, trace: bool) -> Erased:
+        """Erase messages, and those that hold one of these texts; see `ContextManager.forget`."""
+        left, everything = await self._session.history.shielded(self._erase(seqs, forms, trace))
         erased = {entry.seq for entry in left}
         texts = {text for entry in everything if entry.seq in seqs for text in texts_of(entry.message)}
         copies = await in_thread(holding, (entry for entry in everything if entry.seq not in erased), texts)
@@ -43,11 +49,12 @@ class SessionForgetting(SessionRequests):
         self, seqs: Collection[int], forms: Collection[str], trace: bool
     ) -> tuple[list[Entry], list[Entry]]:
         """Return the erased entries, and the archive and the history as they were."""
-        everything = await self.history.everything()
+        session = self._session
+        everything = await session.history.everything()
         chosen = [entry.message for entry in everything if entry.seq in seqs]
         results = {result_text(result.content) for message in chosen for result in results_of(message)}
         listed = {line for message in chosen for line in lines_of_items(message)}
-        items = self.items.concerned(forms, results, listed)
+        items = session.items.concerned(forms, results, listed)
         labels = kept_labels(results)
         lines = {*listed, *map(line_of, items), *map(listed_line, (*results, *labels))}
 
@@ -56,24 +63,24 @@ class SessionForgetting(SessionRequests):
                 return True
             return is_list(entry.message) and lists_any(text_of(entry.message.get("content")), lines)
 
-        counter = await self.token_counter()
-        async with self._saving.hold():  # else a state from before is saved after the erasure, with the text
-            is_derived = bool(items) or self.items.lists_text(forms) or await self._state_holds(forms)
+        counter = await session.counter()
+        async with session.saving.hold():  # else a state from before is saved after the erasure, with the text
+            is_derived = bool(items) or session.items.lists_text(forms) or await self._state_holds(forms)
             is_selected = True  # also after an error: the store may have replaced messages although its answer was lost
             try:
-                left, problem = await self.history.redact(is_erased, lines=recall_lines(items, labels), trace=trace)
+                left, problem = await session.history.redact(is_erased, lines=recall_lines(items, labels), trace=trace)
                 is_selected = bool(left) or is_derived
             finally:
                 if is_selected:
-                    self.compactor.start_over(counter)
-                    self.items.forget(items, forms)
+                    session.compactor.start_over(counter)
+                    session.items.forget(items, forms)
             if is_selected:
                 self._search.forget()
                 gone = {call for entry in left for call in (*entry.call_ids, *entry.answered_ids)}
-                self.compactor.short_forms.drop(lambda call, text: call in gone or holds(text, forms))
+                session.compactor.short_forms.drop(lambda call, text: call in gone or holds(text, forms))
                 shared_cache.clear()
         if is_selected:
-            await self._save()
+            await session.save()
         if problem is not None:
             raise problem
         return left, everything
@@ -83,9 +90,6 @@ class SessionForgetting(SessionRequests):
 
         What handlers gave a compaction in flight is not seen, and may.
         """
-        if not forms or self.compactor.is_compacting:
+        if not forms or self._session.compactor.is_compacting:
             return bool(forms)
-        state = collect_state(
-            self.history, self.compactor, self.meter, self.warnings, await self.token_counter(), self._extra_state()
-        )
-        return await in_thread(holds_text, state, forms)
+        return await in_thread(holds_text, await self._session.state(), forms)

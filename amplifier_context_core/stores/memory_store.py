@@ -11,7 +11,7 @@ from .validation import check_index, check_session_id, no_session, session_exist
 
 
 @dataclass(slots=True)
-class _Session:
+class _StoredSession:
     entries: list[Entry] = field(default_factory=list[Entry])
     archive: list[Entry] = field(default_factory=list[Entry])
     last_seq: int = 0
@@ -23,7 +23,7 @@ class MemoryStore:
     """Keeps histories in memory. No method waits for anything, so a cancelled call is either done or not begun."""
 
     def __init__(self) -> None:
-        self._sessions: dict[str, _Session] = {}
+        self._sessions: dict[str, _StoredSession] = {}
         self._change_count = 0
 
     async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:
@@ -117,8 +117,8 @@ class MemoryStore:
     async def close(self) -> None:
         return None
 
-    def _session_to_change(self, session_id: str) -> _Session:
-        session = self._sessions.setdefault(check_session_id(session_id), _Session())
+    def _session_to_change(self, session_id: str) -> _StoredSession:
+        session = self._sessions.setdefault(check_session_id(session_id), _StoredSession())
         self._change_count += 1
         session.last_change = self._change_count
         return session

@@ -73,11 +73,11 @@ class Reach:
             host = _Host(capabilities_of(manager))
             await mount_of(TOOL)(host, {})
             self._tool = host.tool
-        room = manager._recall_taken  # pyright: ignore[reportPrivateUsage]
+        room = manager.requests.recall_taken
         try:
             return str((await self._tool.execute({"operation": "search", "query": query})).output)
         finally:
-            manager._recall_taken = room  # pyright: ignore[reportPrivateUsage]
+            manager.requests.recall_taken = room
 
 
 class _Host:

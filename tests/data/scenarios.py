@@ -109,7 +109,7 @@ class Scene:
             plugins=Plugins(),
             clock=lambda: (_START + timedelta(seconds=self._seconds)).isoformat(timespec="milliseconds"),
         )
-        self.manager.host = self.host
+        self.manager.requests.host = self.host
 
     @property
     def hashes(self) -> str:

@@ -104,7 +104,7 @@ def slowly(encoding):
     time.sleep(0.2)
     return found(encoding)
 tokens._from_wheel = slowly
-ContextManager(load_config({})).start_loading_counter()
+ContextManager(load_config({})).session.counter.start_loading()
 while not loads:
     time.sleep(0.001)
 if child := os.fork():
@@ -141,7 +141,7 @@ async def test_without_a_vocabulary_the_log_names_the_way_out_and_the_session_go
     (warning,) = [one for one in caplog.messages if "vocabulary" in one]
     assert "pip install 'amplifier-context-core[exact]'" in warning
     assert shown[-1] == after[-2]
-    assert resumed.counter is approx_token_counter
+    assert resumed.session.counter.loaded is approx_token_counter
     assert resumed.snapshot()[-1].tokens == count_message_tokens(resumed.snapshot()[-1].message)
     third = await again(resumed, place, **EXACT)
     assert (await third.get_messages_for_request())[-1] == after[-1]

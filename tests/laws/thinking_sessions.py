@@ -119,7 +119,7 @@ class Thinker:
     def _new_manager(self) -> ContextManager:
         settings = load_config({"token_counter": "heuristic", **self.config})
         manager = ContextManager(settings, session_id="s", store=self.store, plugins=Plugins())
-        manager.host = ToolHost(self._mounted)
+        manager.requests.host = ToolHost(self._mounted)
         return manager
 
     def _mounted(self) -> dict[str, Any]:

@@ -98,7 +98,10 @@ async def test_breaks_are_explained_by_what_the_session_did() -> None:
 
 CHANGES: list[tuple[str, Callable[[Loop], Any]]] = [
     ("changed system prompt", lambda loop: loop.manager.set_system_prompt_factory(prompt("Another."))),
-    ("changed tools", lambda loop: setattr(loop.manager, "host", ToolHost(lambda: {"t": SimpleNamespace(name="t")}))),
+    (
+        "changed tools",
+        lambda loop: setattr(loop.manager.requests, "host", ToolHost(lambda: {"t": SimpleNamespace(name="t")})),
+    ),
     ("other provider or model", lambda loop: setattr(loop, "provider", SimpleNamespace(name="openai"))),
     ("cold cache", lambda loop: later(loop, 3_000)),
     ("edited history", lambda loop: edit(loop)),

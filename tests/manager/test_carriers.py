@@ -148,7 +148,7 @@ async def test_the_call_of_a_job_that_still_runs_is_sent_after_the_compaction_th
     await manager.add_message({"role": "user", "content": "Fix the loader."})
     await read(manager, range(6), READER)
     await manager.add_message(carrier())
-    manager.host = Jobs()
+    manager.requests.host = Jobs()
     view = await manager.get_messages_for_request(BUDGET, READER)
     assert check_request(view) == []
     assert [one for one in ("c-2", "c-3", "c-4") if one in str(view)] == ["c-3"]

@@ -12,7 +12,7 @@ import pytest
 
 from amplifier_context_core import futures
 from amplifier_context_core.history import redactions
-from amplifier_context_core.session import lifecycle
+from amplifier_context_core.session import session as room
 from tests.loops import longest_turn
 from tests.managers import ask, new_manager
 from tests.messages import Message, says, user
@@ -73,14 +73,14 @@ async def test_the_text_of_a_message_is_read_for_its_trace_off_the_event_loop(mo
 async def test_other_tasks_run_after_a_few_milliseconds_of_copying_the_history(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock on which a copy takes a millisecond."""
     copied = 0
-    copy = lifecycle.copy_message
+    copy = room.copy_message
 
     def counted(message: Message) -> Any:
         nonlocal copied
         copied += 1
         return copy(message)
 
-    monkeypatch.setattr(lifecycle, "copy_message", counted)
+    monkeypatch.setattr(room, "copy_message", counted)
     monkeypatch.setattr(futures, "perf_counter", lambda: copied / 1_000)
     manager = new_manager()
     await manager.set_messages([user(f"{number}") for number in range(200)])

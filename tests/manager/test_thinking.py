@@ -103,7 +103,7 @@ async def test_a_tool_that_fails_to_describe_itself_ends_no_request(fault: type[
             raise fault("no description")
 
     session = manager()
-    session.host = ToolHost(lambda: {"odd": Odd()})
+    session.requests.host = ToolHost(lambda: {"odd": Odd()})
     await talk(session, range(1, 3))
     assert await seen(session) == names(1, 2)
 
@@ -158,7 +158,7 @@ async def test_a_resumed_session_with_other_tools_does_not() -> None:
     await talk(session, range(1, 4))
     await session.close()
     session = manager(store)
-    session.host = ToolHost(lambda: {"other": None})
+    session.requests.host = ToolHost(lambda: {"other": None})
     assert await seen(session) == []
 
 
@@ -196,7 +196,7 @@ async def test_an_answer_whose_provider_declares_binding_is_bound_whatever_its_m
     bound["metadata"] = {"anthropic": {"thinking_binding": "drop_block"}}
     await session.add_message(bound)
     assert await seen(session, FREE) == names(1)
-    session.host = ToolHost(lambda: {"other": None})
+    session.requests.host = ToolHost(lambda: {"other": None})
     assert await seen(session, FREE) == []
 
 

@@ -56,7 +56,7 @@ async def test_the_session_goes_on_is_kept_and_stays_within_its_bounds(kind: str
         shown = text(view)
         assert shown.count("<context_record>") == shown.count("</context_record>")
         json.dumps(view, ensure_ascii=False).encode()
-    assert len(json.dumps(manager._extra_state())) < 60_000
+    assert len(json.dumps(manager.extra_state())) < 60_000
     await manager.close()
     again = summary_manager(None, store=open_store(url))
     assert await again.get_messages_for_request(BUDGET) == views[-1]
@@ -95,10 +95,10 @@ async def test_characters_that_control_how_a_text_is_shown_reach_no_state() -> N
     for script in (answer, sections):
         manager = summary_manager(Provider(script))
         views = await drive(manager, SESSION)
-        kept = json.dumps(manager._extra_state(), ensure_ascii=False)
+        kept = json.dumps(manager.extra_state(), ensure_ascii=False)
         assert f"say [31m ing {plain}" in kept
         assert f"say [31m ing {plain}" in text(views[-1])
         for char in hidden.replace("[31m", ""):
-            assert json.dumps(char).strip('"') not in json.dumps(manager._extra_state())
+            assert json.dumps(char).strip('"') not in json.dumps(manager.extra_state())
             assert char not in text(views[-1])
         await manager.close()

@@ -51,16 +51,16 @@ async def test_forget_erases_from_state_and_chapters(place: Place) -> None:
     secret = "hunter2-very-secret"
     session = [*work(4, output=900), {"role": "user", "content": f"The password is {secret}."}]
     await drive(manager, [*session, *rounds(50, start=50, output=900)])
-    assert secret in str(manager._extra_state()) or secret in text(await manager.get_messages_for_request(BUDGET))
+    assert secret in str(manager.extra_state()) or secret in text(await manager.get_messages_for_request(BUDGET))
     erased = await manager.forget(containing=secret)
     assert erased == ["m10"]
-    assert secret not in str(manager._extra_state())
+    assert secret not in str(manager.extra_state())
     assert secret not in text(await manager.get_messages_for_request(BUDGET))
     assert all(record.upto < 10 for record in manager.records._records)
     await manager.close()
     again = summary_manager(None, store=place.store())
     assert secret not in text(await again.get_messages_for_request(BUDGET))
-    assert secret not in str(again._extra_state())
+    assert secret not in str(again.extra_state())
     await again.close()
 
 
@@ -75,8 +75,8 @@ async def test_an_edit_of_a_summarised_message_drops_the_state_that_derives_from
 
 async def test_saved_state_that_cannot_be_read_is_left_out_with_a_warning(place: Place) -> None:
     manager = summary_manager(Provider(good), store=place.store())
-    manager._restore_extra({"context-summary": {"records": "nonsense"}})
-    assert manager._extra_state()["context-summary"]["records"] == []
+    manager.restore_extra({"context-summary": {"records": "nonsense"}})
+    assert manager.extra_state()["context-summary"]["records"] == []
     assert "cannot be read" in str(manager.warnings.texts)
 
 
@@ -164,21 +164,21 @@ async def test_a_late_summary_is_put_in_when_the_cache_is_cold_anyway_and_saved(
 
 async def test_a_manager_without_a_model_keeps_the_state_until_the_history_is_edited(place: Place) -> None:
     manager = await kept(place, Provider(good))
-    state = manager._extra_state()
+    state = manager.extra_state()
     await manager.close()
     other = ContextManager(load_config({"token_counter": "heuristic"}), session_id="s", store=place.store())
     await other.add_message({"role": "user", "content": "Go on."})
     await other.close()
     again = summary_manager(None, store=place.store())
     await again.get_messages()
-    assert again._extra_state() == state
+    assert again.extra_state() == state
     await again.close()
     other = ContextManager(load_config({"token_counter": "heuristic"}), session_id="s", store=place.store())
     assert await other.forget(["m5"]) == ["m5"]
     await other.close()
     again = summary_manager(None, store=place.store())
     await again.get_messages()
-    assert again._extra_state()["context-summary"]["records"] == []
+    assert again.extra_state()["context-summary"]["records"] == []
     await again.close()
 
 

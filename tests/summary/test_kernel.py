@@ -71,7 +71,7 @@ async def test_what_a_provider_reports_of_a_summary_is_no_answer_to_the_session(
     cleanup = await amplifier_context_summary.mount(coordinator, config)
     manager: Any = coordinator.get("context")
     seen: list[object] = []
-    manager._usage_reports.record = seen.append
+    manager.answers.reports.record = seen.append
     for message in work(60, output=900):
         await manager.add_message(message)
         if message["role"] != "assistant":

@@ -149,7 +149,7 @@ async def test_what_is_forgotten_after_the_range_of_a_forked_call_is_in_no_state
     assert await manager.forget(containing=SECRET)
     provider.release.set()
     await wait_for_summaries(manager)
-    assert SECRET not in str(manager._extra_state())
+    assert SECRET not in str(manager.extra_state())
     assert (await manager.explain())["summary"]["reason"] == "the history was edited meanwhile"
     await manager.close()
 
@@ -166,7 +166,7 @@ async def test_a_focus_that_is_forgotten_while_a_model_is_asked_is_in_no_state()
     provider.release.set()
     await wait_for_summaries(manager)
     await compacting
-    assert SECRET not in str(manager._extra_state())
+    assert SECRET not in str(manager.extra_state())
     assert SECRET not in text(await manager.get_messages_for_request(BUDGET))
     assert manager.compactor.focus is None
     await manager.close()
@@ -186,7 +186,7 @@ async def test_a_forgotten_focus_with_another_in_its_place_is_in_no_state() -> N
     provider.release.set()
     await wait_for_summaries(manager)
     await asyncio.gather(first, second)
-    assert SECRET not in str(manager._extra_state())
+    assert SECRET not in str(manager.extra_state())
     await manager.close()
 
 
@@ -237,7 +237,7 @@ async def test_a_fork_made_while_a_model_is_asked_goes_on_by_itself(place: Place
     provider.release.set()
     await wait_for_summaries(manager)
     assert len(manager.records.valid(manager.history)) == 2
-    assert "file 200" not in str(manager._extra_state())
+    assert "file 200" not in str(manager.extra_state())
     await drive(manager, SESSION[added:])
     await fork.close()
     await manager.close()
@@ -290,7 +290,7 @@ async def test_a_provider_that_ignores_its_cancellation_delays_no_close_and_chan
     assert await again.get_messages() == stored
     provider.release.set()
     await asyncio.sleep(0.05)
-    assert again._extra_state()["context-summary"]["records"] == []
+    assert again.extra_state()["context-summary"]["records"] == []
     await again.close()
 
 

@@ -64,7 +64,7 @@ async def drive(
 
 async def state_of(manager: Any) -> bytes:
     counter = await manager.token_counter()
-    parts = (manager.history, manager.compactor, manager.meter, manager.warnings, counter, manager._extra_state())
+    parts = (manager.history, manager.compactor, manager.meter, manager.warnings, counter, manager.extra_state())
     return dump(collect_state(*parts))
 
 

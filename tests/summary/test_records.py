@@ -32,13 +32,13 @@ async def test_what_came_late_is_in_no_state_after_it_was_forgotten() -> None:
     session += [{"role": "user", "content": "Go on."}, *rounds(30, start=12, output=900)]
     for length in range(len(session)):
         await drive(manager, session[length : length + 1])
-        if SECRET in str(manager._extra_state()):
+        if SECRET in str(manager.extra_state()):
             break
     records = manager.records.valid(manager.history)
     assert [record.upto for record in records] == sorted(record.upto for record in records)
-    assert SECRET in str(manager._extra_state())
+    assert SECRET in str(manager.extra_state())
     assert await manager.forget(containing=SECRET)
-    assert SECRET not in str(manager._extra_state())
+    assert SECRET not in str(manager.extra_state())
     await manager.close()
 
 
@@ -49,14 +49,14 @@ async def test_what_a_forked_request_showed_after_its_range_is_in_no_state_after
     await drive(manager, [*session[:25], pasted])
     for message in session[25:]:
         await drive(manager, [message])
-        if SECRET in str(manager._extra_state()):
+        if SECRET in str(manager.extra_state()):
             break
     newest = manager.records.valid(manager.history)[-1]
     assert newest.reach > newest.covered
-    assert SECRET in str(manager._extra_state())
+    assert SECRET in str(manager.extra_state())
     (mark,) = await manager.forget(containing=SECRET)
     assert int(mark[1:]) > newest.upto, "it came after the range"
-    assert SECRET not in str(manager._extra_state())
+    assert SECRET not in str(manager.extra_state())
     await manager.close()
 
 
@@ -92,7 +92,7 @@ async def test_what_a_forked_request_showed_is_in_no_state_that_was_made_from_it
     assert await manager.forget(containing=SECRET)
     release.set()
     await wait_for_summaries(manager)
-    assert SECRET not in str(manager._extra_state())
+    assert SECRET not in str(manager.extra_state())
     await manager.close()
 
 

@@ -1,0 +1,89 @@
+"""What a session says of itself: which messages its views show and how, and how full the window is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..arguments import checked_count
+from ..economics.trigger import recall_room
+from ..futures import in_thread
+from ..rendering.recalled import ONE_LINE
+from ..transcript.entry import seqs_of
+from ..view.chapters import chapters_of
+from ..view.explain import SessionFigures, explain
+from ..view.lacking import RECENT, lacking_names, nearness
+from .answers import Answers
+from .requests import Requests
+from .session import Session
+
+
+class Reports:
+    """Reports on the views of a session. `manager.py` documents each method."""
+
+    def __init__(self, session: Session, requests: Requests, answers: Answers) -> None:
+        self._session = session
+        self._requests = requests
+        self._answers = answers
+
+    async def explain(self) -> dict[str, Any]:
+        """Report what became of every round."""
+        session, compactor = self._session, self._session.compactor
+        await session.load()
+        last = await self._requests.last_sent()
+        async with compactor.lock.hold():  # a view that another thread works on may be in the middle of a change
+            history = session.history.snapshot()
+            figures = SessionFigures(
+                session.history.session_id,
+                session.history.turn_count,
+                compactor.compactions,
+                compactor.tokens_saved,
+                session.warnings.texts,
+                self._answers.cache_health.line,
+            )
+            pins, exact = frozenset(compactor.pins), session.counter.is_exact
+            return await in_thread(explain, last, history, figures, config=session.config, pins=pins, exact=exact)
+
+    async def chapters(self) -> list[dict[str, Any]]:
+        """Return the chapters of the last view."""
+        await self._session.ready()
+        last = await self._requests.last_sent()
+        async with self._session.compactor.lock.hold():
+            return chapters_of(last.view.segments())
+
+    async def usage(self) -> dict[str, Any]:
+        """Return how full the window of the last request is."""
+        await self._session.ready()
+        return await self._requests.usage_of(await self._requests.last_sent())
+
+    async def recall_room(self, wanted: int) -> int:
+        """Take room for recalled text."""
+        session, requests = self._session, self._requests
+        await session.ready()
+        last = await requests.last_sent()
+        left = recall_room(session.compactor.limits(last.limits.budget, last.key), session.config.recall_share)
+        left -= last.view.recalled.tokens + requests.recall_taken
+        free = last.limits.capacity - last.counted - requests.recall_taken
+        granted = max(0, min(checked_count("wanted", wanted), left, free, last.view.output_limit - ONE_LINE))
+        requests.recall_taken += granted
+        return granted
+
+    async def lacking_names(self, marks: Sequence[str], limit: int) -> list[dict[str, str]]:
+        """Return names that the history has and the model does not see."""
+        hits, limit = seqs_of(marks), checked_count("limit", limit)
+        session = self._session
+        await session.ready()
+        sent = await self._requests.last_sent()
+        history = session.history.snapshot()
+        first = session.history.last_seq - RECENT + 1
+        wanted = {*nearness(hits), *range(max(1, first), session.history.last_seq + 1)}
+        found = await session.history.find_all(sorted(wanted)) if history.gap else None
+        shown = [one.message for one in (*sent.system, *sent.messages)]
+        newest = max((one.seq for one in sent.messages), default=0)
+
+        def names() -> list[tuple[str, int]]:
+            entries = [entry for entry in history if entry.seq in wanted] if found is None else found
+            view = [*shown, *(entry.message for entry in entries if entry.seq > newest)]
+            return lacking_names(entries, hits, view, limit)
+
+        return [{"name": name, "mark": f"m{seq}"} for name, seq in await in_thread(names)]

@@ -1,0 +1,241 @@
+"""One session: its parts, opened and resumed on first use, saved as it goes, and closed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from ..compaction.ladder import build_ladder
+from ..config import Config
+from ..economics.meter import Meter
+from ..errors import StoreError
+from ..futures import LoopTurns
+from ..history.history import History
+from ..locks import CrossLoopLock, OneLoop
+from ..messages.parsing import SYSTEM_ROLES, copy_message
+from ..messages.timestamps import with_timestamp
+from ..plugins import Observers, Plugins
+from ..stores import MemoryStore, Store
+from ..view.compactor import Compactor
+from ..view.resume import collect_state, restore_state, resume, save_state
+from ..view.session_state import SavedItems, SessionState
+from ..view.session_warnings import SessionWarnings
+from .companion import SessionCompanion
+from .counter import SessionCounter
+from .items import SessionItems
+from .options import SessionOptions
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_MAX_WAIT = 64  # requests; upper limit of the back-off between attempts to save the session state
+
+
+class Session:
+    """The parts of one session: a history (what happened), views of it (what the model is sent), a meter (their cost).
+
+    Args:
+        clock: gives the time as ISO 8601 text, UTC.
+        on_new_session: awaited once, at the first access to a session without a history.
+        options: what else was given.
+
+    Attributes:
+        companion: what another package adds.
+        one_loop: makes requests and edits.
+        is_open: the store is open, and what it holds was resumed.
+        saving: held while the state is collected and saved, so that an older one never replaces a newer one.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        plugins: Plugins,
+        clock: Callable[[], str],
+        on_new_session: Callable[[], Awaitable[None]] | None,
+        options: SessionOptions,
+    ) -> None:
+        id, hooks = options.get("session_id", "session"), options.get("hooks")
+        self.config = config
+        self.store: Store = options.get("store") or MemoryStore()
+        self.warnings = SessionWarnings(id, hooks)
+        observers = Observers(plugins, self.warnings.fault)
+        self.counter = SessionCounter(config, plugins, self.warnings.fault, options.get("counter"))
+        self.history = History(
+            id,
+            self.store,
+            self.counter,
+            observers,
+            on_interrupt=config.on_interrupt,
+            on_conflict=config.on_conflict,
+            notify=self.warnings.note,
+            clock=clock,
+            add_timestamp=options.get("add_timestamp", with_timestamp),
+        )
+        self.items = SessionItems(config, options.get("pool"), options.get("queue"))
+        self.meter = Meter(learn=config.token_meter != "estimate")
+        ladder = options.get("ladder")
+        steps = list(ladder) if ladder is not None else build_ladder(config, plugins)
+        carry, prepare = options.get("carry"), options.get("prepare")
+        self.compactor = Compactor(
+            self.history, config, steps, self.meter, observers, hooks, self.warnings, carry, prepare
+        )
+        self.companion = options.get("companion") or SessionCompanion()
+        self.one_loop = OneLoop()
+        self.is_open = False
+        self.saving = CrossLoopLock()
+        self._opening = CrossLoopLock()
+        self._is_new = False  # the store had no history of it when it was opened
+        self._on_new_session = on_new_session
+        self._refusals = Refusals()
+        self._saved_changes = 0
+
+    async def ready(self) -> None:
+        """Open the store and resume what it holds, once; every method does this first.
+
+        Raises:
+            SessionInUse: another writer has the session.
+            StoreError: the store cannot be opened or read; the next call tries again.
+        """
+        if self.is_open:
+            return
+        async with self._opening.hold():
+            if not self.is_open:
+                await self._resume()
+                self.is_open = True
+
+    async def load(self) -> None:
+        """Bring the whole history of a resumed session into memory."""
+        await self.ready()
+        await self.history.load()
+
+    async def messages(self) -> list[dict[str, Any]]:
+        """Return the whole history as it was stored, in copies."""
+        await self.load()
+        history = self.history.snapshot()
+        messages: list[dict[str, Any]] = []
+        turns = LoopTurns()
+        for entry in history:
+            await turns.give()
+            messages.append(copy_message(entry.message))
+        return messages
+
+    async def close(self) -> None:
+        """Save what a resumed session continues from, and close the store."""
+        try:
+            if self.is_open:
+                await self.history.finish()
+                await self.save()
+        finally:
+            self.items.withdraw()
+            self.is_open = False  # the next call resumes again: another writer may have had the session meanwhile
+            await self.store.close()
+
+    async def warn_if_unknown(self) -> None:
+        """Warn if a host resumes a session of which nothing is known: a wrong id or store looks like a lost history."""
+        await self.ready()
+        if self._is_new and all(entry.role in SYSTEM_ROLES for entry in self.history.snapshot()):
+            self.warnings.note(
+                "resume",
+                "its host resumes it, but no history of this id was found: it begins empty; check id and store",
+            )
+
+    async def _resume(self) -> None:
+        self.companion.reopened()
+        async with self.compactor.lock.hold():  # a request on its way would fill the cache with views of before
+            self._is_new = await self._continue()
+        if self._is_new and self._on_new_session:
+            await self._on_new_session()
+
+    async def _continue(self) -> bool:
+        """Continue from what the store has; return True if it has no history."""
+        self.compactor.drop_state()  # another program may have erased what it quotes
+        resumed = await resume(self.store, self.history, self.compactor.cache, self.counter)
+        for problem in resumed.problems:
+            self.warnings.note("repair", problem)
+        if resumed.state:
+            restore_state(resumed.state, self.history, self.compactor, self.meter, self.warnings)
+            self.companion.restore(resumed.state.extra, self.history.revision)
+        self._saved_changes = self.compactor.changes
+        last_seq = self.history.last_seq  # as far as is known: an earlier process may have sent it
+        self.compactor.short_forms.shown(last_seq)
+        self.items.restore((resumed.state.items or SavedItems()) if resumed.state else None)
+        return resumed.is_new
+
+    # -- saving -----------------------------------------------------------------------------------------------------
+
+    async def save(self, *, changes_only: bool = False) -> None:
+        """Save what a resumed session continues from; nothing while it is closed: another writer may have it.
+
+        Args:
+            changes_only: save only if a view was changed since, or to try again what the store refused.
+        """
+        if changes_only and not self._is_save_due():
+            return
+        await self.counter()  # it may take long to load, and `state` needs it
+        async with self.saving.hold():
+            if not self.is_open:
+                return
+            changes = self.compactor.changes
+            if self.history.last_seq and (self._is_save_due() or not changes_only):
+                state = replace(await self.state(), items=self.items.saved())
+                self._note_saved(await save_state(self.store, self.history.session_id, state))
+            self._saved_changes = changes
+
+    async def state(self) -> SessionState:
+        """Return what is saved, without the items."""
+        extra = self.companion.state(self.history.revision)
+        return collect_state(self.history, self.compactor, self.meter, self.warnings, await self.counter(), extra)
+
+    async def save_edited(self) -> None:
+        """Save after messages may have been taken out of the history."""
+        await self.compactor.show_newest_human()  # now, not with the next request, which may be taken back
+        await self.save()
+
+    async def then_save(self, work: Awaitable[T]) -> T:
+        """Await work that may compact, then save, even where the view does not fit or a handler was cancelled."""
+        try:
+            done = await work
+        except GeneratorExit:  # the event loop was closed: nothing can be awaited any more
+            raise
+        except BaseException:
+            await self.save(changes_only=True)
+            raise
+        await self.save(changes_only=True)
+        return done
+
+    def request_begins(self) -> None:
+        """Note a request: what the store refused to save is saved again after some of them."""
+        self._refusals.requests += 1
+
+    def _is_save_due(self) -> bool:
+        return self.compactor.changes != self._saved_changes or self._refusals.is_next_due
+
+    def _note_saved(self, problem: StoreError | None) -> None:
+        """Note whether the store took the state, or why not. The first refusal of several is logged."""
+        if problem is None:
+            self._refusals.count = 0
+            return
+        self._refusals.count += 1
+        self._refusals.requests = 0
+        level = logging.WARNING if self._refusals.count == 1 else logging.DEBUG
+        text = "session %s: its checkpoint was not saved, and is saved with the next: %s"
+        log.log(level, text, self.history.session_id, problem)
+
+
+class Refusals:
+    """Saves that the store refused.
+
+    Attributes:
+        count: since the last that it took.
+        requests: since the last refusal.
+    """
+
+    def __init__(self) -> None:
+        self.count = self.requests = 0
+
+    @property
+    def is_next_due(self) -> bool:
+        """True if the store is to be tried again: with the next request, then after twice as many each time."""
+        return bool(self.count) and self.requests >= min(2 ** (self.count - 1), _MAX_WAIT)

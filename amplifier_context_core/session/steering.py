@@ -1,0 +1,178 @@
+"""What a person or a host changes of a session's views by hand: compact, preview, undo, pins, short forms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..arguments import checked_flag, checked_text
+from ..economics.meter import Units
+from ..errors import ConfigError, PinRefused
+from ..events import inside_handler
+from ..futures import in_thread
+from ..transcript.entry import Entry, seq_of
+from ..view.pins import check_pin
+from ..view.plan import CompactionJob, Plan
+from ..view.undo import first_changed, undo_compaction, undone_report
+from .requests import Requests
+from .session import Session
+
+_ANY = range(1 << 62)
+
+
+class Steering:
+    """Changes the views of a session by hand. `manager.py` documents each method."""
+
+    def __init__(self, session: Session, requests: Requests) -> None:
+        self._session = session
+        self._requests = requests
+
+    async def compact(self, focus: str | None, first: str | None, last: str | None) -> dict[str, Any]:
+        """Compact whatever the threshold."""
+        session = self._session
+        span = span_of(first, last)
+        focus = None if focus is None else checked_text("focus", focus)
+        await session.ready()
+        session.compactor.focus = focus or session.compactor.focus
+        report = await session.then_save(self._compact(span))
+        if report is None:
+            return {"compacted": False, "reason": "nothing could be freed, or a handler postponed it"}
+        return {"compacted": True, **report}
+
+    async def preview(self, first: str | None, last: str | None) -> dict[str, Any]:
+        """Return what `compact` would do: its plan, which is not committed."""
+        span = span_of(first, last)
+        await self._session.ready()
+        compactor = self._session.compactor
+        async with compactor.lock.hold():
+            plan = await self._plan(span)
+            job = CompactionJob(plan, is_manual=True, focus_drops=compactor.focus_drops)
+            result = (await compactor.compact(job)).result
+            if result is None or not result.has_gain:
+                return {"would_compact": False, "reason": "nothing could be freed"}
+            before = {id(shown) for segment in plan.view.segments() for shown in segment.shown}
+            segments = result.candidate.view.segments()
+        changed = [one for one in segments if any(id(shown) not in before for shown in one.shown)]
+        units = plan.request.limits.units
+        rounds = [
+            {"mark": f"m{one.first}", "to": f"m{one.last}", "state": one.state, "tokens": units.part(one.tokens)}
+            for one in changed
+        ]
+        return {"would_compact": True, **result.report, "rounds": rounds}
+
+    async def undo(self, mark: str | None) -> dict[str, Any]:
+        """Take the newest compaction back, or the chapter that holds a message."""
+        session, compactor = self._session, self._session.compactor
+        seq = None if mark is None else seq_of(mark)
+        await session.load()
+        counter = await session.counter()
+        last = compactor.last_sent
+        async with compactor.lock.hold():
+            views = [view for view in compactor.cache.views if view.checkpoint]
+            view = last.view if last and last.view in views else views[-1] if views else None
+            if view is None:
+                return {"undone": False, "reason": "nothing is folded"}
+            system = sum(shown.tokens for shown in last.system) if last else 0
+            limit = last.limits.threshold if last else int(view.budget * session.config.compact_threshold)
+            compactor.cache.note_edit()
+            undone = await undo_compaction(view, session.history.snapshot(), seq, limit - system, counter)
+        if not undone:
+            none = "nothing is folded; what compactions clipped or replaced stays so"
+            return {"undone": False, "reason": f"no chapter holds {mark}" if mark else none}
+        report = undone_report(undone)
+        first = first_changed(report)
+        if first is not None:
+            session.companion.undone(first)
+        await session.save()
+        return report
+
+    async def pin(self, mark: str, pinned: object) -> None:
+        """Keep a message and its round verbatim in every view, or stop keeping it."""
+        session, compactor = self._session, self._session.compactor
+        await session.load()
+        history = session.history.snapshot()
+        try:
+            entry = history.find(seq_of(mark))
+        except ValueError as problem:
+            raise PinRefused(str(problem)) from None
+        if entry is None:
+            raise PinRefused(f"{mark}: the history has no such message")
+        if not checked_flag("pinned", pinned):
+            compactor.pins.discard(entry.seq)
+            await session.save()
+            return
+        async with compactor.lock.hold():  # or another task could pin between the check and its pin
+            last = compactor.last_sent
+            await in_thread(
+                check_pin,
+                entry,
+                history,
+                frozenset(compactor.pins),
+                capacity=last.limits.capacity if last else self._requests.last_asked()[0],
+                units=last.limits.units if last else Units(),
+                pin_share=session.config.pin_share,
+            )
+            compactor.pins.add(entry.seq)
+        await compactor.show_verbatim((entry.seq,))
+        await session.save()
+
+    async def register_short_form(self, call_id: str, summary: str) -> None:
+        """Register the short form of a tool result."""
+        session = self._session
+        summary = checked_text("summary", summary)
+        if not checked_text("call_id", call_id):
+            raise ConfigError("call_id", "must be the id of a call, got an empty text")
+        await session.ready()
+        await session.compactor.register_short_form(await self._newest_result(call_id), call_id, summary)
+        await session.save()
+
+    async def _compact(self, span: range) -> dict[str, Any] | None:
+        """Compact; return the report, or None when there was nothing to free.
+
+        Args:
+            span: seqs of the rounds that may change.
+        """
+        compactor = self._session.compactor
+        if inside_handler(compactor):
+            return None  # a handler of a compaction asks for another: there would be no end to it
+        async with compactor.alone():
+            async with compactor.lock.hold():
+                plan = await self._plan(span)
+            _, result = await compactor.compacted(plan, is_manual=True)
+            await self._requests.announce(result)
+        return result.report if result and result.has_gain else None
+
+    async def _plan(self, span: range) -> Plan:
+        """Return the plan for the last budget, in which the rounds outside a span of seqs stay as they are."""
+        request = await self._requests.for_last_budget()
+        plan = await self._session.compactor.cache.choose(request)
+        rounds = (segment.round for segment in plan.view.segments() if segment.round)
+        kept = frozenset(entry.seq for one in rounds for entry in one.entries if entry.seq not in span)
+        if not kept:
+            return plan
+        return replace(plan, candidate=replace(plan.candidate, request=replace(request, required=kept)))
+
+    async def _newest_result(self, call_id: str) -> int | None:
+        """Return the seq of the newest result of a call; None while there is none."""
+        history = self._session.history.snapshot()
+        found = _newest_with(call_id, history[history.gap.stop :])
+        if found is None and history.gap:
+            await self._session.load()
+            found = _newest_with(call_id, self._session.history.snapshot()[:])
+        return found.seq if found and call_id in found.answered_ids else None
+
+
+def span_of(first: str | None, last: str | None) -> range:
+    """Return the seqs from one mark to another; None for no bound.
+
+    Raises:
+        ValueError: one of them is no mark.
+    """
+    return range(seq_of(first) if first else _ANY.start, seq_of(last) + 1 if last else _ANY.stop)
+
+
+def _newest_with(call_id: str, entries: Sequence[Entry]) -> Entry | None:
+    """Return the newest entry with the result of a call, or with the call."""
+    having = (entry for entry in reversed(entries) if call_id in entry.answered_ids or call_id in entry.call_ids)
+    return next(having, None)
