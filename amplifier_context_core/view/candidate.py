@@ -5,7 +5,7 @@ A candidate is of one moment: the view may grow later, and other requests may ha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ..compaction.checkpoint import Draft, Segment
@@ -16,6 +16,7 @@ from ..economics.trigger import Growth
 from ..futures import YIELD_EVERY, in_thread_if
 from ..messages.tokens import are_large
 from ..outgoing.outgoing import Outgoing, hashes_much, outgoing, tokens_of
+from ..rendering.recalled import RecalledSize, recalled_size
 from ..rendering.renderer import RenderedMessage
 from ..transcript.entry import Entry
 from .view import View, messages_of
@@ -53,7 +54,7 @@ class Candidate:
     @property
     def lasting_tokens(self) -> int:
         """Tokens of the request but for recalled text, which the next compaction takes out again."""
-        return self.tokens - self.view.recalled.tokens
+        return self.tokens - self._recalled_tokens(self.view.recalled, self.view.messages)
 
     @property
     def checkpoint_tokens(self) -> int:
@@ -73,9 +74,18 @@ class Candidate:
             if segment.chapter:
                 break
         sent = self.checkpoint_tokens
-        size = sent - self.view.recalled_before.tokens
+        size = sent - self._recalled_tokens(self.view.recalled_before, lambda: checkpoint.shown)
         rewritten = rewritten if sent == checkpoint.tokens else min(rewritten, size)
         return Growth(size, rewritten, max(1, tail.tokens - tail.recalled.tokens), tail.responses)
+
+    def _recalled_tokens(self, all_: RecalledSize, messages: Callable[[], Iterable[RenderedMessage]]) -> int:
+        """Return the tokens of recalled text among messages of the view, less what a carrier replaces.
+
+        Args:
+            all_: of the messages, with what a carrier replaces.
+        """
+        placing = self.outgoing.placing
+        return recalled_size(placing.as_sent(messages())).tokens if placing.changed else all_.tokens
 
     @property
     def compactable_count(self) -> int:

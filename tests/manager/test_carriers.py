@@ -9,6 +9,7 @@ import pytest
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.session.host import Host
+from amplifier_context_core.transcript.recalled import RECALL_TOOL
 from amplifier_context_testing import check_request
 from tests.manager.measured import Counting, settings
 from tests.managers import new_manager
@@ -85,6 +86,24 @@ async def test_a_result_that_comes_after_it_is_sent_with_its_call_after_it() -> 
     assert manager.compactor.compactions
     again = await manager.get_messages_for_request(BUDGET, READER)
     assert again[:3] == view, "a compaction for another model folds no part of it"
+
+
+async def test_a_recalled_text_that_it_replaces_counts_nowhere() -> None:
+    manager = new_manager(cadence="auto")
+    await manager.add_message({"role": "user", "content": "Fix the loader."})
+    for number in range(45):
+        await manager.add_message({"role": "assistant", "content": f"Step {number}. {'words ' * 40}"})
+    call = {"id": "r-1", "tool": RECALL_TOOL, "arguments": {"mark": "m1"}}
+    await manager.add_message({"role": "assistant", "content": "", "tool_calls": [call]})
+    await manager.add_message({"role": "tool", "tool_call_id": "r-1", "content": "word " * 1_000})
+    await manager.pin("m48")
+    await manager.get_messages_for_request(BUDGET, READER)
+    assert manager.compactor.compactions, "the recalled text is in a checkpoint"
+    await manager.add_message(carrier())
+    await manager.add_message({"role": "user", "content": "Go on."})
+    view = await manager.get_messages_for_request(BUDGET, READER)
+    assert [message["content"] for message in view] == [carrier()["content"], "Go on."]
+    assert (await manager.usage())["compaction"]["above"] > (await manager.usage())["used"]
 
 
 async def test_without_originals_another_model_gets_the_words_in_it() -> None:
