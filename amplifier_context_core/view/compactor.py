@@ -218,6 +218,11 @@ class Compactor:
 
         It shows the newest human message whole again once there is room for it.
         """
+        while (plan := await self._chosen(request)).history.revision != self._history.revision:
+            pass  # the history was edited meanwhile: the view may show what was erased
+        return plan
+
+    async def _chosen(self, request: ViewRequest) -> Plan:
         plan = await self.cache.choose(request)
         if clipped := await plan.candidate.clipped_human():
             plan = await self.cache.with_verbatim(plan, (clipped,))
