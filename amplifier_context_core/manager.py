@@ -169,7 +169,7 @@ class ContextManager:
         self.compactor.reset()
         self.answers.cache_health.clear()
         self.items.clear()
-        self.answers.reports.end()
+        self.answers.reports.clear()
         await self.session.save()
 
     @property

@@ -92,6 +92,11 @@ class UsageReports:
         self._is_sent = False
         self._reports.clear()
 
+    def clear(self) -> None:
+        """Drop what was reported of a history that was cleared."""
+        self.end()
+        self._answered = None
+
     def record(self, response: Response) -> None:
         """Keep the response that a provider reported."""
         if self.request is not None and len(self._reports) < _MAX_REPORTS:

@@ -89,6 +89,15 @@ async def test_what_the_provider_reported_is_unknown_after_a_compaction_until_it
     assert "unknown since the last compaction" in await manager.describe()
 
 
+async def test_what_the_provider_reported_of_a_history_that_was_cleared_is_unknown() -> None:
+    manager = await feed(manager_with(), work(1))
+    await manager.get_messages_for_request(None, SimpleNamespace(name="p"))
+    manager.on_response(Response("m", "p", Usage(1_234, 10), "stop", None))
+    await manager.add_message({"role": "assistant", "content": "Read."})
+    await manager.clear()
+    assert (await manager.usage())["reported"] is None
+
+
 async def test_tool_definitions_are_a_kind_once_the_provider_has_reported() -> None:
     manager = await feed(manager_with(), work(1))
     provider = SimpleNamespace(name="p")
