@@ -10,6 +10,8 @@ from collections.abc import Collection
 from typing import Any
 
 from ..economics.meter import Units
+from ..messages.carriers import is_carrier
+from ..messages.parsing import metadata_of
 from .sent_view import SentView
 
 TOOLS, SYSTEM, PINS, PEOPLE, CHAPTERS, ROUNDS = "tools", "system", "pins", "people", "chapters", "rounds"
@@ -66,7 +68,8 @@ def _counted(sent: SentView, pins: Collection[int]) -> Counter[str]:
     counted = Counter({SYSTEM: sum(shown.tokens for shown in sent.system)})
     for shown in sent.messages:
         is_pin, is_person = shown.seq in pinned, shown.seq in people
-        kind = CHAPTERS if shown.seq <= 0 else PINS if is_pin else PEOPLE if is_person else ROUNDS
+        is_chapter = shown.seq <= 0 and (is_carrier(shown.message) or "chapter" in metadata_of(shown.message))
+        kind = CHAPTERS if is_chapter else PINS if is_pin else PEOPLE if is_person else ROUNDS
         counted[kind] += shown.tokens
     return counted
 

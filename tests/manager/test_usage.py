@@ -11,8 +11,10 @@ from amplifier_core import HookRegistry
 
 from amplifier_context_core import ConfigError, ContextManager, load_config
 from amplifier_context_core.events import COMPACTION, EVENTS, PRE_COMPACT, USAGE
+from amplifier_context_core.items import ContextItem
 from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_testing import EventRecorder
+from tests.manager.measured import Counting, measure
 from tests.managers import feed
 from tests.messages import rounds, work
 
@@ -52,6 +54,16 @@ async def test_the_kinds_add_up_to_what_is_used_and_what_is_free_to_the_size() -
         "chapters",
         "rounds",
     ]
+
+
+async def test_without_a_compaction_nothing_is_a_chapter() -> None:
+    manager = await feed(manager_with(), [{"role": "assistant", "content": "Welcome."}])
+    await manager.pool.add(ContextItem("Look at this.", "a report", "r1"))
+    result = await measure(manager, Counting())
+    await result["transaction"].commit()
+    kinds = (await manager.usage())["kinds"]
+    assert kinds["rounds"]
+    assert not kinds["chapters"]
 
 
 async def test_it_names_the_threshold_above_which_the_next_request_is_compacted() -> None:
