@@ -14,8 +14,9 @@ from amplifier_core import HookRegistry, HookResult
 from amplifier_context_core import events
 from amplifier_context_core.compaction.strategies import FoldRounds
 from amplifier_context_testing import EventRecorder
+from tests.manager.measured import grow, settings
 from tests.managers import Watch, ask, feed, new_manager
-from tests.messages import rounds, size, text, work
+from tests.messages import rounds, size, text, user, words, work
 
 BUDGET = 4_000
 PRE, POST, COMPACTION, WARNING, PREFIX_CHANGED, USAGE = events.EVENTS
@@ -246,6 +247,28 @@ async def test_after_a_no_it_is_asked_again_only_when_the_view_has_grown() -> No
         await ask(manager, BUDGET)
     assert recorder.count(PRE) == 2
     assert (await manager.explain())["compactions"] == 0
+
+
+async def test_a_no_holds_for_a_view_with_the_human_message_whole_again_although_the_session_changed() -> None:
+    """A limit of the provider clipped the message. The view that has it whole is a copy, which then is out of date."""
+    hooks = hooks_with()
+    manager = await feed(new_manager(hooks=hooks, **settings()), work(12, output=1_200))
+    human = user(words("human", 2_000))
+    await feed(manager, [human])
+    await grow(manager, 1, (1_500,))
+    await feed(manager, rounds(9, start=500))
+    asked: list[int] = []
+
+    async def pins_and_denies(event: str, data: dict[str, Any]) -> HookResult:
+        asked.append(data["token_count"])
+        await manager.pin("m45")
+        return HookResult(action="deny")
+
+    hooks.register(PRE, pins_and_denies, 0, name="test")
+    async with asyncio.timeout(5):
+        view = await ask(manager, None)
+    assert human["content"] in text(view)
+    assert asked == [size(view)]
 
 
 async def test_a_denied_manual_compaction_is_reported_to_its_caller() -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from amplifier_core.llm_errors import ContextLengthError
 
-from amplifier_context_core import ContextManager, ContextOverflow
+from amplifier_context_core import ContextOverflow
 from amplifier_context_core.messages.usage import Response, Usage
-from tests.manager.measured import BUDGET, OVERHEAD, RESERVE, Counting, measure, settings, state_of
+from tests.manager.measured import BUDGET, OVERHEAD, RESERVE, Counting, Exact, grow, measure, settings, state_of
 from tests.managers import ask, feed, new_manager
-from tests.messages import Message, rounds, says, shared_prefix, size, text, user, words, work
+from tests.messages import Message, rounds, shared_prefix, size, text, user, words, work
 
 
 async def test_a_request_that_fits_is_counted_once_and_not_compacted() -> None:
@@ -72,25 +72,6 @@ async def test_what_the_provider_takes_at_most_is_a_limit_too() -> None:
     decision = result["final_attempt"]["budget_decision"]
     assert decision["estimated_input_tokens"] <= decision["input_limit_tokens"]
     assert result["policy_budget"] == 20_000
-
-
-class Exact(Counting):
-    """Counts as the manager does."""
-
-    def tokens(self, view: Sequence[Message]) -> int:
-        return size(view)
-
-
-async def grow(manager: ContextManager, steps: int, limits: Sequence[int]) -> int:
-    """Let answers come, and after each of them a request for each of these limits; the calls of the count."""
-    calls = 0
-    for number in range(steps):
-        await feed(manager, [says(words(f"a{number}x", 100))])
-        for limit in limits:
-            result = await measure(manager, Exact(limit=limit + RESERVE))
-            assert await result["transaction"].commit()
-            calls += result["count_calls"]
-    return calls
 
 
 async def test_a_limit_of_the_provider_costs_what_a_budget_of_its_size_costs() -> None:
