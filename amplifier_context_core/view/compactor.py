@@ -254,11 +254,8 @@ class Compactor:
             job = replace(job, injected=decision.injected)
             if decision.denied and job.tokens <= job.request.limits.capacity:
                 log.info("a handler postponed the compaction%s", f": {decision.reason}" if decision.reason else "")
-                # Also if the plan is out of date, and of the view that was copied: handlers are not asked again.
-                self.back_off(plan.candidate)
-                if plan.is_copy and plan.revision.view is not None:
-                    plan.revision.view.backoff = plan.view.backoff
-                return self._committed(replace(plan, postponed=job)), None
+                self.back_off(plan)  # also if it is out of date: handlers are not asked again
+                return self._committed(plan), None
         async with self.lock.hold():
             while True:
                 # While handlers ran, it may have become needless, or another view may have come to serve the budget.
@@ -290,7 +287,7 @@ class Compactor:
         if result is not None and result.has_gain:
             self._note(result)
         elif result is not None or plan.postponed is not None:  # no other attempt before the view has grown
-            self.back_off(plan.candidate)
+            self.back_off(plan)
         if plan.is_copy or (result is not None and result.has_gain):
             self.changes += 1
             self.cache.put_in(budget, view)
@@ -336,10 +333,13 @@ class Compactor:
         result = await self.maker.result(replace(job, focus=self.focus))
         return replace(job.plan, candidate=result.candidate, result=result)
 
-    def back_off(self, candidate: Candidate) -> None:
-        """Let a view serve as it is, with no other attempt before it has grown."""
-        limits, count = candidate.request.limits, candidate.compactable_count
-        candidate.view.backoff = back_off(candidate.lasting_tokens, count, limits, infeasible=False)
+    def back_off(self, plan: Plan) -> None:
+        """Let a view, and the one that it is a copy of, serve as it is, with no other attempt before it has grown."""
+        candidate, limits = plan.candidate, plan.request.limits
+        made = back_off(candidate.lasting_tokens, candidate.compactable_count, limits, infeasible=False)
+        candidate.view.backoff = made
+        if plan.is_copy and plan.revision.view is not None:
+            plan.revision.view.backoff = made
 
     # -- handing out ------------------------------------------------------------------------------------------------
 
