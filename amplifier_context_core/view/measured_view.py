@@ -212,15 +212,16 @@ class MeasuredRequest:
         attempt = attempt or await self._count(plan)
         outcome = _outcome(plan, attempt, limits)
         if attempt.is_too_large and self._fit_output is not None:
-            fitted = await self._fitted(attempt)
-            if fitted is not None:
-                return Measured(plan, self._messages, fitted, first, "reduced_output", limits, self.count_calls)
-            if last_resort is not None:
+            if (fitted := await self._fitted(attempt)) is not None:
+                attempt, limits, outcome = fitted, self._limits(fitted, limits), "reduced_output"
+            elif last_resort is not None:
                 plan, attempt = last_resort, await self._count(last_resort)
                 outcome = _outcome(plan, attempt, limits)
         if attempt.is_too_large or plan.counted > limits.capacity:
             plan, attempt = await self._clipped(plan, attempt, limits)
             outcome = "measurement_unavailable" if attempt.tokens is None else outcome
+        # The session goes on with the limits that the last count shows.
+        plan = replace(plan, candidate=replace(plan.candidate, request=replace(self._request, limits=limits)))
         return Measured(plan, self._messages, attempt, first, outcome, limits, self.count_calls)
 
     async def _as_it_is(self, limits: TokenLimits) -> Plan:

@@ -294,6 +294,17 @@ async def test_a_shorter_answer_is_asked_for_before_anything_that_must_stay_is_c
     assert await state_of(manager) == before
 
 
+@pytest.mark.parametrize("strict", [True, False])
+async def test_a_request_with_a_shorter_answer_is_committed_under_the_limits_that_it_leaves(strict: bool) -> None:
+    manager = await feed(new_manager(**settings(strict=strict)), [{"role": "user", "content": "word " * 1_500}])
+    count = Counting(limit=1_000)
+    result = await measure(manager, count, fit_output=Fitting(count, 50_000))
+    assert await result["transaction"].commit() is True
+    assert manager.warnings.texts == []
+    usage = await manager.usage()
+    assert usage["used"] == result["measured_after"] <= usage["size"]
+
+
 async def test_a_shorter_answer_that_the_loop_cannot_give_leaves_clipping() -> None:
     manager = await feed(new_manager(**settings()), [{"role": "user", "content": "word " * 1_500}])
     count = Counting(limit=1_200)
