@@ -69,11 +69,11 @@ def _read_step(made: Conversation, step: Mapping[str, Any], role: str) -> None:
             else None,
         )
     )
-    known = {call.get("tool_call_id") for call in calls}
+    known = {_id(call.get("tool_call_id")) for call in calls}
     for one in items((mapping(step.get("observation")) or {}).get("results")):
         result = mapping(one) or {}
-        source, content = result.get("source_call_id"), _content(made, result.get("content"))
-        if source is not None and source in known:
+        source, content = _id(result.get("source_call_id")), _content(made, result.get("content"))
+        if source and source in known:
             made.messages.append({"role": "tool", "tool_call_id": source, "content": content})
         else:
             made.messages.append({"role": "user", "content": content, "metadata": dict(BY_A_PROGRAM)})
@@ -84,7 +84,11 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
     arguments = call.get("arguments")
     text = arguments if isinstance(arguments, str) else json_text(arguments if arguments is not None else {})
     function = {"name": str(call.get("function_name") or "unknown"), "arguments": text}
-    return {"id": str(call.get("tool_call_id") or ""), "type": "function", "function": function}
+    return {"id": _id(call.get("tool_call_id")), "type": "function", "function": function}
+
+
+def _id(value: object) -> str:
+    return str(value or "")  # other programs may write numbers
 
 
 def _content(made: Conversation, content: object) -> Any:

@@ -8,12 +8,14 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .conversation import BY_A_PROGRAM, Conversation, items, mapping, with_metadata
 
 _ROLES = ("user", "assistant")
+_NAME = re.compile(r"[\w-]{1,40}", re.ASCII)  # of a type, as it may be printed
 
 
 def is_claude_code(lines: Iterable[Any]) -> bool:
@@ -30,7 +32,8 @@ def read_claude_code(lines: Iterable[Any]) -> Conversation:
         message = mapping(line.get("message"))
         kind = line.get("type")
         if kind not in _ROLES or message is None:
-            made.left_out[f"lines of the type {kind}"] += 1
+            is_name = isinstance(kind, str) and _NAME.fullmatch(kind)
+            made.left_out[f"lines of the type {kind}" if is_name else "lines of no known type"] += 1
         elif line.get("isSidechain"):
             made.left_out["lines of side conversations"] += 1
         else:

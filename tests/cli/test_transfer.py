@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import stat
 from pathlib import Path
@@ -116,6 +117,54 @@ def test_what_is_no_trajectory_of_version_1_is_refused(value: object) -> None:
 def test_a_step_of_an_unknown_source_is_named() -> None:
     with pytest.raises(UnknownFormat, match="step 2"):
         read_atif({**TRAJECTORY, "steps": [TRAJECTORY["steps"][0], {"source": "robot"}]})  # type: ignore[index]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def objects(*names: str, **values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Objects with these values, and some of these keys with values of any kind."""
+    return st.fixed_dictionaries(values, optional=dict.fromkeys(names, JSON))
+
+
+def lists(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.lists(inner, min_size=1, max_size=3) | JSON
+
+
+STEPS = objects(
+    *("message", "timestamp", "model_name", "reasoning_content", "extra"),
+    source=st.sampled_from(["system", "user", "agent"]),
+    tool_calls=lists(objects("function_name", "arguments", tool_call_id=JSON)),
+    metrics=objects("prompt_tokens", "completion_tokens", "cached_tokens"),
+    observation=objects(results=lists(objects("content", source_call_id=JSON))),
+)
+EVENTS = objects(
+    *("timestamp", "isMeta", "isSidechain"),
+    type=st.sampled_from(["user", "assistant"]) | JSON,
+    message=objects("model", "usage", id=st.just("a") | JSON, content=lists(JSON)),
+)
+
+
+@given(st.lists(STEPS, max_size=3))
+def test_a_trajectory_of_any_values_is_read_or_refused(steps: list[Any]) -> None:
+    with contextlib.suppress(UnknownFormat):
+        read_atif({"schema_version": "ATIF-v1.8", "steps": steps})
+
+
+@given(st.lists(EVENTS | JSON, max_size=4))
+def test_lines_of_any_values_are_read_and_what_is_left_out_can_be_printed(lines: list[Any]) -> None:
+    assert all(what.isprintable() and len(what) < 80 for what in read_claude_code(lines).left_out)
+
+
+def test_a_result_finds_a_call_whose_id_is_a_number() -> None:
+    step = {"source": "agent", "message": "", "tool_calls": [{"tool_call_id": 7, "function_name": "f"}]}
+    step |= {"observation": {"results": [{"source_call_id": 7, "content": "out"}]}}
+    made = read_atif({"schema_version": "ATIF-v1.8", "steps": [step]}).messages
+    assert (made[0]["tool_calls"][0]["id"], made[1]["tool_call_id"]) == ("7", "7")
 
 
 async def entries_of(messages: list[dict[str, Any]]) -> list[Entry]:
