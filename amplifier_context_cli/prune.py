@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import click
@@ -42,32 +42,51 @@ async def prune(at: OpenedStore, age: timedelta | None, keep: int | None, dry_ru
     """
     if age is None and keep is None:
         raise click.UsageError("say which sessions: --older-than AGE, --keep N, or both")
-    infos = {info.session_id: info for info in await at.store.sessions() if not is_notes(info.session_id)}
-    parents = {name: parent for name, info in infos.items() if (parent := await _parent(at, info)) in infos}
-    families = sorted(_families(infos, parents), key=_changed, reverse=True)
-    chosen = [family for family in families[keep or 0 :] if _may_go(family, age)]
+    chosen = await _chosen(at, age, keep)
     doomed = [info for family in chosen for info in family]
     for info in doomed:
         size = f", {size_text(info.size)}" if info.size else ""
         figures = f"{counted(info.length, 'message')}{size}, last changed {time_text(info.updated)}"
         click.echo(f"{shell_quoted(info.session_id)}: {figures}")
-    total = f"{counted(len(doomed), 'session')} of {len(infos):,}"
+    total = f"{counted(len(doomed), 'session')} of {len(await _infos(at)):,}"
     if dry_run or not doomed:
         click.echo(f"{total} would be erased", err=True)
         return
     if not yes:
         click.confirm(f"Erase {total}, with archive, index and checkpoint?", abort=True)
-    failed = 0
-    for info in doomed:
-        try:
-            await at.store.open(info.session_id)  # fails if another process has it open by now
-            await at.store.delete(info.session_id)
-        except ContextError as problem:
-            click.echo(f"{shell_quoted(info.session_id)}: not erased: {problem}", err=True)
-            failed += 1
-    click.echo(f"{counted(len(doomed) - failed, 'session')} erased", err=True)
-    if failed:
+        agreed, chosen = chosen, [family for family in await _chosen(at, age, keep) if family in chosen]
+        for family in (family for family in agreed if family not in chosen):
+            click.echo(f"{shell_quoted(family[0].session_id)} and its family: not erased: changed meanwhile", err=True)
+    erased = [len(family) for family in chosen if await _erased(at, family)]
+    click.echo(f"{counted(sum(erased), 'session')} erased", err=True)
+    if sum(erased) < len(doomed):
         raise click.exceptions.Exit(1)
+
+
+async def _infos(at: OpenedStore) -> dict[str, SessionInfo]:
+    return {info.session_id: info for info in await at.store.sessions() if not is_notes(info.session_id)}
+
+
+async def _chosen(at: OpenedStore, age: timedelta | None, keep: int | None) -> list[list[SessionInfo]]:
+    """Return the families to erase, the last changed first."""
+    infos = await _infos(at)
+    parents = {name: parent for name, info in infos.items() if (parent := await _parent(at, info)) in infos}
+    families = sorted(_families(infos, parents), key=_changed, reverse=True)
+    return [family for family in families[keep or 0 :] if _may_go(family, age)]
+
+
+async def _erased(at: OpenedStore, family: Sequence[SessionInfo]) -> bool:
+    """Erase a family, unless another process has a session of it open by now; return True if it is erased."""
+    names = [info.session_id for info in family]
+    try:
+        for name in names:
+            await at.store.open(name)
+        for name in names:
+            await at.store.delete(name)
+    except ContextError as problem:
+        click.echo(f"{shell_quoted(names[0])} and its family: not erased: {problem}", err=True)
+        return False
+    return True
 
 
 async def _parent(at: OpenedStore, info: SessionInfo) -> str:
@@ -95,6 +114,7 @@ def _changed(family: Iterable[SessionInfo]) -> str:
 
 def _may_go(family: list[SessionInfo], age: timedelta | None) -> bool:
     times = [seconds_of(info.updated) for info in family]
-    if None in times or any(info.holder for info in family):
+    known = [time for time in times if time]  # 0 is what a store has of a session whose time it does not know
+    if len(known) < len(family) or any(info.holder for info in family):
         return False
-    return age is None or max(filter(None, times)) < (datetime.now(UTC) - age).timestamp()
+    return age is None or max(known) < (datetime.now(UTC) - age).timestamp()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -13,7 +14,7 @@ from click.testing import CliRunner
 from amplifier_context_cli import prune
 from amplifier_context_cli.app import main
 from amplifier_context_core import ContextManager
-from amplifier_context_core.stores import open_store
+from amplifier_context_core.stores import SessionInfo, open_store
 from tests.managers import feed
 from tests.messages import work
 
@@ -96,6 +97,42 @@ def test_a_session_that_is_open_keeps_its_family(stored: str) -> None:
 
     asyncio.run(while_open())
     assert "b" in there(stored)
+
+
+def test_what_changes_while_it_asks_is_kept_with_its_family(stored: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def add() -> None:
+        store = open_store(stored)
+        await feed(ContextManager(session_id="a-fork", store=store), work(1))
+        await store.close()
+
+    def confirm(*_: object, **__: object) -> None:
+        with ThreadPoolExecutor() as pool:
+            pool.submit(asyncio.run, add()).result()
+
+    monkeypatch.setattr(prune.click, "confirm", confirm)
+    run(stored, "--keep", "0", code=1)
+    assert there(stored) == {"a", "a-fork"}
+
+
+def test_a_fork_that_is_opened_after_the_list_was_made_keeps_its_family(
+    stored: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def while_open() -> str:
+        store = open_store(stored)
+        await store.open("a-fork")
+        try:
+            return await asyncio.to_thread(run, stored, "--keep", "0", "--yes", code=1)
+        finally:
+            await store.close()
+
+    monkeypatch.setattr(prune, "_may_go", lambda *_: True)
+    assert "2 sessions erased" in asyncio.run(while_open())
+    assert there(stored) == {"a", "a-fork"}
+
+
+def test_a_session_whose_time_is_unknown_is_kept() -> None:
+    info = SessionInfo("a", length=1, updated="1970-01-01T00:00:00.000+00:00")
+    assert not prune._may_go([info], timedelta(hours=1))
 
 
 @pytest.mark.parametrize("arguments", [(), ("--older-than", "soon"), ("--older-than", "-1d"), ("--keep", "-1")])
