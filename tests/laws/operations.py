@@ -10,6 +10,7 @@ import copy
 import json
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import ANY
 
 from hypothesis import strategies as st
 
@@ -27,6 +28,7 @@ from amplifier_context_core.items import ContextItem
 from amplifier_context_core.stores import Store
 from amplifier_context_core.view.sent_view import SentView
 from amplifier_context_testing import check_request
+from tests.manager.measured import state_of
 
 from .histories import ANY_STEPS, WORDS, Message, conversations, flat
 
@@ -53,6 +55,7 @@ def operations(max_size: int = 16) -> st.SearchStrategy[list[Operation]]:
         st.tuples(st.just("interrupt"), st.none()),
         st.tuples(st.just("cancelled"), st.none()),
         st.tuples(st.just("compact"), st.none()),
+        st.tuples(st.just("preview"), st.none() | place),
         st.tuples(st.just("deny"), st.booleans()),
         st.tuples(st.just("usage"), st.integers(50, 200)),
         st.tuples(st.just("edit"), st.tuples(place, st.lists(ANY_STEPS, max_size=2))),
@@ -182,6 +185,14 @@ class Driver:
     async def _compact(self, _: None) -> None:
         if (await self.manager.compact())["compacted"]:
             self.last.clear()
+
+    async def _preview(self, place: int | None) -> None:
+        """What a compaction would do is what it does next; until then nothing changes."""
+        marks = None if place is None else f"m{place}"
+        before = await state_of(self.manager)
+        said = await self.manager.preview(marks)
+        assert await state_of(self.manager) == before
+        assert await self.manager.preview(marks) == {**said, **({"duration_ms": ANY} if "duration_ms" in said else {})}
 
     async def _deny(self, deny: bool) -> None:
         self.hooks.deny = deny
