@@ -35,16 +35,18 @@ class Candidate:
     Attributes:
         view: up to date with the history.
         outgoing: what the request is sent of the view, if it need not be clipped.
+        newest_seq: highest seq of the entries that the view has.
     """
 
     view: View
     request: ViewRequest
     outgoing: Outgoing
+    newest_seq: int
 
     @classmethod
     async def of(cls, view: View, request: ViewRequest) -> Candidate:
         """Return a view for a request."""
-        return cls(view, request, await view.outgoing(request))
+        return cls(view, request, await view.outgoing(request), view.newest_seq)
 
     @property
     def tokens(self) -> int:

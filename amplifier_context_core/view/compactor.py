@@ -362,7 +362,7 @@ class Compactor:
             self._warnings.once("overflow", text, budget=sent.limits.budget, members=members)
         if serves:
             self.commit(plan)
-        self.short_forms.shown(sent.view.newest_seq)
+        self.short_forms.shown(sent.newest_seq)
         return self.sent.note(sent, plan.pause, self.compactions)
 
     async def hand_out_if(self, plan: Plan, agree: Callable[[], bool]) -> SentView | None:

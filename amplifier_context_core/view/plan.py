@@ -95,10 +95,10 @@ class Plan:
     @property
     def sent(self) -> SentView:
         """What is sent, the messages that the history gets with the request too."""
-        request, view = self.request, self.view
+        request, one = self.request, self.candidate
         limits = replace(request.limits, threshold=self.verdict.threshold)
         messages = [*self.messages, *request.appended]
-        return SentView(limits, request.system, messages, self.counted, view, self.candidate.outgoing)
+        return SentView(limits, request.system, messages, self.counted, one.view, one.outgoing, one.newest_seq)
 
     async def fitted(self) -> Plan:
         """Return the plan with messages clipped to fit, as far as they can be."""

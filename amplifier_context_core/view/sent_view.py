@@ -28,12 +28,12 @@ class SentView:
         counted: tokens of all of them.
         view: the view they were taken from; it goes on growing.
         outgoing: what the request had of that view before anything was clipped or added.
+        newest_seq: highest seq of the entries that the view had then.
         shared_prefix_tokens: of the messages at the start that the view before began with too.
         reusable_tokens: of the messages at the start that its provider may read from its cache: those that the view
             sent to it before began with too.
         prefix_break: why the provider cannot read all that it had before; None if it can.
         compactions: accepted when it was handed out.
-        newest_seq: highest seq of the entries that the view had then.
     """
 
     limits: TokenLimits
@@ -42,11 +42,11 @@ class SentView:
     counted: int
     view: View
     outgoing: Outgoing
+    newest_seq: int
     shared_prefix_tokens: int = 0
     reusable_tokens: int = 0
     prefix_break: PrefixBreak | None = None
     compactions: int = 0
-    newest_seq: int = 0
 
     @property
     def prefix(self) -> RequestPrefix:

@@ -83,7 +83,6 @@ class SentViews:
             reusable_tokens=0 if reason in _WHOLE else reusable_tokens,
             prefix_break=reason,
             compactions=compactions,
-            newest_seq=sent.view.newest_seq,
         )
         if before is not None and shared < _length(before):
             self.changed = _cause(sent, before, compactions)

@@ -109,6 +109,17 @@ async def test_views_for_alternating_limits_take_no_place_of_those_for_other_bud
     assert shared_prefix(before, await ask(manager, 3_500)) == len(before)
 
 
+async def test_a_commit_shows_nothing_that_came_after_its_view() -> None:
+    manager = await feed(new_manager(**settings()), work(1))
+    await ask(manager)
+    first = await measure(manager, Counting())
+    await feed(manager, rounds(1, start=7, output=8_000))
+    (await measure(manager, Counting()))["transaction"].rollback()
+    assert await first["transaction"].commit()
+    await manager.compact_summary("call_7", "in short")
+    assert "in short" in text(await ask(manager))
+
+
 async def test_a_short_form_is_shown_at_once_though_a_request_that_was_given_up_had_shown_the_result() -> None:
     manager = await feed(new_manager(**settings()), [*work(1), *rounds(1, start=7, output=8_000)])
     result = await measure(manager, Counting())
