@@ -17,6 +17,7 @@ import click
 from amplifier_context_core import Config
 from amplifier_context_core.errors import ContextError
 from amplifier_context_core.messages.tokens import load_counter
+from amplifier_context_core.stores.sqlite.journal import journal_in
 
 from .formatting import counted, shell_quoted
 from .sessions import print_json
@@ -125,7 +126,7 @@ async def _store(at: OpenedStore) -> AsyncIterator[Finding]:
 
 def _readable_by_others(location: str) -> list[Path]:
     """Return the files of a store that others can read, as far as its folder lets them."""
-    path = Path(location).expanduser()
+    path = Path(journal_in(location)[0]).expanduser()
     files = [path, *path.glob("*/*")] if path.is_dir() else [path]
     others = stat.S_IRGRP | stat.S_IROTH
     is_private = path.is_dir() and not path.stat().st_mode & (stat.S_IXGRP | stat.S_IXOTH)

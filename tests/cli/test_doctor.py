@@ -27,8 +27,11 @@ def test_a_sound_installation_has_nothing_wrong(filled: str) -> None:
     assert all(name in text for name in ("python", "kernel", "packages", "module", "tokens", "modes"))
 
 
-def test_files_that_others_can_read_are_named(filled: str) -> None:
+@pytest.mark.parametrize("journal", ["", "?journal=truncate"])
+def test_files_that_others_can_read_are_named(filled: str, journal: str) -> None:
     path = Path(filled.partition(":")[2])
+    if path.is_file():
+        filled += journal
     path.chmod(0o755 if path.is_dir() else 0o644)
     file = next(path.glob("*/context-messages.jsonl")) if path.is_dir() else path
     file.chmod(0o644)
