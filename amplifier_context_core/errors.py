@@ -9,7 +9,7 @@
     ├── UnregisteredHookError    the caller: a saved queue or pool names a hook that is not registered
     ├── NotLoaded                the caller: an entry is only in the store; `load` brings the whole history
     └── StoreError               the operator: history could not be written or read; nothing acknowledged was lost
-        ├── OutcomeUnknown       the caller: a server did not answer; the next call finds out what it did
+        ├── OutcomeUnknown       the caller: a change may have been made; the next call finds out
         ├── SessionInUse         the operator: another writer holds the session; it is named
         ├── SessionLost          the operator: another writer has the session now, or its store does not have it
         └── NotErased            the caller: messages read as replaced, but files hold the former text; repeat the call
@@ -74,9 +74,9 @@ class StoreError(ContextError):
 
 
 class OutcomeUnknown(StoreError):
-    """A change was sent to a server, and no answer came: the server may have made it.
+    """A change may have been made: a server gave no answer, or a disk did not confirm what was written to it.
 
-    The next call for the session finds out, and the history then holds what the server holds. So a message may be part
+    The next call for the session finds out, and the history then holds what the store holds. So a message may be part
     of the history although adding it raised this error. Look for it before you add it again.
     """
 

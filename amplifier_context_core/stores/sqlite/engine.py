@@ -12,10 +12,10 @@ from pathlib import Path
 from traceback import clear_frames
 from typing import Any, TypeVar
 
-from ...errors import StoreError
+from ...errors import OutcomeUnknown, StoreError
 from ..protocol import Durability, Repair
 from .carry_over import carry_over
-from .errors import damage_error, is_unwritable, store_error
+from .errors import code_of, damage_error, is_unwritable, store_error
 from .journal import JournalMode
 from .locks import SessionLocks
 from .repair import repair_database
@@ -305,7 +305,7 @@ class SqliteEngine:
             if db.in_transaction:
                 if locks:
                     self.companion.before_commit(db)
-                db.execute("COMMIT")
+                _commit(db, self.path)
                 if locks:
                     self.companion.after_commit(db)
         except BaseException as problem:  # noqa: BLE001 - becomes the result of the tasks; the thread goes on
@@ -366,7 +366,7 @@ class SqliteEngine:
             if db.in_transaction:
                 db.execute("ROLLBACK")
         with suppress(*_FAULTS):
-            if db.in_transaction or isinstance(problem, sqlite3.Error):
+            if db.in_transaction or isinstance(problem, (sqlite3.Error, OutcomeUnknown)):
                 self.disconnect()
 
     # -- the file ------------------------------------------------------------------------------------------------------
@@ -402,6 +402,21 @@ class SqliteEngine:
             self._identity = None
             if self._owns_worker:
                 self._worker.stop()
+
+
+def _commit(db: sqlite3.Connection, path: Path) -> None:
+    """Commit.
+
+    Raises:
+        OutcomeUnknown: The log was not synced: the next opening may find the transaction in it, or not.
+        sqlite3.Error: Nothing was committed.
+    """
+    try:
+        db.execute("COMMIT")
+    except sqlite3.OperationalError as problem:
+        if code_of(problem) != sqlite3.SQLITE_IOERR:
+            raise
+        raise OutcomeUnknown(f"{store_error(problem, path)}; the next call finds out whether it was written") from problem
 
 
 def _identity_of(path: Path) -> Identity | None:

@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core.errors import StoreError
+from amplifier_context_core.errors import OutcomeUnknown, StoreError
 from amplifier_context_core.stores import Extent
 from amplifier_context_core.stores.sqlite import engine, errors
+from amplifier_context_core.stores.sqlite.driver import Connection
+from amplifier_context_core.stores.sqlite.errors import driver_error
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries, entry
@@ -204,6 +206,38 @@ async def test_an_io_error_is_reported_and_the_next_call_succeeds(
         await store._engine.write(fail)  # pyright: ignore[reportPrivateUsage]
     await store.append("s", entries(2, 2))
     assert_same(await store.read("s"), entries(1, 2))
+
+
+async def test_what_a_failed_commit_may_have_written_is_not_written_twice(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite writes the whole transaction to its log before it syncs the log: after a failed sync it may be there."""
+    whole = engine.open_database
+
+    class Unsynced(Connection):
+        def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+            done = super().execute(sql, parameters)
+            if sql == "COMMIT":
+                raise driver_error(sqlite3.OperationalError, "disk I/O error", "SQLITE_IOERR_FSYNC")
+            return done
+
+    def opened(*arguments: Any) -> sqlite3.Connection:
+        db = whole(*arguments)
+        db.__class__ = Unsynced
+        return db
+
+    store = SqliteStore(path)
+    await store.append("s", entries(1, 1))
+    await store.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "open_database", opened)
+        came = await asyncio.gather(
+            store.append("s", entries(2, 2)), store.append("t", entries(1, 1)), return_exceptions=True
+        )
+        assert [type(one) for one in came] == [OutcomeUnknown, OutcomeUnknown]
+    assert_same(await store.read("s"), entries(1, 2))
+    assert_same(await store.read("t"), entries(1, 1))
+    await store.close()
 
 
 async def test_errors_name_no_content(store: SqliteStore) -> None:
