@@ -19,7 +19,7 @@ from ..sqlite.journal import JournalMode
 from ..sqlite.locks import SessionLocks
 from ..sqlite.repair import repair_session
 from ..sqlite.schema import SIDECARS, open_in_memory, sidecar, sync_folder
-from ..sqlite.secure_erase import is_erase_pending
+from ..sqlite.secure_erase import is_erase_pending, remove_copies
 from ..sqlite.worker import SqliteWorker
 from .files import add_lines, exists, remove
 from .former import former_files, put_away, read_former, remove_former
@@ -262,6 +262,7 @@ class MirroredSession(Companion):
                 remove(str(sidecar(self.engine.path, ending)))
                 if not ending:
                     sync_folder(Path(self.files.folder))
+            remove_copies(self.engine.path)
             self._remove_side_files()
         self.disconnect()
         self._unlock()

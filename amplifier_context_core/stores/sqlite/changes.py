@@ -188,19 +188,20 @@ def fork(
     _touch(db, child)
 
 
-def delete(db: sqlite3.Connection, session_id: str) -> None:
-    """Erase a session."""
+def delete(db: sqlite3.Connection, session_id: str) -> bool:
+    """Delete the rows of a session. Return False if there is none."""
     session = find_session(db, session_id)
     if session is None:
-        return
+        return False
     if session.indexed:
-        remove_from_index(db, session, 0)
+        drop_index(db)  # rows that are removed from it leave their words
     start, stop_key = first_key(session.number), first_key(session.number + 1)
     db.execute("DELETE FROM entries WHERE id >= ? AND id < ?", (start, stop_key))
     check_archive(session, db.execute("DELETE FROM archive WHERE session = ?", (session.number,)).rowcount)
     _delete_damaged(db, session)
     db.execute("DELETE FROM checkpoints WHERE session = ?", (session.number,))
     db.execute("DELETE FROM sessions WHERE number = ?", (session.number,))
+    return True
 
 
 def remove_from_index(db: sqlite3.Connection, session: SessionRow, index: int) -> None:

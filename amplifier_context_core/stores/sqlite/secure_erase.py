@@ -56,10 +56,16 @@ def erasing(database: Callable[[], sqlite3.Connection], path: Path) -> Iterator[
         if time.monotonic() > until:
             raise _not_erased(path, "other connections keep reading from its log")
         yield
-    for damaged in sorted(path.parent.glob(f"{glob.escape(path.name)}.damaged-*")):
-        damaged.unlink(missing_ok=True)
-        log.warning("erased %s: it may have held messages to be forgotten", damaged)
+    remove_copies(path)
     database().execute("DELETE FROM facts WHERE name = 'erasing' AND value = ?", (number,))
+
+
+def remove_copies(path: Path) -> None:
+    """Remove what repairs left beside a database: damaged ones, and copies that an interrupted repair was making."""
+    for pattern in ("damaged-*", "repair*"):
+        for one in sorted(path.parent.glob(f"{glob.escape(path.name)}.{pattern}")):
+            one.unlink(missing_ok=True)
+            log.warning("erased %s: it may have held messages to be forgotten", one)
 
 
 def _vacuum(db: sqlite3.Connection, path: Path) -> None:

@@ -143,21 +143,11 @@ class DatabaseStore(ABC):
                 request_erase(db)
             return is_erase_pending(db)
 
-        problem: StoreError | None = None
-        if await self._write(session_id, work):
-            steps = erasing(engine.database, engine.path)
-            try:
-                while await engine.run(lambda: next(steps, "done")) != "done":  # noqa: ASYNC110 - readers of a file
-                    await asyncio.sleep(RETRY_DELAY)
-            except StoreError as raised:
-                problem = raised
-        await self._run(engine, engine.companion.finish_erasing)
-        if isinstance(problem, NotErased):
-            raise problem
-        if problem is not None:
-            raise NotErased(
-                f"the messages were replaced, but the former ones are not erased yet: {problem}"
-            ) from problem
+        try:
+            if await self._write(session_id, work):
+                await _erase(engine)
+        finally:
+            await self._run(engine, engine.companion.finish_erasing)
 
     # -- searching and checking ----------------------------------------------------------------------------------------
 
@@ -361,8 +351,16 @@ class SqliteStore(DatabaseStore):
         await self._engine.write(lambda db: changes.fork(db, session_id, new_id, length), new_id)
 
     async def delete(self, session_id: str) -> None:
-        await self._engine_of(session_id).write(lambda db: changes.delete(db, session_id), session_id, deletes=True)
+        def work(db: sqlite3.Connection) -> bool:
+            if changes.delete(db, session_id):
+                request_erase(db)
+            return is_erase_pending(db)
+
+        engine = self._engine_of(session_id)
+        is_pending = await engine.write(work, session_id, deletes=True)
         self._forget(session_id)
+        if is_pending:
+            await _erase(engine)
 
     async def repair(self, session_id: str | None, on_repair: OnRepair | None = None) -> None:
         """See `Repairable`. The whole database is written again, whichever session is damaged; no other may use it."""
@@ -379,6 +377,22 @@ class SqliteStore(DatabaseStore):
             self._damaged.clear()
         for repair in repairs:
             report_repair(repair, on_repair)
+
+
+async def _erase(engine: SqliteEngine) -> None:
+    """Run all pending erasures.
+
+    Raises:
+        NotErased: They are not complete; the next opening tries it again.
+    """
+    steps = erasing(engine.database, engine.path)
+    try:
+        while await engine.run(lambda: next(steps, "done")) != "done":  # noqa: ASYNC110 - readers of a file
+            await asyncio.sleep(RETRY_DELAY)
+    except NotErased:
+        raise
+    except StoreError as problem:
+        raise NotErased(f"the messages are replaced, but the former ones are not erased yet: {problem}") from problem
 
 
 def _extent(session: SessionRow | None) -> Extent:

@@ -85,6 +85,18 @@ async def test_a_file_that_is_no_database_is_kept_and_the_text_is_the_session(ro
     assert [json.loads(line) for line in files.lines] == [one.message for one in entries(1, 6)]
 
 
+async def test_a_session_is_deleted_with_what_repairs_left_of_it(root: Path) -> None:
+    files = await write(root, 6)
+    garble(files.database, 3)
+    store = JsonlStore(root)
+    await store.repair("s")
+    for ending in (".repairing", ".repairing-wal"):  # of a repair that was killed
+        files.path(f"context.db{ending}").write_bytes(b"messages")
+    await store.delete("s")
+    await store.close()
+    assert [*root.iterdir()] == []
+
+
 async def test_a_repair_of_a_sound_session_that_is_open_changes_nothing(root: Path) -> None:
     store, repairs = JsonlStore(root), list[Repair]()
     await store.append("s", entries(1, 3))

@@ -105,6 +105,17 @@ async def test_damaged_files_that_a_repair_kept_are_erased_as_well(path: Path, s
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
+async def test_a_deleted_session_is_in_no_byte_of_the_files_while_they_are_open(path: Path, store: SqliteStore) -> None:
+    await asyncio.gather(
+        *(store.append("s", [entry(seq, f"hunter2secret {'x' * seq}")]) for seq in range(1, 60)),
+        *(store.append("t", [entry(seq, f"other {'y' * seq}")]) for seq in range(1, 60)),
+    )
+    await store.search("s", "hunter2secret", 5)  # the index holds it now
+    await store.delete("s")
+    assert await holding_elsewhere(path, "hunter2secret", "other") == ["other"]
+    assert (await store.extent("t")).length == 59
+
+
 async def test_erasing_waits_for_readers(path: Path, store: SqliteStore) -> None:
     await store.append("s", [entry(1, "hunter2secret")])
     db = sqlite3.connect(path, isolation_level=None)
