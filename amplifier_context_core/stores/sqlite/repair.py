@@ -3,17 +3,17 @@
 The checksum of a row covers its key, so it says whether a row is what was written there. Rows are read by ranges of
 keys, and a range that cannot be read is halved. A scan of the table from either end then finds the rows of pages that
 no search by key reaches. The new file takes the place of the damaged one, which is kept beside it. While a process that
-does this was interrupted, every call refuses the database (`check_replaced`) until the command is run again.
+does this was interrupted, every call refuses the database (`check_not_replaced`) until the command is run again.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sqlite3
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from ...errors import ConfigError, StoreError
@@ -63,15 +63,17 @@ def repair_session(path: Path, mirror: Path) -> list[Repair]:
         StoreError: Others use the database, or nothing of the session can be read. Nothing was changed.
         sqlite3.Error, OSError: As for `repair_database`.
     """
-    _check_exclusive(path)
     try:
         return repair_database(path)
+    except _InUse:
+        raise
     except StoreError:
         if not mirror.exists():
             raise
     kept = sidecar(path, f".damaged-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}")
-    os.replace(path, kept)
-    _remove(path)
+    with _exclusive(path):
+        os.replace(path, kept)
+        _remove(path)
     sync_folder(path.parent)
     return [Repair("", f"nothing of {path.name} can be read; the messages are those of {mirror.name}", 0, str(kept))]
 
@@ -86,18 +88,23 @@ def repair_database(path: Path) -> list[Repair]:
         StoreError: Others use the database, or it is none of ours. Nothing was changed.
         sqlite3.Error, OSError: It cannot be read, or the new file cannot be written. Nothing was changed.
     """
-    _check_exclusive(path)
     repairs: list[Repair] = []
-    if not replacement(path).exists():
-        new_path = sidecar(path, ".repairing")
-        _remove(new_path)
-        try:
-            repairs = _copy_into(new_path, path)
-            os.replace(new_path, replacement(path))
-        finally:
+    new_path = sidecar(path, ".repairing")
+    with _exclusive(path):
+        before = _state(path)
+    try:
+        if not replacement(path).exists():
             _remove(new_path)
-        sync_folder(path.parent)
-    kept = str(_replace(path))
+            repairs = _copy_into(new_path, path)
+        with _exclusive(path):
+            if new_path.exists():
+                if _state(path) != before:  # another program has used it while it was copied
+                    raise _InUse(path)
+                os.replace(new_path, replacement(path))  # from now on, `check_not_replaced` refuses the damaged one
+                sync_folder(path.parent)
+            kept = str(_replace(path))
+    finally:
+        _remove(new_path)
     return [Repair(one.session_id, one.description, one.lost, kept) for one in repairs]
 
 
@@ -122,19 +129,32 @@ def _remove(path: Path) -> None:
         sidecar(path, ending).unlink(missing_ok=True)
 
 
-def _check_exclusive(path: Path) -> None:
-    problem = f"the database {path} is in use, and cannot be repaired meanwhile; end the programs that use it"
-    if is_open_here(path):
-        raise StoreError(problem)
-    if sys.platform == "win32" or not path.exists():
-        return
-    import fcntl
+class _InUse(StoreError):
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"the database {path} is in use, and cannot be repaired meanwhile; end the programs that use it"
+        )
 
-    with path.open("r+b") as file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, _LOCK_LENGTH, _LOCK_OFFSET)
-        except OSError:
-            raise StoreError(problem) from None
+
+@contextmanager
+def _exclusive(path: Path) -> Generator[None]:
+    """Keep other programs from reading and writing a database; raise `_InUse` if one has it open."""
+    if is_open_here(path):
+        raise _InUse(path)
+    with path.open("r+b") if path.exists() else nullcontext() as file:
+        if file is not None:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, _LOCK_LENGTH, _LOCK_OFFSET)
+            except OSError:
+                raise _InUse(path) from None
+        yield
+
+
+def _state(path: Path) -> list[tuple[int, int]]:
+    """Return what a commit changes: sizes and times of a database, its log and its journal."""
+    files = [sidecar(path, ending) for ending in ("", "-wal", "-journal")]
+    found = [one.stat() for one in files if one.exists()]
+    return [(one.st_size, one.st_mtime_ns) for one in found if one.st_size]
 
 
 def _copy_into(new_path: Path, path: Path) -> list[Repair]:

@@ -98,6 +98,7 @@ def open_database(
         db.execute("PRAGMA journal_size_limit = 16777216")
         if version < VERSION:
             _bring_up_to_date(db, path, carry_over, fill)
+        check_not_replaced(path)  # again: from here on, no repair takes the file for unused
     except BaseException:
         db.close()
         raise
