@@ -202,10 +202,20 @@ class LeasedStore(Generic[D]):
 
     async def delete(self, session_id: str) -> None:
         async def work(driver: Driver, lease: Lease) -> None:
-            if not await retry_once(lambda: driver.delete(lease)):
-                row = await retry_once(lambda: driver.state(session_id))
-                if row is not None:
-                    raise lease.lose(row)
+            is_unknown = False
+            try:
+                try:
+                    is_deleted = await driver.delete(lease)
+                except ConnectionLost:
+                    is_unknown = True
+                    is_deleted = await driver.delete(lease)
+                row = None if is_deleted else await retry_once(lambda: driver.state(session_id))
+            except StoreError as problem:
+                if is_unknown or isinstance(problem, NotDurable):
+                    raise OutcomeUnknown(f"session {session_id!r}: {problem}; delete it again") from problem
+                raise
+            if row is not None:
+                raise lease.lose(row)
             del self._leases[session_id]
 
         await self._change(check_session_id(session_id), work, of_damaged=True)

@@ -153,7 +153,9 @@ class Proxy:
                 server.recv(1 << 16)
                 return
             if client is not None:
-                server.sendall(client.recv(1 << 16))
+                data = client.recv(1 << 16)
+                server.sendall(data)
+                client = client if data else None  # it sends no more
 
 
 def _close(one: socket.socket) -> None:

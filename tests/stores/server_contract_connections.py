@@ -186,6 +186,22 @@ class ConnectionLossContract:
         assert_same(await other.read("s"), [*entries(1, 2), *new])
         assert_same(await other.archived("s"), [*entries(3, 3), *entries(5, 6)])
 
+    @pytest.mark.parametrize("moment", ["before", "after"])
+    async def test_a_deletion_whose_outcome_was_unknown_can_be_repeated(
+        self, store: Store, other: Store, proxy: Proxy, moment: Moment
+    ) -> None:
+        await store.append("s", entries(1, 6))
+        for mark in (b"DELETE FROM", b"EVALSHA"):  # of PostgreSQL, and of Redis
+            proxy.cut(mark, moment, then_refuse=True)
+        with pytest.raises(OutcomeUnknown, match="delete it again"):
+            await store.delete("s")
+        assert proxy.made == 1
+        proxy.accept()
+        await store.delete("s")
+        assert await other.sessions() == []
+        await store.append("s", entries(1, 1))
+        assert_same(await other.read("s"), entries(1, 1))
+
     async def test_a_store_works_again_when_connections_are_accepted_again(
         self, store: Store, other: Store, proxy: Proxy
     ) -> None:
