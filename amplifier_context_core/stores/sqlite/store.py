@@ -168,7 +168,8 @@ class DatabaseStore(ABC):
             return found
         fill, engine = search.IndexFill(session_id), self._engine_of(session_id)
         try:
-            while await engine.write(fill.step):
+            # A text file of another program stays without a database until it is opened: only then is it locked.
+            while await engine.run(engine.path.exists) and await engine.write(fill.step):
                 pass
         except StoreError as problem:
             if not is_unwritable(problem.__cause__):
@@ -186,9 +187,9 @@ class DatabaseStore(ABC):
 
     async def save_vectors(self, session_id: str, model: str, vectors: Sequence[KeptVector]) -> None:
         """See `KeepsVectors`. Locks nothing."""
-        batch = tuple(vectors)
-        if await self._exists(session_id):
-            await self._engine_of(session_id).write(lambda db: save_vectors(db, session_id, model, batch))
+        batch, engine = tuple(vectors), self._engine_of(session_id)
+        if await self._exists(session_id) and await engine.run(engine.path.exists):
+            await engine.write(lambda db: save_vectors(db, session_id, model, batch))
 
     async def verify(self, session_id: str) -> list[str]:
         """See `Checkable`. Also reports what SQLite's integrity check finds in any session of the file."""

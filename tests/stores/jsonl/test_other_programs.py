@@ -17,6 +17,7 @@ from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Extent, Repair
 from amplifier_context_core.stores.codec import message_json
 from amplifier_context_core.stores.jsonl.store import JsonlStore
+from amplifier_context_core.stores.protocol import KeptVector
 from amplifier_context_core.stores.sqlite.driver import Connection
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries, entry
@@ -84,6 +85,19 @@ async def test_what_another_program_left_out_is_in_the_archive(root: Path) -> No
     await store.open("s")
     assert [one.seq for one in await store.read("s")] == [1, 2, 7, 5, 6]
     assert [one.seq for one in await store.archived("s")] == [3, 4]
+    await store.close()
+
+
+async def test_a_search_leaves_a_text_file_of_another_program_as_it_is(root: Path) -> None:
+    """It locks nothing: a database that it made would bring back what the other program removes after that."""
+    files = await write(root, 6)
+    files.database.unlink()
+    store = JsonlStore(root)
+    assert await store.search("s", "f_3", 3) == [3]
+    await store.save_vectors("s", "model", [KeptVector(3, b"digest", b"vector")])
+    assert [one.name for one in files.main.parent.iterdir()] == [files.main.name]
+    files.main.write_bytes(dumped(*files.messages[:2]))
+    assert await store.open("s") == Extent(2, 2)
     await store.close()
 
 
