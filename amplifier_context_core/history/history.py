@@ -327,7 +327,7 @@ class History:
         entries = [append.entry for append in drafted if append.entry]
         if not entries:
             return
-        await self._stored.append(entries, atomic=False)
+        await self._stored.append(entries)
         for append in drafted:
             append.is_done = True
         for entry in entries:

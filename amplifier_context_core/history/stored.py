@@ -145,10 +145,10 @@ class StoredTranscript:
 
     # -- changing ---------------------------------------------------------------------------------------------------
 
-    async def append(self, entries: Sequence[Entry], *, atomic: bool = True) -> None:
-        """Append drafted entries; if `atomic`, all of them or none."""
+    async def append(self, entries: Sequence[Entry]) -> None:
+        """Append drafted entries, all of them or none."""
         change = Change(len(self.transcript), entries)
-        await self._write(change, lambda: self._store.append(self.session_id, entries, atomic=atomic))
+        await self._write(change, lambda: self._store.append(self.session_id, entries))
         self.transcript.extend(entries)
         self._pending_change = None
 

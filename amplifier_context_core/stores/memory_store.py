@@ -36,7 +36,7 @@ class MemoryStore:
         found = self._sessions.get(check_session_id(session_id))
         return Extent(len(found.entries), found.last_seq) if found else Extent()
 
-    async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
+    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
         if entries:
             session = self._session_to_change(session_id)
             session.entries.extend(entries)

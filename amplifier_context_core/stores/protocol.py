@@ -125,15 +125,8 @@ class Store(Protocol):
         """Return how much of a session there is, without locking it."""
         ...
 
-    async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
-        """Append entries, all or none. Appending nothing is a no-op, and creates nothing.
-
-        Args:
-            session_id: of the history.
-            entries: to append.
-            atomic: no crash leaves a part of the entries. If false, a crash before this returns may leave some of them;
-                files then need one sync less. The same holds for appends made at the same time.
-        """
+    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
+        """Append entries, all or none, whatever crashes. Appending nothing is a no-op, and creates nothing."""
         ...
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Entry]:

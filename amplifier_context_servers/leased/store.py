@@ -101,7 +101,7 @@ class LeasedStore(Generic[D]):
         row = await self._read(session_id, lambda driver: driver.state(session_id))
         return row.extent if row and row.created else Extent()
 
-    async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
+    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
         check_session_id(session_id)
         if given := tuple(entries):
             await self._replace(session_id, None, given)

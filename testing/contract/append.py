@@ -63,26 +63,25 @@ class Appending(StoreFixtures):
         await store.append("s", tuple(entries(1, 2)))
         assert_same(await store.read("s"), entries(1, 2))
 
-    async def test_a_batch_that_need_not_be_atomic_is_appended_in_order_between_others(self, store: Store) -> None:
+    async def test_batches_appended_at_the_same_time_are_in_order(self, store: Store) -> None:
         given = entries(1, 40)
         await asyncio.gather(
             store.append("s", given[:1]),
-            store.append("s", given[1:20], atomic=False),
+            store.append("s", given[1:20]),
             store.append("s", given[20:30]),
-            store.append("s", given[30:], atomic=False),
+            store.append("s", given[30:]),
         )
         assert_same(await store.read("s"), given)
         assert await store.extent("s") == Extent(40, 40)
 
-    @pytest.mark.parametrize("atomic", [True, False])
-    async def test_a_batch_is_appended_whole_or_not_at_all(self, store: Store, atomic: bool) -> None:
+    async def test_a_batch_is_appended_whole_or_not_at_all(self, store: Store) -> None:
         """JSON cannot hold one entry of the batch. (The memory store writes no JSON; there it cannot fail.)"""
         if not self.persistent:
             return
         await store.append("s", entries(1, 2))
         unwritable = entry(4)._replace(message={"role": "user", "content": b"no JSON"})
         with pytest.raises((ContextError, TypeError, ValueError)):
-            await store.append("s", [entry(3), unwritable, entry(5)], atomic=atomic)
+            await store.append("s", [entry(3), unwritable, entry(5)])
         assert_same(await store.read("s"), entries(1, 2))
         assert (await store.extent("s")).length == 2
         await store.append("s", entries(6, 7))

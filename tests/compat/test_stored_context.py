@@ -43,7 +43,7 @@ class FullDisk(MemoryStore):
 
     full = False
 
-    async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
+    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
         if self.full:
             raise StoreError("no space left on the device")
         await super().append(session_id, entries)

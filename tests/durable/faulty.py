@@ -37,7 +37,7 @@ class FaultyStore(MemoryStore):
             raise SessionInUse(session_id, self.in_use[session_id])
         return await super().open(session_id, on_repair)
 
-    async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
+    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
         await self._hindered(session_id)
         await super().append(session_id, entries)
         self.batches.append(len(entries))

@@ -94,7 +94,7 @@ def test_no_caller_waits_for_long_for_a_loop_that_stopped_before_its_message_had
 class _Slow(MemoryStore):
     """Takes its time."""
 
-    async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
+    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
         await asyncio.sleep(0.1)
         await super().append(session_id, entries)
 
@@ -135,7 +135,7 @@ class _Lost(MemoryStore):
 
     appends = 0
 
-    async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
+    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
         self.appends += 1
         if self.appends == 2:
             raise SessionLost(session_id, "another writer")
@@ -178,7 +178,7 @@ class _Moody(MemoryStore):
         await super().fork(session_id, new_id, length)
         self._new.add(new_id)
 
-    async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
+    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
         assert self._busy is None or self._busy.is_closed(), "two appends at the same time"
         self._busy = asyncio.get_running_loop()
         try:
@@ -279,7 +279,7 @@ class _CutOff(MemoryStore):
         self.begun, self.joined, self.stuck = threading.Event(), threading.Event(), threading.Event()
         self._stored = stored
 
-    async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
+    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
         self.appends += 1
         if self.appends == 1:
             self.begun.set()

@@ -59,8 +59,8 @@ async def test_what_comes_in_while_the_store_is_busy_is_written_together_and_in_
 class _SlowStore(FaultyStore):
     """Writing takes a moment here, as it does everywhere but in memory."""
 
-    async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
-        await super().append(session_id, entries, atomic=atomic)
+    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
+        await super().append(session_id, entries)
         await asyncio.sleep(0.001)
 
 
@@ -405,7 +405,7 @@ class _UnansweredStore(FaultyStore):
         if self.made is False:
             raise OutcomeUnknown("no answer came")
 
-    async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
+    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
         await super().append(session_id, entries)
         if self.made:
             raise OutcomeUnknown("no answer came")

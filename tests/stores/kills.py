@@ -2,8 +2,8 @@
 
 A server process, warm and with one thread, forks a child for every kill. The child appends, replaces and saves
 checkpoints for as long as it lives, on servers also forks. On a pipe it reports each call before and after it. After
-the kill the session must be what was acknowledged, with or without the one call in progress, complete. (Of an append
-that need not be atomic, its first entries.) The next append must succeed.
+the kill the session must be what was acknowledged, with or without the one call in progress, complete. The next append
+must succeed.
 
     async def test_nothing_acknowledged_is_lost(tmp_path):
         await survive(f"sqlite:{tmp_path}/kills.db", kills=200, seed=1)
@@ -90,7 +90,7 @@ async def _work(
         await _opened(store, session_id)
     for number in range(300):
         length = len(state.history)
-        kinds = {"append": 42, "batch": 10, "many": 12, "burst": 12, "replace": 12, "checkpoint": 12}
+        kinds = {"append": 42, "batch": 22, "burst": 12, "replace": 12, "checkpoint": 12}
         kinds["fork"] = 12 if on_server and length else 0
         what = chance.choices(list(kinds), list(kinds.values()))[0]
         count = {"append": 1, "checkpoint": 0, "fork": 0, "replace": chance.randrange(4)}.get(
@@ -126,7 +126,7 @@ async def _do(store: Store, session_id: str, call: Event) -> None:
     elif call["do"] == "fork":
         await store.fork(session_id, call["fork"])
     else:
-        await store.append(session_id, new, atomic=call["do"] != "many")
+        await store.append(session_id, new)
 
 
 async def _opened(store: Store, session_id: str) -> Extent:
@@ -264,7 +264,7 @@ class _Round:
                 self.acknowledged += 1
         self._note_fork(is_made=False)
         states = [self.state]
-        if self.call and self.call["do"] in ("burst", "many"):
+        if self.call and self.call["do"] == "burst":
             parts = range(self.burst, len(self.call["new"]) + 1)
             states = [after(self.state, {**self.call, "new": self.call["new"][:count]}) for count in parts]
         elif self.call:

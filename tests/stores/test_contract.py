@@ -34,12 +34,12 @@ class Sound(MemoryStore):
 
 
 class LosesTheLast(MemoryStore):
-    async def append(self, session_id, entries, *, atomic=True):
+    async def append(self, session_id, entries):
         await super().append(session_id, entries[:-1] or entries)
 
 
 class AppendsOneByOne(MemoryStore):
-    async def append(self, session_id, entries, *, atomic=True):
+    async def append(self, session_id, entries):
         for entry in entries or [None]:
             await super().append(session_id, [entry] if entry else [])
             await asyncio.sleep(0)

@@ -55,7 +55,7 @@ class MirroredSession(Companion):
         locks = SessionLocks(Path(files.folder), os.path.basename(files.path("lock")))
         path = Path(files.database)
         self.engine = SqliteEngine(path, durability, _BUSY, journal=journal, worker=worker, locks=locks, companion=self)
-        self._new_mirror = partial(Mirror, files, archive=archive, report=self.engine.report)
+        self._new_mirror = partial(Mirror, files, archive=archive, report=self.engine.reports.append)
         self._mirror = self._new_mirror()
         self._memory: tuple[object, sqlite3.Connection] | None = None  # for readers, while there is no database
         self._will_erase = False  # the transaction erases messages
@@ -125,7 +125,7 @@ class MirroredSession(Companion):
                 f"{os.path.basename(self.files.main)} is a session {what}; {len(found.entries):,} messages taken over"
             )
             path = add_lines(self.files.path("damaged"), found.unreadable)
-            self.engine.report(Repair(name, text, found.lost, path))
+            self.engine.reports.append(Repair(name, text, found.lost, path))
 
     def open_in_memory(self) -> sqlite3.Connection:
         """See `Companion`. It is kept until a file changes."""
@@ -154,7 +154,7 @@ class MirroredSession(Companion):
                 self.disconnect()
                 found = repair_session(self.engine.path, Path(self.files.main))
                 for repair in found[:-1] or found:  # without the sum of one
-                    self.engine.report(repair)
+                    self.engine.reports.append(repair)
                 self.engine.expect_replaced()
                 is_changed = True
             if is_changed:

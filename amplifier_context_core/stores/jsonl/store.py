@@ -106,8 +106,8 @@ class JsonlStore(DatabaseStore):
         session = self._session(session_id)
         await session.engine.run(session.repair)
         self._damaged.pop(session_id, None)
-        for repair in session.engine.take_reports():
-            report_repair(repair, on_repair)
+        while session.engine.reports:
+            report_repair(session.engine.reports.pop(0), on_repair)
 
     def _session(self, session_id: str) -> MirroredSession:
         check_session_id(session_id)

@@ -89,6 +89,7 @@ class SqliteEngine:
         path: The database file.
         locks: The sessions that this store object has locked. Only tasks use it.
         companion: What belongs to the database.
+        reports: What the companion found and did; the store takes them out after each call.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class SqliteEngine:
         self.path = path
         self.locks = locks or SessionLocks(sidecar(path, ".locks"))
         self.companion = companion or Companion()
-        self._reports: list[Repair] = []
+        self.reports: list[Repair] = []
         self._durability: Durability = durability
         self._busy = busy
         self._journal: JournalMode | None = journal
@@ -165,12 +166,6 @@ class SqliteEngine:
             if self._worker.is_of_parent:
                 _abandoned.append(self._db)
 
-    def take_reports(self) -> list[Repair]:
-        """Return what was found and done since the last call."""
-        reports = list(self._reports)
-        del self._reports[: len(reports)]  # the thread may add one meanwhile
-        return reports
-
     # -- for tasks -----------------------------------------------------------------------------------------------------
 
     def lock(self, session_id: str, *, again: bool = False, to_delete: bool = False) -> bool:
@@ -201,10 +196,6 @@ class SqliteEngine:
             self.companion.on_release()
         finally:
             self.locks.release(session_id)
-
-    def report(self, repair: Repair) -> None:
-        """Keep a report until the caller of a task takes it."""
-        self._reports.append(repair)
 
     def verify(self, session_id: str | None) -> list[str]:
         """Return the problems of the database. See `verify.verify`."""
@@ -416,7 +407,9 @@ def _commit(db: sqlite3.Connection, path: Path) -> None:
     except sqlite3.OperationalError as problem:
         if code_of(problem) != sqlite3.SQLITE_IOERR:
             raise
-        raise OutcomeUnknown(f"{store_error(problem, path)}; the next call finds out whether it was written") from problem
+        raise OutcomeUnknown(
+            f"{store_error(problem, path)}; the next call finds out whether it was written"
+        ) from problem
 
 
 def _identity_of(path: Path) -> Identity | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ...transcript.entry import Entry
@@ -97,30 +97,66 @@ def read(
     Returns:
         None if the session was edited since the slice before.
     """
+
+    def keys(session: SessionRow) -> Sequence[int]:
+        indexes = index_range(session.length, start, stop)
+        return range(session.key_of(indexes.start), session.key_of(indexes.stop)) if indexes else ()
+
+    return _slice(db, session_id, keys, _add_entries, last, size)
+
+
+def archived(
+    db: sqlite3.Connection, *, session_id: str, last: ReadResult | None = None, size: int | None = None
+) -> ReadResult | None:
+    """Return the archived entries, oldest replacement first, a slice of them. See `read`.
+
+    Raises:
+        sqlite3.Error: There are more or fewer than the session row says, or the database cannot be read.
+    """
+
+    def keys(session: SessionRow) -> Sequence[int]:
+        select = "SELECT id FROM archive WHERE session = ? ORDER BY id"
+        found = [key for (key,) in db.execute(select, (session.number,))]
+        check_archive(session, len(found))
+        return found
+
+    return _slice(db, session_id, keys, _add_archived, last, size)
+
+
+def _slice(
+    db: sqlite3.Connection,
+    session_id: str,
+    keys_of: Callable[[SessionRow], Sequence[int]],
+    add: Callable[[sqlite3.Connection, SessionRow, Sequence[int], ReadResult], None],
+    last: ReadResult | None,
+    size: int | None,
+) -> ReadResult | None:
     session = find_session(db, session_id)
     if session is None:
         return ReadResult() if last is None else None
-    wanted: Sequence[int] = ()
-    if last is None:
-        indexes = index_range(session.length, start, stop)
-        wanted = range(session.key_of(indexes.start), session.key_of(indexes.stop)) if indexes else ()
-    elif last.version == (session.number, session.edits):
-        wanted = last.left
-    else:
+    version = (session.number, session.edits)
+    if last is not None and last.version != version:
         return None
+    wanted = keys_of(session) if last is None else last.left
     part = wanted[:size]
-    found = ReadResult(left=wanted[len(part) :], version=(session.number, session.edits))
+    found = ReadResult(left=wanted[len(part) :], version=version)
     if part:
-        _read_keys(db, session_id, part[0], part[-1] + 1, found)
+        add(db, session, part, found)
     return found
 
 
-def _read_keys(db: sqlite3.Connection, session_id: str, first: int, stop: int, found: ReadResult) -> None:
-    for row in iterate_rows(db, first, stop):
+def _add_entries(db: sqlite3.Connection, session: SessionRow, keys: Sequence[int], found: ReadResult) -> None:
+    first, stop_key = keys[0], keys[-1] + 1
+    for row in iterate_rows(db, first, stop_key):
         found.damaged.extend(range(first, row[0]))
         first = row[0] + 1
-        _add_row(found, row, session_id, row[0])
-    found.damaged.extend(range(first, stop))
+        _add_row(found, row, session.session_id, row[0])
+    found.damaged.extend(range(first, stop_key))
+
+
+def _add_archived(db: sqlite3.Connection, session: SessionRow, keys: Sequence[int], found: ReadResult) -> None:
+    for row in db.execute(_SELECT_ARCHIVED, (session.number, keys[0], keys[-1])):
+        _add_row(found, row, session.session_id, first_key(session.number))
 
 
 def find(db: sqlite3.Connection, session_id: str, seqs: Sequence[int]) -> ReadResult:
@@ -142,33 +178,6 @@ def rows_by_seq(db: sqlite3.Connection, session: SessionRow, seqs: Sequence[int]
         rows += db.execute(_SELECT_BY_SEQ, (session.number, *part))
         rows += db.execute(_SELECT_BY_KEY, [first_key(session.number) + seq - 1 for seq in part])
     return rows
-
-
-def archived(
-    db: sqlite3.Connection, *, session_id: str, last: ReadResult | None = None, size: int | None = None
-) -> ReadResult | None:
-    """Return the archived entries, oldest replacement first, a slice of them. See `read`.
-
-    Raises:
-        sqlite3.Error: There are more or fewer than the session row says, or the database cannot be read.
-    """
-    session = find_session(db, session_id)
-    if session is None:
-        return ReadResult() if last is None else None
-    if last is None:
-        select = "SELECT id FROM archive WHERE session = ? ORDER BY id"
-        wanted: Sequence[int] = [key for (key,) in db.execute(select, (session.number,))]
-        check_archive(session, len(wanted))
-    elif last.version == (session.number, session.edits):
-        wanted = last.left
-    else:
-        return None
-    part = wanted[:size]
-    found = ReadResult(left=wanted[len(part) :], version=(session.number, session.edits))
-    if part:
-        for row in db.execute(_SELECT_ARCHIVED, (session.number, part[0], part[-1])):
-            _add_row(found, row, session_id, first_key(session.number))
-    return found
 
 
 def check_archive(session: SessionRow, count: int) -> None:

@@ -108,7 +108,7 @@ class DatabaseStore(ABC):
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
-    async def append(self, session_id: str, entries: Sequence[Entry], *, atomic: bool = True) -> None:
+    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
         batch = tuple(entries)
         if batch:
             await self._change(session_id, lambda db: changes.append(db, session_id, batch))
@@ -274,8 +274,8 @@ class DatabaseStore(ABC):
         report_repair(repair, self._listeners.get(repair.session_id))
 
     def _deliver(self, engine: SqliteEngine) -> None:
-        for repair in engine.take_reports():
-            self._report(repair)
+        while engine.reports:  # the thread may add one meanwhile
+            self._report(engine.reports.pop(0))
 
     def _forget(self, session_id: str) -> None:
         self._listeners.pop(session_id, None)
