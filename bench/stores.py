@@ -27,14 +27,19 @@ from amplifier_context_core.stores import Store, open_store
 
 from .measure import say
 from .stores_append import measure_appends
-from .stores_baselines import Baseline, FileBaseline, PostgresBaseline, RedisBaseline, SqliteBaseline
+from .stores_baselines import Baseline, PostgresBaseline, RedisBaseline, SqliteBaseline
 from .stores_resume import measure_resume
 from .timers import run
 
 APPENDING = ("jsonl", "sqlite", "postgresql", "redis")
 POSTGRES = os.environ.get("AMPLIFIER_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test")
 REDIS = os.environ.get("AMPLIFIER_TEST_REDIS", "redis://127.0.0.1:6379/15")
-MIN_RATIO = 0.7  # minimal share of an asynchronous baseline's rate that the store of a database must reach
+# Of a server: the least share of the baseline's rate, of one appender and of sixteen. `local`: that of SQLite holds.
+TARGETS: dict[str, dict[str, float | str | None]] = {
+    "postgresql": {"least_single": 0.4, "least_spread": 0.7},
+    "jsonl": {"local": 1.0},
+    "sqlite": {"local": 1.0, "least_spread": 0.7},
+}
 
 Reply = dict[str, float | str | None]
 
@@ -73,12 +78,11 @@ async def _append(kind: str, folder: Path) -> Reply:
     except (psycopg.Error, RedisError, OSError, ConfigError, ImportError) as problem:
         return {"absent": f"{type(problem).__name__}: {problem}".splitlines()[0]}
     try:
-        figures: Reply = dict(await measure_appends(store, baseline, say, on_files=kind == "jsonl"))
+        figures: Reply = dict(await measure_appends(store, baseline, say))
     finally:
         if kind == "postgresql":
             await _drop_schema(_schema(folder))
-    if kind in ("sqlite", "postgresql"):
-        figures["min_ratio"] = MIN_RATIO
+    figures |= TARGETS.get(kind, {})
     return figures
 
 
@@ -89,8 +93,7 @@ async def _opened(kind: str, folder: Path) -> tuple[Store, Baseline]:
     if kind == "redis":
         joint = "&" if "?" in REDIS else "?"
         return open_store(f"{REDIS}{joint}prefix=bench-{uuid.uuid4().hex[:8]}"), await RedisBaseline(REDIS).open()
-    baseline = FileBaseline(folder) if kind == "jsonl" else SqliteBaseline(folder)
-    return open_store(f"{kind}:{_path(kind, folder)}"), baseline
+    return open_store(f"{kind}:{_path(kind, folder)}"), SqliteBaseline(folder)
 
 
 def _path(kind: str, folder: Path) -> Path:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import uuid
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import islice
 from statistics import median
 from time import perf_counter
@@ -22,7 +20,7 @@ from amplifier_context_core.stores.codec import message_json
 from amplifier_context_core.transcript.entry import Entry
 
 from .sessions import BUDGET, Message, messages
-from .stores_baselines import SIXTEEN, Baseline, FileBaseline
+from .stores_baselines import SIXTEEN, Baseline
 from .stores_entries import entries_of
 from .timers import Stall
 
@@ -30,46 +28,11 @@ Figures = dict[str, float]
 Say = Callable[[str], None]
 
 TURNS = 9
+ALLOWED = 1.15  # of the time of a bare commit of the same row, besides what is counted in µs
 _SINGLE = 60  # messages of a single appender in a turn, in blocks that alternate with the baseline's
 _BLOCK = 20
 _MANY = 400  # messages of sixteen appenders in a turn
 _WARM = 32
-
-
-class Syncs:
-    """Counts and times `os.fsync` and `os.fdatasync` wherever they are called from.
-
-    Attributes:
-        count: how many there were.
-        seconds: spent in them, by all threads together.
-    """
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.seconds = 0.0
-
-    @contextmanager
-    def counted(self) -> Generator[None]:
-        """Count syncs inside the block."""
-        kept = {name: getattr(os, name) for name in ("fsync", "fdatasync") if hasattr(os, name)}
-        for name, sync in kept.items():
-            setattr(os, name, self._timed(sync))
-        try:
-            yield
-        finally:
-            for name, sync in kept.items():
-                setattr(os, name, sync)
-
-    def _timed(self, sync: Callable[[int], None]) -> Callable[[int], None]:
-        def timed(file: int) -> None:
-            started = perf_counter()
-            try:
-                sync(file)
-            finally:
-                self.seconds += perf_counter() - started
-                self.count += 1
-
-        return timed
 
 
 class Feed:
@@ -98,10 +61,10 @@ class Feed:
             yield from ({**message} for message in self._messages)
 
 
-async def measure_appends(store: Store, baseline: Baseline, say: Say, *, on_files: bool) -> Figures:
-    """Return all figures of appending to one store; `on_files` is True if this process makes its syncs."""
+async def measure_appends(store: Store, baseline: Baseline, say: Say) -> Figures:
+    """Return all figures of appending to one store."""
     run = f"bench-{uuid.uuid4().hex[:8]}"
-    bench = _Appends(store, baseline, run, on_files=on_files)
+    bench = _Appends(store, baseline, run)
     try:
         await bench.warm_up()
         for turn in range(TURNS):
@@ -115,8 +78,8 @@ async def measure_appends(store: Store, baseline: Baseline, say: Say, *, on_file
 class _Appends:
     """Runs the turns and collects their figures."""
 
-    def __init__(self, store: Store, baseline: Baseline, run: str, *, on_files: bool) -> None:
-        self._store, self._baseline, self._on_files = store, baseline, on_files
+    def __init__(self, store: Store, baseline: Baseline, run: str) -> None:
+        self._store, self._baseline = store, baseline
         self._sessions = [f"{run}-{number}" for number in range(SIXTEEN)]
         self._managers = {
             name: ContextManager(
@@ -148,7 +111,7 @@ class _Appends:
         for name, work in (("shared", self._shared), ("spread", self._spread)):
             seconds = await self._timed(work())
             after = await self._bare_many()
-            stall, syncs = await self._watched(work())
+            stall = await self._watched(work())
             reference = 2 / (1 / before + 1 / after)
             rate = _MANY / seconds
             self._note(f"{name}_rate", rate)
@@ -156,16 +119,10 @@ class _Appends:
             self._note(f"{name}_stall", stall.longest * 1000)
             self._note(f"{name}_callback", stall.callback * 1000)
             self._note(f"{name}_gc", stall.collecting * 1000)
-            if self._on_files:
-                per_sync = _MANY / max(1, syncs.count)
-                self._note(f"{name}_per_sync", per_sync)
-                self._note(f"{name}_paid_baselines", rate * per_sync / reference)
-                self._note(f"{name}_sync_rate", syncs.count / seconds / reference)
-                self._note(f"{name}_busy", syncs.seconds / stall.seconds)
             before = after
         self._note("bare_us", bare * 1e6)
         self._note("bare_rate", before)
-        await self._beside_a_bare_loop()
+        await self._beside_nothing()
 
     async def clean(self) -> None:
         """Delete everything that was created."""
@@ -187,32 +144,25 @@ class _Appends:
         """Run one appender in blocks that alternate with the baseline's; return the baseline's seconds per message."""
         bares: list[float] = []
         for _ in range(_SINGLE // _BLOCK):
-            bare, bare_own, _syncs = await self._block(self._bare_one())
+            bare = await self._block(self._bare_one())
             bares.append(bare)
             for name, one in (("append", self._append_one()), ("add", self._add_one())):
-                took, own, syncs = await self._block(one)
+                took = await self._block(one)
                 self._note(f"{name}_us", took * 1e6)
                 self._note(f"{name}_above", (took - bare) * 1e6)
+                self._note(f"{name}_excess", (took - ALLOWED * bare) * 1e6)
                 self._note(f"{name}_baselines", bare / took)
-                if self._on_files:
-                    self._note(f"{name}_own", (own - bare_own) * 1e6)
-                    self._note(f"{name}_syncs", syncs / _BLOCK)
         return median(bares)
 
-    async def _block(self, one: Callable[[], Callable[[], Awaitable[object]]]) -> tuple[float, float, int]:
-        """Return the seconds per message, in total and without syncs (medians of blocks), and the number of syncs."""
-        syncs = Syncs()
+    async def _block(self, one: Callable[[], Callable[[], Awaitable[object]]]) -> float:
+        """Return the seconds per message, the median of a block."""
         times: list[float] = []
-        own: list[float] = []
         works = [one() for _ in range(_BLOCK)]  # created before the clock starts, as for the baseline
-        with syncs.counted():
-            for work in works:
-                synced = syncs.seconds
-                started = perf_counter()
-                await work()
-                times.append(perf_counter() - started)
-                own.append(times[-1] - (syncs.seconds - synced))
-        return median(times), median(own), syncs.count
+        for work in works:
+            started = perf_counter()
+            await work()
+            times.append(perf_counter() - started)
+        return median(times)
 
     def _bare_one(self) -> Callable[[], Callable[[], Awaitable[object]]]:
         def one() -> Callable[[], Awaitable[object]]:
@@ -247,11 +197,10 @@ class _Appends:
         started = perf_counter()
         await self._baseline.many(lines)
         seconds = perf_counter() - started
-        if not isinstance(self._baseline, FileBaseline):  # the file baseline blocks the loop
-            async with Stall() as stall:
-                await self._baseline.many(lines)
-            self._note("bare_stall", stall.longest * 1000)
-            self._note("bare_callback", stall.callback * 1000)
+        async with Stall() as stall:
+            await self._baseline.many(lines)
+        self._note("bare_stall", stall.longest * 1000)
+        self._note("bare_callback", stall.callback * 1000)
         return _MANY / seconds
 
     async def _timed(self, tasks: Sequence[Awaitable[object]]) -> float:
@@ -260,13 +209,11 @@ class _Appends:
         await asyncio.gather(*tasks)
         return perf_counter() - started
 
-    async def _watched(self, tasks: Sequence[Awaitable[object]]) -> tuple[Stall, Syncs]:
-        """Repeat the run for stalls and syncs, because timing them costs part of the time that is measured above."""
-        syncs = Syncs()
-        with syncs.counted():
-            async with Stall() as stall:
-                await asyncio.gather(*tasks)
-        return stall, syncs
+    async def _watched(self, tasks: Sequence[Awaitable[object]]) -> Stall:
+        """Repeat the run for stalls, because timing them costs part of the time that is measured above."""
+        async with Stall() as stall:
+            await asyncio.gather(*tasks)
+        return stall
 
     def _shared(self) -> Sequence[Awaitable[object]]:
         """Let sixteen tasks add to one session through its manager."""
@@ -286,18 +233,9 @@ class _Appends:
         for entry in entries:
             await self._store.append(session_id, [entry])
 
-    async def _beside_a_bare_loop(self) -> None:
-        """Measure the machine's own stall: of a loop next to a thread that runs the bare loop, or of an idle loop."""
-        lines = self._feed.take(_MANY // 2)[1]
+    async def _beside_nothing(self) -> None:
+        """Measure the machine's own stall: of an idle loop."""
         async with Stall() as stall:
-            if isinstance(self._baseline, FileBaseline):
-                await asyncio.to_thread(_in_thread, self._baseline, lines)
-            else:
-                await asyncio.sleep(0.2)
+            await asyncio.sleep(0.2)
         self._note("idle_stall", stall.longest * 1000)
         self._note("idle_callback", stall.callback * 1000)
-
-
-def _in_thread(baseline: FileBaseline, lines: Sequence[bytes]) -> None:
-    for line in lines:
-        baseline.write(line)

@@ -1,13 +1,12 @@
 """Baselines: bare loops that measure the limit of the disk, the driver or the server for the same messages.
 
 Each baseline writes one message at a time, as durably as the store that it is compared with. The baselines of databases
-are asynchronous, as their users are. The baseline of files is synchronous: a write and an fsync.
+are asynchronous, as their users are.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 import uuid
 from collections.abc import Sequence
@@ -28,30 +27,6 @@ class Baseline(Protocol):
     async def single(self, lines: Sequence[bytes]) -> None: ...
     async def many(self, lines: Sequence[bytes]) -> None: ...
     async def close(self) -> None: ...
-
-
-class FileBaseline:
-    """Writes to one file, with a write and an fsync per line."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / f"bare-{uuid.uuid4().hex[:8]}.jsonl"
-        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-
-    def write(self, line: bytes) -> None:
-        """Write one line durably."""
-        os.write(self._file, line)
-        os.fsync(self._file)
-
-    async def single(self, lines: Sequence[bytes]) -> None:
-        for line in lines:
-            self.write(line)
-
-    async def many(self, lines: Sequence[bytes]) -> None:
-        await self.single(lines)
-
-    async def close(self) -> None:
-        os.close(self._file)
-        self._path.unlink()
 
 
 class SqliteBaseline:
