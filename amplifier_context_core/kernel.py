@@ -122,7 +122,7 @@ def warn_of_duplicate_ids(module: str) -> None:
         names = " and ".join(f"{dist.name} {dist.version}" for dist in claims)
         log.warning(
             "%s: %s have this module id; a plan without a source gets the first, %s; uninstall what you do not want "
-            "(docs/mounting.md)",
+            "(docs/configuration.md)",
             module,
             names,
             claims[0].name,

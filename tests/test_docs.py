@@ -15,7 +15,6 @@ from click.testing import CliRunner
 
 from amplifier_context_cli.app import main
 from amplifier_context_core.config import WITHOUT_MEANING, Config
-from amplifier_context_core.events import EVENTS
 from amplifier_context_persistent import PersistentConfig
 from amplifier_context_summary import SummaryConfig
 from docs.config_table import TABLES
@@ -51,8 +50,8 @@ def test_mount_plans_name_a_context_we_ship() -> None:
 
 
 @pytest.mark.kernel
-def test_the_whole_plan_of_the_mounting_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (plan,) = (block for block in blocks(read("docs/mounting.md"), "yaml") if "\nproviders:" in block)
+def test_the_whole_plan_of_the_configuration_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (plan,) = (block for block in blocks(read("docs/configuration.md"), "yaml") if "\nproviders:" in block)
     (tmp_path / "plan.yaml").write_text(plan, encoding="utf-8")
     (tmp_path / "notes.md").write_text("The loader reads plans.", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -62,22 +61,39 @@ def test_the_whole_plan_of_the_mounting_page_runs(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
-def test_make_targets_and_links_of_a_page_exist(name: str) -> None:
-    page, makefile = read(name), read("Makefile")
-    for target in set(re.findall(r"\bmake ([a-z]+)", page)):
+def test_make_targets_of_a_page_exist(name: str) -> None:
+    makefile = read("Makefile")
+    for target in set(re.findall(r"\bmake ([a-z]+)", read(name))):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
-    for link in re.findall(r"\]\((?!http)([^)#]+)\)", page):
-        assert (ROOT / link).exists(), link
+
+
+def anchors(page: str) -> set[str]:
+    """Return the names under which GitHub links to the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", page, flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", [*PATHS, ROOT / "CONTRIBUTING.md"], ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_of_a_page_lead_somewhere(path: Path) -> None:
+    for link, anchor in re.findall(r"\]\((?!http)([^)#\s]*)#?([^)\s]*)\)", path.read_text(encoding="utf-8")):
+        target = (path.parent / link).resolve() if link else path
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target.read_text(encoding="utf-8")), f"{link}#{anchor}"
+
+
+def test_pages_that_code_names_exist() -> None:
+    """In comments, docstrings, messages and help texts. Tests make up pages whose names have one letter."""
+    code = [path for path in ROOT.rglob("*.py") if not {"build", ".venv"} & set(path.relative_to(ROOT).parts)]
+    named = {
+        (page, path) for path in code for page in re.findall(r"\bdocs/(?:\w+/)?\w\w+\.md\b", path.read_text("utf-8"))
+    }
+    assert len(named) > 30
+    assert [(page, path) for page, path in named if not (ROOT / page).exists()] == []
 
 
 @pytest.mark.parametrize("name", sorted(TABLES))
 def test_the_config_tables_are_those_the_code_gives(name: str) -> None:
     assert between(read("docs/configuration.md"), name) == TABLES[name]()
-
-
-def test_the_configuration_page_names_every_event() -> None:
-    page = read("docs/configuration.md")
-    assert [event for event in EVENTS if f"\n| `{event}` |" not in page] == []
 
 
 def test_the_stores_page_shows_every_command_and_no_other() -> None:
