@@ -186,7 +186,7 @@ def capabilities_of(manager: ContextManager) -> dict[str, Any]:
 
 
 def _contracts(manager: ContextManager) -> dict[str, Any]:
-    """Return what public loops, tools and hosts look up under names that they agreed on (docs/hosts.md)."""
+    """Return what public loops, tools and hosts look up under names that they agreed on (docs/kernel.md)."""
     host = manager.requests.checkpoint
     contracts: dict[str, Any] = {
         "context.checkpoint.export": host.export,

@@ -174,7 +174,7 @@ class ContextManager:
 
     @property
     def _system_prompt_factory(self) -> PromptFactory | None:
-        """The factory in use, under the name at which hooks look for it to put theirs around it (docs/hosts.md)."""
+        """The factory in use, under the name at which hooks look for it to put theirs around it (docs/kernel.md)."""
         return self.requests.prompt.factory
 
     async def set_system_prompt_factory(self, factory: PromptFactory | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-# By docs/kernel.md; with their defaults where they have one.
+# With their defaults where they have one.
 REPLACED: dict[str, Any] = {
     "max_tokens": 200_000,
     "compact_threshold": 0.92,

@@ -4,7 +4,7 @@ The loop's callbacks count a view as part of the whole request, tools and remind
 while it is given it takes the meter's place. A view that is counted as too large is compacted further and counted
 again. Nothing of this changes the session before the loop commits the transaction.
 
-Source of the contract: the tests of loop-streaming and context-simple (docs/hosts.md).
+Source of the contract: the tests of loop-streaming and context-simple (docs/kernel.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What public hosts, hooks and tools do with a mounted context, call by call; docs/hosts.md names each of them.
+"""What public hosts, hooks and tools do with a mounted context, call by call; docs/kernel.md names each of them.
 
 None of them but the kernel is on PyPI, so their calls are made here in their order, on a context that the real kernel
 mounted.
