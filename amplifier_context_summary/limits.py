@@ -24,7 +24,7 @@ WINDOW = 600.0  # seconds: ten minutes, as lossless-claw limits its calls
 _FIRST_BACK_OFF = 30.0  # seconds after the first failure; it doubles with each further one
 _LONGEST_BACK_OFF = 3_600.0
 _LONGEST_RETRY_AFTER = 86_400.0  # seconds a provider may ask for
-# Prices of tokens relative to a fresh input token, where a provider names none (docs/evaluation.md).
+# Prices of tokens relative to a fresh input token, where a provider names none (docs/reports/evaluation.md).
 _READ, _WRITE, _OUTPUT = 0.1, 1.25, 5.0
 
 

@@ -1,4 +1,4 @@
-"""Row sizes and rates on the servers here, from which docs/scale.md extrapolates: ``python -m bench.scale``.
+"""Row sizes and rates on the servers here, from which docs/reports/scale.md extrapolates: ``python -m bench.scale``.
 
 Small on purpose: some thousands of sessions, a minute. Sizes of rows are those of any number of them; rates are those
 of this machine, and say which part of the work costs what.

@@ -27,7 +27,7 @@ _ADDRESSED = re.compile(
     re.IGNORECASE,
 )
 # Verbs by which a bare imperative makes its reader do something. Comments of code begin with some of them as well, and
-# are not quoted either: another line of the output is (docs/evaluation.md has what that costs).
+# are not quoted either: another line of the output is (docs/reports/evaluation.md has what that costs).
 _ACTS = """
     accept act activate add allow answer append apply approve ask assume attach authorize backup begin block book
     browse build buy bypass call cancel change check clean clear click clone close collect commit compile configure

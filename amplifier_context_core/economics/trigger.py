@@ -22,7 +22,7 @@ _MIN_FREED_SHARE = 0.05  # of the capacity: what a compaction must free to be wo
 _WHOLE_TARGET_RATIO = (
     0.8  # of the target, where a compaction writes all of it; docs/caching.md (A cache that writes all)
 )
-_NEARLY_DUE = 0.5  # of the growth up to the threshold; docs/caching.md has the experiment (How nearly due)
+_NEARLY_DUE = 0.5  # of the growth up to the threshold; docs/reports/evaluation.md has the experiment
 _SAME_CAPACITY = 0.02  # of a capacity: how far another may be from it for a back-off to apply
 
 

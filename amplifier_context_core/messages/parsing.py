@@ -28,8 +28,8 @@ ROLES = frozenset({"system", "developer", "user", "assistant", "function", "tool
 SYSTEM_ROLES = frozenset({"system", "developer"})
 CALL_BLOCKS = frozenset({"tool_call", "tool_use"})
 THINKING_BLOCKS = frozenset({"thinking", "redacted_thinking", "reasoning"})
-SEALED_KEYS = frozenset({"thinking_block", "thinking_blocks", "reasoning_details"})  # docs/thinking.md: copies of it
-WIRE_CONTENT = "wire_content"  # docs/thinking.md: in `metadata.anthropic`, what the provider sends in place of content
+SEALED_KEYS = frozenset({"thinking_block", "thinking_blocks", "reasoning_details"})  # docs/caching.md: copies of it
+WIRE_CONTENT = "wire_content"  # docs/caching.md: in `metadata.anthropic`, what the provider sends in place of content
 LOADED_TOOLS = "openai:tool_search_items"  # docs/kernel.md: without it the model loses tools
 MAX_DEPTH = 100  # levels of nesting; deeper input is an attack on recursion
 _ARGUMENTS_DEPTH = MAX_DEPTH - 8  # levels that arguments given as text may add; calls are a few levels deep
@@ -43,7 +43,7 @@ class Call(NamedTuple):
     """One tool call as its message states it. `name` is empty if the message states none.
 
     `arguments` is any JSON value, as given. `arguments_of` interprets it. `signature` is the seal of Gemini's thinking
-    before the call (docs/thinking.md), as a block states it; None if it states none.
+    before the call (docs/caching.md), as a block states it; None if it states none.
     """
 
     id: str

@@ -18,7 +18,7 @@ def merge_consecutive(messages: Sequence[Message]) -> list[Message]:
     A message that carries a provider's own compaction is left as it is.
 
     Contents are joined in order. Only thinking that begins a message is put before text of another, because a model
-    may demand that a message with calls begins with it (docs/thinking.md). Other keys are taken from the first message,
+    may demand that a message with calls begins with it (docs/caching.md). Other keys are taken from the first message,
     copies of thinking from the last that has any, metadata where all messages agree.
     """
     merged: list[Message] = []

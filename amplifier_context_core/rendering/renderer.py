@@ -73,7 +73,7 @@ class RenderedMessage:
             chapter.
         provider: the provider that wrote it, if known; thinking is kept for that provider only.
         model: the model that wrote it, if known.
-        prefix: hash of the request that it answers, if known; its thinking may be bound to that (docs/thinking.md).
+        prefix: hash of the request that it answers, if known; its thinking may be bound to that (docs/caching.md).
         stored_call_id: for a result, the stored id of its call if it is sent under another one; else empty.
     """
 

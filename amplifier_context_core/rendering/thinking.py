@@ -1,6 +1,6 @@
 """Thinking in messages: which models bind it, where providers take it, and how a message is sent without it.
 
-docs/thinking.md gives the vendors' rules with their sources.
+docs/caching.md gives the vendors' rules with their sources.
 
 Pure: no I/O, no clock.
 """
@@ -62,7 +62,7 @@ def thinking_rule(provider: str, model: str) -> ThinkingRule:
 
 
 def declares_binding(message: Message) -> bool:
-    """True if the provider noted on the message that its model binds thinking (docs/thinking.md)."""
+    """True if the provider noted on the message that its model binds thinking (docs/caching.md)."""
     return "thinking_binding" in _anthropic_metadata(message)
 
 

@@ -9,7 +9,7 @@ An index finds candidates by words; `rank` orders them. A text's score is the su
 - a small amount for words in the query's own form, and one for the whole query or a quoted phrase verbatim,
 - an amount each if the message is of the speaker or of the day that the query names (`question_hints.py`).
 
-`docs/evaluation.md` has the figures. Tried without gain: the share of the query's words in the whole text, 200
+`docs/reports/evaluation.md` has the figures. Tried without gain: the share of the query's words in the whole text, 200
 candidates.
 """
 
@@ -37,7 +37,7 @@ UNSPACED = "\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uf
 _PASSAGE = 120  # characters of a passage: about a sentence
 _K1, _B = 1.2, 0.75  # bm25's usual constants
 _SHORT, _USUAL_LENGTH = 300, 1_000  # characters of a message, for bm25; shorter ones are not better
-# Of the score, besides bm25: chosen on half of the made questions (docs/evaluation.md); half or double changes little.
+# Of the score, besides bm25: chosen on half of the made questions; half or double changes little.
 _NEARBY, _EXACT, _WHOLE, _PHRASE = 0.4, 0.2, 1.0, 1.0
 _SPEAKER, _DATE = 0.2, 0.4
 _LONGEST_PHRASE = 4  # characters without spaces that are taken as one word; of longer runs each pair is one

@@ -2,7 +2,7 @@
 
 A name counts by the messages that have it: newer ones, and those at or near a hit of a search, count more, and what the
 agent wrote itself counts more than outputs of tools. Of two names that count the same, the shorter one comes first.
-`docs/evaluation.md` has the figures. None of the constants changes them much.
+`docs/reports/evaluation.md` has the figures. None of the constants changes them much.
 
 It runs in a thread, and lets other threads run meanwhile.
 """

@@ -10,8 +10,8 @@ Reasons for the layout, at millions of sessions:
 - A session's rows in other tables hold its `key`, 8 bytes. Its id would be in each row and in two indexes.
 - `entries` only grows, and holds nearly everything. It is split by the hash of its session into 16 partitions. Vacuum,
   reindexing and copying work on a sixteenth at a time and in parallel, and partitions can be on other disks. Look-ups
-  are not cheaper for it (docs/scale.md). It is split from the start because a table cannot be split later without
-  rewriting it. Every statement names its sessions, so it reads and writes only their partitions.
+  are not cheaper for it (docs/reports/scale.md). It is split from the start because a table cannot be split later
+  without rewriting it. Every statement names its sessions, so it reads and writes only their partitions.
 - Messages are text, not jsonb: jsonb refuses an escaped NUL and lone surrogates, and does not keep the order of keys.
   JSON never holds a raw NUL, so text can hold any message.
 - There are no foreign keys: they would check each row again, although every change locks its session's row anyway.

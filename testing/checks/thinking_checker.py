@@ -2,7 +2,7 @@
 
 Each is a vendor's rule as code. A checker hears every request and its answer, as the provider does, and remembers for
 each answer what it needs to judge it when it comes back. It imports nothing from the core: a judge does not ask the
-accused. docs/thinking.md gives the sources of the rules.
+accused. docs/caching.md gives the sources of the rules.
 """
 
 from __future__ import annotations

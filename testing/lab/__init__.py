@@ -4,8 +4,8 @@
 
 It measures what a user pays (`caches`), what the agent would have missed (`recall`, `sentences`, `words`,
 `questions`), whether a provider would accept the requests (`validity`), and the time (`timing`). Definitions:
-docs/evaluation.md. The lab reads identifiers, sentences and texts with its own code, so that no measure depends on the
-measured code.
+docs/reports/evaluation.md. The lab reads identifiers, sentences and texts with its own code, so that no measure depends
+on the measured code.
 """
 
 from .course import Size

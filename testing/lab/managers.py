@@ -29,7 +29,7 @@ from .token_scale import TokenScale
 
 GROUP = "amplifier.modules"  # entry points the kernel finds modules by
 ASKING = ("context-summary",)  # modules that ask a model
-PACED = "summaries by a script that extracts, two requests late; their cost is in docs/evaluation.md"
+PACED = "summaries by a script that extracts, two requests late; their cost is in docs/reports/evaluation.md"
 
 BASELINES: Mapping[str, Callable[[TokenScale], Context]] = {
     "newest": Newest,

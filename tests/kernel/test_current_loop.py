@@ -1,7 +1,7 @@
 """Conversations as loop-streaming leads them today: persisted reminders, views counted by the provider, refusals.
 
-The loop is not on PyPI. `Loop` makes its calls in its order, as its tests state them (docs/kernel.md), with the kernel's
-own request models, on a context that the real kernel mounted.
+The loop is not on PyPI. `Loop` makes its calls in its order, as its tests state them (docs/kernel.md), with the
+kernel's own request models, on a context that the real kernel mounted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The commands of docs/evaluation.md that make a table: each row of it is there."""
+"""The commands of docs/reports/evaluation.md that make a table: each row of it is there."""
 
 from __future__ import annotations
 

@@ -251,7 +251,7 @@ def conversations(steps: st.SearchStrategy[Step] = ANY_STEPS, max_steps: int = 1
 
 
 def thoughtless(view: list[Message]) -> list[Message]:
-    """A view without thinking: whether that is shown depends on the request that it answered (docs/thinking.md)."""
+    """A view without thinking: whether that is shown depends on the request that it answered (docs/caching.md)."""
     return [kept for message in view if (kept := without_thinking(message)) is not None]
 
 
