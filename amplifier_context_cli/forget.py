@@ -51,7 +51,7 @@ class Erasure:
     help="Erase every message that contains a text (prompted for, or piped in); without a SESSION in all sessions.",
 )
 @click.option("--forks", is_flag=True, help="Also erase the same messages in other sessions of the store.")
-@click.option("--no-trace", is_flag=True, help="Keep no hash of the erased messages. See docs/forgetting.md.")
+@click.option("--no-trace", is_flag=True, help="Keep no hash of the erased messages. See docs/stores.md.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @store_option
 def forget(

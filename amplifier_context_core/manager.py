@@ -372,7 +372,7 @@ class ContextManager:
 
         The messages stay, with the text ``(erased)``. All views are rebuilt from what is left, so nothing that derives
         from the content is sent again. A host that sends one of the messages again cannot restore it; see
-        docs/forgetting.md.
+        docs/stores.md.
 
         Args:
             marks: a list of marks such as ``m12``, or one mark.

@@ -35,7 +35,7 @@ EchoKey = tuple[str, tuple[str, ...], tuple[str, ...]]  # role, ids of calls, id
 Cost = tuple[int, int, int]  # of scrypt: log2 N, r, p
 
 # One of the choices of equal strength in OWASP's Password Storage Cheat Sheet (the first is N=2^17, r=8, p=1); this one
-# takes 32 MiB. See docs/forgetting.md.
+# takes 32 MiB. See docs/stores.md.
 COST: Cost = (15, 8, 3)
 _MAX_COST: Cost = (17, 8, 10)  # a trace of a higher cost was not made by this code, and is not compared
 _SALT = 16  # bytes
