@@ -19,7 +19,7 @@ The test file of a backend inherits the contract, overrides `make_store`, and ad
 Each call of `make_store` makes another store object on the same data, as another process would (a store in memory
 returns the same object). The contract closes these objects after the test. Each test needs data of its own.
 
-`amplifier_context_core.stores.protocol` describes in words what is tested here; docs/extending.md has a complete store.
+`amplifier_context_core.stores.protocol` describes in words what is tested here; examples/store has a complete store.
 
 Needs pytest, pytest-asyncio in its auto mode (``asyncio_mode = "auto"``) and hypothesis. Class attributes are the
 settings (see `StoreFixtures`): `persistent`, `archives`, `examples`, `tick`.

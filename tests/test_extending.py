@@ -1,16 +1,14 @@
-"""docs/extending.md: each of its examples runs, is installed or is held to the contract it speaks of."""
+"""docs/extending.md and its examples: each runs, is installed or is held to the contract it speaks of."""
 
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import os
 import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,13 +17,15 @@ from amplifier_context_core.plugins import Specification
 from amplifier_context_core.stores import Store
 from amplifier_context_testing.store_contract import MakeStore, StoreContract
 from amplifier_context_testing.strategy_contract import StrategyContract
+from examples.store import dict_store
+from examples.store.dict_store import DictStore, Session
+from examples.strategies import strategies
 from tests.distributions import install
 from tests.messages import work
-from tests.pages import between, blocks, code, module, read
+from tests.pages import ROOT, between, blocks, code, module, read
 
 PAGE = read("docs/extending.md")
 PACKAGE = module(PAGE, "acme_context.py")
-STORE = module(PAGE, "acme_store.py")
 
 
 # -- the examples keep the contracts -----------------------------------------------------------------------------------
@@ -36,33 +36,47 @@ class TestTheStrategyOfThePage(StrategyContract):
         return PACKAGE.DropSearches()
 
 
-class TestTheStoreOfThePage(StoreContract):
+class TestTheStoreOfTheExamples(StoreContract):
     @pytest.fixture
     def make_store(self) -> MakeStore:
-        data: dict[str, Any] = {}
+        data: dict[str, Session] = {}
 
         async def make() -> Store:
-            return STORE.DictStore(data)
+            return DictStore(data)
 
         return make
 
 
-@pytest.mark.parametrize("name", ["HideListings", "FoldTools", "FoldTestsLast"])
-async def test_the_other_strategies_keep_the_contract(name: str) -> None:
-    (block,) = (text for text in blocks(PAGE, "python") if f"class {name}" in text)
-    names: dict[str, Any] = {}
-    definitions = block.partition("\nmessages = [")[0].partition("\nasync def main()")[0]
-    exec(compile(definitions, "docs/extending.md", "exec"), names)  # noqa: S102 - that is the test
+class TestHideListings(StrategyContract):
+    def make_strategy(self) -> core.Strategy:
+        return strategies.HideListings()
 
-    class Contract(StrategyContract):
-        def make_strategy(self) -> core.Strategy:
-            return names[name]()
 
-    for claim in dir(Contract):
-        if claim.startswith("test_"):
-            done: Any = getattr(Contract(), claim)()
-            if inspect.isawaitable(done):
-                await done
+class TestFoldTools(StrategyContract):
+    def make_strategy(self) -> core.Strategy:
+        return strategies.FoldTools()
+
+
+class TestFoldTestsLast(StrategyContract):
+    def make_strategy(self) -> core.Strategy:
+        return strategies.FoldTestsLast()
+
+
+@pytest.mark.parametrize("name", ["strategies/strategies.py", "search/search.py"])
+def test_an_example_runs_as_a_program(name: str) -> None:
+    command = [sys.executable, str(ROOT / "examples" / name)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+async def test_a_session_is_kept_in_the_store_of_the_examples() -> None:
+    plugins = core.Plugins()
+    plugins.register(dict_store.plugin)
+    store = core.open_store("dict:mine", plugins)
+    assert isinstance(store, Store)
+    manager = core.ContextManager(session_id="s", store=store, plugins=plugins)
+    await manager.add_message({"role": "user", "content": "Kept."})
+    assert [one.message["content"] for one in await core.open_store("dict:mine", plugins).read("s")] == ["Kept."]
 
 
 def test_with_the_pytest_ini_of_the_page_the_contract_runs_without_a_warning(tmp_path: Path) -> None:

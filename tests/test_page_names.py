@@ -22,7 +22,7 @@ PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for
 PAGES["CONTRIBUTING.md"] = read("CONTRIBUTING.md")
 OURS = r"\bamplifier_context_(?:core|simple|persistent|summary|recall|testing)(?:\.\w+)+(?::\w+)?"
 NAME = re.compile(r"`([A-Z][a-z]\w*|[a-z_]+(?=\([^`]*\)`))")  # a class, or a function with its arguments
-FOR_AUTHORS = ("docs/extending.md", "docs/recall.md", "docs/reference.md", "docs/standalone.md")
+FOR_AUTHORS = ("docs/extending.md", "docs/recall.md", "docs/reference.md")
 FACES = (
     "amplifier_context_core",
     "amplifier_context_core.compat",

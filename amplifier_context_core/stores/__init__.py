@@ -1,7 +1,7 @@
 """Stores keep histories. `protocol` defines what a store is, and `open_store` opens one by its URL.
 
 A plug-in's store imports from here what all stores share: the checks with their errors, and the codec of entries.
-docs/extending.md shows one.
+examples/store shows one.
 """
 
 from __future__ import annotations
