@@ -43,9 +43,13 @@ BUDGET = 4_000
 
 
 def table(name: str) -> list[list[str]]:
-    """Rows of a table of the page, cell by cell."""
-    lines = between(PAGE, name).split("\n")[2:]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    """Rows of a table of the page, cell by cell; or of a list of keys, each with its type and its meaning."""
+    lines = between(PAGE, name).split("\n")
+    if lines[0].startswith("|"):
+        return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+    found = [re.fullmatch(r"- (`[^`]+`|\*.+\*)(?: \((.+?)\))?(?:: (.*))?", line) for line in lines]
+    assert all(found), name
+    return [list(row.groups("")) for row in found if row]
 
 
 def documented(name: str) -> dict[str, str]:

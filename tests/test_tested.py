@@ -34,7 +34,7 @@ def fields() -> list[str]:
     """The keys of events and of reports, as the reference lists them, those in lists and dictionaries too."""
     page = read("docs/reference.md")
     tables = (between(page, name) for name in (*EVENTS, "explain", "cache_health"))
-    rows = (re.findall(r"^\| `([\w.\[\]]+)`", table, re.MULTILINE) for table in tables)
+    rows = (re.findall(r"^- `([\w.\[\]]+)` \(", table, re.MULTILINE) for table in tables)
     return sorted({row.rpartition(".")[2] for found in rows for row in found})
 
 
