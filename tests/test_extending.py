@@ -22,7 +22,7 @@ from examples.store.dict_store import DictStore, Session
 from examples.strategies import strategies
 from tests.distributions import install
 from tests.messages import work
-from tests.pages import ROOT, between, blocks, code, module, read
+from tests.pages import ROOT, blocks, code, module, read
 
 PAGE = read("docs/extending.md")
 PACKAGE = module(PAGE, "acme_context.py")
@@ -62,9 +62,9 @@ class TestFoldTestsLast(StrategyContract):
         return strategies.FoldTestsLast()
 
 
-@pytest.mark.parametrize("name", ["strategies/strategies.py", "search/search.py"])
+@pytest.mark.parametrize("name", ["host", "search", "strategies", "without_kernel"])
 def test_an_example_runs_as_a_program(name: str) -> None:
-    command = [sys.executable, str(ROOT / "examples" / name)]
+    command = [sys.executable, str(ROOT / "examples" / name / f"{name}.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -166,34 +166,3 @@ def test_the_page_names_every_plug_in_point() -> None:
     for point in vars(Specification):
         if point.startswith("amplifier_context_"):
             assert f"`{point}`" in PAGE, point
-
-
-def documented_values() -> dict[str, set[str]]:
-    """What the table of values names, by class."""
-    found: dict[str, set[str]] = {}
-    name = ""
-    for line in between(PAGE, "values").split("\n")[2:]:
-        _, value, what, *_ = line.split("|")
-        name = value.strip(" `") or name
-        found.setdefault(name, set()).update(re.findall(r"`(\w+)(?:\([^)]*\))?`", what))
-    return found
-
-
-@pytest.mark.parametrize("name", sorted(documented_values()))
-def test_the_table_of_values_holds_what_the_classes_hold(name: str) -> None:
-    kind = getattr(core, name)
-    if kind is core.Snapshot:
-        return
-    fields = [one.name for one in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else list(kind._fields)
-    own = [key for key, value in vars(kind).items() if isinstance(value, (property, classmethod)) or callable(value)]
-    public = {one for one in (*fields, *own) if not one.startswith("_")}
-    assert documented_values()[name] | NOT_FOR_STRATEGIES.get(name, set()) == public
-
-
-NOT_FOR_STRATEGIES = {
-    "Segment": {"newest_human", "human_entry"},
-    "Chapter": {"beside", "listed"},
-    "RenderedMessage": {"without_response_id", "prefix"},
-    "Round": {"has_result_after", "holds_loaded_tools", "is_native_context"},
-    "Entry": {"is_redacted", "of"},
-}
