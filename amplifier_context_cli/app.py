@@ -25,7 +25,7 @@ from .undo import undo
 from .views import context, explain, search, view
 
 GROUP = "amplifier_context.commands"
-FROM_TESTING = ("run", "replay")  # commands of the package amplifier-context-testing
+FROM_TESTING = ("run",)  # commands of the package amplifier-context-testing
 
 
 class Commands(click.Group):

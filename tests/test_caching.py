@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from amplifier_context_core.economics import trigger
 from amplifier_context_core.economics.cold_cache import CACHE_TTLS, UNKNOWN_TTL, default_ttl
 from amplifier_context_core.economics.meter import USUAL_PRICES
+from amplifier_context_testing.caches import Bill, Cache, anthropic, any_prefix, bill, caches, openai
+from amplifier_context_testing.caches.anthropic import Anthropic, Stability, breakpoints
+from amplifier_context_testing.caches.request import Request
+from amplifier_context_testing.caches.token_scale import TokenScale
+from amplifier_context_testing.caches.wire import Wire, Wires
 from amplifier_context_testing.checks.message_shapes import Message
-from amplifier_context_testing.lab.caches import Bill, Cache, anthropic, any_prefix, bill, caches, openai
-from amplifier_context_testing.lab.caches.anthropic import Anthropic, Stability, breakpoints
-from amplifier_context_testing.lab.caches.wire import Wire, Wires
-from amplifier_context_testing.lab.request import Request
-from amplifier_context_testing.lab.token_scale import TokenScale
 from tests.managers import ask, feed, new_manager
 from tests.messages import rounds, work
 from tests.pages import between, read

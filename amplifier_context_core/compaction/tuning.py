@@ -1,8 +1,8 @@
 """The constants of chapters in one place: how their room is divided.
 
 Each was chosen on the half "choose" of the recorded sessions. The experiment is named beside each; *frontier* is the
-table of that name in docs/reports/evaluation.md, made by `python -m amplifier_context_testing.lab.frontier`. What no
-experiment is named for was set by reading chapters.
+table of that name in docs/reports/evaluation.md, made by `python -m lab.frontier`. What no experiment
+is named for was set by reading chapters.
 """
 
 from __future__ import annotations

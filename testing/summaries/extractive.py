@@ -13,8 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ..lab.identifiers import identifiers
-from ..lab.sentences import is_rule
+from ..checks.texts import identifiers, is_rule
 from ..replay.answer_policies import Answer, Policy
 from .asked import Asked, Quoted, asked
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import anthropic
 
+from ..caches.anthropic import breakpoints
+from ..caches.wire import WireMessage, shape
 from ..checks.message_shapes import SYSTEM_ROLES, Message, as_mapping, blocks_of, calls_of, results_of, text_of
-from ..lab.caches.anthropic import breakpoints
-from ..lab.caches.wire import WireMessage, shape
 from ..replay.provider import dump
 from .anthropic_compaction import BETA, SUMMARIZE, block_in, carrier_of, usage_of
 from .errors import kernel_error

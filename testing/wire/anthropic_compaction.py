@@ -11,8 +11,8 @@ import hmac
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..caches.bill import Bill
 from ..checks.message_shapes import as_list, as_mapping, blocks_of
-from ..lab.caches.bill import Bill
 from .problems import Refused
 from .replies import Reply
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from ..caches.bill import Bill
 from ..checks.message_shapes import as_list, as_mapping, blocks_of
-from ..lab.caches.bill import Bill
 from .openai_forms import output_tokens
 from .replies import Reply
 

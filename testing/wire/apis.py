@@ -10,11 +10,11 @@ from typing import Any
 
 from amplifier_context_core import TokenCounter, exact_token_counter
 
-from ..lab.caches import Cache
-from ..lab.caches.bill import Bill
-from ..lab.caches.openai import OpenAI
-from ..lab.request import Request
-from ..lab.token_scale import TokenScale
+from ..caches import Cache
+from ..caches.bill import Bill
+from ..caches.openai import OpenAI
+from ..caches.request import Request
+from ..caches.token_scale import TokenScale
 from . import anthropic_compaction, anthropic_forms, anthropic_rules, openai_forms, openai_rules
 from .block_cache import BlockCache
 from .problems import Model, Refused

@@ -1,6 +1,6 @@
 """Anthropic's prompt cache on the server's side: it reads and writes where a request has breakpoints.
 
-The lab's model (`lab.caches.anthropic`) works on messages and places the breakpoints itself; this one finds them in the
+The lab's model (`caches.anthropic`) works on messages and places the breakpoints itself; this one finds them in the
 request. Times to live and the look-back are the lab's.
 """
 
@@ -14,12 +14,12 @@ from typing import Any
 
 from amplifier_context_core import TokenCounter
 
+from ..caches.anthropic import LOOK_BACK, TTL
+from ..caches.bill import Bill
+from ..caches.entries import Entries
+from ..caches.request import prefixes
 from ..checks.message_shapes import as_list, as_mapping, blocks_of
 from ..counters import PER_IMAGE, PER_MESSAGE
-from ..lab.caches.anthropic import LOOK_BACK, TTL
-from ..lab.caches.bill import Bill
-from ..lab.caches.entries import Entries
-from ..lab.request import prefixes
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..caches.bill import Bill
 from ..checks.message_shapes import as_list, as_mapping, blocks_of
-from ..lab.caches.bill import Bill
 from ..replay.answer_policies import Answer
 from .replies import Reply
 

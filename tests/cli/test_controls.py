@@ -95,12 +95,10 @@ def test_no_command_prints_a_character_that_controls_the_terminal(url: str, comm
 
 
 @pytest.mark.kernel
-@pytest.mark.parametrize("command", ["run", "replay"])
-def test_no_command_that_replays_a_recording_prints_one(tmp_path: Path, command: str) -> None:
+def test_no_command_that_replays_a_recording_prints_one(tmp_path: Path) -> None:
     file = tmp_path / "made.jsonl"
     file.write_text(json.dumps({"id": f"made{HIDDEN}", "messages": messages()}) + "\n")
-    options = ["--transcript", str(file), "--budget", "4000"] if command == "run" else [str(file), "--no-baselines"]
-    done = CliRunner().invoke(main, [command, *options])
+    done = CliRunner().invoke(main, ["run", "--transcript", str(file), "--budget", "4000"])
     assert done.exit_code == 0, done.output
     assert {char for char in done.output if is_hidden(char)} == set()
 

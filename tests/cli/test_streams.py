@@ -43,21 +43,10 @@ def kept(tmp_path: Path) -> str:
     return url
 
 
-@pytest.fixture
-def recording(tmp_path: Path) -> Path:
-    file = tmp_path / "made.jsonl"
-    file.write_text(
-        json.dumps({"id": "made-日本", "messages": ConversationBuilder().user(ODD).work(6, "x").say("…").messages})
-        + "\n"
-    )
-    return file
-
-
-def commands(url: str, recording: Path, clone: Path) -> dict[str, list[str]]:
+def commands(url: str, clone: Path) -> dict[str, list[str]]:
     """Commands of each way to print, with their arguments."""
     return {
         "run": ["run", str(clone / "examples" / "explore.yaml"), "--path", str(clone), "--budget", "3000"],
-        "replay": ["replay", str(recording), "--no-baselines"],
         "show": ["show", "one", "--store", url],
         "show --json": ["show", "one", "--json", "--store", url],
         "an error": ["show", "drei-日本", "--store", url],
@@ -66,10 +55,10 @@ def commands(url: str, recording: Path, clone: Path) -> dict[str, list[str]]:
 
 
 @pytest.fixture
-def arguments(kept: str, recording: Path, tmp_path: Path) -> Callable[[str], list[str]]:
+def arguments(kept: str, tmp_path: Path) -> Callable[[str], list[str]]:
     clone = tmp_path / "clone"
     clone.mkdir()
-    return commands(kept, recording, clone_at(clone)).__getitem__
+    return commands(kept, clone_at(clone)).__getitem__
 
 
 @pytest.mark.kernel
@@ -97,7 +86,7 @@ def test_json_is_the_same_data_in_ascii(kept: str) -> None:
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")
 @pytest.mark.kernel
-@pytest.mark.parametrize("name", ["run", "replay", "show --json", "help"])
+@pytest.mark.parametrize("name", ["run", "show --json", "help"])
 def test_an_output_that_cannot_be_written_is_one_clear_line(arguments: Callable[[str], list[str]], name: str) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(

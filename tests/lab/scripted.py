@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amplifier_context_testing import WordCounter
+from amplifier_context_testing.caches.token_scale import TokenScale
 from amplifier_context_testing.checks.message_shapes import Message
-from amplifier_context_testing.lab.managers import Manager, Opened
-from amplifier_context_testing.lab.token_scale import TokenScale
+from lab.managers import Manager, Opened
 
 
 def scale() -> TokenScale:

@@ -10,16 +10,14 @@ import pytest
 from click.testing import CliRunner
 
 from amplifier_context_testing import coding_session
-from amplifier_context_testing.lab import ablations, frontier, joined_chats, search_quality, thrash
+from lab import frontier, search_quality, thrash
 
 COMMANDS: dict[str, tuple[click.Command, list[str], list[str]]] = {
-    "ablations": (ablations.main, ["DATA", "--min-messages", "0"], [f": {name} |" for name in ablations.VARIANTS]),
     "frontier": (
         frontier.main,
         ["DATA", "--min-messages", "0", "--part", "all", "--svg", "SVG"],
         [f"| {name} |" for name in frontier.POINTS],
     ),
-    "joined_chats": (joined_chats.main, ["DATA", "--fraction", "0.5"], ["choose | context-simple", "report | newest"]),
     "search_quality": (search_quality.main, ["DATA"], ["ours"]),
     "thrash": (thrash.main, ["--rounds", "20", "--context", "unlimited"], ["| unlimited | 0 | 0.00 |"]),
 }

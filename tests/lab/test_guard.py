@@ -18,7 +18,7 @@ import pytest
 from amplifier_context_testing import coding_session
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from amplifier_context_testing.checks.message_shapes import Message
-from amplifier_context_testing.lab import Session, Size, manager, measure
+from lab import Session, Size, manager, measure
 
 RECORDED = Path(__file__).with_name("guard.json")
 FOUND = ("recall", "located", "far", "far_located", "words", "far_words")

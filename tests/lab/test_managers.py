@@ -1,4 +1,4 @@
-"""Managers by name, baselines, and peers that are not there."""
+"""Managers by name, and what is not there."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_testing import ListContext, check_request
-from amplifier_context_testing.checks.message_shapes import Message
-from amplifier_context_testing.lab import Unavailable, manager
-from amplifier_context_testing.lab.baselines import Newest, NewestCheckpointed
-from amplifier_context_testing.lab.managers import Opened
+from amplifier_context_testing import ListContext
+from lab import Unavailable, manager
+from lab.managers import Opened
 
-from .scripted import calls, result, says, scale, user
+from .scripted import scale, user
 
 
 def listing(config: dict[str, Any]) -> ListContext:
@@ -45,7 +43,7 @@ async def test_a_dotted_path_is_called_with_the_config(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        ("context-simpel", "there is no context manager 'context-simpel'.*context-simple.*newest"),
+        ("context-simpel", "there is no context manager 'context-simpel'.*context-simple.*unlimited"),
         ("no_such_module:make", "cannot be loaded"),
         ("amplifier_context_simple:MODULE", "is not callable"),
     ],
@@ -53,36 +51,3 @@ async def test_a_dotted_path_is_called_with_the_config(monkeypatch: pytest.Monke
 def test_what_cannot_be_had_says_so(spec: str, expected: str) -> None:
     with pytest.raises(Unavailable, match=expected):
         manager(spec)
-
-
-async def shown(context: Newest, messages: list[Message], budget: int) -> list[Message]:
-    for message in messages:
-        await context.add_message(message)
-    view = await context.get_messages_for_request(token_budget=budget)
-    assert check_request(view) == []
-    return view
-
-
-LONG = [
-    {"role": "system", "content": "be good"},  # 6 tokens
-    user("first thing"),  # 6
-    says("yes"),  # 5
-    user("second thing"),  # 6
-    calls("read", {"p": "a"}, "c1"),  # 6
-    result("a b c", "c1"),  # 7
-    calls("read", {"p": "b"}, "c2"),  # 6
-    result("d e f", "c2"),  # 7
-]
-
-
-async def test_the_newest_rounds_come_with_the_newest_human_message() -> None:
-    assert await shown(Newest(scale()), LONG, 51) == LONG
-    assert await shown(Newest(scale()), LONG, 45) == [LONG[0], *LONG[3:]]
-    assert await shown(Newest(scale()), LONG, 30) == [LONG[0], LONG[3], *LONG[6:]]
-    assert await shown(Newest(scale()), LONG, 1) == [LONG[0], LONG[3], *LONG[6:]]
-
-
-async def test_a_checkpoint_cuts_to_half_and_then_only_grows() -> None:
-    context = NewestCheckpointed(scale())
-    assert await shown(context, LONG, 48) == [LONG[0], LONG[3], *LONG[6:]]
-    assert await shown(context, [says("done")], 48) == [LONG[0], LONG[3], *LONG[6:], says("done")]

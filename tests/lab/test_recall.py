@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from amplifier_context_testing.lab.course import near
-from amplifier_context_testing.lab.recall import RecallProbe, References
-from amplifier_context_testing.lab.request import Request
+from amplifier_context_testing.caches.request import Request
+from lab.course import near
+from lab.recall import RecallProbe, References
 
 from .scripted import calls, chapter, result, says, scale, user
 

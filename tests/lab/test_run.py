@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amplifier_context_testing import coding_session
-from amplifier_context_testing.lab import Extras, Figures, Manager, Session, Size, manager, measure, read_sessions
-from amplifier_context_testing.lab.caches import Bill
-from amplifier_context_testing.lab.sessions import Probe, Question
-from amplifier_context_testing.lab.shares import Share
-from amplifier_context_testing.lab.table import markdown
-from amplifier_context_testing.lab.token_scale import TokenScale
+from amplifier_context_testing.caches import Bill
+from amplifier_context_testing.caches.token_scale import TokenScale
+from lab import Figures, Manager, Session, Size, manager, measure, read_sessions
+from lab.sessions import Question
+from lab.shares import Share
+from lab.table import markdown
 
-from .scripted import Scripted, calls, result, says, scale, scripted, user
+from .scripted import calls, result, says, scale, scripted, user
 
 MESSAGES = [
     user("mend old_name in app.py"),
@@ -55,25 +55,6 @@ async def test_the_unlimited_window_recalls_all_and_costs_what_it_costs() -> Non
     assert figures.far == Share(2, 2)  # the newest 5 tokens are the message before
 
 
-async def test_what_a_view_leaves_out_is_missed() -> None:
-    last_two = scripted(lambda history: [*history[:1], *history[-2:]] if len(history) > 3 else list(history))
-    report = await measure(
-        [session(probes=(Probe("old_name", 5), Probe("line_1", 5), Probe("line_1", 1)))],
-        [last_two],
-        Size(budget=20),
-        scale=scale(),
-        extras=Extras(misses=True),
-    )
-    (row,) = report.rows
-    figures = row.figures
-    assert figures.recall == Share(2, 3)
-    assert row.misses is not None
-    assert [(miss.index, miss.target.name, miss.target.last) for miss in row.misses.names] == [(5, "line_3", 2)]
-    assert figures.probes == Share(1, 2)  # at message 1 the history still fits
-    assert figures.breaks == 1
-    assert figures.bills["prefix"] == Bill(0 + 8 + 8, 8 + 13 + 14)
-
-
 LONG = "Never touch the generated files of the parser."
 SPOKEN = [
     user(LONG),
@@ -102,44 +83,6 @@ async def test_plain_words_are_looked_for_where_the_history_outgrew_the_budget()
     assert kept.words == Share(3, 3)
 
 
-async def test_planted_rules_are_reported_apart_and_leave_the_recording_alone() -> None:
-    sessions = [Session("s", "made", [*SPOKEN, *MESSAGES])]
-    managers = [manager("unlimited"), scripted(lambda history: list(history[-1:]))]
-    without = await measure(sessions, managers, Size(budget=30), scale=scale())
-    report = await measure(sessions, managers, Size(budget=30), scale=scale(), extras=Extras(planted=7))
-    everything, nothing = (row.figures for row in report.rows)
-    assert everything.last.planted == Share(7, 7)
-    assert everything.all.planted.value == 1.0
-    assert nothing.last.planted.sought == 7
-    assert (nothing.all.planted.value or 0) < 1.0
-    for before, after in zip(without.rows, report.rows, strict=True):
-        steady = after.figures.steady()
-        for views in ("last_view", "all_views"):
-            steady[views]["planted"] = {"found": 0, "sought": 0, "share": None}
-        assert steady == before.figures.steady()
-
-
-async def test_where_time_passes_managers_know_it_and_caches_go_cold() -> None:
-    talk = [message for turn in range(30) for message in (user(f"question {turn} " + "w " * 20), says("an answer"))]
-    seen: list[Any] = []
-
-    def keep(history: Any) -> list[Any]:
-        seen[:] = history
-        return list(history)
-
-    sessions = [Session("s", "made", talk)]
-    warm = (await measure(sessions, [scripted(keep)], Size(), scale=scale())).rows[0].figures
-    assert "metadata" not in seen[0]
-    extras = Extras(pauses="a")
-    cold = (await measure(sessions, [scripted(keep)], Size(), scale=scale(), extras=extras)).rows[0].figures
-    assert seen[0]["metadata"]["timestamp"] == "2026-01-05T09:00:00.000+00:00"
-    for name, bill in cold.bills.items():
-        assert bill.read < warm.bills[name].read
-        assert bill == cold.unlimited[name]  # the whole history, under the same clock
-    assert cold.bills["openai"].read > cold.bills["prefix"].read  # 30 minutes outlive a pause of six
-    assert cold.breaks == warm.breaks == 0
-
-
 async def test_losing_the_newest_human_message_is_counted() -> None:
     first = scripted(lambda history: list(history[:1]))
     figures = await run(first, session())
@@ -147,31 +90,13 @@ async def test_losing_the_newest_human_message_is_counted() -> None:
     assert "before message 5" in figures.examples[0]
 
 
-async def test_evidence_is_looked_for_in_the_final_view_and_by_searching() -> None:
-    class Searching(Scripted):
-        async def search(self, query: str, limit: int) -> list[str]:
-            return ["m2"] if "lines" in query else ["m0"]
-
-        async def recall(self, mark: str) -> dict[str, Any] | None:
-            return self.history[int(mark[1:])]
-
-    questions = (
-        Question("which lines", ("line_1 line_2",), ("line_1",), (2,)),
-        Question("which name", ("not there any more",), ("old_name",), (5,)),
-    )
-    last = scripted(lambda history: [*history[:1], *history[-1:]], Searching)
-    figures = await run(last, session(questions=questions))
-    assert (figures.evidence, figures.answers, figures.search) == (Share(0, 2), Share(1, 2), Share(1, 2))
-    assert figures.requests == 3  # the view for the questions is no request of the session
-
-
 async def test_halves_are_kept_apart_and_add_up() -> None:
     sessions = [Session(name, "made", MESSAGES) for name in "abcdefgh"]
-    report = await measure(sessions, [manager("newest")], Size(budget=20), scale=scale())
+    report = await measure(sessions, [scripted(lambda history: list(history[-1:]))], Size(budget=20), scale=scale())
     ((_, choose),), ((_, other),) = report.half("choose"), report.half("report")
     assert choose.sessions == sum(one.part == "choose" for one in sessions) not in (0, 8)
     assert Figures.sum([choose, other]).steady() == report.rows[0].figures.steady()
-    assert f"| report ({other.sessions}): newest |" in markdown(report, "report")
+    assert f"| report ({other.sessions}): scripted |" in markdown(report, "report")
 
 
 RECORDED = st.integers(0, 10_000).map(lambda seed: [*coding_session(14, seed=seed)])
@@ -182,19 +107,24 @@ RECORDED = st.integers(0, 10_000).map(lambda seed: [*coding_session(14, seed=see
 @settings(max_examples=3, deadline=None)
 def test_the_unlimited_window_scores_all_and_an_empty_view_nothing(messages: list[Any], fraction: float) -> None:
     managers = [manager("unlimited"), scripted(lambda history: [])]
-    report = asyncio.run(
-        measure([Session("s", "made", messages)], managers, Size(fraction=fraction), scale=scale(), extras=Extras(9))
-    )
+    report = asyncio.run(measure([Session("s", "made", messages)], managers, Size(fraction=fraction), scale=scale()))
     for row, value in zip(report.rows, (1.0, 0.0), strict=True):
         figures = row.figures.steady()
         shares = [figures[name] for name in ("recall", "located", "far", "far_located", "words", "far_words")]
         shares += [*figures["last_view"].values(), *figures["all_views"].values()]
         assert {share["share"] for share in shares} <= {value, None}
-        assert figures["last_view"]["planted"]["share"] == value
         assert {cache["ratio"] for cache in figures["caches"].values()} == {value}
 
 
-def test_sessions_are_read_with_their_probes_and_questions(tmp_path: Path) -> None:
+async def test_what_a_view_leaves_out_is_missed() -> None:
+    last_two = scripted(lambda history: [*history[:1], *history[-2:]] if len(history) > 3 else list(history))
+    figures = await run(last_two, session())
+    assert figures.recall == Share(2, 3)  # line_3 is in the result
+    assert figures.breaks == 1
+    assert figures.bills["prefix"] == Bill(0 + 8 + 8, 8 + 13 + 14)
+
+
+def test_sessions_are_read_with_their_questions(tmp_path: Path) -> None:
     question = {
         "question": "Where?",
         "answers": ["app.py"],
@@ -207,11 +137,8 @@ def test_sessions_are_read_with_their_probes_and_questions(tmp_path: Path) -> No
         {"id": "short", "messages": MESSAGES[:1]},
     ]
     (tmp_path / "made.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    probes = [{"id": "s", "set": "made", "probes": [{"needle": "old_name", "used_at": 5}]}]
-    (tmp_path / "reuse_probes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in probes))
     (tmp_path / "notes.txt").write_text("no recording")
     (found,) = read_sessions([tmp_path], min_messages=2)
-    assert found.probes == (Probe("old_name", 5),)
     assert found.host == frozenset({1, 4})
-    assert found.questions == (Question("Where?", ("old_name in app.py",), ("app.py",), (0,)),)
+    assert found.questions == (Question("Where?", (0,)),)
     assert read_sessions([tmp_path], part="report" if found.part == "choose" else "choose") == []

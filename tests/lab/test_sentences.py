@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from amplifier_context_testing.caches.request import Request
 from amplifier_context_testing.checks.message_shapes import Message
-from amplifier_context_testing.lab.request import Request
-from amplifier_context_testing.lab.sentences import Sentences, is_rule, sentences
+from amplifier_context_testing.checks.texts import is_rule
+from lab.sentences import Sentences, sentences
 
 from .scripted import calls, result, says, scale, user
 
@@ -57,14 +58,12 @@ def test_people_rules_and_the_agent_are_counted_apart() -> None:
         "people": (2, 2),
         "rules": (1, 1),
         "agent": (2, 2),
-        "planted": (0, 0),
         "own": (2, 2),
     }
     assert kept(SESSION, SESSION[3:]) == {
         "people": (0, 2),
         "rules": (0, 1),
         "agent": (2, 2),
-        "planted": (0, 0),
         "own": (0, 2),
     }
 

@@ -14,9 +14,9 @@ from amplifier_context_core import ContextManager
 from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.view.cache_health import SETTING
 from amplifier_context_testing import EventRecorder
-from amplifier_context_testing.lab.caches import Cache, caches
-from amplifier_context_testing.lab.request import Request
-from amplifier_context_testing.lab.token_scale import TokenScale
+from amplifier_context_testing.caches import Cache, caches
+from amplifier_context_testing.caches.request import Request
+from amplifier_context_testing.caches.token_scale import TokenScale
 from tests.managers import ToolHost, feed, new_manager
 from tests.messages import Message, rounds, work
 

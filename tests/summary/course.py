@@ -16,9 +16,9 @@ import amplifier_context_summary
 from amplifier_context_core import count_tokens
 from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import check_request, coding_session
-from amplifier_context_testing.lab.paced import EVENTS, TASK
 from amplifier_context_testing.summaries.waiting import timers_of
 from amplifier_context_testing.summaries.writers import Writer
+from lab.paced import EVENTS, TASK
 
 BUDGET = 4_000  # tokens: the session below outgrows it several times
 CONFIG: dict[str, Any] = {"token_counter": "heuristic", "max_tokens": BUDGET}

@@ -7,7 +7,6 @@ from statistics import median
 
 import pytest
 
-from amplifier_context_testing.lab.paced import TASK
 from amplifier_context_testing.summaries.writers import (
     CLAIMED_TASK,
     FAILING,
@@ -17,6 +16,7 @@ from amplifier_context_testing.summaries.writers import (
     KINDS,
     Writer,
 )
+from lab.paced import TASK
 from tests.summary.course import Course, assert_valid, course, history
 
 pytestmark = pytest.mark.kernel

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from amplifier_context_testing import EventRecorder, session
+from amplifier_context_testing.caches import caches
+from amplifier_context_testing.caches.request import Request
+from amplifier_context_testing.caches.token_scale import TokenScale
 from amplifier_context_testing.demo.scripted_agent import explore_script
-from amplifier_context_testing.lab.caches import caches
-from amplifier_context_testing.lab.request import Request
-from amplifier_context_testing.lab.token_scale import TokenScale
 from amplifier_context_testing.replay.provider import dump
 from amplifier_context_testing.wire.apis import Service
 from amplifier_context_testing.wire.problems import Model

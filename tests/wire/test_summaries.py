@@ -16,13 +16,13 @@ from amplifier_context_core.messages.usage import usage_of
 from amplifier_context_summary.limits import Prices
 from amplifier_context_testing import Answer, EventRecorder, session
 from amplifier_context_testing.demo.scripted_agent import explore_script
-from amplifier_context_testing.lab.paced import EVENTS as SUMMARY_EVENTS
 from amplifier_context_testing.summaries.asked import asked
 from amplifier_context_testing.summaries.extractive import with_summaries
 from amplifier_context_testing.wire.apis import Exchange, Service
 from amplifier_context_testing.wire.problems import Model
 from amplifier_context_testing.wire.replies import Reply
 from amplifier_context_testing.wire.server import serving
+from lab.paced import EVENTS as SUMMARY_EVENTS
 from tests.wire.serving import APIS, service_of
 from tests.wire.sessions import ANSWER, WINDOW, plan
 

@@ -1,0 +1,107 @@
+"""Judging the views of one session, request by request."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from amplifier_context_testing.caches import Bill, caches
+from amplifier_context_testing.caches.request import Request
+from amplifier_context_testing.caches.token_scale import TokenScale
+from amplifier_context_testing.checks.message_shapes import Message
+
+from .compactions import after, is_compacted
+from .course import Course
+from .figures import Figures
+from .re_reads import ReReads
+from .recall import RecallProbe, Sight
+from .shares import Share
+from .validity import holds_human, newest_human
+
+_EXAMPLES = 3  # violations kept of one session
+
+
+class BillJudge:
+    """Only what requests cost under the prompt caches."""
+
+    def __init__(self, scale: TokenScale, only: Collection[str] = ()) -> None:
+        self.figures = Figures()
+        self._scale = scale
+        self._caches = {name: cache for name, cache in caches().items() if not only or name in only}
+        self._bills = dict.fromkeys(self._caches, Bill())
+
+    def take(self, index: int, view: Sequence[Message]) -> None:
+        """Judge the view for the message at this index; all before it are in."""
+        self._bill(Request.of(view, self._scale))
+
+    def _bill(self, request: Request) -> None:
+        for name, cache in self._caches.items():
+            self._bills[name] += cache.bill(request, 0.0)
+        self.figures.bills = self._bills
+
+
+class FullJudge(BillJudge):
+    """All that is measured of a recorded session."""
+
+    def __init__(self, course: Course, scale: TokenScale) -> None:
+        super().__init__(scale)
+        self.figures = Figures(sessions=1, unlimited=course.recording.unlimited)
+        self._course = course
+        self._probe = RecallProbe(scale)
+        self._re_reads = ReReads(course.recording.reads)
+        self._learnt = 0  # messages the probe knows
+        self._before: Request | None = None
+
+    def take(self, index: int, view: Sequence[Message]) -> None:
+        figures, course, messages = self.figures, self._course, self._course.session.messages
+        for message in messages[self._learnt : index]:
+            self._probe.learn(message)
+        self._learnt = index
+        request = Request.of(view, self._scale)
+        sight = self._probe.sight(request)
+        figures.requests += 1
+        figures.over += request.offsets[-1] > course.budget
+        figures.chapters += sight.chapter_tokens
+        self._judge_validity(index, view)
+        if is_compacted(self._before, request):
+            figures.compactions.append(after(messages[:index], request, sight.chapters, course.budget, self._scale))
+        figures.re_reads += self._re_reads.take(index, request)
+        self._bill(request)
+        figures.breaks += self._before is not None and not request.grew_from(self._before)
+        self._before = request
+        sentences = course.recording.sentences
+        figures.last = sentences.before[index].kept_in(sentences.in_view(request))  # until another view comes
+        figures.all += figures.last
+        if course.outgrown(index):
+            figures.outgrown += 1
+            self._judge_memory(index, request, sight)
+
+    def _judge_validity(self, index: int, view: Sequence[Message]) -> None:
+        figures, session = self.figures, self._course.session
+        broken, added = self._course.recording.faults.of(view, index)
+        human = newest_human(session.messages[:index])
+        lost = human is not None and not holds_human(view, human)
+        figures.invalid += bool(broken) or lost
+        figures.faulty += bool(added) or lost
+        figures.empty += not view
+        figures.human_lost += lost
+        violations = [*added, *(["the newest human message is lost"] if lost else [])]
+        room = max(0, _EXAMPLES - len(figures.examples))
+        figures.examples += [f"{session.id} before message {index}: {sentence}" for sentence in violations[:room]]
+
+    def _judge_memory(self, index: int, request: Request, sight: Sight) -> None:
+        figures, recording = self.figures, self._course.recording
+        for target in self._course.targets[index]:
+            held = sight.holds(target.name)
+            located = held and sight.locates(target.name, target.origins)
+            figures.recall += Share(held, 1)
+            figures.located += Share(located, 1)
+            if target.far:
+                figures.far += Share(held, 1)
+                figures.far_located += Share(located, 1)
+        wanted, words = self._course.words[index], recording.words.in_view(request)
+        figures.words += Share.of_bits(wanted.words, words)
+        figures.far_words += Share.of_bits(wanted.far, words)
+        lines, edits, price = recording.working_memory.kept(index, request)
+        figures.lines += lines
+        figures.edits += edits
+        figures.re_reading += price

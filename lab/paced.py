@@ -1,0 +1,195 @@
+"""A manager that asks a model, in the lab: summaries come some requests after they were asked for.
+
+In a session a summary takes about as long as a few requests of the agent. The lab has no model and no time, so a
+summary is late by a number of requests. Between two requests everything that is due is finished, so that figures do
+not depend on how fast threads are. A request that would wait for a summary is counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from amplifier_context_testing.caches.token_scale import TokenScale
+from amplifier_context_testing.checks.message_shapes import Message
+from amplifier_context_testing.replay.answer_policies import Answer
+from amplifier_context_testing.replay.transcripts import Context
+from amplifier_context_testing.summaries.extractive import extractive_answer
+
+LATE = 2  # requests of the session that a summary takes
+TASK = "amplifier-context-summary"  # what the manager names its background task
+STUCK = 20.0  # seconds after which a request is taken to wait for a summary
+NAME = "openai-summaries"  # of a vendor whose tokens are counted exactly
+WINDOW = 1_000_000  # tokens: of a model that reads any range in one call
+OUTPUT = 5.0  # price of an output token for one of input (Anthropic's and OpenAI's price lists)
+EVENTS = ("context:summary_started", "context:summary_finished", "context:summary_failed")
+# Calls in a time window are not limited: the lab replays hours in seconds.
+UNLIMITED: Mapping[str, Any] = {
+    "summary_provider": NAME,
+    "max_summary_calls": 100_000,
+    "max_summary_tokens": 1_000_000_000,
+}
+
+
+def model_info(price: float) -> Any:
+    """Return a model whose input costs so much a token, in millionths of a dollar."""
+    from amplifier_core.models import ModelInfo, Pricing
+
+    pricing = Pricing(
+        input_per_million=price,
+        output_per_million=OUTPUT * price,
+        cache_read_per_million=0.1 * price,
+        cache_write_per_million=1.25 * price,
+    )
+    return ModelInfo(id="lab", display_name="lab", context_window=WINDOW, max_output_tokens=8_192, pricing=pricing)
+
+
+class SessionProvider:
+    """The provider of a session in the lab: nothing is asked of it but its name and its prices."""
+
+    name = "openai"  # of a vendor whose tokens are counted exactly
+    default_model = ""
+
+    async def list_models(self) -> list[Any]:
+        return [model_info(1.0)]
+
+
+@dataclass
+class LabWriter:
+    """A provider that answers requests for summaries, late.
+
+    Attributes:
+        price: of a token, relative to the session's model.
+        calls: that were answered: tokens in and out.
+        waits: requests that waited for a summary.
+    """
+
+    scale: TokenScale
+    price: float = 1.0
+    calls: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    waits: int = 0
+    _due: list[tuple[int, asyncio.Event]] = field(default_factory=list[tuple[int, asyncio.Event]])
+    _requests: int = 0
+
+    name = NAME
+    priority = 1_000
+
+    def get_info(self) -> Any:
+        from amplifier_core.models import ProviderInfo
+
+        defaults = {"model": "lab", "context_window": WINDOW, "max_output_tokens": 8_192}
+        return ProviderInfo(id=self.name, display_name="Summaries without a model", defaults=defaults)
+
+    async def list_models(self) -> list[Any]:
+        return [model_info(self.price)]
+
+    async def complete(self, request: Any, **options: Any) -> Any:
+        """Answer a request for a summary once it is due."""
+        from amplifier_core.message_models import ChatResponse, Usage
+
+        answer: Answer | None = extractive_answer(request)
+        assert answer is not None, "the lab's provider answers requests for summaries only"
+        released = asyncio.Event()
+        self._due.append((self._requests + LATE, released))
+        await released.wait()
+        given = sum(self.scale.tokens(message.model_dump(exclude_unset=True)) for message in request.messages)
+        written = self.scale.length(answer.text)
+        self.calls.append((given, written))
+        usage = Usage(input_tokens=given, output_tokens=written, total_tokens=given + written)
+        return ChatResponse.model_validate(
+            {"content": [{"type": "text", "text": answer.text}], "usage": usage, "finish_reason": "stop"}
+        )
+
+    def parse_tool_calls(self, response: Any) -> list[Any]:
+        return []
+
+    def release(self, requests: int | None = None) -> None:
+        """Let the answers arrive that are due after so many requests of the session; all of them by default."""
+        for due, released in self._due:
+            if requests is None or due <= requests:
+                released.set()
+        self._due = [(due, released) for due, released in self._due if not released.is_set()]
+
+    async def deliver_due(self) -> None:
+        """Let the answers that are due arrive, and wait until the manager has taken them in."""
+        self.release(self._requests)
+        while not self._due and (tasks := [task for task in asyncio.all_tasks() if task.get_name() == TASK]):
+            await asyncio.wait(tasks, timeout=0.001)  # it asks for the next piece, or ends
+
+    def requested(self) -> None:
+        """Note a request of the session."""
+        self._requests += 1
+
+    @property
+    def money(self) -> float:
+        """What the calls cost, in prices of a plain input token of the session's model."""
+        return self.price * sum(given + OUTPUT * written for given, written in self.calls)
+
+
+class Paced:
+    """A context whose summaries are late."""
+
+    def __init__(self, context: Any, writer: LabWriter) -> None:
+        self._context = context
+        self.writer = writer
+        self._provider = SessionProvider()
+
+    async def add_message(self, message: Message) -> None:
+        """Let due summaries arrive, then add."""
+        await self.writer.deliver_due()
+        await self._context.add_message(message)
+
+    async def get_messages_for_request(
+        self, token_budget: int | None = None, provider: Any | None = None
+    ) -> list[Message]:
+        """Return the view; count it if it waits for a summary."""
+        self.writer.requested()
+        task = asyncio.create_task(
+            self._context.get_messages_for_request(token_budget=token_budget, provider=self._provider)
+        )
+        done, _ = await asyncio.wait({task}, timeout=STUCK)
+        self.writer.waits += not done
+        while not done:  # it may ask for several pieces
+            self.writer.release()
+            done, _ = await asyncio.wait({task}, timeout=0.01)
+        return await task
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+
+@dataclass(frozen=True, slots=True)
+class PacedContext:
+    """A manager with its writer, for one session; `events` are those of summaries and compactions, with their data."""
+
+    context: Context
+    events: list[tuple[str, dict[str, Any]]]
+    close: Callable[[], Any]
+
+
+async def open_paced(mount: Callable[..., Any], config: Mapping[str, Any], writer: LabWriter) -> PacedContext:
+    """Mount a manager, with a writer as the only provider."""
+    from amplifier_core import HookResult
+    from amplifier_core.testing import MockCoordinator
+
+    coordinator: Any = MockCoordinator()
+    await coordinator.mount("providers", writer, name=writer.name)
+    cleanup = await mount(coordinator, dict(config))
+    events: list[tuple[str, dict[str, Any]]] = []
+
+    async def keep(event: str, data: dict[str, Any]) -> Any:
+        events.append((event, dict(data)))
+        return HookResult(action="continue")
+
+    for event in (*EVENTS, "context:compaction"):
+        coordinator.hooks.register(event, keep, 0, name=f"lab:{event}")
+
+    async def close() -> None:
+        done = cleanup() if cleanup is not None else None
+        if inspect.isawaitable(done):
+            await done
+
+    return PacedContext(cast(Context, Paced(coordinator.get("context"), writer)), events, close)

@@ -1,0 +1,130 @@
+"""The pydantic-ai harness's `TieredCompaction` with the tiers that need neither a model nor code of the user's."""
+
+# Types are checked where no peer is installed.
+# pyright: basic, reportMissingImports=false
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    SystemPromptPart,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models.test import TestModel
+from pydantic_ai_harness.compaction import (
+    ClampOversizedMessages,
+    ClearToolResults,
+    SlidingWindowCompaction,
+    TieredCompaction,
+    compact_now,
+)
+
+from amplifier_context_testing.caches.token_scale import TokenScale
+from amplifier_context_testing.checks.message_shapes import Message, calls_of
+from amplifier_context_testing.checks.texts import plain
+
+_TARGET = 0.8  # of the budget: the fraction in the harness's examples
+_KEPT = 0.5  # of the budget: what the sliding window keeps
+
+
+class Tiered:
+    """A history of pydantic-ai messages, compacted in place."""
+
+    def __init__(self, scale: TokenScale, budget: int) -> None:
+        self._scale = scale
+        self._model = TestModel()
+        self._tools: dict[str, str] = {}  # tool names by call id
+        self._history: list[ModelMessage] = []
+        count = scale.length
+        tiers: list[Any] = [
+            ClampOversizedMessages(max_part_tokens=max(1, budget // 4), tokenizer=count),
+            ClearToolResults(max_tokens=1, tokenizer=count),
+            SlidingWindowCompaction(max_tokens=1, keep_tokens=max(1, int(budget * _KEPT)), tokenizer=count),
+        ]
+        self._strategy: TieredCompaction[None] = TieredCompaction(
+            tiers=tiers, target_tokens=max(1, int(budget * _TARGET)), tokenizer=count
+        )
+
+    async def add_message(self, message: Message) -> None:
+        """Append; results of parallel calls share one request, as pydantic-ai writes them."""
+        for one in plain(message):
+            part = self._turned(one)
+            if isinstance(part, ModelResponse):
+                self._history.append(part)
+            elif isinstance(part, ToolReturnPart) and self._history and _only(ToolReturnPart, self._history[-1]):
+                self._history[-1] = ModelRequest(parts=[*self._history[-1].parts, part])
+            elif isinstance(part, UserPromptPart) and self._history and _only(SystemPromptPart, self._history[-1]):
+                self._history[-1] = ModelRequest(parts=[*self._history[-1].parts, part])  # as an agent's first request
+            else:
+                self._history.append(ModelRequest(parts=[part]))
+
+    async def get_messages_for_request(
+        self, token_budget: int | None = None, provider: Any | None = None
+    ) -> list[Message]:
+        """Return the history after the tiers it needed; it stays so."""
+        self._history = await compact_now(
+            self._strategy, self._history, model=self._model, tokenizer=self._scale.length
+        )
+        return [message for one in self._history for message in _ours(one)]
+
+    def _turned(self, message: Message) -> Any:
+        text = str(message.get("content") or "")
+        match message.get("role"):
+            case "system" | "developer":
+                return SystemPromptPart(text)
+            case "assistant":
+                calls: list[Any] = []
+                for call in calls_of(message):
+                    self._tools[str(call.id)] = str(call.name)
+                    calls.append(ToolCallPart(str(call.name), call.arguments, str(call.id)))
+                return ModelResponse(parts=[*([TextPart(text)] if text or not calls else []), *calls])
+            case "tool":
+                call_id = str(message.get("tool_call_id"))
+                return ToolReturnPart(self._tools.get(call_id, "tool"), text, call_id)
+            case _:
+                return UserPromptPart(text)
+
+
+def _only(kind: type, message: ModelMessage) -> bool:
+    return isinstance(message, ModelRequest) and all(isinstance(part, kind) for part in message.parts)
+
+
+def _ours(message: ModelMessage) -> list[Message]:
+    if isinstance(message, ModelResponse):
+        texts = [part.content for part in message.parts if isinstance(part, TextPart)]
+        calls = [
+            {
+                "id": part.tool_call_id,
+                "type": "function",
+                "function": {"name": part.tool_name, "arguments": _arguments(part.args)},
+            }
+            for part in message.parts
+            if isinstance(part, ToolCallPart)
+        ]
+        return [{"role": "assistant", "content": "\n".join(texts), **({"tool_calls": calls} if calls else {})}]
+    found: list[Message] = []
+    for part in message.parts:
+        if isinstance(part, ToolReturnPart):
+            found.append({"role": "tool", "tool_call_id": part.tool_call_id, "content": str(part.content)})
+        elif isinstance(part, SystemPromptPart):
+            found.append({"role": "system", "content": part.content})
+        else:
+            found.append({"role": "user", "content": str(part.content)})
+    return found
+
+
+def _arguments(arguments: object) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments or {})
+
+
+def open_peer(scale: TokenScale, budget: int) -> Tiered:
+    """Return the adapter for one session."""
+    return Tiered(scale, budget)

@@ -1,0 +1,171 @@
+"""Running the lab: every session through every manager, request by request."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from amplifier_context_core.view import shared_cache
+from amplifier_context_testing.caches import OPENAI
+from amplifier_context_testing.caches.token_scale import TokenScale
+from amplifier_context_testing.checks.message_shapes import Message
+from amplifier_context_testing.replay.transcripts import Transcript, replay
+
+from .course import Course, Recording, Size
+from .figures import Figures
+from .judge import BillJudge, FullJudge
+from .managers import Manager
+from .paced import SessionProvider
+from .sessions import Part, Session
+
+OnReplayed = Callable[["Report"], None]
+"""Called with all that was measured so far, as another session was replayed."""
+
+_SESSION = re.compile(r"^session \S+: ")  # an id of the manager's own, which names no recording
+
+
+@dataclass(slots=True)
+class Row:
+    """A manager at a budget, its figures by session id, and what was logged as a warning: session id and text."""
+
+    manager: Manager
+    size: Size
+    by_session: dict[str, Figures] = field(default_factory=dict[str, Figures])
+    notices: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+
+    @property
+    def figures(self) -> Figures:
+        return self.of(self.by_session)
+
+    def of(self, sessions: Iterable[str]) -> Figures:
+        """Return the figures of some sessions."""
+        return Figures.sum(self.by_session[session] for session in sessions)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "name": self.manager.label,
+            "note": self.manager.note,
+            "budget": self.size.label,
+            **self.figures.as_json(),
+            "by_session": {name: figures.as_json() for name, figures in self.by_session.items()},
+            "notices": [{"session": name, "text": text} for name, text in self.notices],
+        }
+
+
+@dataclass(slots=True)
+class Report:
+    """What the lab found; `rows` hold a manager at a budget each, budget by budget."""
+
+    sizes: list[Size]
+    rows: list[Row] = field(default_factory=list[Row])
+    sessions: list[Session] = field(default_factory=list[Session])
+    skipped: list[str] = field(default_factory=list[str])
+
+    def half(self, part: Part) -> list[tuple[Row, Figures]]:
+        """Return the figures of each row over the sessions of one half."""
+        chosen = {session.id for session in self.sessions if session.part == part}
+        return [(row, row.of(name for name in row.by_session if name in chosen)) for row in self.rows]
+
+    def as_json(self) -> dict[str, Any]:
+        sessions = [{"id": s.id, "set": s.set, "messages": len(s.messages), "part": s.part} for s in self.sessions]
+        return {"sessions": sessions, "managers": [row.as_json() for row in self.rows]}
+
+
+async def measure(
+    sessions: Sequence[Session],
+    managers: Sequence[Manager],
+    *sizes: Size,
+    scale: TokenScale | None = None,
+    replayed: OnReplayed | None = None,
+) -> Report:
+    """Replay sessions through managers, each opened again for each session; `scale` is exact when not given.
+
+    A session whose system prompt exceeds its budget is skipped for all managers.
+    """
+    scale = scale or TokenScale()
+    recordings = [Recording(session, scale) for session in sessions]
+    report = Report([*sizes])
+    for size in sizes:
+        courses = [Course(recording, size) for recording in recordings]
+        report.skipped += [
+            f"{course.session.id}: its system prompt has {course.recording.system:,} tokens, the budget "
+            f"{course.budget:,}"
+            for course in courses
+            if course.budget <= course.recording.system
+        ]
+        fitting = [course for course in courses if course.budget > course.recording.system]
+        measured = {course.session.id for course in fitting} | {session.id for session in report.sessions}
+        report.sessions = [session for session in sessions if session.id in measured]
+        for manager in managers:
+            row = Row(manager, size)
+            report.rows.append(row)
+            for course in fitting:
+                with _notices(row, course.session):
+                    figures = (await _run(course, manager, FullJudge(course, scale), scale)).figures
+                    if manager.reads_provider:
+                        # Every host names the provider. A manager may make its views for it, and then the views of
+                        # another provider have no price there.
+                        named = await _run(course, manager, BillJudge(scale, OPENAI), scale, SessionProvider())
+                        figures.bills = {**figures.bills, **named.figures.bills}
+                row.by_session[course.session.id] = figures
+                if replayed is not None:
+                    replayed(report)
+    return report
+
+
+@contextmanager
+def _notices(row: Row, session: Session) -> Generator[None]:
+    """Keep what is logged as a warning while a session is replayed: each text once, with the name of the recording."""
+
+    class Keeper(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            notice = (session.id, _SESSION.sub("", record.getMessage()))
+            if notice not in row.notices:
+                row.notices.append(notice)
+
+    keeper = Keeper(logging.WARNING)
+    root = logging.getLogger()
+    root.addHandler(keeper)
+    try:
+        yield
+    finally:
+        root.removeHandler(keeper)
+
+
+async def _run(
+    course: Course, manager: Manager, judge: BillJudge, scale: TokenScale, provider: SessionProvider | None = None
+) -> BillJudge:
+    """Replay one session through one manager, with a provider if its requests are to name one."""
+    shared_cache.clear()  # sessions of one process find each other's checkpoints; here each starts from nothing
+    opened = await manager.open(scale, course.budget)
+    timed = _Timed(opened.context)
+    transcript = Transcript(course.session.id, course.session.set, course.session.messages)
+    budget = course.budget
+    try:
+        await replay(transcript, timed, judge.take, token_budget=budget, provider=provider, closing=False)
+    finally:
+        await opened.close()
+    judge.figures.times = timed.times
+    return judge
+
+
+class _Timed:
+    """A context whose requests are timed."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self.times: list[float] = []
+        self.add_message = context.add_message
+
+    async def get_messages_for_request(
+        self, token_budget: int | None = None, provider: Any | None = None
+    ) -> list[Message]:
+        started = time.perf_counter()
+        view: list[Message] = await self._context.get_messages_for_request(token_budget=token_budget, provider=provider)
+        self.times.append(time.perf_counter() - started)
+        return view

@@ -1,0 +1,140 @@
+"""Recorded sessions, with the questions about them that some recordings have."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain, count
+from pathlib import Path
+from typing import Any, Literal
+
+from amplifier_context_testing.checks.message_shapes import Message, as_list, as_mapping
+from amplifier_context_testing.replay.transcripts import read_transcripts
+
+_NO_RECORDING = ("reuse_probes", "events")  # beside recordings: another project's probes, a host's log
+_DEPTH = 8  # folders below a folder that is named
+HOST = ("compact_summary_indices", "is_meta_indices")  # of a recording's `meta`: lists of message indices
+
+Part = Literal["choose", "report"]
+PARTS: tuple[Part, Part] = ("choose", "report")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question about earlier messages; `indices` are those of the messages that hold the evidence."""
+
+    text: str
+    indices: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One recorded session.
+
+    Attributes:
+        id: unique in a run.
+        set: the file it came from, without its endings.
+        messages: as recorded, in order.
+        questions: questions with evidence.
+        host: indices of messages with the role of a user that the host wrote: summaries, notes on commands.
+    """
+
+    id: str
+    set: str
+    messages: list[Message]
+    questions: tuple[Question, ...] = ()
+    host: frozenset[int] = frozenset()
+
+    @property
+    def part(self) -> Part:
+        """The half of the data it belongs to: one for choosing settings, one for reporting figures."""
+        return PARTS[hashlib.sha256(self.id.encode()).digest()[0] % 2]
+
+
+def read_sessions(
+    paths: Iterable[str | Path], *, min_messages: int = 0, part: Part | None = None, skipped: list[str] | None = None
+) -> list[Session]:
+    """Return the sessions of files and folders (their `*.jsonl` and `*.jsonl.gz`, sub-folders included), in order.
+
+    `skipped` gets a sentence for each file of a folder that is no recording; without it that is an error.
+
+    Raises:
+        FileNotFoundError: no such file or folder.
+        ValueError: a file is not a recording (names the line).
+    """
+    sessions: list[Session] = []
+    for path in map(Path, paths):
+        for file in _files(path):
+            try:
+                sessions += _sessions(file)
+            except (ValueError, OSError) as problem:
+                if file == path or skipped is None:
+                    raise
+                skipped.append(str(problem))
+    chosen = (session for session in sessions if len(session.messages) >= max(min_messages, 2))
+    return [session for session in _distinct(chosen) if part is None or session.part == part]
+
+
+def _distinct(sessions: Iterable[Session]) -> Iterator[Session]:
+    """Yield the sessions; give a repeated id a suffix, because figures are stored by id."""
+    seen: set[str] = set()
+    for session in sessions:
+        numbered = (f"{session.id} ({number})" for number in count(2))
+        name = next(one for one in chain((session.id, f"{session.id} ({session.set})"), numbered) if one not in seen)
+        seen.add(name)
+        yield replace(session, id=name)
+
+
+def _files(path: Path) -> Iterator[Path]:
+    """Yield the files that may be recordings: the path, or files below it without following links to folders."""
+    if not path.is_dir():
+        yield path
+        return
+    for name, folders, files in os.walk(path):
+        folder = Path(name)
+        deep = len(folder.relative_to(path).parts)
+        folders[:] = sorted(below for below in folders if not below.startswith(".")) if deep < _DEPTH else []
+        yield from (folder / file for file in sorted(files) if _stem(file) not in (file, *_NO_RECORDING))
+
+
+def _sessions(file: Path) -> Iterator[Session]:
+    transcripts = list(read_transcripts(file))  # first: it says which line is wrong
+    asked = {str(entry.get("id")): entry.get("qa") for entry in _objects(file) if entry.get("qa")}
+    for transcript in transcripts:
+        questions = tuple(_questions(asked.get(transcript.id), transcript.messages))
+        host = frozenset(
+            int(index) for key in HOST for index in as_list(transcript.meta.get(key)) or [] if isinstance(index, int)
+        )
+        yield Session(transcript.id, _stem(file.name), transcript.messages, questions, host)
+
+
+def _questions(listed: object, messages: list[Message]) -> Iterator[Question]:
+    """Yield the questions whose quote, or one of whose answers, stands in a message that they name."""
+    for item in as_list(listed) or []:
+        entry = as_mapping(item) or {}
+        indices = tuple(int(i) for i in as_list(entry.get("evidence_message_indices")) or [] if int(i) < len(messages))
+        sources = [_folded(str(messages[index].get("content") or "")) for index in indices]
+        quote = _folded(str(entry.get("source_quote") or "").strip(" ."))
+        answers = [_folded(str(answer)) for answer in as_list(entry.get("answers")) or []]
+        if any(wanted in source for wanted in (*([quote] if quote else ()), *answers) for source in sources):
+            yield Question(str(entry.get("question")), indices)
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.lower().split())
+
+
+def _objects(file: Path) -> Iterator[Mapping[str, Any]]:
+    raw = file.read_bytes()
+    text = (gzip.decompress(raw) if file.suffix == ".gz" else raw).decode()
+    for line in text.split("\n"):
+        if line.strip() and (entry := as_mapping(json.loads(line))) is not None:
+            yield entry
+
+
+def _stem(name: str) -> str:
+    return name.removesuffix(".gz").removesuffix(".jsonl")

@@ -1,0 +1,55 @@
+"""Prompt caches as providers run them: what a series of requests reads, writes and pays in full.
+
+| name | cache |
+| --- | --- |
+| `prefix` | any prefix ever sent: OpenAI up to GPT-5.5, Gemini |
+| `anthropic` | Anthropic, with breakpoints where Amplifier's provider-anthropic places them, as shipped |
+| `declared` | the same with `cache_infer_stability_from_history: false` |
+| `openai` | OpenAI from GPT-5.6 on |
+| `declared+` | `declared`, and a message that asks for a breakpoint has one |
+| `openai+` | `openai`, and the same |
+
+Each model takes the requests of one session in order, with the time of each in seconds. Where no time is known every
+request comes at 0.0, and nothing expires.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from .anthropic import Anthropic
+from .any_prefix import AnyPrefix
+from .bill import Bill
+from .openai import OpenAI
+from .request import Request
+from .wire import Wires
+
+__all__ = ["OPENAI", "Bill", "Cache", "caches"]
+
+OPENAI = ("openai", "openai+")  # the caches of which the provider is named to a manager, as in a session
+
+
+class Cache(Protocol):
+    """One provider's cache during one session."""
+
+    def bill(self, request: Request, at: float) -> Bill:
+        """Return the bill of a request after the requests before it, and store its prefixes.
+
+        Args:
+            request: the next one of the session.
+            at: when it is sent, in seconds; never before the one before.
+        """
+        ...
+
+
+def caches() -> dict[str, Cache]:
+    """Return the caches for one session, all empty, by name."""
+    wires = Wires()
+    return {
+        "prefix": AnyPrefix(),
+        "anthropic": Anthropic(wires, inferring=True),
+        "declared": Anthropic(wires, inferring=False),
+        "openai": OpenAI(),
+        "declared+": Anthropic(wires, inferring=False, honouring=True),
+        "openai+": OpenAI(honouring=True),
+    }

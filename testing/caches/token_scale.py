@@ -1,0 +1,72 @@
+"""Token counts of messages: one exact count for the lab and for every manager that it measures.
+
+A message is counted as it is sent. Keys that are not sent (metadata, timestamps) have no tokens, and do not make two
+messages different.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from amplifier_context_core import TokenCounter, count_message_tokens, exact_token_counter
+
+from ..checks.texts import visible
+
+_SENT = ("role", "content", "tool_calls", "tool_call_id", "name")
+
+
+class TokenScale:
+    """Numbers, token counts and texts of messages; each distinct message is counted once.
+
+    Args:
+        counter: text to tokens; by default exact (o200k_base).
+    """
+
+    def __init__(self, counter: TokenCounter | None = None) -> None:
+        self.counter: TokenCounter = counter or exact_token_counter()
+        self._numbers: dict[object, int] = {}
+        self._tokens: list[int] = []
+        self._texts: list[str | None] = []
+        self._lengths: dict[str, int] = {}
+
+    def number(self, message: Mapping[str, Any]) -> int:
+        """Return the number of a message; two messages have the same number if the same bytes are sent for both."""
+        key = _key(message)
+        known = self._numbers.get(key)
+        if known is None:
+            known = self._numbers[key] = len(self._tokens)
+            self._tokens.append(count_message_tokens(dict(message), self.counter))
+            self._texts.append(None)
+        return known
+
+    def tokens(self, message: Mapping[str, Any]) -> int:
+        """Return the tokens that a message contributes to a request."""
+        return self._tokens[self.number(message)]
+
+    def tokens_of(self, number: int) -> int:
+        """Return the tokens of the message with a number."""
+        return self._tokens[number]
+
+    def length(self, text: str) -> int:
+        """Return the tokens of a text; counts are cached, because peers count the same texts many times."""
+        known = self._lengths.get(text)
+        if known is None:
+            known = self._lengths[text] = self.counter(text)
+        return known
+
+    def text(self, message: Mapping[str, Any]) -> str:
+        """Return the text that a model can read in a message."""
+        number = self.number(message)
+        known = self._texts[number]
+        if known is None:
+            known = self._texts[number] = visible(message)
+        return known
+
+
+def _key(message: Mapping[str, Any]) -> object:
+    content = message.get("content")
+    if (content is None or isinstance(content, str)) and not message.get("tool_calls"):
+        return message.get("role"), content, message.get("tool_call_id"), message.get("name")
+    return json.dumps([message.get(name) for name in _SENT], sort_keys=True, default=str)
