@@ -2,8 +2,8 @@
 
     report = await measure(read_sessions([path]), [manager("context-simple")], Size(fraction=0.25))
 
-`python -m lab` is its command; definitions are in docs/reports/evaluation.md. The lab reads identifiers, sentences and texts
-with code of its own, so that no measure depends on the measured code.
+`python -m lab` is its command; definitions are in docs/reports/evaluation.md. The lab reads identifiers, sentences
+and texts with code of its own, so that no measure depends on the measured code.
 """
 
 from .course import Size
