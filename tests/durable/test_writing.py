@@ -100,15 +100,21 @@ async def test_a_single_caller_does_not_linger(store: FaultyStore) -> None:
     assert turns - before <= 6
 
 
-async def test_a_list_of_items_that_the_store_refused_is_made_again(store: FaultyStore) -> None:
+async def test_a_list_of_items_that_the_store_refused_comes_with_the_answer_that_is_added_again(
+    store: FaultyStore,
+) -> None:
     manager = manager_on(store)
+    answer = {"role": "assistant", "content": "I read it."}
     await manager.add_message(user("go"))
     await manager.pool.add(ContextItem("a report", "the report", "r1"))
+    await manager.get_messages_for_request()
     store.failing = True
     with pytest.raises(StoreError):
-        await manager.get_messages_for_request()
+        await manager.add_message(answer)
     store.failing = False
     assert "[r1] the report" in (await manager.get_messages_for_request())[-1]["content"]
+    await manager.add_message(answer)
+    assert [message["role"] for message in await manager.get_messages()] == ["user", "system", "assistant"]
 
 
 async def test_turns_are_counted_inside_a_batch(store: FaultyStore) -> None:

@@ -137,7 +137,7 @@ class HostileHost:
         settings = {"token_counter": "heuristic", "max_tokens": self._budget, "token_meter": "actual"}
         manager = ContextManager(load_config(settings), store=self._store, plugins=Plugins(), hooks=hooks)
         manager.requests.host = ToolHost(lambda: {name: SimpleNamespace(description=name) for name in self._tools})
-        manager._prompt.factory = self._system_prompt
+        manager.requests.prompt.factory = self._system_prompt
         for event in (PRE_COMPACT, COMPACTION, POST_COMPACT):
             hooks.register(event, self._handle, name=event)
         return manager
