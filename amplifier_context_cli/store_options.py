@@ -132,7 +132,7 @@ def _check_exists(url: str, makes: bool) -> None:
     if kind is None or makes:
         return
     try:
-        os.stat(os.path.expanduser(path))
+        os.stat(os.path.expanduser(journal_in(path)[0]))
     except (FileNotFoundError, NotADirectoryError):
         raise click.ClickException(f"there is no {kind} {path}; check the URL") from None
     except OSError:
