@@ -37,22 +37,12 @@ class Budget:
     capped_from: int | None = None
 
 
-def request_budget(
-    *,
-    token_budget: int | None,
-    provider: object,
-    max_tokens: int,
-    max_tokens_set: bool,
-    output_reserve_fraction: float,
-    safety_margin: int,
-) -> Budget:
-    """Return the budget of a request.
+def budget_for(config: Config, token_budget: int | None = None, provider: object = None) -> Budget:
+    """Return the budget of a request under a config.
 
     Args:
         token_budget: what the caller of the request asked for; None to derive it.
         provider: the kernel's provider, or any object; its window is read if it has one.
-        max_tokens_set: true if the user set it; then it always caps.
-        output_reserve_fraction: share of the provider's longest answer kept free.
 
     Raises:
         ConfigError: `token_budget` is not a whole number of at least 1 token.
@@ -62,27 +52,11 @@ def request_budget(
             raise ConfigError("token_budget", f"must be at least 1 token, got {token_budget!r}")
         tokens, source = token_budget, "token_budget"
     else:
-        window = provider_window(provider, output_reserve_fraction, safety_margin)
-        tokens, source = (window, "provider") if window else (max_tokens, "max_tokens")
-    if max_tokens_set and tokens > max_tokens:
-        return Budget(max_tokens, source, capped_from=tokens)
+        window = provider_window(provider, config.output_reserve_fraction, config.safety_margin)
+        tokens, source = (window, "provider") if window else (config.max_tokens, "max_tokens")
+    if "max_tokens" in config.model_fields_set and tokens > config.max_tokens:
+        return Budget(config.max_tokens, source, capped_from=tokens)
     return Budget(tokens, source)
-
-
-def budget_for(config: Config, token_budget: int | None = None, provider: object = None) -> Budget:
-    """Return the budget of a request under a config; see `request_budget`.
-
-    Raises:
-        ConfigError: `token_budget` is not a whole number of at least 1 token.
-    """
-    return request_budget(
-        token_budget=token_budget,
-        provider=provider,
-        max_tokens=config.max_tokens,
-        max_tokens_set="max_tokens" in config.model_fields_set,
-        output_reserve_fraction=config.output_reserve_fraction,
-        safety_margin=config.safety_margin,
-    )
 
 
 def provider_window(provider: object, output_reserve_fraction: float, safety_margin: int) -> int | None:
@@ -113,7 +87,6 @@ def model_of(provider: object) -> str | None:
 
 
 def name_of(provider: object) -> str:
-    """Return the name of a provider; empty if it has none."""
     name = _field(provider, "name")
     return name if isinstance(name, str) else ""
 

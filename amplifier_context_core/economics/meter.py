@@ -17,7 +17,6 @@ from ..messages.usage import Usage, measured
 Key = tuple[str, str]  # (provider, model); empty where unknown
 
 MIN_RATIO, MAX_RATIO = 0.5, 3.0  # provider's tokens for one of ours
-_RATIO_BOUNDS = (MIN_RATIO, MAX_RATIO)
 _OFFSET_BOUND = 0.6  # of the measured request: what tools and instructions may cost at most
 _OFFSET_OF_BUDGET = 0.9  # and of a budget, so that one odd report leaves a view a part of it
 _STEP = 500  # tokens the view must have changed by before a ratio is read off two requests
@@ -44,7 +43,6 @@ class Prices:
 
     @property
     def rewrite(self) -> float:
-        """What it costs to write a token again that would have been read."""
         return max(0.0, self.write - self.read)
 
 
@@ -91,8 +89,6 @@ class Units:
         """Return the conversion under which a request of `counted` tokens is reported with exactly `reported` tokens.
 
         Args:
-            counted: tokens of its messages as this package counts them.
-            reported: tokens that its provider counted.
             ratio: reported tokens for one counted token, where the offset leaves it open.
         """
         if reported < ratio * counted:  # the count is too high: there is no negative offset
@@ -132,7 +128,7 @@ class Meter:
     def correction(self, key: Key) -> Correction:
         """Return what was learned of this provider and model, to be changed; it begins as `known` has it."""
         found = self.known(key)
-        if len(self.corrections) < 256:
+        if len(self.corrections) < _MAX_MODELS:
             self.corrections.setdefault(key, found)
         return found
 
@@ -156,7 +152,6 @@ class Meter:
         return self._prices.get(key, USUAL_PRICES)
 
     def note_prices(self, key: Key, prices: Prices) -> None:
-        """Note what a model charges."""
         if key in self._prices or len(self._prices) < _MAX_MODELS:
             self._prices[key] = prices
 
@@ -169,10 +164,6 @@ class Meter:
         window = self.known(key).window
         return budget if window is None else min(budget, window)
 
-    def capacity(self, budget: int, key: Key) -> int:
-        """Return the counted tokens that a view may have to stay within `budget` of the provider's tokens."""
-        return self.units(key).capacity(self.accepted(budget, key))
-
     def report(self, counted: int, usage: Usage, key: Key) -> None:
         """Learn from what the provider reported for a view."""
         size = measured(usage)
@@ -182,17 +173,17 @@ class Meter:
         last, known.last = known.last, (counted, size)
         if last and abs(counted - last[0]) >= _STEP:
             seen = (size - last[1]) / (counted - last[0])
-            if _RATIO_BOUNDS[0] <= seen <= _RATIO_BOUNDS[1]:
+            if MIN_RATIO <= seen <= MAX_RATIO:
                 known.ratio += _LEARNING * (seen - known.ratio)
         elif known.reports == 0:
             known.ratio = 1.0  # the prior ends with the first report; the offset below takes up the difference
         if size < known.ratio * counted:  # the count is too high: there is no negative offset
-            known.ratio = max(_RATIO_BOUNDS[0], size / counted)
+            known.ratio = max(MIN_RATIO, size / counted)
         # A short first prompt says nothing about the ratio: tools and instructions may be most of that request.
         bound = _OFFSET_BOUND if counted >= _STEP else 1.0
         known.offset = min(max(0.0, size - known.ratio * counted), bound * size)
         if size > (known.offset + known.ratio * counted):
-            known.ratio = min(_RATIO_BOUNDS[1], (size - known.offset) / counted)
+            known.ratio = min(MAX_RATIO, (size - known.offset) / counted)
         known.reports += 1
         if known.window is not None and size > known.window:
             known.window = size  # it was accepted after all

@@ -19,9 +19,7 @@ from .meter import USUAL_PRICES, Key, Meter, Prices, Units
 
 _MIN_TARGET_RATIO = 0.8  # of the target; lower, and chapters would be most of the view
 _MIN_FREED_SHARE = 0.05  # of the capacity: what a compaction must free to be worth a new prefix, by default
-_WHOLE_TARGET_RATIO = (
-    0.8  # of the target, where a compaction writes all of it; docs/caching.md (A cache that writes all)
-)
+_WHOLE_TARGET_RATIO = 0.8  # of the target, where a compaction writes all of it; docs/caching.md
 _NEARLY_DUE = 0.5  # of the growth up to the threshold; docs/reports/evaluation.md has the experiment
 _SAME_CAPACITY = 0.02  # of a capacity: how far another may be from it for a back-off to apply
 
@@ -39,7 +37,6 @@ class TokenLimits:
         target: the size that a compaction aims at.
         min_freed: what a compaction must free.
         cache_ttl: seconds after its last use that the provider forgets a cached prefix; 0 for never.
-        prices: of cached tokens.
         rewrites_all: once its prefix changed, the provider writes all of a request again.
     """
 
@@ -60,11 +57,7 @@ class TokenLimits:
 
 
 def token_limits(config: Config, meter: Meter, budget: int, key: Key) -> TokenLimits:
-    """Return the limits of a request with this budget, as the meter sees them now.
-
-    Args:
-        budget: in the provider's tokens.
-    """
+    """Return the limits of a request with this budget (the provider's tokens), as the meter sees them now."""
     return exact_limits(config, budget, meter.accepted(budget, key), meter.units(key), key, prices=meter.prices(key))
 
 
@@ -115,7 +108,7 @@ def compaction_threshold(growth: Growth | None, limits: TokenLimits, system_toke
     prompt leaves, so that a long prompt does not make compactions frequent.
 
     Args:
-        growth: of the view since its checkpoint; None without a checkpoint or a tail, when there is nothing to go by.
+        growth: None without a checkpoint or a tail, when there is nothing to go by.
         adaptive: false for the configured threshold, whatever the costs.
     """
     if not adaptive:
@@ -138,7 +131,7 @@ def cold_threshold(threshold: int, base: int) -> int:
     at any size, it would fold what the agent is still at work with.
 
     Args:
-        threshold: the size above which the view is compacted at other times, from `compaction_threshold`.
+        threshold: the size above which the view is compacted at other times.
         base: size of the system prompt and the checkpoint.
     """
     return min(threshold, base + int(_NEARLY_DUE * max(0, threshold - base)))
@@ -154,11 +147,7 @@ def recall_room(limits: TokenLimits, share: float) -> int:
 
 
 def compaction_target(threshold: int, limits: TokenLimits) -> int:
-    """Return the size that a compaction aims at: less than `limits.target` if it is due before its threshold.
-
-    Args:
-        threshold: the size above which the view is compacted, from `compaction_threshold`.
-    """
+    """Return the size that a compaction aims at: less than `limits.target` if it is due before its threshold."""
     early = threshold / limits.threshold
     return max(1, int(limits.target * min(max(early, _MIN_TARGET_RATIO), 1)))
 
@@ -184,14 +173,9 @@ class CompactionBackoff:
         return abs(capacity - self.capacity) <= _SAME_CAPACITY * capacity
 
     def postpones(self, tokens: int, compactable_count: int, capacity: int) -> bool:
-        """True if another attempt is not worth it yet.
+        """True if another attempt is not worth it yet for a view of so many tokens, its system prompt included.
 
         If open rounds alone put the view above its capacity, the next attempt follows as soon as another round closes.
-
-        Args:
-            tokens: size of the view with its system prompt.
-            compactable_count: entries that a checkpoint could cover now.
-            capacity: the view's largest size.
         """
         if not self.applies_to(capacity):
             return False
@@ -205,7 +189,5 @@ def back_off(tokens: int, compactable_count: int, limits: TokenLimits, *, infeas
 
     Args:
         tokens: size of the view with its system prompt, after the attempt.
-        compactable_count: entries that a checkpoint could cover.
-        infeasible: True if the protected rounds alone exceed the capacity.
     """
     return CompactionBackoff(limits.capacity, tokens + max(1, limits.min_freed), compactable_count, infeasible)

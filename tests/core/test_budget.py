@@ -10,13 +10,14 @@ import pytest
 from amplifier_core import ModelInfo
 from amplifier_core.models import Pricing
 
+from amplifier_context_core import load_config
 from amplifier_context_core.economics.budget import (
     Budget,
+    budget_for,
     model_of,
     name_of,
     prices_of,
     provider_window,
-    request_budget,
 )
 from amplifier_context_core.economics.meter import Prices
 from amplifier_context_core.errors import ConfigError
@@ -28,17 +29,9 @@ def provider(window: Any = None, answer: Any = None, **more: Any) -> Any:
 
 
 def budget(**settings: Any) -> Budget:
-    return request_budget(
-        **{
-            "token_budget": None,
-            "provider": None,
-            "max_tokens": 200_000,
-            "max_tokens_set": False,
-            "output_reserve_fraction": 1.0,
-            "safety_margin": 1_000,
-            **settings,
-        }
-    )
+    of_request = {name: settings.pop(name) for name in ("token_budget", "provider") if name in settings}
+    defaults = {"output_reserve_fraction": 1.0, "safety_margin": 1_000}
+    return budget_for(load_config({**defaults, **settings}), **of_request)
 
 
 # -- the sources of it -------------------------------------------------------------------------------------------------
@@ -70,12 +63,12 @@ def test_a_share_of_the_answer_can_be_kept_free() -> None:
     ids=["explicit", "provider"],
 )
 def test_a_configured_maximum_always_caps(settings: dict[str, Any], source: str) -> None:
-    assert budget(max_tokens_set=True, **settings) == Budget(200_000, source, capped_from=300_000)
+    assert budget(max_tokens=200_000, **settings) == Budget(200_000, source, capped_from=300_000)
 
 
 def test_a_maximum_that_is_not_reached_caps_nothing() -> None:
-    assert budget(token_budget=5_000, max_tokens_set=True) == Budget(5_000, "token_budget")
-    assert budget(max_tokens_set=True).capped_from is None
+    assert budget(max_tokens=200_000, token_budget=5_000) == Budget(5_000, "token_budget")
+    assert budget(max_tokens=200_000).capped_from is None
 
 
 # -- nonsense ---------------------------------------------------------------------------------------------------------

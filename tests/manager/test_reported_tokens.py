@@ -131,7 +131,8 @@ def test_a_view_is_above_its_capacity_exactly_when_its_reported_size_is_above_th
 ) -> None:
     meter = Meter()
     meter.corrections[KEY] = Correction(offset, ratio, reports=1)
-    room, units = meter.capacity(budget, KEY), meter.units(KEY)
+    units = meter.units(KEY)
+    room = units.capacity(budget)
     if offset <= 0.5 * budget:  # what is sent beside the messages may be more than a budget holds
         assert (counted > room) == (units.request(counted) > budget) or room == 1
     assert units.part(counted) <= units.request(counted)
