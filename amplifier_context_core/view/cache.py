@@ -24,7 +24,7 @@ from .candidate import Candidate
 from .plan import Plan, Revision
 from .session_state import SessionState, UncompactedViewState, rehydrate
 from .verdict import Verdict, verdict_on
-from .view import View
+from .view import View, with_segments
 from .view_factory import MIN_BUDGET_RATIO, ViewFactory
 from .view_request import ViewRequest
 
@@ -33,8 +33,6 @@ MAX_BUDGETS = 32  # budgets whose view is remembered
 
 
 class ViewCache:
-    """The views of a session."""
-
     def __init__(self, history: History, config: Config, factory: ViewFactory, pins: Collection[int]) -> None:
         self._views: list[View] = []  # least recently used first
         self._by_budget: dict[int, View] = {}  # the view that served a budget last
@@ -59,7 +57,6 @@ class ViewCache:
         return dict(self._by_budget)
 
     def revision(self, budget: int) -> Revision:
-        """Return what the session has for a budget now."""
         view = self._by_budget.get(budget)
         return Revision(view, view.checkpoint if view else None, frozenset(self._pins), self._edits)
 
@@ -88,7 +85,6 @@ class ViewCache:
         self.touch(budget, new)
 
     def drop(self, view: View) -> None:
-        """Drop a view."""
         if view in self._views:
             self._views.remove(view)
         self._by_budget = {budget: kept for budget, kept in self._by_budget.items() if kept is not view}
@@ -190,8 +186,7 @@ class ViewCache:
         view, request = plan.view, plan.request
         if view.checkpoint is None:
             raise ValueError("the view has no checkpoint")
-        tokens = sum(segment.tokens for segment in segments)
-        checkpoint = replace(view.checkpoint, segments=segments, tokens=tokens, from_content=False)
+        checkpoint = with_segments(view.checkpoint, segments)
         new = self.factory.for_limits(checkpoint, request.limits, request.counter, view.backoff)
         await new.update(plan.history, len(plan.history), plan.interrupted)
         return await self._with_copy(plan, new)

@@ -122,24 +122,8 @@ def _why(sent: SentView, config: Config) -> str:
 
 def _rows(segment: Segment, fixes: tuple[str, ...]) -> list[dict[str, Any]]:
     if segment.chapter is None:
-        rule = (
-            segment.rule
-            if not segment.protected_because
-            else segment.protected_because
-            if not segment.rule
-            else f"{segment.protected_because}; {segment.rule}"
-        )
-        return [
-            _row(
-                segment,
-                segment.first,
-                segment.last,
-                segment.turn,
-                segment.original_tokens,
-                segment.tokens,
-                "; ".join((rule, *fixes)),
-            )
-        ]
+        rule = "; ".join(part for part in (segment.protected_because, segment.rule, *fixes) if part)
+        return [_row(segment, segment.first, segment.last, segment.turn, segment.original_tokens, segment.tokens, rule)]
     return [
         _row(segment, line.first, line.last, line.turn, line.original_tokens, line.tokens)
         for line in segment.chapter.listed
@@ -152,7 +136,7 @@ def _row(segment: Segment, first: int, last: int, turn: str, before: int, after:
         "to": f"m{last}",
         "turn": turn,
         "state": segment.state,
-        "rule": (rule or segment.rule).strip("; "),
+        "rule": rule or segment.rule,
         "tokens_before": before,
         "tokens_after": after,
     }

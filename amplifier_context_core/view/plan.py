@@ -69,12 +69,10 @@ class Plan:
 
     @property
     def request(self) -> ViewRequest:
-        """The request."""
         return self.candidate.request
 
     @property
     def view(self) -> View:
-        """The view."""
         return self.candidate.view
 
     @property
@@ -89,7 +87,6 @@ class Plan:
 
     @property
     def counted(self) -> int:
-        """Tokens of the request."""
         return self.candidate.tokens if self.clipped is None else self.request.system_tokens + tokens_of(self.clipped)
 
     @property
@@ -141,7 +138,6 @@ class CompactionJob:
 
     @cached_property
     def request(self) -> ViewRequest:
-        """The request that the view is for."""
         return self.plan.request
 
     @cached_property

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..compaction.checkpoint import Checkpoint, Segment
@@ -19,7 +19,7 @@ from ..rendering.rounds import REACH, Round, rounds_of
 from ..transcript.entry import seq_of
 from ..transcript.transcript import Snapshot
 from .chapter_carriers import carrier_of
-from .view import View
+from .view import View, with_segments
 
 Shows = Literal["originals", "digest", "chapter"]
 UNDONE = "undone"
@@ -130,15 +130,13 @@ async def _undo_chapter(view: View, history: Snapshot, chapter: Segment, room: i
     if view.tokens - chapter.tokens + chapter.original_tokens <= room:
         rounds = _rounds_of(chapter, history, checkpoint.covered)
         segments = await _with_originals(view, checkpoint, chapter, rounds, counter)
-        tokens = sum(segment.tokens for segment in segments)
-        view.replace_checkpoint(replace(checkpoint, segments=segments, tokens=tokens, from_content=False))
+        view.replace_checkpoint(with_segments(checkpoint, segments))
         if view.tokens <= room:
             return Undone("originals", chapter.first, chapter.last, view.tokens)
         view.replace_checkpoint(checkpoint)  # rendered, they are larger than they are stored
     if not chapter.chapter.texts and carrier_of(chapter) is None:
         return Undone("chapter", chapter.first, chapter.last, view.tokens)
     plain = with_texts(chapter, (), None, counter, "undo")
-    segments = tuple(plain if one.first == chapter.first else one for one in checkpoint.segments)
-    tokens = sum(segment.tokens for segment in segments)
-    view.replace_checkpoint(replace(checkpoint, segments=segments, tokens=tokens, from_content=False))
+    segments = [plain if one.first == chapter.first else one for one in checkpoint.segments]
+    view.replace_checkpoint(with_segments(checkpoint, segments))
     return Undone("digest", chapter.first, chapter.last, view.tokens)

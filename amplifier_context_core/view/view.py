@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from ..compaction.checkpoint import Checkpoint, Segment
 from ..compaction.digest import with_round
@@ -34,12 +35,7 @@ class View:
         checkpoint: covers the beginning of the history; None when all of it is shown.
         budget: tokens of the requests it was made for.
         keep: seqs of entries that distant history must show.
-
-    Args:
-        checkpoint: covers the beginning of the history; None to show all of it.
-        budget: tokens of the requests it is made for.
-        keep: seqs of entries that distant history must show.
-        revision: of the history that the checkpoint is of; -1 for that of the first update.
+        revision: of the history at the last update, or that the checkpoint is of; -1 for that of the first update.
     """
 
     def __init__(
@@ -57,7 +53,7 @@ class View:
         self.backoff = backoff
         self._renderer = renderer
         self.keep = keep
-        self._revision = revision
+        self.revision = revision
         self._interrupted: frozenset[int] = frozenset()
         self._known: Outgoing | None = None  # what a request was sent last
         self._reset()
@@ -65,7 +61,6 @@ class View:
     def _reset(self) -> None:
         """Drop the rounds since the checkpoint; the next update adds them again."""
         self._renderer = self._renderer.without_calls(self._interrupted, self.made_at)
-        self._counted_opening: RenderedMessage | None = None
         self._distant: list[Segment] = []  # chapters of distant history, which is before the tail
         self.tail = ViewTail(self._renderer, self.checkpoint.covered if self.checkpoint else 0)
         self._messages: list[RenderedMessage] | None = None  # without the opening; None if any may have changed
@@ -81,7 +76,7 @@ class View:
             unchanged: entries after the leading instructions that are as they were at the last update.
             interrupted: turns whose open calls were stopped.
         """
-        if self._revision not in (-1, history.revision):
+        if self.revision not in (-1, history.revision):
             if self.checkpoint and unchanged < self.checkpoint.covered:
                 return False
             if unchanged < self.tail.end:
@@ -89,7 +84,7 @@ class View:
         if interrupted != self._interrupted:
             self._interrupted = interrupted
             self._reset()
-        self._revision = history.revision
+        self.revision = history.revision
         leading = history.leading_count
         if self.tail.end == 0:
             await self._fold_distant(history, leading)
@@ -99,7 +94,8 @@ class View:
             if leading + self.tail.end < len(history):
                 await asyncio.sleep(0)
         async for removed, added in self.tail.render():
-            self._change_tail(removed, added)
+            if self._messages is not None:
+                self._messages = [*self._messages[: len(self._messages) - removed], *added]
         return True
 
     async def _fold_distant(self, history: Snapshot, leading: int) -> None:
@@ -117,12 +113,10 @@ class View:
         """Render the rounds since the checkpoint again at the next update, because what they are made of changed."""
         self._reset()
 
-    @property
+    @cached_property
     def opening(self) -> RenderedMessage:
         """The message before the first one, where the view needs one; see `opening_index`."""
-        if self._counted_opening is None:
-            self._counted_opening = RenderedMessage(OPENING, count_message_tokens(OPENING, self.counter))
-        return self._counted_opening
+        return RenderedMessage(OPENING, count_message_tokens(OPENING, self.counter))
 
     @property
     def opening_tokens(self) -> int:
@@ -131,7 +125,6 @@ class View:
 
     @property
     def counter(self) -> TokenCounter:
-        """Text to tokens."""
         return self._renderer.counter
 
     @property
@@ -175,11 +168,6 @@ class View:
             self._messages = [*messages_of(self.head), *self.tail.messages()]
         return self._messages
 
-    def _change_tail(self, removed: int, added: Sequence[RenderedMessage]) -> None:
-        """Note that so many messages at the end are gone, and that others came after the rest."""
-        if self._messages is not None:
-            self._messages = [*self._messages[: len(self._messages) - removed], *added]
-
     @property
     def head(self) -> Sequence[Segment]:
         """The segments before the tail."""
@@ -221,8 +209,7 @@ class View:
         if self.checkpoint is None:
             self._distant = segments
             return
-        tokens = sum(segment.tokens for segment in segments)
-        self.replace_checkpoint(replace(self.checkpoint, segments=tuple(segments), tokens=tokens, from_content=False))
+        self.replace_checkpoint(with_segments(self.checkpoint, segments))
 
     async def rerendered(self) -> list[Segment]:
         """Return the head, with segments rendered again that were clipped where protected segments did not fit."""
@@ -249,13 +236,7 @@ class View:
 
     @property
     def output_limit(self) -> int:
-        """Tokens above which a single tool output is clipped."""
         return self._renderer.output_limit
-
-    @property
-    def revision(self) -> int:
-        """Revision of the history at the last update."""
-        return self._revision
 
     @property
     def fixes(self) -> dict[int, tuple[str, ...]]:
@@ -274,6 +255,11 @@ class View:
         return None
 
 
+def with_segments(checkpoint: Checkpoint, segments: Sequence[Segment]) -> Checkpoint:
+    """Return a checkpoint of the same entries that shows other segments; no other session may use it."""
+    tokens = sum(segment.tokens for segment in segments)
+    return replace(checkpoint, segments=tuple(segments), tokens=tokens, from_content=False)
+
+
 def messages_of(segments: Iterable[Segment]) -> list[RenderedMessage]:
-    """Return the messages of segments."""
     return [message for segment in segments for message in segment.shown]
