@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ParamSpec, TypeVar
 
 from ..compaction.checkpoint import Checkpoint, Draft, Segment
@@ -42,33 +42,23 @@ Carry = Callable[[History, tuple[Segment, ...], int, TokenCounter], Awaitable[tu
 reads the carrier, and the counter: the same segments, or some with a carrier beside a chapter."""
 
 
+@dataclass(slots=True)
 class CheckpointMaker:
     """Makes the compactions of one session.
 
-    Args:
+    Attributes:
         carry: puts a provider's own compaction beside the chapters of a new checkpoint; None for none.
         prepare: awaited before strategies run in a thread: it reads what they need; None for nothing.
     """
 
-    def __init__(
-        self,
-        history: History,
-        config: Config,
-        ladder: Sequence[Strategy],
-        factory: ViewFactory,
-        pins: Collection[int],
-        short_forms: ShortForms,
-        carry: Carry | None,
-        prepare: Callable[[], Awaitable[None]] | None,
-    ) -> None:
-        self._history = history
-        self._config = config
-        self._ladder = ladder
-        self._factory = factory
-        self._pins = pins
-        self._short_forms = short_forms
-        self._carry = carry
-        self._prepare = prepare
+    history: History
+    config: Config
+    ladder: Sequence[Strategy]
+    factory: ViewFactory
+    pins: Collection[int]
+    short_forms: ShortForms
+    carry: Carry | None
+    prepare: Callable[[], Awaitable[None]] | None
 
     async def result(self, job: CompactionJob) -> CompactionResult:
         """Make a checkpoint and a view that goes on from it, unless it would not be worth its price.
@@ -89,10 +79,10 @@ class CheckpointMaker:
             return _result(job, old, time.monotonic() - started, ladder)
         is_asked = bool(job.focus or job.injected or request.required)
         segments = await self.with_carrier(given.whole(ladder.draft.segments), request)
-        of_session = self._pins or self._short_forms or interrupted or is_asked or Draft(segments).has_texts
-        last_seq = self._history.last_seq
+        of_session = self.pins or self.short_forms or interrupted or is_asked or Draft(segments).has_texts
+        last_seq = self.history.last_seq
         checkpoint = await _checkpoint(job, segments, given.covered, last_seq, from_content=not of_session)
-        view = self._factory.for_limits(checkpoint, limits, counter)
+        view = self.factory.for_limits(checkpoint, limits, counter)
         await view.update(history, len(history), interrupted)
         new = await Candidate.of(view, request)
         is_infeasible = protected_tokens(ladder.draft) > limits.capacity
@@ -103,11 +93,11 @@ class CheckpointMaker:
 
     async def with_carrier(self, segments: tuple[Segment, ...], request: ViewRequest) -> tuple[Segment, ...]:
         """Return the segments of a new checkpoint with a provider's own compaction beside them, if there is one."""
-        if self._carry is None:
+        if self.carry is None:
             return segments
         # Half of the way from the target to the threshold.
         room = (request.limits.target + request.limits.threshold) // 2 - request.system_tokens
-        return await self._carry(self._history, segments, room, request.counter)
+        return await self.carry(self.history, segments, room, request.counter)
 
     async def ladder_result(self, job: CompactionJob, given: ViewDraft, growth: int = 0) -> LadderResult:
         """Return what the ladder makes of a draft.
@@ -118,15 +108,15 @@ class CheckpointMaker:
         target, capacity = job.target, job.request.limits.capacity
         # Recalled text of the newest round does not count: recalls bring no compaction closer.
         kept = 0 if given.open_rounds else newest_recalled(given.draft.segments)
-        goal = _goal_of(job, self._config, max(1, target + kept - growth), self._short_forms.known)
-        pin_tokens = int(capacity * self._config.pin_share)
+        goal = _goal_of(job, self.config, max(1, target + kept - growth), self.short_forms.known)
+        pin_tokens = int(capacity * self.config.pin_share)
         protection = Protection(
-            frozenset(self._pins), pin_tokens, job.request.required, given.open_rounds, job.request.most_human_tokens
+            frozenset(self.pins), pin_tokens, job.request.required, given.open_rounds, job.request.most_human_tokens
         )
         trigger = max(1, job.request.limits.threshold + kept - growth)
-        recent = max(0, int(target * self._config.protected_recent) - growth)
+        recent = max(0, int(target * self.config.protected_recent) - growth)
         return await self._off_loop(
-            run_ladder, given.draft, goal, self._ladder, protection, trigger=trigger, recent_tokens=recent
+            run_ladder, given.draft, goal, self.ladder, protection, trigger=trigger, recent_tokens=recent
         )
 
     async def late(self, strategy: Strategy, checkpoint: Checkpoint, request: ViewRequest) -> tuple[Segment, ...]:
@@ -137,8 +127,8 @@ class CheckpointMaker:
 
     async def _off_loop(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Run strategies in a worker thread, after what they need was read."""
-        if self._prepare is not None:
-            await self._prepare()
+        if self.prepare is not None:
+            await self.prepare()
         return await in_thread(work, *args, **kwargs)
 
 

@@ -10,7 +10,7 @@ Source of the contract: the tests of loop-streaming and context-simple (docs/ker
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from ..config import Config
@@ -136,38 +136,29 @@ class Measured:
         }
 
 
+@dataclass(slots=True)
 class MeasuredRequest:
     """One request that is counted by its provider.
 
-    Args:
+    Attributes:
         request: that the views are for; each step gives it limits.
         messages_of: returns the messages of a view as its provider takes them.
         fit_output: the loop's callback that asks for a shorter answer; may be None.
     """
 
-    def __init__(
-        self,
-        compactor: Compactor,
-        request: ViewRequest,
-        config: Config,
-        meter: Meter,
-        messages_of: Callable[[SentView], list[dict[str, Any]]],
-        count_view: CountView,
-        fit_output: FitOutput | None,
-    ) -> None:
-        self._compactor = compactor
-        self._request = request
-        self._decision: HookDecision | None = None  # of the handlers, once they were asked
-        self._focus_drops = 0  # of the compactor before they were asked
-        self._config = config
-        self._meter = meter
-        self._messages_of = messages_of
-        self._count_view = count_view
-        self._fit_output = fit_output
-        self._messages: list[dict[str, Any]] = []
-        self._counted: list[tuple[int, int]] = []  # tokens of a view: counted here, counted by its provider
-        self._selected_for = 0  # `TokenLimits.accepted` of the last selection
-        self.count_calls = 0
+    compactor: Compactor
+    request: ViewRequest
+    config: Config
+    meter: Meter
+    messages_of: Callable[[SentView], list[dict[str, Any]]]
+    count_view: CountView
+    fit_output: FitOutput | None
+    count_calls: int = 0
+    _decision: HookDecision | None = None  # of the handlers, once they were asked
+    _focus_drops: int = 0  # of the compactor before they were asked
+    _messages: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    _counted: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])  # here, and by its provider
+    _selected_for: int = 0  # `TokenLimits.accepted` of the last selection
 
     async def run(self) -> Measured:
         """Return the view to be sent and its figures.
@@ -181,11 +172,11 @@ class MeasuredRequest:
         self._selected_for = limits.accepted
         base = plan = await self._as_it_is(limits)
         first = attempt = last_resort = None
-        if plan.counted <= _CERTAIN * self._request.limits.capacity:
+        if plan.counted <= _CERTAIN * self.request.limits.capacity:
             first = attempt = await self._count(plan)
             limits = self._limits(attempt, limits)
         for _ in range(MOST_COMPACTIONS):
-            base, plan = base.under(limits, self._config), plan.under(limits, self._config)
+            base, plan = base.under(limits, self.config), plan.under(limits, self.config)
             is_over = plan.counted > limits.capacity or (attempt is not None and attempt.is_too_large)
             is_due = plan.result is None and plan.reason is not None
             may_change = plan.result is None and (is_over or is_due or limits.accepted > self._selected_for)
@@ -199,7 +190,7 @@ class MeasuredRequest:
             smaller = await self._compacted(base, limits)
             if smaller.result is None and smaller.postponed is None:
                 base = smaller  # the session changed meanwhile: another view serves the budget
-            if self._fit_output is not None and attempt is not None and attempt.is_too_large and _clips(smaller):
+            if self.fit_output is not None and attempt is not None and attempt.is_too_large and _clips(smaller):
                 last_resort = smaller  # rather a shorter answer than less of what must stay
                 break
             if smaller.messages == plan.messages:
@@ -211,7 +202,7 @@ class MeasuredRequest:
             limits = self._limits(attempt, limits)
         attempt = attempt or await self._count(plan)
         outcome = _outcome(plan, attempt, limits)
-        if attempt.is_too_large and self._fit_output is not None:
+        if attempt.is_too_large and self.fit_output is not None:
             if (fitted := await self._fitted(attempt)) is not None:
                 attempt, limits, outcome = fitted, self._limits(fitted, limits), "reduced_output"
             elif last_resort is not None:
@@ -221,26 +212,26 @@ class MeasuredRequest:
             plan, attempt = await self._clipped(plan, attempt, limits)
             outcome = "measurement_unavailable" if attempt.tokens is None else outcome
         # The session goes on with the limits that the last count shows.
-        plan = replace(plan, candidate=replace(plan.candidate, request=replace(self._request, limits=limits)))
+        plan = replace(plan, candidate=replace(plan.candidate, request=replace(self.request, limits=limits)))
         return Measured(plan, self._messages, attempt, first, outcome, limits, self.count_calls)
 
     async def _as_it_is(self, limits: TokenLimits) -> Plan:
         """Plan the view of this budget as it is, neither compacted nor clipped."""
-        async with self._compactor.lock.hold():
+        async with self.compactor.lock.hold():
             return await self._chosen(limits)
 
     async def _chosen(self, limits: TokenLimits) -> Plan:
         """Choose the view for these limits, with what the request requires; the caller holds the lock."""
-        plan = await self._compactor.choose(replace(self._request, limits=limits))
-        missing = [seq for seq in self._request.required if not plan.view.shows(seq)]
-        return await self._compactor.cache.with_verbatim(plan, missing) if missing else plan
+        plan = await self.compactor.choose(replace(self.request, limits=limits))
+        missing = [seq for seq in self.request.required if not plan.view.shows(seq)]
+        return await self.compactor.cache.with_verbatim(plan, missing) if missing else plan
 
     async def _compacted(self, plan: Plan, limits: TokenLimits) -> Plan:
         """Plan a view that is compacted for its reason, or the same one with the attempt noted.
 
         Handlers are asked once for a request, whatever number of attempts it takes.
         """
-        compactor = self._compactor
+        compactor = self.compactor
         if inside_handler(compactor):
             return plan  # a handler of a compaction asks: there would be no end to it
         job = CompactionJob(plan)
@@ -259,9 +250,9 @@ class MeasuredRequest:
                 return await compactor.compact(CompactionJob(plan, injected=injected, focus_drops=self._focus_drops))
 
     async def _count(self, plan: Plan) -> Count:
-        self._messages = self._messages_of(plan.sent)
+        self._messages = self.messages_of(plan.sent)
         self.count_calls += 1
-        attempt = count_of(await self._count_view(self._messages))
+        attempt = count_of(await self.count_view(self._messages))
         if attempt.tokens is not None and attempt.tokens < MIN_RATIO * plan.counted:
             attempt = replace(attempt, tokens=None)  # not of this view, or of a part of it
         if attempt.size is not None and plan.counted:
@@ -279,7 +270,7 @@ class MeasuredRequest:
 
     async def _fitted(self, attempt: Count) -> Count | None:
         """Ask for a shorter answer, which leaves the input more room; return None if that does not help."""
-        raw = await self._fit_output(self._messages, attempt.raw) if self._fit_output else None
+        raw = await self.fit_output(self._messages, attempt.raw) if self.fit_output else None
         if raw is None:
             return None
         fitted = count_of(raw, fitted=True)
@@ -288,10 +279,10 @@ class MeasuredRequest:
 
     async def _clipped(self, plan: Plan, attempt: Count, limits: TokenLimits) -> tuple[Plan, Count]:
         """Clip what no compaction can take away, and count that."""
-        async with self._compactor.lock.hold():
-            request = replace(self._request, limits=limits)
+        async with self.compactor.lock.hold():
+            request = replace(self.request, limits=limits)
             clipped = await replace(plan, candidate=await Candidate.of(plan.view, request), clipped=None).fitted()
-        if clipped.counted > limits.capacity and self._config.strict:
+        if clipped.counted > limits.capacity and self.config.strict:
             sent = clipped.sent
             system_tokens = sum(shown.tokens for shown in sent.system)
             raise ContextOverflow(overflow(sent.view.segments(), limits, system_tokens, sent.counted)[0])
@@ -309,27 +300,27 @@ class MeasuredRequest:
 
         Where it takes the same again, the first view that is counted is the one that is sent.
         """
-        limits, key = self._request.limits, self._request.key
-        sent = self._compactor.sent.last_to(key)
+        limits, key = self.request.limits, self.request.key
+        sent = self.compactor.sent.last_to(key)
         accepted = sent.limits.accepted if sent and sent.limits.budget == limits.budget else None
         if accepted is None or accepted >= limits.accepted:
             return limits
-        prices = self._meter.prices(key)
-        return exact_limits(self._config, limits.budget, accepted, limits.units, key, prices=prices)
+        prices = self.meter.prices(key)
+        return exact_limits(self.config, limits.budget, accepted, limits.units, key, prices=prices)
 
     def _limits(self, attempt: Count, limits: TokenLimits) -> TokenLimits:
         """Return the limits of the request as far as its provider's counts show them."""
         if attempt.size is None or not self._counted:
             return limits
-        key = self._request.key
+        key = self.request.key
         counted, size = self._counted[-1]
-        ratio = self._meter.known(key).ratio
+        ratio = self.meter.known(key).ratio
         if len(self._counted) > 1 and abs(step := self._counted[0][0] - counted) >= _LEAST_STEP:
             seen = (self._counted[0][1] - size) / step
             ratio = seen if seen > 0 else ratio
-        accepted = attempt.accepted(self._meter.accepted(limits.budget, key))
+        accepted = attempt.accepted(self.meter.accepted(limits.budget, key))
         units = Units.exact(counted, size, ratio)
-        return exact_limits(self._config, limits.budget, accepted, units, key, prices=self._meter.prices(key))
+        return exact_limits(self.config, limits.budget, accepted, units, key, prices=self.meter.prices(key))
 
 
 class RequestTransaction:

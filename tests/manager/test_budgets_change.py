@@ -76,7 +76,7 @@ async def test_a_small_view_is_made_from_the_large_ones_checkpoint() -> None:
             seen.append(len(draft.segments))
             return draft
 
-    manager.compactor.maker._ladder = [Watch(), *manager.compactor.maker._ladder]  # type: ignore[misc]
+    manager.compactor.maker.ladder = [Watch(), *manager.compactor.maker.ladder]
     await ask(manager, SMALL)
     assert 0 < seen[0] < 400 / 4
 
