@@ -30,11 +30,6 @@ _REQUESTS = 500
 def measure_against(commit: str, budget: int, say: Callable[[str], None]) -> dict[str, dict[str, float]]:
     """Return the figures of another commit, then those of this checkout: medians over several processes.
 
-    Args:
-        commit: anything that git can name.
-        budget: tokens of a request.
-        say: called with the progress.
-
     Raises:
         ValueError: git knows no such commit.
     """
@@ -69,10 +64,7 @@ def _session() -> dict[str, list[Any]]:
 def measure_core(core: str, session: Path, budget: int) -> dict[str, float]:
     """Return the figures of requests that the core in a folder serves.
 
-    Args:
-        core: the folder.
-        session: a file of JSON: `history`, messages before the first request, and `rounds`, messages before each other.
-        budget: tokens of a request.
+    `session` is a file of JSON: `history`, messages before the first request, and `rounds`, messages before each other.
     """
     command = [sys.executable, __file__, core, str(session), str(budget)]
     environment = {**os.environ, "PYTHONPATH": core}
@@ -91,7 +83,6 @@ class _Compactions:
 
 
 def _thoughtful(session: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """Return the session with signed thinking in each answer. An unknown model binds it to the request."""
     numbers = count()
 
     def with_thinking(message: dict[str, Any]) -> dict[str, Any]:
@@ -125,7 +116,6 @@ async def _requests(session: dict[str, list[Any]], budget: int) -> dict[str, flo
         (plain if hooks.count == before else compacting).append((process_time() - started) * 1000)
     return {
         "plain": median(plain) if plain else 0.0,
-        "compacting": median(compacting) if compacting else 0.0,
         "compacting_mean": mean(compacting) if compacting else 0.0,
         "all": sum(plain) + sum(compacting),
         "compactions": len(compacting),
@@ -134,7 +124,6 @@ async def _requests(session: dict[str, list[Any]], budget: int) -> dict[str, flo
 
 
 def main() -> None:
-    """Measure the core in the folder that the first argument names; print JSON."""
     import asyncio
 
     import amplifier_context_core

@@ -1,11 +1,9 @@
-"""The first view of a new process: ``python -m bench.fresh_process ROLE URL STARTED`` prints JSON.
+"""The first view of a new process: ``python -m bench.fresh_process ROLE URL BUDGET STARTED`` prints JSON.
 
 Roles, each a process of its own, measured from the moment it was spawned:
 
-- `bare`: reads checkpoint and tail of a SQLite session with the standard library alone. No store could read less.
 - `store`: imports the store and what it needs, opens the session, and reads checkpoint and tail. This is the baseline.
 - `view`: resumes the session and gets its first view. The vocabulary is loaded in a thread, as by `mount()`.
-- `asked`: the same, with a question added first.
 """
 
 from __future__ import annotations
@@ -16,24 +14,20 @@ import subprocess
 import sys
 from pathlib import Path
 from statistics import median
-from time import perf_counter, process_time
+from time import perf_counter
 
 SESSION = "bench"
-ROLES = ("bare", "store", "view", "asked")
-_SLOT_BITS = 36  # of a key in SQLite, see stores/sqlite/schema.py; this process imports nothing of the package
 _AGAIN = 7  # processes of each role, in turns
 
 
 def measure_fresh(url: str, budget: int) -> dict[str, float]:
-    """Return the medians of all roles in ms, and the memory of their processes in MB."""
     taken: dict[str, list[float]] = {}
     for _ in range(_AGAIN):
-        for role in ROLES:
-            if role == "bare" and not url.startswith("sqlite:"):
-                continue
+        for role in ("store", "view"):
             for name, value in _process(role, url, budget).items():
                 taken.setdefault(f"fresh_{role}_{name}", []).append(value)
-    return {name: median(values) for name, values in taken.items()}
+    figures = {name: median(values) for name, values in taken.items()}
+    return {**figures, "fresh_ratio": figures["fresh_view_ms"] / figures["fresh_store_ms"]}
 
 
 def _process(role: str, url: str, budget: int) -> dict[str, float]:
@@ -46,20 +40,7 @@ def _process(role: str, url: str, budget: int) -> dict[str, float]:
     return json.loads(done.stdout)
 
 
-def _bare(url: str, _budget: int) -> None:
-    import sqlite3
-
-    path = url.partition(":")[2]
-    db = sqlite3.connect(path)
-    (number,) = db.execute("SELECT number FROM sessions WHERE id = ?", (SESSION,)).fetchone()
-    (data,) = db.execute("SELECT data FROM checkpoints WHERE session = ?", (number,)).fetchone()
-    start = json.loads(data)["tail_start"]
-    rows = db.execute("SELECT message FROM entries WHERE id >= ?", ((number << _SLOT_BITS) + start,)).fetchall()
-    assert [json.loads(message) for (message,) in rows]
-    db.close()
-
-
-def _store(url: str, _budget: int) -> None:
+def _store(url: str) -> float:
     import asyncio
     from importlib.util import find_spec, module_from_spec
 
@@ -78,9 +59,10 @@ def _store(url: str, _budget: int) -> None:
         assert await store.read(SESSION, json.loads(data)["tail_start"], extent.length)
 
     asyncio.run(read())
+    return perf_counter()
 
 
-def _view(url: str, budget: int, *, question: str = "") -> float:
+def _view(url: str, budget: int) -> float:
     import asyncio
 
     from amplifier_context_core import ContextManager, load_config
@@ -89,13 +71,9 @@ def _view(url: str, budget: int, *, question: str = "") -> float:
     async def first() -> float:
         manager = ContextManager(load_config({"max_tokens": budget}), session_id=SESSION, store=open_store(url))
         manager.session.counter.start_loading()
-        if question:
-            await manager.add_message({"role": "user", "content": question})
         assert await manager.get_messages_for_request()
         seen = perf_counter()
         assert manager.snapshot().gap or len(manager.snapshot()) < 2_000, "it was not resumed from its checkpoint"
-        if question:
-            await manager.interrupt()
         return seen
 
     return asyncio.run(first())
@@ -108,15 +86,9 @@ def _resident_mb() -> float:
 
 
 def main() -> None:
-    """Do what the arguments name."""
     role, url, budget, started = sys.argv[1:]
-    seen: float | None = None
-    if role in ("bare", "store"):
-        (_bare if role == "bare" else _store)(url, int(budget))
-    else:
-        seen = _view(url, int(budget), question="and now?" if role == "asked" else "")
-    took = (perf_counter() if seen is None else seen) - float(started)
-    print(json.dumps({"ms": took * 1000, "cpu_ms": process_time() * 1000, "mb": _resident_mb()}))
+    seen = _store(url) if role == "store" else _view(url, int(budget))
+    print(json.dumps({"ms": (seen - float(started)) * 1000, "mb": _resident_mb()}))
 
 
 if __name__ == "__main__":

@@ -1,17 +1,16 @@
-"""The measured sessions: a manager with a budget of 100k tokens, and its messages."""
+"""The measured sessions: a manager with a budget of 100k tokens, its messages, and entries made without a history."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from time import process_time
 from typing import Any
 
-from amplifier_context_core import ContextManager, HeuristicTokenCounter, TokenCounter, load_config
-from amplifier_context_core.compaction.ladder import build_ladder
-from amplifier_context_core.plugins import installed_plugins
+from amplifier_context_core import ContextManager, HeuristicTokenCounter, count_message_tokens, load_config
+from amplifier_context_core.messages.parsing import parse_message
+from amplifier_context_core.messages.timestamps import utc_now, with_timestamp
+from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_testing import coding_session
-
-from .timers import TimedStrategy, collector
 
 Message = dict[str, Any]
 
@@ -20,13 +19,7 @@ NAMES = {"k": 1_000, "m": 1_000_000}
 
 
 class Reports:
-    """Replaces the kernel's hook registry and records compactions.
-
-    Attributes:
-        took: milliseconds of each, as it reports them.
-        own: milliseconds of the processor in each, in all threads, without the collector's pauses: what neither other
-            programs on the machine nor the size of the process's memory can lengthen.
-    """
+    """Replaces the kernel's hook registry; keeps the milliseconds of compactions, and of the processor in them."""
 
     def __init__(self) -> None:
         self.took: list[float] = []
@@ -35,30 +28,19 @@ class Reports:
 
     async def emit(self, event: str, data: dict[str, Any]) -> None:
         if event == "context:pre_compact":
-            self._began = process_time() - collector.seconds
+            self._began = process_time()
         elif event == "context:post_compact":
             self.took.append(data["duration_ms"])
-            self.own.append((process_time() - collector.seconds - self._began) * 1000)
-
-    def clear(self) -> None:
-        """Clear the recorded compactions."""
-        self.took.clear()
-        self.own.clear()
+            self.own.append((process_time() - self._began) * 1000)
 
 
-def manager(
-    counter: TokenCounter | None = None, hooks: Reports | None = None
-) -> tuple[ContextManager, list[TimedStrategy]]:
-    """Return a manager as a mount plan creates it, with timed strategies."""
-    config = load_config({"max_tokens": BUDGET})
-    plugins = installed_plugins()
-    strategies = [TimedStrategy(strategy) for strategy in build_ladder(config, plugins)]
-    counter = counter or HeuristicTokenCounter()
-    return ContextManager(config, session_id="bench", counter=counter, hooks=hooks, ladder=strategies), strategies
+def manager(session_id: str = "bench", **parts: Any) -> ContextManager:
+    """Return a manager as a mount plan creates it, that counts by the heuristic unless `parts` has a counter."""
+    parts.setdefault("counter", HeuristicTokenCounter())
+    return ContextManager(load_config({"max_tokens": BUDGET}), session_id=session_id, **parts)
 
 
 def messages(count: int, seed: int = 0) -> Iterator[Message]:
-    """Return a coding session in the shape that Amplifier's loops store."""
     return coding_session(count, seed, shape="kernel")
 
 
@@ -70,6 +52,19 @@ def rounds(stream: Iterator[Message]) -> Iterator[list[Message]]:
             yield waiting
             waiting = []
         waiting.append(message)
+
+
+def entries_of(session_id: str, of: Iterable[Message]) -> Iterator[Entry]:
+    """Return messages as entries of a session; the entries own the messages."""
+    counter = HeuristicTokenCounter()
+    turn = 0
+    for seq, raw in enumerate(of, 1):
+        message, info = parse_message(raw)
+        now = utc_now()
+        turn += info.human
+        tokens = count_message_tokens(message, counter)
+        with_timestamp(message, now)
+        yield Entry.of(seq, message, info, turn=turn, tokens=tokens, session_id=session_id, created=now)
 
 
 def size_of(name: str) -> int:

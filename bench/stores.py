@@ -1,22 +1,28 @@
 """One process, one store: ``python -m bench.stores append jsonl`` measures and prints JSON.
 
 ``python -m bench.stores resume 10000`` does the same for resuming sessions of one size; the parts of that which must
-not know of each other are processes of their own again (see `stores_resume`).
+not know of each other are processes of their own again (see `resume`).
+
+Appending to a store and to its baseline is measured in turns, in the same process and folder, because disks are noisy.
+A figure is the median over the turns, a figure in units of the baseline the median of the ratios within a turn.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
-import math
 import os
 import shutil
 import signal
 import sys
 import tempfile
 import uuid
-from collections.abc import Mapping
+from collections.abc import Sequence
+from itertools import cycle, islice
 from pathlib import Path
+from statistics import median
+from time import perf_counter
 
 import psycopg
 from psycopg import sql
@@ -24,95 +30,133 @@ from redis import RedisError
 
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.stores import Store, open_store
+from amplifier_context_core.stores.codec import message_json
 
+from .baselines import SIXTEEN, Baseline, PostgresBaseline, RedisBaseline, SqliteBaseline, write_many
 from .measure import say
-from .stores_append import measure_appends
-from .stores_baselines import Baseline, PostgresBaseline, RedisBaseline, SqliteBaseline
-from .stores_resume import measure_resume
-from .timers import run
+from .resume import measure_resume
+from .sessions import entries_of, manager, messages
+from .timers import Stall, run
 
-APPENDING = ("jsonl", "sqlite", "postgresql", "redis")
+STORES = ("jsonl", "sqlite", "postgresql", "redis")
 POSTGRES = os.environ.get("AMPLIFIER_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test")
 REDIS = os.environ.get("AMPLIFIER_TEST_REDIS", "redis://127.0.0.1:6379/15")
-# Of a server: the least share of the baseline's rate, of one appender and of sixteen. `local`: that of SQLite holds.
-TARGETS: dict[str, dict[str, float | str | None]] = {
-    "postgresql": {"least_single": 0.4, "least_spread": 0.7},
-    "jsonl": {"local": 1.0},
-    "sqlite": {"local": 1.0, "least_spread": 0.7},
-}
-
-Reply = dict[str, float | str | None]
+TURNS = 9
+_SINGLE = 60  # messages of a single appender in a turn
+_MANY = 400  # messages of sixteen appenders in a turn
 
 
 def main() -> None:
-    """Measure what the arguments name: ``append STORE`` or ``resume SIZE``."""
     logging.basicConfig(level=logging.ERROR)
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the written files are removed first
     what, which = sys.argv[1:]
-    folder = scratch()
+    # On a real disk: on a disk in memory the baseline would be meaningless.
+    parent = Path(__file__).resolve().parents[1] / "build"
+    parent.mkdir(exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="bench-", dir=parent))
     try:
-        if what == "append":
-            print(json.dumps(_answer_of(run(_append(which, folder)))))
-        else:
-            measured = measure_resume(int(which), folder)
-            print(json.dumps({store: _answer_of(figures) for store, figures in measured.items()}))
+        print(json.dumps(run(_append(which, folder)) if what == "append" else measure_resume(int(which), folder)))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _end(_signal: int, _frame: object) -> None:
-    """Exit on a signal; the written files are removed first."""
-    sys.exit(1)
-
-
-def scratch() -> Path:
-    """Return a new folder on a real disk: on a disk in memory the baseline would be meaningless."""
-    parent = Path(__file__).resolve().parents[1] / "build"
-    parent.mkdir(exist_ok=True)
-    return Path(tempfile.mkdtemp(prefix="bench-", dir=parent))
-
-
-async def _append(kind: str, folder: Path) -> Reply:
+async def _append(kind: str, folder: Path) -> dict[str, float] | dict[str, str]:
+    schema = folder.name.replace("-", "_")
     try:
-        store, baseline = await _opened(kind, folder)
+        store, baseline = await _opened(kind, folder, schema)
     except (psycopg.Error, RedisError, OSError, ConfigError, ImportError) as problem:
         return {"absent": f"{type(problem).__name__}: {problem}".splitlines()[0]}
+    appends = _Appends(store, baseline)
     try:
-        figures: Reply = dict(await measure_appends(store, baseline, say))
+        for turn in range(TURNS + 1):
+            say(f"appending, turn {turn} of {TURNS}")
+            await appends.turn()
+            if not turn:
+                appends.noted.clear()  # it created connections, files and sessions
+        return {name: median(values) for name, values in appends.noted.items()}
     finally:
+        await appends.clean()
         if kind == "postgresql":
-            await _drop_schema(_schema(folder))
-    figures |= TARGETS.get(kind, {})
-    return figures
+            async with await psycopg.AsyncConnection.connect(POSTGRES, autocommit=True) as connection:
+                await connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
 
 
-async def _opened(kind: str, folder: Path) -> tuple[Store, Baseline]:
+async def _opened(kind: str, folder: Path, schema: str) -> tuple[Store, Baseline]:
     if kind == "postgresql":
-        joint = "&" if "?" in POSTGRES else "?"
-        return open_store(f"{POSTGRES}{joint}schema={_schema(folder)}"), await PostgresBaseline(POSTGRES).open()
+        url = f"{POSTGRES}{'&' if '?' in POSTGRES else '?'}schema={schema}"
+        return open_store(url), await PostgresBaseline(POSTGRES).open()
     if kind == "redis":
-        joint = "&" if "?" in REDIS else "?"
-        return open_store(f"{REDIS}{joint}prefix=bench-{uuid.uuid4().hex[:8]}"), await RedisBaseline(REDIS).open()
-    return open_store(f"{kind}:{_path(kind, folder)}"), SqliteBaseline(folder)
+        url = f"{REDIS}{'&' if '?' in REDIS else '?'}prefix={schema}"
+        return open_store(url), await RedisBaseline(REDIS).open()
+    return open_store(f"{kind}:{folder / ('sessions' if kind == 'jsonl' else 'sessions.db')}"), SqliteBaseline(folder)
 
 
-def _path(kind: str, folder: Path) -> Path:
-    return folder / ("sessions" if kind == "jsonl" else "sessions.db")
+class _Appends:
+    """Runs the turns and collects their figures."""
 
+    def __init__(self, store: Store, baseline: Baseline) -> None:
+        name = f"bench-{uuid.uuid4().hex[:8]}"
+        self._store, self._baseline = store, baseline
+        self._manager = manager(f"{name}-shared", store=store)
+        self._lone = manager(f"{name}-lone", store=store)
+        self._messages = cycle(list(messages(3_000)))
+        fed = ({**message} for message in self._messages)
+        self._entries = {f"{name}-{number}": entries_of(f"{name}-{number}", fed) for number in range(SIXTEEN)}
+        self.noted: dict[str, list[float]] = {}
 
-def _schema(folder: Path) -> str:
-    return folder.name.replace("-", "_")
+    async def turn(self) -> None:
+        """Run every kind of append once."""
+        bare = await self._single("bare", [self._baseline.write([line]) for line in self._lines(_SINGLE)])
+        first = next(iter(self._entries))
+        entries = islice(self._entries[first], _SINGLE)
+        took = await self._single("append", [self._store.append(first, [entry]) for entry in entries])
+        await self._single("add", [self._lone.add_message({**one}) for one in islice(self._messages, _SINGLE)])
+        self._note("append_baselines", took / bare)
+        lines = self._lines(_MANY)
+        started = perf_counter()
+        await write_many(self._baseline, lines)
+        rate = _MANY / (perf_counter() - started)
+        self._note("bare_rate", rate)
+        fed = [{**message} for message in islice(self._messages, _MANY)]
+        started = perf_counter()
+        await asyncio.gather(*(self._through(fed[number::SIXTEEN]) for number in range(SIXTEEN)))
+        self._note("shared_rate", _MANY / (perf_counter() - started))
+        each = {name: list(islice(entries, _MANY // SIXTEEN)) for name, entries in self._entries.items()}
+        async with Stall() as stall:
+            await asyncio.gather(*(self._into(name, entries) for name, entries in each.items()))
+        self._note("spread_rate", _MANY / stall.seconds)
+        self._note("spread_baselines", _MANY / stall.seconds / rate)
+        self._note("spread_stall", stall.longest * 1000)
 
+    async def clean(self) -> None:
+        for session_id in (*self._entries, self._manager.session_id, self._lone.session_id):
+            await self._store.delete(session_id)
+        await self._store.close()
+        await self._baseline.close()
 
-async def _drop_schema(schema: str) -> None:
-    connection = await psycopg.AsyncConnection.connect(POSTGRES, autocommit=True)
-    async with connection:
-        await connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
+    def _lines(self, count: int) -> list[str]:
+        return [message_json(message).decode() for message in islice(self._messages, count)]
 
+    def _note(self, name: str, value: float) -> None:
+        self.noted.setdefault(name, []).append(value)
 
-def _answer_of(figures: Mapping[str, float | str | None]) -> Reply:
-    """Return figures without NaN, which JSON lacks."""
-    return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in figures.items()}
+    async def _single(self, name: str, works: Sequence[object]) -> float:
+        """Await one work after the other; note and return the median of their microseconds."""
+        times: list[float] = []
+        for work in works:
+            started = perf_counter()
+            await work  # pyright: ignore[reportGeneralTypeIssues]
+            times.append((perf_counter() - started) * 1e6)
+        self._note(f"{name}_us", median(times))
+        return median(times)
+
+    async def _through(self, fed: Sequence[dict[str, object]]) -> None:
+        for message in fed:
+            await self._manager.add_message(message)
+
+    async def _into(self, session_id: str, entries: Sequence[object]) -> None:
+        for entry in entries:
+            await self._store.append(session_id, [entry])  # pyright: ignore[reportArgumentType]
 
 
 if __name__ == "__main__":

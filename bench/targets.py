@@ -3,242 +3,177 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from rich.table import Table
+from rich.text import Text
 
 Figures = Mapping[str, float | None]
 Verdict = Literal["ok", "miss", ""]
 
+_STYLES = {"ok": "green", "miss": "bold red", "": ""}
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure of the table.
+    """One figure of a table.
 
     Attributes:
-        name: what it is.
-        show: the figure as text, from all figures of a size.
-        value: what is held against the target; None where there is none.
-        target: the target in words; empty where there is none.
-        maximum: the largest value that meets the target.
-        minimum: the smallest value that meets the target.
+        name: what it is; empty for a heading's own row.
+        key: of the figure.
+        template: its format.
+        most, least: what meets the target.
+        of_first: the target is for the figure in units of the first column's, which has none itself.
     """
 
     name: str
-    show: Callable[[Figures], str]
-    value: Callable[[Figures, Figures], float] | None = None
-    target: str = ""
-    maximum: float = math.inf
-    minimum: float = -math.inf
+    key: str
+    template: str
+    most: float = math.inf
+    least: float = -math.inf
+    of_first: bool = False
 
-    def verdict(self, figures: Figures, smallest: Figures) -> Verdict:
-        """Return the verdict for a size; `smallest` are the figures of the smallest size."""
-        if self.value is None:
+    @property
+    def target(self) -> str:
+        if math.isfinite(self.most):
+            return f"≤ {self.most:g}{' × the first' if self.of_first else ''}"
+        return f"≥ {self.least:g}" if math.isfinite(self.least) else ""
+
+    def show(self, figures: Figures) -> str:
+        value = _figure(figures, self.key)
+        return "–" if math.isnan(value) else self.template.format(value)
+
+    def verdict(self, figures: Figures, first: Figures) -> Verdict:
+        value = _figure(figures, self.key)
+        if self.of_first:
+            value = math.nan if figures is first else value / _figure(first, self.key)
+        if not self.target or math.isnan(value):
             return ""
-        value = self.value(figures, smallest)
-        if math.isnan(value):
-            return ""
-        return "ok" if self.minimum <= value <= self.maximum else "miss"
+        return "ok" if self.least <= value <= self.most else "miss"
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Rows under one heading."""
-
-    heading: str
-    rows: Sequence[Row]
-
-
-def figure(figures: Figures, key: str) -> float:
+def _figure(figures: Figures, key: str) -> float:
     """Return a figure; NaN if it could not be measured."""
     value = figures.get(key)
     return math.nan if value is None else value
 
 
-def value_of(key: str) -> Callable[[Figures, Figures], float]:
-    return lambda figures, _: figure(figures, key)
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One table: rows by heading, and what was measured, a column each."""
+
+    title: str
+    groups: Mapping[str, Sequence[Row]]
+    columns: Mapping[str, Figures]
+
+    def table(self) -> Table:
+        table = Table(title=self.title, title_justify="left", title_style="bold", header_style="bold")
+        table.add_column("", no_wrap=True)
+        for column in self.columns:
+            table.add_column(column, justify="right", no_wrap=True)
+        table.add_column("target", no_wrap=True)
+        for heading, rows in self.groups.items():
+            table.add_section()
+            table.add_row(Text(heading, "bold"))
+            for row in rows:
+                table.add_row(row.name, *(self._cell(row, figures) for figures in self.columns.values()), row.target)
+        return table
+
+    def verdicts(self) -> Iterator[tuple[str, str]]:
+        """Yield the verdict of every measured target: `"10k: A request: p50 (≤ 1)"`, `"ok"`."""
+        for column, figures in self.columns.items():
+            for heading, rows in self.groups.items():
+                for row in rows:
+                    if verdict := row.verdict(figures, self._first):
+                        yield f"{column}: {heading}: {row.name.strip()} ({row.target})", verdict
+
+    @property
+    def _first(self) -> Figures:
+        return next(iter(self.columns.values()))
+
+    def _cell(self, row: Row, figures: Figures) -> Text:
+        verdict = row.verdict(figures, self._first)
+        return Text.assemble(row.show(figures), (f" {verdict}" if verdict else "", _STYLES[verdict]))
 
 
-def against_smallest(key: str) -> Callable[[Figures, Figures], float]:
-    return lambda figures, smallest: figure(figures, key) / figure(smallest, key)
-
-
-def text_of(template: str, *keys: str, scale: float = 1.0) -> Callable[[Figures], str]:
-    def show(figures: Figures) -> str:
-        values = [figure(figures, key) * scale for key in keys]
-        return "–" if any(math.isnan(value) for value in values) else template.format(*values)
-
-    return show
-
-
-def milliseconds(value: float) -> str:
-    """Return a duration with a unit."""
-    if math.isnan(value):
-        return "–"
-    if value >= 10_000:
-        return f"{value / 1000:,.0f} s"
-    if value >= 1_000:
-        return f"{value / 1000:.1f} s"
-    return f"{value:.0f} ms" if value >= 10 else f"{value:.1f} ms"
-
-
-def _took(name: str) -> Callable[[Figures], str]:
-    return lambda figures: milliseconds(figure(figures, f"{name}_ms"))
-
-
-def stall_of(name: str) -> Callable[[Figures], str]:
-    """Return a cell with the longest stall and, in brackets, the longest pause of the cycle collector."""
-
-    def show(figures: Figures) -> str:
-        stall, collecting = figure(figures, f"{name}_stall"), figure(figures, f"{name}_gc")
-        return f"{milliseconds(stall)} ({milliseconds(collecting)})"
-
-    return show
-
-
-def _ratio_row(name: str, key: str, target: str, maximum: float) -> Row:
-    """Return the row of a figure in units of its baseline, compared with the smallest size."""
-
-    def show(figures: Figures) -> str:
-        return f"{figure(figures, key):.2f}"
-
-    def value(figures: Figures, smallest: Figures) -> float:
-        return math.nan if figures is smallest else against_smallest(key)(figures, smallest)
-
-    return Row(name, show, value, target, maximum)
-
-
-def groups() -> list[Group]:
-    """Return the rows of the table in order."""
-    return [
-        Group(
-            "add_message, µs",
-            [
-                Row("in all", text_of("{:.1f}", "add_us")),
-                Row("  counting its tokens alone", text_of("{:.1f}", "count_us")),
-                Row("  beyond counting", text_of("{:.1f}", "beyond_us"), value_of("beyond_us"), "≤ 60", 60),
-                Row("  of it the collector's pauses", text_of("{:.1f}", "add_gc_us")),
-                Row("  baseline: JSON round trip, append", text_of("{:.1f}", "baseline_us")),
-                _ratio_row("  without these pauses, × the baseline", "beyond_baselines", "≤ 1.5×", 1.5),
-            ],
-        ),
-        Group(
-            "A request, one new round each",
-            [
-                Row("p50", text_of("{:.2f} ms", "request_p50"), value_of("request_p50"), "< 1 ms", 1.0),
-                Row("p99", text_of("{:.2f} ms", "request_p99")),
-                Row("baseline: a copy of the view, p50", text_of("{:.2f} ms", "copy_p50")),
-                _ratio_row("p50, × the baseline", "request_baselines", "≤ 1.3×", 1.3),
-            ],
-        ),
-        Group(
-            "A request that compacts",
-            [
-                Row("how many do", _compacting),
-                Row("one compaction, p50", text_of("{:.0f} ms", "compaction_p50")),
-                Row("  longest", text_of("{:.0f} ms", "compaction_max"), value_of("compaction_max"), "≤ 150 ms", 150),
-                Row(
-                    "  longest, own CPU time",
-                    text_of("{:.0f} ms", "compaction_own"),
-                    value_of("compaction_own"),
-                    "≤ 150 ms",
-                    150,
-                ),
-                Row("  share of the ladder", text_of("{:.0f} %", "ladder_share", scale=100)),
-                Row("  its slowest strategy", _slowest),
-                Row("longest stall (collector's)", stall_of("steady")),
-            ],
-        ),
-        Group(
-            "The whole history at once",
-            [
-                Row("get_messages", _took("get")),
-                Row("  longest stall (collector's)", stall_of("get")),
-                Row("set_messages, echo", _took("echo")),
-                Row("  longest stall (collector's)", stall_of("echo")),
-                Row("set_messages, echo of a filter", _took("resume")),
-                Row("  longest stall (collector's)", stall_of("resume")),
-                Row("set_messages into a new session", _took("import")),
-                Row("  longest stall (collector's)", stall_of("import")),
-                Row("  then the first request", _took("first")),
-                Row("  longest stall (collector's)", stall_of("first")),
-            ],
-        ),
-        Group(
-            "Memory of a session",
-            [
-                Row("held", text_of("{:,.1f} MB", "memory_mb")),
-                Row("its messages as JSON", text_of("{:,.1f} MB", "json_mb")),
-                Row(
-                    "held for a byte of JSON",
-                    text_of("{:.2f}×", "memory_ratio"),
-                    value_of("memory_ratio"),
-                    "≤ 2.5×",
-                    2.5,
-                ),
-            ],
-        ),
+SESSIONS = {
+    "add_message, µs": [
+        Row("in all", "add_us", "{:.1f}"),
+        Row("  beyond counting its tokens", "beyond_us", "{:.1f}", most=60),
+        Row("  of the baseline: JSON round trip, append", "beyond_baselines", "{:.2f} ×", most=1.5, of_first=True),
+    ],
+    "A request, one new round each": [
+        Row("p50", "request_p50", "{:.2f} ms", most=1.0),
+        Row("p99", "request_p99", "{:.2f} ms"),
+        Row("p50, of the baseline: a copy of the view", "request_baselines", "{:.2f} ×", most=1.3, of_first=True),
+    ],
+    "A request that compacts": [
+        Row("one in so many", "per_compaction", "{:.0f}"),
+        Row("one compaction, p50", "compaction_p50", "{:.0f} ms"),
+        Row("  longest", "compaction_max", "{:.0f} ms", most=150),
+        Row("  longest, own CPU time", "compaction_own", "{:.0f} ms", most=150),
+        Row("longest stall of the event loop", "steady_stall", "{:.1f} ms"),
+    ],
+    "The whole history at once": [
+        Row("get_messages", "get_ms", "{:.1f} ms"),
+        Row("set_messages into a new session", "import_ms", "{:.1f} ms"),
+        Row("  then the first request", "first_ms", "{:.1f} ms"),
+    ],
+    "Memory of a session": [
+        Row("held", "memory_mb", "{:,.1f} MB"),
+        Row("  for a byte of its messages as JSON", "memory_ratio", "{:.2f}", most=2.5),
+    ],
+}
+AGAINST = {
+    "CPU time of a request": [
+        Row("without a compaction, p50", "plain", "{:.2f} ms"),
+        Row("  × the other commit's", "plain_ratio", "{:.2f}"),
+        Row("the same with signed thinking, p50", "thinking", "{:.2f} ms"),
+        Row("  × the other commit's", "thinking_ratio", "{:.2f}"),
+        Row("with a compaction, mean", "compacting_mean", "{:.1f} ms"),
+        Row("  × the other commit's", "compacting_mean_ratio", "{:.2f}", most=2.0),
+        Row("all requests together, × the other commit's", "all_ratio", "{:.2f}"),
     ]
-
-
-def large_group() -> Group:
-    """Return the rows of the single large message."""
-    return Group(
-        "A message of 5 MB, exact counter",
-        [
-            Row("counting it in one go", _took("count")),
-            Row("a tool's: add_message", _took("add")),
-            Row("  longest stall", text_of("{:.1f} ms", "add_stall"), value_of("add_stall"), "≤ 20 ms", 20),
-            Row("the request after it", _took("request")),
-            Row("  longest stall", text_of("{:.1f} ms", "request_stall"), value_of("request_stall"), "≤ 20 ms", 20),
-            Row("a tool's in JSON: add_message and request", _took("records")),
-            Row("  longest stall", text_of("{:.1f} ms", "records_stall"), value_of("records_stall"), "≤ 20 ms", 20),
-            Row("a human's: add_message and request", _took("human")),
-            Row("  longest stall", text_of("{:.1f} ms", "human_stall"), value_of("human_stall"), "≤ 20 ms", 20),
-        ],
-    )
-
-
-def against_group() -> Group:
-    """Return the rows of a comparison with another commit."""
-    return Group(
-        "CPU time of a request",
-        [
-            Row("how many compact", _compacting),
-            Row("without a compaction, p50", text_of("{:.2f} ms", "plain")),
-            Row("  × the other commit's", text_of("{:.2f}", "plain_ratio")),
-            Row("the same with signed thinking, p50", text_of("{:.2f} ms", "thinking")),
-            Row("  × the other commit's", text_of("{:.2f}", "thinking_ratio")),
-            Row("with a compaction, p50", text_of("{:.1f} ms", "compacting")),
-            Row(
-                "  × the other commit's",
-                text_of("{:.2f}", "compacting_ratio"),
-                value_of("compacting_ratio"),
-                "≤ 2×",
-                2.0,
-            ),
-            Row("  mean", text_of("{:.1f} ms", "compacting_mean")),
-            Row(
-                "  mean, × the other commit's",
-                text_of("{:.2f}", "compacting_mean_ratio"),
-                value_of("compacting_mean_ratio"),
-                "≤ 2×",
-                2.0,
-            ),
-            Row("all requests together, × the other commit's", text_of("{:.2f}", "all_ratio")),
-        ],
-    )
-
-
-def _compacting(figures: Figures) -> str:
-    compactions = figure(figures, "compactions")
-    return f"1 in {figure(figures, 'requests') / compactions:.0f}" if compactions else "none"
-
-
-def _slowest(figures: Figures) -> str:
-    strategies = {key.removeprefix("strategy_"): figure(figures, key) for key in figures if key.startswith("strategy_")}
-    known = {name: share for name, share in strategies.items() if not math.isnan(share)}
-    if not known:
-        return "–"
-    name = max(known, key=lambda name: known[name])
-    return f"{name} {known[name]:.0%}"
+}
+APPENDING = {
+    "One appender, µs a message": [
+        Row("baseline: the bare loop", "bare_us", "{:.0f}"),
+        Row("store.append", "append_us", "{:.0f}"),
+        Row("  × the baseline's", "append_baselines", "{:.2f}"),
+        Row("ContextManager.add_message", "add_us", "{:.0f}"),
+    ],
+    "16 appenders, messages a second": [
+        Row("baseline", "bare_rate", "{:,.0f}"),
+        Row("one session and its manager", "shared_rate", "{:,.0f}"),
+        Row("a session each in one store", "spread_rate", "{:,.0f}"),
+        Row("  × the baseline's", "spread_baselines", "{:.2f}", least=0.7),
+        Row("longest stall of the event loop", "spread_stall", "{:.1f} ms"),
+    ],
+}
+RESUMING = {
+    "From the checkpoint to the first view": [
+        Row("open, resume and first view", "resume_ms", "{:.1f} ms", most=50),
+        Row("  against the first", "resume_ms", "{:.1f} ms", most=2.0, of_first=True),
+        Row("entries loaded", "loaded", "{:,.0f}"),
+    ],
+    "A new process, from its start to the first view": [
+        Row("baseline: only checkpoint and tail, by the store", "fresh_store_ms", "{:.0f} ms"),
+        Row("first view", "fresh_view_ms", "{:.0f} ms"),
+        Row("  × the baseline's", "fresh_ratio", "{:.2f}", most=4.0),
+        Row("memory after the first view", "fresh_view_mb", "{:.0f} MB"),
+    ],
+    "Then 500 rounds": [
+        Row("memory of the process", "memory_mb", "{:.0f} MB", most=150),
+        Row("bytes read by a request", "read_request", "{:.0f}", most=0),
+    ],
+    "Without a checkpoint": [
+        Row("all loaded, to the first view", "rebuild_s", "{:.1f} s", most=60),
+        Row("  memory of the process then", "rebuild_mb", "{:,.0f} MB", most=1_200),
+    ],
+    "The store": [
+        Row("on disk", "size_mb", "{:,.0f} MB"),
+        Row("filled in batches, µs a message", "fill_us", "{:.0f}"),
+    ],
+}

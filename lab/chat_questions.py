@@ -117,7 +117,6 @@ def long_chats(sessions: Sequence[Session], number: int = 500) -> Iterator[Chat]
 
 
 def _spoken(session: Session) -> Iterator[tuple[str, str]]:
-    """Yield what people and the agent wrote, as role and text."""
     for message in session.messages:
         text, role = text_of(message.get("content")), message.get("role")
         if isinstance(role, str) and role in PEOPLE and text.strip():

@@ -28,7 +28,6 @@ class Size:
 
     Attributes:
         budget: tokens; goes before a fraction.
-        fraction: else this share of each session's conversation, and its whole system prompt, which no manager can cut.
     """
 
     budget: int | None = None
@@ -84,7 +83,6 @@ class Recording:
 
     @cached_property
     def unlimited(self) -> dict[str, Bill]:
-        """What all requests cost with an unlimited window, by cache."""
         models = caches()
         bills = dict.fromkeys(models, Bill())
         history = [{**m, "content": "" if m.get("content") is None else m["content"]} for m in self.session.messages]

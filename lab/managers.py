@@ -56,9 +56,7 @@ class Manager:
     """A kind of context manager; each session gets a new one.
 
     Attributes:
-        label: its name in tables.
         open: makes one, given what is weighed with and the budget (tokens).
-        note: how it is set up, for people.
         reads_provider: its views may depend on the provider that a request names.
     """
 

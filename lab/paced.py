@@ -64,7 +64,6 @@ class LabWriter:
     Attributes:
         price: of a token, relative to the session's model.
         calls: that were answered: tokens in and out.
-        waits: requests that waited for a summary.
     """
 
     scale: TokenScale
@@ -114,13 +113,11 @@ class LabWriter:
         self._due = [(due, released) for due, released in self._due if not released.is_set()]
 
     async def deliver_due(self) -> None:
-        """Let the answers that are due arrive, and wait until the manager has taken them in."""
         self.release(self._requests)
         while not self._due and (tasks := [task for task in asyncio.all_tasks() if task.get_name() == TASK]):
             await asyncio.wait(tasks, timeout=0.001)  # it asks for the next piece, or ends
 
     def requested(self) -> None:
-        """Note a request of the session."""
         self._requests += 1
 
     @property
@@ -138,14 +135,12 @@ class Paced:
         self._provider = SessionProvider()
 
     async def add_message(self, message: Message) -> None:
-        """Let due summaries arrive, then add."""
         await self.writer.deliver_due()
         await self._context.add_message(message)
 
     async def get_messages_for_request(
         self, token_budget: int | None = None, provider: Any | None = None
     ) -> list[Message]:
-        """Return the view; count it if it waits for a summary."""
         self.writer.requested()
         task = asyncio.create_task(
             self._context.get_messages_for_request(token_budget=token_budget, provider=self._provider)

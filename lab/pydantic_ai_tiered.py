@@ -54,7 +54,6 @@ class Tiered:
         )
 
     async def add_message(self, message: Message) -> None:
-        """Append; results of parallel calls share one request, as pydantic-ai writes them."""
         for one in plain(message):
             part = self._turned(one)
             if isinstance(part, ModelResponse):
@@ -126,5 +125,4 @@ def _arguments(arguments: object) -> str:
 
 
 def open_peer(scale: TokenScale, budget: int) -> Tiered:
-    """Return the adapter for one session."""
     return Tiered(scale, budget)

@@ -53,7 +53,6 @@ class Reads:
         self._lines = Memo(lambda message: watched.intersection(lines(scale.text(message))))
 
     def lines_in(self, request: Request) -> frozenset[str]:
-        """Return the lines of these Reads that a view holds."""
         return frozenset(line for found in self._lines.each(request) for line in found)
 
 

@@ -43,7 +43,6 @@ class Row:
         return self.of(self.by_session)
 
     def of(self, sessions: Iterable[str]) -> Figures:
-        """Return the figures of some sessions."""
         return Figures.sum(self.by_session[session] for session in sessions)
 
     def as_json(self) -> dict[str, Any]:
@@ -67,7 +66,6 @@ class Report:
     skipped: list[str] = field(default_factory=list[str])
 
     def half(self, part: Part) -> list[tuple[Row, Figures]]:
-        """Return the figures of each row over the sessions of one half."""
         chosen = {session.id for session in self.sessions if session.part == part}
         return [(row, row.of(name for name in row.by_session if name in chosen)) for row in self.rows]
 
@@ -140,7 +138,6 @@ def _notices(row: Row, session: Session) -> Generator[None]:
 async def _run(
     course: Course, manager: Manager, judge: BillJudge, scale: TokenScale, provider: SessionProvider | None = None
 ) -> BillJudge:
-    """Replay one session through one manager, with a provider if its requests are to name one."""
     shared_cache.clear()  # sessions of one process find each other's checkpoints; here each starts from nothing
     opened = await manager.open(scale, course.budget)
     timed = _Timed(opened.context)

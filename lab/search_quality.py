@@ -113,14 +113,12 @@ def full_text(texts: Iterable[str], tokenizer: str) -> Find:
 
 
 def ours(entries: Sequence[Entry]) -> Find:
-    """Return the search of a context manager."""
     index, places = WordIndex(), {entry.seq: place for place, entry in enumerate(entries)}
     index.search(entries, "filled", 1)
     return lambda query, limit: [places[entry.seq] for entry in index.search(entries, query, limit)]
 
 
 def of_store(entries: Sequence[Entry], store: Store, session_id: str) -> Find:
-    """Return the search of a store that has one."""
     if not isinstance(store, Searchable):
         raise click.BadParameter("this store does not search by itself", param_hint="--store")
     places = {entry.seq: place for place, entry in enumerate(entries)}
@@ -135,7 +133,6 @@ def of_store(entries: Sequence[Entry], store: Store, session_id: str) -> Find:
 
 
 def measure(questions: Iterable[Question], find: Find) -> Found:
-    """Return what a search finds of the evidence."""
     total = Found(0, (0,) * len(FIRST))
     for question in questions:
         begun = time.perf_counter()
@@ -147,7 +144,6 @@ def measure(questions: Iterable[Question], find: Find) -> Found:
 
 
 def finders(entries: Sequence[Entry], store: Store | None = None) -> dict[str, Find]:
-    """Return all searches over one history, by name."""
     stored = {"ours, in the store": of_store(entries, store, "search-quality")} if store else {}
     texts = [searchable_text(entry) for entry in entries]
     return {
@@ -159,7 +155,6 @@ def finders(entries: Sequence[Entry], store: Store | None = None) -> dict[str, F
 
 
 def entries_of(session: Session) -> list[Entry]:
-    """Return the entries of a session, as a history has them."""
     transcript = Transcript(session.id)
     for raw in session.messages:
         message, info = parse_message(raw)
@@ -168,7 +163,6 @@ def entries_of(session: Session) -> list[Entry]:
 
 
 def long_chat(sessions: Sequence[Session]) -> list[Session]:
-    """Return all sessions as one, with the questions of those that have some."""
     messages = [message for session in sessions for message in session.messages]
     questions: list[Question] = []
     before = 0
@@ -180,7 +174,6 @@ def long_chat(sessions: Sequence[Session]) -> list[Session]:
 
 
 def rows(sessions: Sequence[Session], store: Store | None = None) -> Iterable[tuple[str, str, Found]]:
-    """Yield name of the data, name of the search, and what it found; also of a store, if there is one."""
     asked = [session for session in sessions if session.questions]
     others = [session for session in sessions if not session.questions and len(session.messages) >= MADE_OF]
     made = [replace(session, questions=made_questions(session)) for session in others]

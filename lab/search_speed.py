@@ -45,7 +45,6 @@ def corpus(data: Sequence[str], messages: int, size: int) -> tuple[list[str], li
 
 
 async def measured(store: Store, texts: Sequence[str], queries: Sequence[str]) -> list[str]:
-    """Return how fast the manager searches these messages in a store."""
     transcript = Transcript(SESSION)
     for text in texts:
         message, info = parse_message({"role": "user", "content": text})

@@ -26,7 +26,6 @@ _TAGGED = re.compile(r"<([A-Za-z][\w.:-]*)(?:\s[^<>]*)?>.*?</\1\s*>", re.DOTALL)
 
 
 def folded(text: str) -> str:
-    """Return a text with each run of white space as one blank."""
     return " ".join(text.split())
 
 
@@ -36,7 +35,6 @@ def sentences(text: str) -> list[str]:
 
 
 def written(message: Mapping[str, Any]) -> str:
-    """Return the text of a message itself: neither results nor arguments of calls nor thinking."""
     content = message.get("content")
     if isinstance(content, str):
         return content
@@ -56,7 +54,6 @@ class Stated:
         return Stated(*(mine | theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
     def kept_in(self, view: int) -> Kept:
-        """Return how many of them are among the sentences of a view."""
         return Kept(*(Share.of_bits(bits, view) for bits in astuple(self)))
 
 
@@ -95,7 +92,6 @@ class Sentences:
             self.before.append(self.before[-1] | self._stated(message, index in host))
 
     def in_view(self, request: Request) -> int:
-        """Return the sentences of a view, as a set of bits."""
         held = 0
         for found in self._found.each(request):
             held |= found

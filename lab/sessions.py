@@ -36,10 +36,8 @@ class Session:
     """One recorded session.
 
     Attributes:
-        id: unique in a run.
         set: the file it came from, without its endings.
         messages: as recorded, in order.
-        questions: questions with evidence.
         host: indices of messages with the role of a user that the host wrote: summaries, notes on commands.
     """
 
@@ -51,7 +49,6 @@ class Session:
 
     @property
     def part(self) -> Part:
-        """The half of the data it belongs to: one for choosing settings, one for reporting figures."""
         return PARTS[hashlib.sha256(self.id.encode()).digest()[0] % 2]
 
 
@@ -80,7 +77,6 @@ def read_sessions(
 
 
 def _distinct(sessions: Iterable[Session]) -> Iterator[Session]:
-    """Yield the sessions; give a repeated id a suffix, because figures are stored by id."""
     seen: set[str] = set()
     for session in sessions:
         numbered = (f"{session.id} ({number})" for number in count(2))
@@ -113,7 +109,6 @@ def _sessions(file: Path) -> Iterator[Session]:
 
 
 def _questions(listed: object, messages: list[Message]) -> Iterator[Question]:
-    """Yield the questions whose quote, or one of whose answers, stands in a message that they name."""
     for item in as_list(listed) or []:
         entry = as_mapping(item) or {}
         indices = tuple(int(i) for i in as_list(entry.get("evidence_message_indices")) or [] if int(i) < len(messages))

@@ -19,7 +19,6 @@ class Share:
 
     @classmethod
     def of_bits(cls, sought: int, held: int) -> Share:
-        """Return the share of one set of bits that is in another."""
         return cls((sought & held).bit_count(), sought.bit_count())
 
     @property

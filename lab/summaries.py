@@ -38,8 +38,6 @@ class Spent:
         calls: for each compaction, since the one before.
         input, output: tokens.
         money: in prices of a plain input token of the session's model.
-        waits: requests that waited.
-        failures: reasons.
         counted: tokens that the chapters of the last views count, those with a text.
         unused: of these, tokens that the chapters do not have (docs/summary.md).
     """
@@ -54,7 +52,6 @@ class Spent:
     unused: int = 0
 
     async def look_at(self, context: Any) -> None:
-        """Add what the chapters of a session's last view leave of the room that they count."""
         last, counter = context.compactor.last_sent, await context.token_counter()
         for segment in last.view.segments() if last else ():
             if segment.chapter and segment.chapter.texts:
@@ -62,7 +59,6 @@ class Spent:
                 self.unused += segment.tokens - sum(count_message_tokens(one.message, counter) for one in segment.shown)
 
     def take(self, writer: LabWriter, events: Sequence[tuple[str, dict[str, Any]]]) -> None:
-        """Add what one session took."""
         since = 0
         for event, data in events:
             if event == EVENTS[0]:
@@ -79,7 +75,6 @@ class Spent:
 
 
 def asking(label: str, price: float, spent: Spent, config: Mapping[str, Any]) -> Manager:
-    """Return the manager that asks a model of this price, and adds what that takes to `spent`."""
 
     async def open_asking(scale: TokenScale, budget: int) -> Opened:
         writer = LabWriter(scale, price)

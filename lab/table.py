@@ -19,7 +19,6 @@ def _share(value: float | None) -> str:
 
 
 def _both(last: Share, everywhere: Share) -> str:
-    """Two shares: in the last view of each session, and in all views."""
     return f"{_share(last.value)} / {_share(everywhere.value)}"
 
 
@@ -77,14 +76,12 @@ def markdown(report: Report, part: Part | None = None, only: Sequence[str] = ())
 
 
 def lined(rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown, headings first."""
     heads, *body = rows
     lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" + " ---: |" * (len(heads) - 1)]
     return "\n".join([*lines, *("| " + " | ".join(line) + " |" for line in body)])
 
 
 def title(report: Report) -> str:
-    """Return what was replayed, at which budget, and how much of each kind was looked for."""
     budget = " and ".join(one.label for one in report.sizes)
     budget += " of each conversation, and its system prompt" if report.sizes[0].budget is None else " tokens"
     first = report.rows[0].figures if report.rows else Figures()

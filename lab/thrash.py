@@ -82,7 +82,6 @@ class Files:
         self.texts = [[self._line() for _ in range(LINES)] for _ in range(FILES)]
 
     def walk(self, edits: int) -> Iterator[tuple[int, int]]:
-        """Yield where each edit is: a file, and the first of its lines."""
         file = 0
         for _ in range(edits):
             yield file, self._walk.randrange(LINES - EDITED + 1)
@@ -96,11 +95,9 @@ class Files:
         return old, new
 
     def shown(self, file: int) -> str:
-        """Return a file as a Read shows it, with numbers of lines."""
         return "\n".join(f"{number:6}→{line}" for number, line in enumerate(self.texts[file], 1))
 
     def _line(self) -> str:
-        """Return a line of code that no other line equals."""
         self._versions += 1
         name, other = (f"{self._random.choice(_VERBS)}_{self._random.choice(_NOUNS)}" for _ in range(2))
         return f"    {name}_{self._versions} = {other}({self._random.choice(_NOUNS)}, {self._random.randrange(1000)})"
@@ -125,7 +122,6 @@ class Agent:
         self._read: set[int] = set()
 
     async def work(self, files: Files, edits: int) -> None:
-        """Make so many edits."""
         await self._context.add_message({"role": "user", "content": TASK})
         for file, first in files.walk(edits):
             wanted = [line for text in files.texts[file][first : first + EDITED] for line in lines(text)]
@@ -158,7 +154,6 @@ class Agent:
 
 
 async def thrash(one: Manager, scale: TokenScale, *, edits: int, share: float, seed: int) -> Outcome:
-    """Return what became of one run; the budget is a share of the files together."""
     shared_cache.clear()
     files = Files(seed)
     budget = int(share * sum(scale.length(files.shown(file)) for file in range(FILES)))
@@ -172,7 +167,6 @@ async def thrash(one: Manager, scale: TokenScale, *, edits: int, share: float, s
 
 
 async def mean_of(one: Manager, scale: TokenScale, edits: int) -> Outcome:
-    """Return what became of all budgets and seeds together."""
     total = Outcome()
     for share in SHARES:
         for seed in SEEDS:

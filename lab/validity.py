@@ -46,7 +46,6 @@ class Faults:
 
 
 def newest_human(messages: Sequence[Message]) -> Message | None:
-    """Return the last message of a human."""
     return next((message for message in reversed(messages) if is_human(message)), None)
 
 

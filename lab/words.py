@@ -67,7 +67,6 @@ class Words:
         }
 
     def in_view(self, request: Request) -> int:
-        """Return the words of a view, as a set of bits."""
         held = 0
         for found in self._in_view.each(request):
             held |= found

@@ -36,7 +36,6 @@ def lines(text: str) -> Iterator[str]:
 
 
 def old_texts(arguments: object) -> Iterator[str]:
-    """Yield the old texts of the edits that a call's arguments ask for."""
     for name, value in (as_mapping(arguments) or {}).items():
         if name in OLD and isinstance(value, str):
             yield value
@@ -50,7 +49,6 @@ class Needs:
     """What the calls of one message need of the history.
 
     Attributes:
-        lines: of all arguments; a line that is written twice is needed twice.
         edits: of the old text of each edit that needs any, with the index of the newest message that holds the line.
     """
 

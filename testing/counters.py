@@ -37,7 +37,6 @@ def quarter_counter(text: str) -> int:
 
 
 def default_counter() -> TokenCounter:
-    """Return the core's exact counter where the core is installed, else `quarter_counter`."""
     try:
         from amplifier_context_core.messages.tokens import exact_token_counter
     except ImportError:

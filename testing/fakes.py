@@ -16,7 +16,6 @@ class ListContext:
     """Keeps every message and returns all of them, without compaction or repair.
 
     Attributes:
-        messages: the history.
         budgets: the `token_budget` of each request, in order.
     """
 
@@ -40,14 +39,11 @@ class ListContext:
         return deepcopy(self.messages)
 
     async def set_messages(self, messages: list[Message]) -> None:
-        """Replace the history."""
         self.messages = deepcopy(messages)
 
     async def clear(self) -> None:
-        """Forget the history."""
         self.messages.clear()
 
 
 async def mount_list(coordinator: Any, config: Mapping[str, Any] | None = None) -> None:
-    """Mount a `ListContext` at `context`."""
     await coordinator.mount("context", ListContext())

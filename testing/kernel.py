@@ -47,12 +47,7 @@ def mount_plan(
     """Return a mount plan with loop-replay and provider-replay around a context.
 
     Args:
-        context: module id, or `{"module", "source", "config"}`.
-        script: what the provider answers: a list, or `module:factory`.
         window: context window the provider declares, in tokens.
-        loop: config of loop-replay.
-        provider: more config of provider-replay.
-        tools: tool modules and their configs.
     """
     answers: dict[str, Any] = dict(provider or {})
     if script is not None:
@@ -83,12 +78,10 @@ async def session(
     """Open an initialised `AmplifierSession`; clean it up at the end.
 
     Args:
-        plan: the mount plan.
         sources: folders to load modules from, by module id; goes before entry points.
         modules: mount functions to use for module ids, before everything else: fakes of a test.
         recorder: attached to the session's hooks before any module is mounted.
         strict: a provider, tool or hook that fails to load raises `RuntimeError`; the kernel itself only warns.
-        options: passed on to `AmplifierSession`, such as `session_id`, `parent_id`, `is_resumed`.
 
     Raises:
         RuntimeError: a module could not be loaded; the sentence names it and the reason.
@@ -194,7 +187,6 @@ def _loader(coordinator: Any, modules: dict[str, Mount]) -> Any:
 
 
 def _bound(module_id: str, mount: Mount, config: dict[str, Any]) -> Callable[[Any], Awaitable[Any]]:
-    """Return the mount function bound to its config; keep its module's `on_session_ready`."""
 
     async def mount_with_config(coordinator: Any) -> Any:
         return await mount(coordinator, config)

@@ -44,14 +44,12 @@ class EventRecorder:
             self.attach(source, events)
 
     def attach(self, source: Any, events: Iterable[str] | None = None, *, priority: int = FIRST) -> Self:
-        """Start recording from a coordinator or registry; returns itself."""
         hooks = getattr(source, "hooks", source)
         for name in dict.fromkeys(kernel_events() if events is None else events):
             self._undo.append(hooks.register(name, self._record, priority, f"event-recorder:{name}:{id(self):x}"))
         return self
 
     def detach(self) -> None:
-        """Stop recording everywhere; what was recorded stays."""
         while self._undo:
             self._undo.pop()()
 
@@ -68,15 +66,12 @@ class EventRecorder:
         return [event.name for event in self.records]
 
     def count(self, name: str) -> int:
-        """Return how often an event was emitted."""
         return self.counts()[name]
 
     def counts(self) -> Counter[str]:
-        """Return how often each event was emitted."""
         return Counter(self.names())
 
     def clear(self) -> None:
-        """Forget what was recorded and go on recording."""
         self.records.clear()
 
     async def _record(self, event: str, data: dict[str, Any]) -> Any:
@@ -96,7 +91,6 @@ class EventRecorder:
 
 
 def kernel_events() -> list[str]:
-    """Return all event names that the installed kernel declares, and the ones that loops emit in addition."""
     from amplifier_core import events
 
     declared = cast("list[str]", list(events.ALL_EVENTS))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]

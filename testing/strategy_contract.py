@@ -40,7 +40,6 @@ class StrategyContract:
     """Holds a strategy to `amplifier_context_core.compaction.strategies.base`. Inherit it and give `make_strategy`."""
 
     def make_strategy(self) -> Strategy:
-        """Make the strategy under test."""
         # Not an abstract method: pytest collects no abstract class, so one without it would pass unseen.
         pytest.fail("give a `make_strategy` method that makes the strategy", pytrace=False)
 
@@ -127,7 +126,6 @@ class StrategyContract:
 
 
 def _drafts() -> Iterator[tuple[str, Draft]]:
-    """Yield drafts with protected segments, each with its name."""
     histories: dict[str, list[Message]] = {one.name: one.messages for one in conversations()}
     histories["a coding session"] = list(coding_session(120, seed=2))
     for name, messages in histories.items():

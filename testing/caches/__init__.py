@@ -36,7 +36,6 @@ class Cache(Protocol):
         """Return the bill of a request after the requests before it, and store its prefixes.
 
         Args:
-            request: the next one of the session.
             at: when it is sent, in seconds; never before the one before.
         """
         ...

@@ -38,9 +38,6 @@ class Anthropic:
 
     Args:
         wires: makes requests what goes over the wire; two models of the same session may share it.
-        inferring: `cache_infer_stability_from_history`, on as shipped.
-        honouring: give a message that asks for a breakpoint one, off as shipped.
-        needs_metadata: cache no conversation whose messages carry no metadata at all.
     """
 
     def __init__(self, wires: Wires, *, inferring: bool, honouring: bool = False, needs_metadata: bool = False) -> None:
@@ -76,7 +73,6 @@ class Anthropic:
         return [asked[-1], placed[-1]] if asked else placed
 
     def _longest(self, messages: Sequence[WireMessage], marked: Sequence[int], at: float) -> WireMessage | None:
-        """Return the longest stored prefix within reach of a breakpoint."""
         for mark in reversed(marked):
             for index in range(mark, -1, -1):
                 if messages[mark].end - messages[index].end > LOOK_BACK:
@@ -121,7 +117,6 @@ def breakpoints(messages: Sequence[WireMessage], unstable: int = 0) -> list[int]
     """Return where the conversation's breakpoints go: indices of messages, in order.
 
     Args:
-        messages: of the conversation, as they go over the wire.
         unstable: trailing messages that may not carry one.
     """
     upper = len(messages) - unstable

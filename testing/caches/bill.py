@@ -17,8 +17,6 @@ class Bill:
     """Tokens of one or more requests.
 
     Attributes:
-        read: from the cache.
-        written: into the cache.
         fresh: neither: after the last breakpoint.
     """
 
@@ -31,7 +29,6 @@ class Bill:
 
     @property
     def tokens(self) -> int:
-        """Return all of them."""
         return self.read + self.written + self.fresh
 
     @property

@@ -22,5 +22,4 @@ class Entries:
         return used is not None and at - used <= self._ttl
 
     def use(self, prefixes: Iterable[int], at: float) -> None:
-        """Store prefixes; renew the lifetime of the ones that are already stored."""
         self._used.update(dict.fromkeys(prefixes, at))

@@ -21,11 +21,7 @@ _ROLES = frozenset({"user", "tool", "function"})
 
 
 class OpenAI:
-    """Writes at the newest user or tool message, reads exactly where an earlier request wrote.
-
-    Args:
-        honouring: write at the last messages that ask for a breakpoint, too.
-    """
+    """Writes at the newest user or tool message, reads exactly where an earlier request wrote."""
 
     def __init__(self, *, honouring: bool = False) -> None:
         self._entries = Entries(TTL)

@@ -20,9 +20,7 @@ class Request:
     """One request to a model.
 
     Attributes:
-        messages: the view.
         numbers: one for each message; the same bytes have the same number.
-        tokens: of each message.
     """
 
     def __init__(self, messages: Sequence[Message], numbers: Sequence[int], tokens: Sequence[int]) -> None:
@@ -32,12 +30,10 @@ class Request:
 
     @classmethod
     def of(cls, view: Sequence[Message], scale: TokenScale) -> Request:
-        """Return a view as a request, weighed."""
         numbers = [scale.number(message) for message in view]
         return cls(view, numbers, [scale.tokens_of(number) for number in numbers])
 
     def first(self, count: int) -> Request:
-        """Return the request that the first so many messages are."""
         return Request(self.messages[:count], self.numbers[:count], self.tokens[:count])
 
     def __len__(self) -> int:
@@ -59,11 +55,7 @@ class Request:
 
 
 class Memo(Generic[T]):
-    """What a function makes of a message, made once for each different message.
-
-    Args:
-        make: the function.
-    """
+    """What a function makes of a message, made once for each different message."""
 
     def __init__(self, make: Callable[[Message], T]) -> None:
         self._make = make
@@ -74,7 +66,6 @@ class Memo(Generic[T]):
         return [self.of(number, message) for number, message in zip(request.numbers, request.messages, strict=True)]
 
     def of(self, number: int, message: Message) -> T:
-        """Return what the function makes of the message with this number."""
         try:
             return self._made[number]
         except KeyError:

@@ -57,7 +57,6 @@ class TokenScale:
         return known
 
     def text(self, message: Mapping[str, Any]) -> str:
-        """Return the text that a model can read in a message."""
         number = self.number(message)
         known = self._texts[number]
         if known is None:

@@ -29,10 +29,6 @@ class Shape:
     """What a breakpoint needs to know of a message.
 
     Attributes:
-        role: "system", "user", "assistant" or "tool".
-        blocks: content blocks it has on the wire.
-        calls: it calls tools.
-        results: it holds nothing but results.
         closed: its last block can carry no breakpoint: empty text or thinking.
     """
 
@@ -48,11 +44,7 @@ class WireMessage:
     """One message on the wire.
 
     Attributes:
-        shape: of it, or of all the results in it.
-        end: how many blocks end with it, the system block among them.
         offset: tokens up to its end.
-        prefix: hash of all up to its end.
-        asks: its metadata asks for a breakpoint at its end (`cache_breakpoint`).
     """
 
     shape: Shape
@@ -69,7 +61,6 @@ class Wire:
     Attributes:
         system: the system block, as a message; None without one.
         messages: the others, in order.
-        tokens: of the whole request.
     """
 
     system: WireMessage | None
@@ -88,7 +79,6 @@ class Wires:
         self._last: tuple[Request, Wire] | None = None
 
     def of(self, request: Request) -> Wire:
-        """Return a request as it goes over the wire."""
         if self._last is None or self._last[0] is not request:
             self._last = request, _wire(request, self._shapes)
         return self._last[1]
@@ -112,7 +102,6 @@ def _wire(request: Request, shapes: Memo[Shape]) -> Wire:
 
 
 def shape(message: Message) -> Shape:
-    """Return the shape of a message on the wire."""
     role, content = str(message.get("role")), message.get("content")
     if role in SYSTEM_ROLES:
         return SYSTEM
@@ -141,7 +130,6 @@ def _cannot_end(content: object, last: str) -> bool:
 
 
 def _ends(shapes: Sequence[Shape]) -> list[int]:
-    """Return how many messages end with each message on the wire: results that follow each other are one."""
     ends: list[int] = []
     before = ""
     for count, current in enumerate(shapes, 1):

@@ -59,8 +59,6 @@ def coding_session(messages: int, seed: int = 0, *, shape: Literal["openai", "ke
 
     Args:
         messages: how many; 0 gives none.
-        seed: another seed, another session.
-        shape: how calls are written; `kernel` writes each twice, as Amplifier's loops do.
     """
     left = messages
     project = _Project(shape, seed)
@@ -120,7 +118,6 @@ class _Project:
         ]
 
     def groups(self) -> Iterator[list[Message]]:
-        """Whole rounds: a user message, an answer with its results, or a closing answer. Without end."""
         rng = self._rng
         yield [{"role": "user", "content": f"Implement {rng.choice(self._names)}.\n{self.words(1_500)}"}]
         while True:
@@ -189,7 +186,6 @@ class _Project:
         return [("Bash", {"command": command, "description": self.words(60)})], [output]
 
     def _file(self, *, known: bool = False) -> int:
-        """Return a file: mostly one of the last, sometimes one of the first, sometimes a new one."""
         rng = self._rng
         if self._touched and (known or rng.random() < 0.6):
             recent = self._touched[-10:] if rng.random() < 0.8 else self._touched[:10]
@@ -213,7 +209,6 @@ class _Project:
         return f"toolu_{self._seed & 0xFFFF:04x}{self._calls:020x}"
 
     def _size(self, quantiles: Quantiles) -> int:
-        """Return a size drawn from a distribution given by its quantiles, interpolated by the logarithm."""
         point = self._rng.random()
         for (low, small), (high, large) in pairwise(quantiles):
             if point <= high:

@@ -14,11 +14,7 @@ Shape = Literal["openai", "kernel", "anthropic"]
 
 
 class ConversationBuilder:
-    """Messages in the making. Ids are handed out in order, so that building twice gives the same conversation.
-
-    Attributes:
-        messages: the messages so far.
-    """
+    """Messages in the making. Ids are handed out in order, so that building twice gives the same conversation."""
 
     def __init__(self, shape: Shape = "openai") -> None:
         self.messages: list[Message] = []
@@ -26,16 +22,13 @@ class ConversationBuilder:
         self._made = 0
 
     def add(self, role: str, content: Any, **more: Any) -> ConversationBuilder:
-        """Add any message unchanged."""
         self.messages.append({"role": role, "content": content, **more})
         return self
 
     def system(self, text: str, **more: Any) -> ConversationBuilder:
-        """Add a system message."""
         return self.add("system", text, **more)
 
     def user(self, content: Any, **more: Any) -> ConversationBuilder:
-        """Add a user message."""
         return self.add("user", content, **more)
 
     def say(self, content: Any, **more: Any) -> ConversationBuilder:
@@ -48,28 +41,23 @@ class ConversationBuilder:
         """Add an assistant message with calls; return their ids.
 
         Args:
-            calls: tool names and arguments; several are parallel calls.
             text: text beside the calls; without it OpenAI's shape has null as content.
-            ids: the ids, where they matter.
         """
         names = ids or [self._new_id() for _ in calls]
         self.messages.append({**call_message(self._shape, list(zip(names, calls, strict=True)), text), **more})
         return names
 
     def result(self, call_id: str, content: Any, **more: Any) -> ConversationBuilder:
-        """Add a message with the result of a call."""
         if self._shape == "anthropic":
             block = {"type": "tool_result", "tool_use_id": call_id, "content": content, **more}
             return self.add("user", [block])
         return self.add("tool", content, tool_call_id=call_id, **more)
 
     def round(self, name: str, arguments: dict[str, Any], output: str, text: str | None = None) -> ConversationBuilder:
-        """One call and its result."""
         (made,) = self.call((name, arguments), text=text)
         return self.result(made, output)
 
     def work(self, rounds: int, topic: str) -> ConversationBuilder:
-        """Ordinary rounds about a topic: files read and searched, a line or two of output each."""
         for number in range(rounds):
             path = f"src/{topic}/part_{number}.py"
             body = "\n".join(f"def {topic}_{number}_{line}(value): return value + {line}" for line in range(12))
@@ -85,7 +73,6 @@ class ConversationBuilder:
 
 
 def call_message(shape: Shape, calls: list[tuple[str, tuple[str, dict[str, Any]]]], text: str | None) -> Message:
-    """Return an assistant message with calls in one of the three shapes."""
     if shape == "openai":
         listed = [
             {"id": id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
@@ -115,10 +102,8 @@ def png(width: int = 1, height: int = 1) -> str:
 
 
 def image_block(width: int = 1, height: int = 1) -> dict[str, Any]:
-    """Return an image block in the shape of the kernel and Anthropic."""
     return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": png(width, height)}}
 
 
 def image_url(width: int = 1, height: int = 1) -> dict[str, Any]:
-    """Return an image block in OpenAI's shape."""
     return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{png(width, height)}"}}

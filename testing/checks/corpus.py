@@ -22,7 +22,6 @@ class Conversation:
     """One conversation of the corpus.
 
     Attributes:
-        name: unique; what a test calls it.
         messages: the history, in order; freshly built.
         oddities: what is odd about it, in words; empty for the ordinary one.
     """
@@ -38,7 +37,6 @@ def conversations() -> list[Conversation]:
 
 
 def conversation(name: str) -> Conversation:
-    """One of the corpus by its name; `KeyError` when there is none."""
     for build, oddities in _BUILDERS:
         if build.__name__ == name:
             return Conversation(name, build().messages, oddities)
@@ -75,7 +73,6 @@ def parallel_calls() -> ConversationBuilder:
 
 @_odd("reused call ids")
 def reused_call_ids() -> ConversationBuilder:
-    """Some models restart the numbers of their calls in every turn."""
     talk = ConversationBuilder().system("You book flights.")
     for turn in range(5):
         talk.user(f"Is flight {turn} booked?")
@@ -86,7 +83,6 @@ def reused_call_ids() -> ConversationBuilder:
 
 @_odd("orphan first result", "starts with a tool")
 def starts_with_a_tool() -> ConversationBuilder:
-    """The log was cut in the middle of a round."""
     talk = ConversationBuilder().result("call_lost", "the end of something").say("That was the last file.")
     return talk.user("Go on.").work(4, "rest").say("Done.")
 
@@ -220,7 +216,6 @@ def signed_thinking() -> ConversationBuilder:
 
 @_odd("thinking of another provider", "unsigned thinking")
 def thinking_of_two_providers() -> ConversationBuilder:
-    """The session moved from OpenAI, whose thinking is sealed, to Anthropic, whose thinking is signed."""
     talk = ConversationBuilder("kernel").user("Plan the trip.")
     sealed = {"type": "thinking", "thinking": "A route.", "signature": None, "content": ["Z0FBQUFB", "rs_0001"]}
     (made,) = talk.call(("route", {"to": "Rome"}), text="Looking.", metadata={"openai:response_id": "resp_0001"})
@@ -317,7 +312,6 @@ def injected_user_messages() -> ConversationBuilder:
 
 @_odd("reminders that are history", "an envelope of reminders", "an input of a service")
 def persisted_reminders() -> ConversationBuilder:
-    """The streaming loop stores what its hooks remind of as messages of the user, a new one when the text changed."""
     talk = ConversationBuilder("kernel")
     marks = {"ephemeral": True, "persisted": True}
 
@@ -363,7 +357,6 @@ def reference_only() -> ConversationBuilder:
 
 @_odd("loaded-tool state", "response ids")
 def loaded_tools() -> ConversationBuilder:
-    """OpenAI's tool search keeps the loaded tools in a message, and chains responses by their ids."""
     talk = ConversationBuilder("kernel").user("Send a mail.")
     state = {"openai:tool_search_items": [{"type": "tool_search_output", "tools": [{"name": "send_mail"}]}]}
     (made,) = talk.call(("tool_search", {"query": "mail"}), metadata={**state, "openai:response_id": "resp_1"})
@@ -441,7 +434,6 @@ def function_results() -> ConversationBuilder:
 
 @_odd("cancelled turn", "closing message", "repeated prompt")
 def cancelled_turn() -> ConversationBuilder:
-    """Cancelled twice: first the calls, then, by a closing message of the loop, the turn."""
     talk = ConversationBuilder("kernel").user("Run everything.").work(2, "everything")
     one, _ = talk.call(("run", {"suite": "fast"}), ("run", {"suite": "slow"}))
     talk.result(one, "fast: passed").say("The turn was cancelled.").user("Run everything.")

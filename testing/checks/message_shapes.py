@@ -111,7 +111,6 @@ def calls_of(message: Mapping[str, Any]) -> list[Call]:
 
 
 def results_of(message: Mapping[str, Any]) -> list[Result]:
-    """Return all results in a message. A tool message whose one block repeats its id carries one result."""
     found = [
         Result(block.get("tool_call_id", block.get("tool_use_id")), block.get("output", block.get("content")), place)
         for place, block in blocks_of(message.get("content"))
@@ -140,7 +139,6 @@ def texts_of(content: object) -> Iterator[str]:
 
 
 def text_of(content: object) -> str:
-    """Return the texts of a content, a blank line between them."""
     return "\n\n".join(text for text in texts_of(content) if text)
 
 

@@ -403,7 +403,6 @@ def _pairing(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, str]]
 
 
 def _result_blocks(message: Mapping[str, Any]) -> int:
-    """Blocks that are part of results: all of a tool message, the tool_result blocks of another."""
     blocks = blocks_of(message.get("content"))
     if message.get("role") == "tool":
         return len(blocks)

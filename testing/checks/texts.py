@@ -46,13 +46,11 @@ def spoken(message: Mapping[str, Any]) -> str:
 
 
 def visible(message: Mapping[str, Any]) -> str:
-    """Return all text that a model can read in a message, including thinking and tool names."""
     names = [str(call.name) for call in calls_of(message) if call.name]
     return "\n".join([*_contents(message.get("content"), thinking=True), *names, *_arguments(message)])
 
 
 def decoded(arguments: object) -> object:
-    """Return arguments parsed from JSON text; other values unchanged."""
     if isinstance(arguments, str):
         try:
             return json.loads(arguments)

@@ -22,17 +22,10 @@ class ThinkingChecker(Protocol):
     """A vendor's rule for the thinking of earlier answers."""
 
     def check(self, messages: Sequence[Message], tools: object = ()) -> list[str]:
-        """Return the broken rules, each as a sentence that names a message by its index; empty for a valid request.
-
-        Args:
-            messages: what is sent, system prompt included.
-            tools: that the request offers, as JSON.
-        """
+        """Return the broken rules, each as a sentence that names a message by its index; empty for a valid request."""
         ...
 
-    def answered(self, messages: Sequence[Message], answer: Message, tools: object = ()) -> None:
-        """Note the answer to a request."""
-        ...
+    def answered(self, messages: Sequence[Message], answer: Message, tools: object = ()) -> None: ...
 
 
 class BoundThinkingChecker:
@@ -46,7 +39,6 @@ class BoundThinkingChecker:
         self._prefixes: dict[str, set[str]] = {}  # by seal, hashes of the requests that such a block answered
 
     def check(self, messages: Sequence[Message], tools: object = ()) -> list[str]:
-        """Return the messages whose thinking is bound to another conversation."""
         digest = _Digest(tools)
         broken: list[str] = []
         for index, message in enumerate(messages):
@@ -56,7 +48,6 @@ class BoundThinkingChecker:
         return broken
 
     def answered(self, messages: Sequence[Message], answer: Message, tools: object = ()) -> None:
-        """Bind the thinking of an answer to its request."""
         for seal in seals_of(answer):
             self._prefixes.setdefault(seal, set()).add(_Digest(tools, messages).now())
 
@@ -73,7 +64,6 @@ class RequiredThinkingChecker:
         self._signatures: dict[str, str] = {}  # by call id, its signature
 
     def check(self, messages: Sequence[Message], tools: object = ()) -> list[str]:
-        """Return the messages of the running loop that lost their thinking, or part of it."""
         last = max((index for index, message in enumerate(messages) if message.get("role") == "user"), default=-1)
         broken: list[str] = []
         for index, message in enumerate(messages[last + 1 :], last + 1):
@@ -86,7 +76,6 @@ class RequiredThinkingChecker:
         return broken
 
     def answered(self, messages: Sequence[Message], answer: Message, tools: object = ()) -> None:
-        """Note the thinking of an answer that calls tools."""
         if seals_of(answer):
             self._thinking.update((call.id, _thinking_text(answer)) for call in calls_of(answer))
         blocks = [block for _, block in blocks_of(answer.get("content")) if block.get("type") in CALL_BLOCKS]
@@ -102,7 +91,6 @@ class FreeThinkingChecker:
         self._seals: set[str] = set()
 
     def check(self, messages: Sequence[Message], tools: object = ()) -> list[str]:
-        """Return the messages with thinking that no answer had."""
         return [
             f"message {index}: thinking that no answer had"
             for index, message in enumerate(messages)
@@ -110,12 +98,10 @@ class FreeThinkingChecker:
         ]
 
     def answered(self, messages: Sequence[Message], answer: Message, tools: object = ()) -> None:
-        """Note the thinking of an answer."""
         self._seals.update(seals_of(answer))
 
 
 def seals_of(message: Message) -> list[str]:
-    """Return the signed or sealed thinking of a message, block by block, as a provider would send it."""
     if message.get("role") != "assistant":
         return []
     sealed = [block for block in _wire_blocks(message) if block.get("type") in _THINKING and _is_sealed(block)]
@@ -132,11 +118,9 @@ class _Digest:
             self.add(message)
 
     def add(self, message: Message) -> None:
-        """Add the next message."""
         self._hash.update(_message_hash(message))
 
     def now(self) -> str:
-        """Return the hash of all so far."""
         return self._hash.hexdigest()
 
 

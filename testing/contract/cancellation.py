@@ -56,7 +56,6 @@ class Cancellation(StoreFixtures):
 
     @pytest.mark.parametrize("seed", range(3))
     async def test_what_follows_a_cancelled_append_at_once_comes_after_it(self, store: Store, seed: int) -> None:
-        """No call in between asks whether the append was applied."""
         chance = random.Random(seed)
         await store.open("s")
         following: list[int] = []

@@ -21,8 +21,6 @@ class StoreFixtures:
 
     Attributes:
         persistent: another store object on the same data shows the same sessions.
-        archives: the store keeps what `replace` takes out of a history.
-        examples: how many random histories are compared with the reference store's.
         tick: seconds between two changes that `sessions` must order.
     """
 
@@ -33,7 +31,6 @@ class StoreFixtures:
 
     @pytest.fixture
     def make_store(self) -> MakeStore:
-        """Return a function that makes a store object on the data of this test; each backend overrides it."""
         pytest.fail("give a `make_store` fixture: an async callable that makes a store on the same data", pytrace=False)
 
     @pytest.fixture
@@ -51,7 +48,6 @@ class StoreFixtures:
 
     @pytest.fixture
     async def store(self, further: MakeStore) -> Store:
-        """The store under test."""
         return await further()
 
 
@@ -77,7 +73,6 @@ class Whole:
 
 
 async def whole(store: Store, session_id: str = "s") -> Whole:
-    """Return all data that a store returns for a session."""
     return Whole(
         await store.extent(session_id),
         await store.read(session_id),

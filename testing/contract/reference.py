@@ -41,7 +41,6 @@ class Step:
 
 
 def steps() -> st.SearchStrategy[list[Step]]:
-    """Histories of calls; appends come most often."""
     append = st.builds(Step, st.just("append"), _NAME, texts=_BATCH)
     one = st.one_of(
         append,

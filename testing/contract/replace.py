@@ -165,5 +165,4 @@ class Replacing(StoreFixtures):
         assert_same(await store.read("s"), [*entries(1, 4), *entries(7, 7)])
 
     async def assert_archived(self, store: Store, expected: list[Entry]) -> None:
-        """The archive holds these, or nothing where none is kept."""
         assert_same(await store.archived("s"), expected if self.archives else [])

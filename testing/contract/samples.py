@@ -104,7 +104,6 @@ def entry(
     completed: str = "",
     response: Response | None = None,
 ) -> Entry:
-    """An entry of a message, or of a human's text."""
     if message is None or isinstance(message, str):
         text = f"This is message {seq}." if message is None else message
         message = {"role": "user", "content": text, "metadata": {"timestamp": CREATED}}
@@ -123,7 +122,6 @@ def entry(
 
 
 def entries(first: int, last: int, *, session_id: str = "s") -> list[Entry]:
-    """Entries of the seqs from `first` to `last`, both included, four to a turn."""
     return [_spoken(seq, session_id) for seq in range(first, last + 1)]
 
 
@@ -159,7 +157,6 @@ def _nested(depth: int) -> Any:
 
 
 def odd_messages() -> dict[str, Message]:
-    """Return new messages of every shape that is known to break stores, by their oddity."""
     return {
         "newlines in text": _user("one\ntwo\r\nthree\rfour\n"),
         "what Unicode calls line ends": _user("one\u2028two\u2029three\u0085four\x0bfive\x0csix\x1cseven\x1eeight"),

@@ -30,7 +30,6 @@ class SearchFixtures(StoreFixtures):
 
     @pytest.fixture
     async def searching(self, store: Store) -> SearchingStore:
-        """The store under test."""
         assert isinstance(store, SearchingStore)
         return store
 

@@ -266,7 +266,6 @@ class SingleWriter(StoreFixtures):
         assert_same(await other.read("s"), await store.read("s"))
 
     async def test_a_closed_store_writes_nothing_more(self, store: Store, other: Store) -> None:
-        """Not even what a cancelled call had begun."""
         chance = random.Random(0)
         for number in range(12):
             name = f"session {number}"

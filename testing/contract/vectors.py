@@ -21,7 +21,6 @@ class VectorStore(Store, KeepsVectors, Protocol):
 
 
 def vector_of(one: Entry, fill: bytes = b"\0\0\x80\x3f") -> KeptVector:
-    """Return a vector of an entry: two numbers."""
     return KeptVector(one.seq, digest(searchable_text(one)), fill * 2)
 
 
@@ -30,7 +29,6 @@ class KeepingVectors(StoreFixtures):
 
     @pytest.fixture
     async def keeping(self, store: Store) -> VectorStore:
-        """The store under test."""
         assert isinstance(store, VectorStore)
         return store
 

@@ -22,7 +22,6 @@ class CheckFixtures(StoreFixtures):
 
     @pytest.fixture
     async def checking(self, store: Store) -> CheckingStore:
-        """The store under test."""
         assert isinstance(store, CheckingStore)
         return store
 

@@ -1,7 +1,7 @@
 """Read-only and bounded access to one folder: listing, reading and searching, never outside of it.
 
 Every path is resolved, links followed, and must then lie inside the folder; only regular files are opened, so that no
-pipe or device can block. Results fit a conversation: the limits are in `Limits`.
+pipe or device can block. Results fit a conversation.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fnmatch import fnmatch
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,59 +20,26 @@ SKIPPED_FOLDERS = frozenset(
 )
 """Not searched: large, generated, and never what was meant. They can still be listed and read."""
 
-_SNIFFED = 8_192  # bytes read to distinguish text from binary
-_KINDS = (
-    (b"\x89PNG\r\n\x1a\n", "PNG image"),
-    (b"\xff\xd8\xff", "JPEG image"),
-    (b"GIF8", "GIF image"),
-    (b"%PDF-", "PDF document"),
-    (b"PK\x03\x04", "ZIP archive"),
-    (b"\x1f\x8b", "gzip archive"),
-    (b"\x7fELF", "ELF executable"),
-    (b"SQLite format 3\x00", "SQLite database"),
-)
+READ_BYTES = 32_768  # of text that a read returns
+_READ, _SEARCHED = 67_108_864, 2_097_152  # bytes of a file that a read and a search look at
+_LINE_CHARS = 200  # characters shown of one line in search results
+_ENTRIES, _MATCHES, _FILES = 500, 100, 5_000  # entries of a listing; matches of a search, and files that it opens
 
 
 class FolderError(Exception):
     """A request cannot be met; the text is for the model."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of one result.
-
-    Attributes:
-        read_bytes: bytes of text a read returns.
-        scan_bytes: bytes a read may pass over to reach its first line.
-        line_chars: characters shown of one line in search results.
-        entries: entries of a listing.
-        matches: matches of a search.
-        files: files a search opens.
-        file_bytes: size of a file, in bytes, above which a search passes it over.
-    """
-
-    read_bytes: int = 32_768
-    scan_bytes: int = 67_108_864
-    line_chars: int = 200
-    entries: int = 500
-    matches: int = 100
-    files: int = 5_000
-    file_bytes: int = 2_097_152
-
-
 class Folder:
     """One folder and what may be seen of it.
-
-    Args:
-        root: the folder; must exist.
 
     Raises:
         FolderError: there is no such folder.
     """
 
-    def __init__(self, root: str | Path, limits: Limits | None = None) -> None:
+    def __init__(self, root: str | Path, read_bytes: int = READ_BYTES) -> None:
         self.root = Path(root).expanduser().resolve()
-        self.limits = limits or Limits()
+        self._read_bytes = read_bytes
         if not self.root.is_dir():
             raise FolderError(f"{root} is not a folder")
 
@@ -82,8 +49,6 @@ class Folder:
         Raises:
             FolderError: it lies outside, through `..` or a link, or does not exist.
         """
-        if "\x00" in path:
-            raise FolderError("a path holds no NUL characters")
         try:
             found = (self.root / path).resolve(strict=True)
         except FileNotFoundError:
@@ -100,63 +65,58 @@ class Folder:
         if not folder.is_dir():
             raise FolderError(f"{path} is a file; read it instead")
         try:
-            entries = sorted(os.scandir(folder), key=lambda entry: (not _is_folder(entry), entry.name))
+            lines = sorted(_line(entry) for entry in os.scandir(folder))
         except OSError as problem:
             raise FolderError(f"{path} cannot be listed: {problem.strerror}") from None
-        if not entries:
-            return f"{self._shown(folder)} is empty"
-        lines = [_line(entry) for entry in entries[: self.limits.entries]]
-        if len(entries) > len(lines):
-            lines.append(f"... and {len(entries) - len(lines)} more entries")
-        return "\n".join(lines)
+        more = [f"... and {len(lines) - _ENTRIES} more entries"] if len(lines) > _ENTRIES else []
+        return "\n".join([*(line for _, _, line in lines[:_ENTRIES]), *more]) or f"{path} is empty"
 
     def read(self, path: str, first: int = 1, count: int | None = None) -> str:
-        """Lines of a text file, from line `first` (1 is the first); a binary file is described instead.
-
-        Cut at `read_bytes`; a last line says where to go on.
-        """
+        """Return lines of a text file, from line `first` (from 1); cut at a size, and a last line says where to go on."""
         if first < 1 or (count is not None and count < 1):
             raise FolderError("lines are counted from 1, and at least one is read")
-        with self._open(path) as file:
-            size = os.fstat(file.fileno()).st_size
-            head = file.read(_SNIFFED)
-            if kind := _binary_kind(head):
-                return f"{path}: {kind}, {size:,} bytes; not shown"
-            file.seek(0)
-            if not self._skip(file, first - 1):
-                raise FolderError(f"{path} has no line {first}, or it lies further in than is read")
-            text, lines, more = self._take(file, count)
+        data = self._text(path)
+        if data is None:
+            return f"{path}: binary file; not shown"
+        lines = data.split(b"\n")
+        if first > len(lines):
+            raise FolderError(f"{path} has no line {first}, or it lies further in than is read")
+        shown: list[bytes] = []
+        left = self._read_bytes
+        for line in islice(lines, first - 1, None if count is None else first - 1 + count):
+            if len(line) >= left:
+                if not shown:
+                    shown.append(line[:left] + b"... the line goes on")
+                break
+            shown.append(line)
+            left -= len(line) + 1
+        text = b"\n".join(shown).decode("utf-8-sig", "replace").rstrip("\n")
         if not text:
-            return f"{path} is empty" if size == 0 else f"{path} ends before line {first}"
-        if more:
-            text += f"\n... more follows: read from line {first + lines}"
-        return text
+            return f"{path} is empty" if not data else f"{path} ends before line {first}"
+        more = first - 1 + len(shown) < len(lines) - (not lines[-1])
+        return text + (f"\n... more follows: read from line {first + len(shown)}" if more else "")
 
     def search(self, text: str, path: str = ".", names: str = "*") -> str:
-        """Lines that hold a text, as `path:line: the line`; case matters. `SKIPPED_FOLDERS` are passed over.
-
-        Args:
-            names: only files whose name matches this pattern (`*.py`).
-        """
+        """Return lines that hold a text, as `path:line: the line`; case matters. `names`: only such files (`*.py`)."""
         if not text:
             raise FolderError("there is nothing to search for: the text is empty")
         wanted = text.encode("utf-8", "replace")
         found: list[str] = []
-        opened = 0
         where = self.locate(path)
-        for file in [where] if where.is_file() else self._files(where):
-            if not fnmatch(file.name, names):
-                continue
-            opened += 1
-            if opened > self.limits.files:
-                found.append(f"... stopped after {self.limits.files} files")
-                break
-            for number, line in self._matches(file, wanted):
-                if len(found) >= self.limits.matches:
-                    return "\n".join([*found, "... more matches are not shown"])
-                shown = line.decode("utf-8", "replace").strip()[: self.limits.line_chars]
-                found.append(f"{self._shown(file)}:{number}: {shown}")
-        return "\n".join(found) or f"no line holds {text!r} ({opened} files searched)"
+        files = [where] if where.is_file() else self._files(where)
+        named = list(islice((one for one in files if fnmatch(one.name, names)), _FILES))
+        for file in named:
+            shown = file.relative_to(self.root).as_posix()
+            try:
+                data = self._text(shown, _SEARCHED) or b""
+            except FolderError:
+                continue  # unreadable or no regular file: nothing to find in it
+            for number, line in enumerate(data.split(b"\n") if wanted in data else (), 1):
+                if wanted in line:
+                    found.append(f"{shown}:{number}: {line.decode('utf-8', 'replace').strip()[:_LINE_CHARS]}")
+                if len(found) > _MATCHES:
+                    return "\n".join([*found[:_MATCHES], "... more matches are not shown"])
+        return "\n".join(found) or f"no line holds {text!r} ({len(named)} files searched)"
 
     def _files(self, folder: Path) -> Iterator[Path]:
         for place, folders, names in os.walk(folder, followlinks=False):
@@ -166,61 +126,17 @@ class Folder:
                 if not file.is_symlink():  # its target is found by itself, or lies outside
                     yield file
 
-    def _matches(self, file: Path, wanted: bytes) -> Iterator[tuple[int, bytes]]:
-        try:
-            with _open_regular(file) as opened:
-                if os.fstat(opened.fileno()).st_size > self.limits.file_bytes:
-                    return
-                data = opened.read(self.limits.file_bytes)
-        except (OSError, FolderError):
-            return  # unreadable or no regular file: nothing to find in it
-        if wanted not in data or _binary_kind(data[:_SNIFFED]):
-            return
-        for number, line in enumerate(data.split(b"\n"), 1):
-            if wanted in line:
-                yield number, line
-
-    def _open(self, path: str) -> BinaryIO:
+    def _text(self, path: str, most: int = _READ) -> bytes | None:
+        """Return the content of a file, None if it is not text."""
         file = self.locate(path)
         if file.is_dir():
             raise FolderError(f"{path} is a folder; list it instead")
         try:
-            return _open_regular(file)
+            with _open_regular(file) as opened:
+                data = opened.read(most)
         except OSError as problem:
             raise FolderError(f"{path} cannot be read: {problem.strerror}") from None
-
-    def _skip(self, file: BinaryIO, lines: int) -> bool:
-        """Pass over lines; `False` when there are not so many, or they are more than may be scanned."""
-        scanned = 0
-        while lines:
-            piece = file.readline(1_048_576)
-            if not piece:
-                return False
-            scanned += len(piece)
-            if scanned > self.limits.scan_bytes:
-                return False
-            lines -= piece.endswith(b"\n")
-        return True
-
-    def _take(self, file: BinaryIO, count: int | None) -> tuple[str, int, bool]:
-        """Text, the whole lines in it, and whether more follows. A line longer than the limit is shown in part."""
-        pieces: list[bytes] = []
-        left = self.limits.read_bytes
-        while count is None or len(pieces) < count:
-            piece = file.readline(left + 1)
-            if not piece:
-                return _decoded(pieces), len(pieces), False
-            if len(piece) > left:
-                if not pieces:
-                    cut = piece[:left] + b"... the line goes on"
-                    return _decoded([cut]), 1, True
-                return _decoded(pieces), len(pieces), True
-            pieces.append(piece)
-            left -= len(piece)
-        return _decoded(pieces), len(pieces), bool(file.read(1))
-
-    def _shown(self, path: Path) -> str:
-        return path.relative_to(self.root).as_posix()
+        return None if b"\0" in data[:8_192] else data
 
 
 def _open_regular(file: Path) -> BinaryIO:
@@ -232,32 +148,13 @@ def _open_regular(file: Path) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False
-
-
-def _line(entry: os.DirEntry[str]) -> str:
+def _line(entry: os.DirEntry[str]) -> tuple[bool, str, str]:
+    """Return the line of an entry, after what it is sorted by."""
     name = entry.name.encode("utf-8", "replace").decode("utf-8")  # names on disk may be no UTF-8
     link = " (link)" if entry.is_symlink() else ""
-    if _is_folder(entry):
-        return f"dir  {name}/{link}"
     try:
-        size = entry.stat().st_size
+        if entry.is_dir():
+            return False, name, f"dir  {name}/{link}"
+        return True, name, f"file  {entry.stat().st_size}  {name}{link}"
     except OSError:
-        return f"file  ?  {name}{link}"
-    return f"file  {size}  {name}{link}"
-
-
-def _binary_kind(head: bytes) -> str | None:
-    """Return the kind of a file that is not text, from its first bytes; `None` for text."""
-    for magic, kind in _KINDS:
-        if head.startswith(magic):
-            return kind
-    return "binary file" if b"\x00" in head else None
-
-
-def _decoded(pieces: list[bytes]) -> str:
-    return b"".join(pieces).decode("utf-8-sig", "replace").rstrip("\n")
+        return True, name, f"file  ?  {name}{link}"

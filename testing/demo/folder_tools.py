@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..checks.message_shapes import as_mapping
-from .folder import Folder, FolderError, Limits
+from .folder import READ_BYTES, Folder, FolderError
 
 __amplifier_module_type__ = "tool"
 
@@ -33,15 +33,14 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> No
 
 
 def folder_tools(config: Mapping[str, Any] | None = None) -> list[FolderTool]:
-    """Return the three tools over the folder of a config."""
     settings = dict(config or {})
-    path, max_bytes = settings.pop("path", "."), settings.pop("max_bytes", Limits().read_bytes)
+    path, max_bytes = settings.pop("path", "."), settings.pop("max_bytes", READ_BYTES)
     if settings:
         raise ValueError(f"tool-folder has no config {', '.join(sorted(settings))}; known are path and max_bytes")
     if not isinstance(max_bytes, int) or max_bytes < 1:
         raise ValueError(f"tool-folder: max_bytes is {max_bytes!r}; it must be a whole number of bytes above 0")
     try:
-        folder = Folder(path, Limits(read_bytes=max_bytes))
+        folder = Folder(path, max_bytes)
     except FolderError as problem:
         raise ValueError(f"tool-folder: {problem}") from None
     return [
@@ -94,7 +93,6 @@ class FolderTool:
         self._run = run
 
     async def execute(self, input: dict[str, Any]) -> Any:
-        """Run off the event loop: a disk can be slow."""
         from amplifier_core.models import ToolResult
 
         given = as_mapping(input)

@@ -31,12 +31,8 @@ class Plan:
     """A mount plan, its prompts, and how to show it.
 
     Attributes:
-        title: what is run, for the first line on the screen.
-        mounts: the mount plan for the kernel.
         prompts: the prompts in order; if empty, they are read from the keyboard.
         opening: messages that are added before the first prompt.
-        notes: notes for the user, one sentence each.
-        terse: show each answer on one line, because a recording has many.
     """
 
     title: str
@@ -48,18 +44,15 @@ class Plan:
 
     @property
     def context(self) -> str:
-        """Return the module id of the context."""
         return module_of(self.mounts["session"]["context"])
 
     def with_context(self, module: str) -> Plan:
-        """Return the plan with another context module, which gets the config of the replaced one."""
         entry: dict[str, Any] = {"module": module}
         if config := self._context_config():
             entry["config"] = config
         return self._with_context_entry(entry)
 
     def with_folder(self, folder: Path) -> Plan:
-        """Return the plan with the folder tools on another folder."""
         if not folder.is_dir():
             raise click.ClickException(f"--path: {folder} is not a folder")
         mounts = deepcopy(self.mounts)
@@ -83,11 +76,9 @@ class Plan:
         return changed
 
     def with_prompts(self, prompts: Sequence[str]) -> Plan:
-        """Return the plan with other prompts."""
         return replace(self, prompts=tuple(prompts))
 
     def _context_config(self) -> dict[str, Any]:
-        """Return the config of the context; for a context given by its id alone, the kernel reads `context.config`."""
         entry: Any = self.mounts["session"]["context"]
         holder: Any = self.mounts.get("context") if isinstance(entry, str) else entry
         return dict(cast("dict[str, Any]", holder).get("config") or {}) if isinstance(holder, dict) else {}
@@ -99,12 +90,10 @@ class Plan:
 
 
 def module_of(entry: Any) -> str:
-    """Return the module id of a plan's entry, which is an id or `{module, source, config}`."""
     return entry if isinstance(entry, str) else str(entry["module"])
 
 
 def entries_of(mounts: Mapping[str, Any]) -> list[Any]:
-    """Return all entries of a validated plan, orchestrator and context first."""
     session = mounts["session"]
     return [session["orchestrator"], session["context"], *(entry for key in LISTS for entry in mounts.get(key) or ())]
 
@@ -152,7 +141,6 @@ def plan_of_recording(
     """Return the plan that replays a recorded session: its loop, provider and tools repeat what was recorded.
 
     Args:
-        file: transcripts, one a line, or messages, one a line.
         index: index of the transcript in the file.
         base: the plan whose context is used; None for context-simple.
         context: the context module to use instead.
@@ -205,7 +193,6 @@ def _transcript(file: Path, index: int) -> Transcript:
 
 
 def _adaptations(notes: Sequence[str]) -> list[str]:
-    """Return the first adaptations that a loop needs to replay the recording, and the number of the others."""
     shown = [f"adapted for a loop: {note}" for note in notes[:2]]
     return [*shown, f"... and {len(notes) - 2} more adaptations"] if len(notes) > 2 else shown
 
@@ -218,7 +205,6 @@ class _BadPlanError(Exception):
 
 
 def _checked(found: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the plan for the kernel, and the prompts."""
     plan = _mapping(found, "the file")
     session = _mapping(plan.get("session"), "`session`", f"write for example  {EXAMPLE}")
     for key in ("orchestrator", "context"):

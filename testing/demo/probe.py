@@ -14,12 +14,14 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from amplifier_context_core.economics.budget import provider_window
 from amplifier_context_core.errors import InvalidMessage
 from amplifier_context_core.messages.parsing import Call, calls_of, parse_message
 from amplifier_context_core.messages.tokens import count_message_tokens
+
+from ..checks.message_shapes import as_mapping
 
 Message = dict[str, Any]
 
@@ -30,13 +32,11 @@ class Request:
 
     Attributes:
         number: from 1.
-        tokens: of the whole request.
         budget: tokens that the request may have; None if the context does not report a budget.
         trigger: tokens above which the context compacts; None if the context does not report it.
         prefix: tokens of the common prefix with the previous request, which a provider can serve from its cache.
         broken: the provider rules that it breaks, one sentence each.
-        answered: True once the answer was added.
-        calls: the tool calls of the answer.
+        answered: True once the answer was added; then its tool calls are known.
     """
 
     number: int
@@ -50,18 +50,15 @@ class Request:
 
     @property
     def share(self) -> float:
-        """Return the cacheable prefix as a share of the request."""
+        """The cacheable prefix as a share of the request."""
         return self.prefix / self.tokens if self.tokens else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryCheck:
-    """A comparison of the messages that were added with the messages that the history returns.
+    """The number of messages that were added (with their hash) and that `get_messages` returned.
 
     Attributes:
-        added: number of messages that were added.
-        kept: number of messages that `get_messages` returned.
-        sha256: hash of the added messages.
         first_difference: index of the first message that differs; None if the history is complete.
     """
 
@@ -72,42 +69,27 @@ class HistoryCheck:
 
     @property
     def complete(self) -> bool:
-        """True if no message is missing, changed or additional."""
         return self.first_difference is None
 
 
 class Observer(Protocol):
     """Receives the events of a session while it runs."""
 
-    def on_request(self, request: Request) -> None:
-        """Handle a new request."""
+    def on_request(self, request: Request) -> None: ...
 
-    def on_response(self, request: Request) -> None:
-        """Handle the answer to the newest request; its calls are known."""
+    def on_compaction(self, report: Mapping[str, Any]) -> None: ...
 
-    def on_compaction(self, report: Mapping[str, Any]) -> None:
-        """Handle a compaction; `report` is the payload of `context:compaction`."""
-
-    def note(self, text: str) -> None:
-        """Show a notice."""
+    def note(self, text: str) -> None: ...
 
 
 class ContextProbe:
-    """Records the requests, messages and compactions of one session.
-
-    Args:
-        observer: receives the events.
-        check: returns the provider rules that a list breaks, one sentence each.
-        pace: seconds to wait after each request, so that people can follow.
+    """Records the requests, messages and compactions of one session; waits `pace` seconds after each request.
 
     Attributes:
-        requests: number of requests.
         invalid: sentences of the checks, each with the number of its request.
-        sent: tokens of all requests.
-        cached: tokens of all requests that were a common prefix with the previous request.
+        sent, cached: tokens of all requests, and of their common prefixes with the request before.
         largest: tokens of the largest request.
         over: number of requests above their budget.
-        compactions: the payloads of `context:compaction`.
         view: the newest list.
         started: start of the recording, in seconds of the monotonic clock.
     """
@@ -134,6 +116,8 @@ class ContextProbe:
 
     async def attach(self, coordinator: Any) -> int:
         """Mount the probe around the context and subscribe to events; return the number of stored messages."""
+        from amplifier_core import HookResult
+
         self._coordinator = coordinator
         self._inner = coordinator.get("context")
         self._added = _hashes(await self._inner.get_messages())
@@ -141,11 +125,18 @@ class ContextProbe:
         retain = coordinator.get_capability("context.request_retention")
         if retain is not None:  # newer loops request their lists by this capability
             coordinator.register_capability("context.request_retention", self._seen(retain))
-        for event, react in {
-            "context:compaction": self._compacted,
-            "provider:error": self._refused,
-        }.items():
-            coordinator.hooks.register(event, _quietly(react), -1_000, name=f"amplifier-context-run:{event}")
+
+        async def observe(event: str, data: dict[str, Any]) -> Any:
+            if event == "context:compaction":
+                self.compactions.append(dict(data))
+                self._observer.on_compaction(data)
+            else:
+                kind = (as_mapping(data.get("error")) or {}).get("type", data.get("error_type"))
+                self._observer.note(f"the provider refused the request: {kind}")
+            return HookResult(action="continue")
+
+        for event in ("context:compaction", "provider:error"):
+            coordinator.hooks.register(event, observe, -1_000, name=f"amplifier-context-run:{event}")
         return len(self._added)
 
     def _seen(self, retain: Callable[..., Awaitable[list[Message]]]) -> Callable[..., Awaitable[list[Message]]]:
@@ -165,19 +156,15 @@ class ContextProbe:
             at = min(len(added), len(kept))
         return HistoryCheck(len(added), len(kept), hashlib.sha256(b"".join(added)).hexdigest(), at)
 
-    # --- calls of the probed context --------------------------------------------------------------------------------
-
     def on_added(self, message: Message) -> None:
         """Record an added message. An assistant message is the answer to the newest request."""
         self._added.append(_hash(message))
         if self._current is not None and message.get("role") == "assistant":
             self._current.answered = True
             self._current.calls.extend(calls_of(message) if _is_sound(message) else ())
-            self._observer.on_response(self._current)
             self._current = None
 
     async def on_replaced(self) -> None:
-        """Record that the host replaced the history."""
         self._added = _hashes(await self._inner.get_messages())
 
     async def on_view(self, view: list[Message], token_budget: int | None, provider: Any) -> None:
@@ -202,32 +189,14 @@ class ContextProbe:
         """Return the figures of a request: from `context.explain` if the context has it, else counted here."""
         explain = self._coordinator.get_capability("context.explain")
         if explain is not None:
-            figures: Any = (await explain())["view"]
-            return Request(
-                self.requests,
-                figures["tokens"],
-                figures["budget"],
-                figures["trigger"],
-                figures["prefix_tokens"],
-                broken,
-            )
-        same = 0
-        while same < min(len(view), len(self.view)) and view[same] == self.view[same]:
-            same += 1
-        budget = token_budget or provider_window(provider, 1.0, 1_000)
-        tokens = approx_tokens(view)
-        return Request(self.requests, tokens, budget, None, approx_tokens(view[:same]), broken)
-
-    # --- events of the session --------------------------------------------------------------------------------------
-
-    def _compacted(self, data: Mapping[str, Any]) -> None:
-        self.compactions.append(dict(data))
-        self._observer.on_compaction(data)
-
-    def _refused(self, data: Mapping[str, Any]) -> None:
-        error: Any = data.get("error")
-        kind = error.get("type") if isinstance(error, dict) else data.get("error_type")  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-        self._observer.note(f"the provider refused the request: {kind}")
+            found: Any = (await explain())["view"]
+            figures = (found["tokens"], found["budget"], found["trigger"], found["prefix_tokens"])
+        else:
+            pairs = zip(view, self.view, strict=False)
+            same = next((i for i, (mine, before) in enumerate(pairs) if mine != before), min(len(view), len(self.view)))
+            budget = token_budget or provider_window(provider, 1.0, 1_000)
+            figures = (approx_tokens(view), budget, None, approx_tokens(view[:same]))
+        return Request(self.requests, *figures, broken)
 
 
 class ProbedContext:
@@ -238,24 +207,20 @@ class ProbedContext:
         self._probe = probe
 
     async def add_message(self, message: Message) -> None:
-        """Forward; report the message if it was accepted."""
         await self._inner.add_message(message)
-        self._probe.on_added(message)
+        self._probe.on_added(message)  # it was accepted
 
     async def get_messages_for_request(self, *given: Any, **options: Any) -> list[Message]:
-        """Forward; report the returned list."""
         view = await self._inner.get_messages_for_request(*given, **options)
         asked = dict(zip(("token_budget", "provider"), given, strict=False)) | options
         await self._probe.on_view(view, asked.get("token_budget"), asked.get("provider"))
         return view
 
     async def set_messages(self, messages: list[Message]) -> None:
-        """Forward; report that the history was replaced."""
         await self._inner.set_messages(messages)
         await self._probe.on_replaced()
 
     async def clear(self) -> None:
-        """Forward; report that the history was replaced."""
         await self._inner.clear()
         await self._probe.on_replaced()
 
@@ -283,19 +248,7 @@ def _hashes(messages: Sequence[Mapping[str, Any]]) -> list[bytes]:
 
 def _hash(message: Mapping[str, Any]) -> bytes:
     """Return the hash of a message without its timestamp, because a context adds a missing one."""
-    timeless = {key: value for key, value in message.items() if key != "timestamp"}
-    metadata: Any = timeless.pop("metadata", None)
-    if isinstance(metadata, dict):
-        rest = {key: value for key, value in cast("dict[str, Any]", metadata).items() if key != "timestamp"}
-        timeless |= {"metadata": rest} if rest else {}
+    timeless = {key: value for key, value in message.items() if key not in ("timestamp", "metadata")}
+    metadata = as_mapping(message.get("metadata")) or {}
+    timeless["metadata"] = {key: value for key, value in metadata.items() if key != "timestamp"}
     return hashlib.sha256(json.dumps(timeless, sort_keys=True, default=str).encode()).digest()
-
-
-def _quietly(react: Callable[[Mapping[str, Any]], None]) -> Callable[[str, dict[str, Any]], Any]:
-    async def handler(event: str, data: dict[str, Any]) -> Any:
-        from amplifier_core import HookResult
-
-        react(data)
-        return HookResult(action="continue")
-
-    return handler

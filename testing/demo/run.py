@@ -14,7 +14,6 @@ from amplifier_context_core.stores.validation import check_conversation_id
 
 from .plan import plan_of_recording, read_plan
 from .session import Settings, run_session
-from .terminal import open_terminal
 
 DEFAULT_PLAN = Path("examples", "explore.yaml")
 WATCHED_PACE = 0.04  # seconds after each request: without a model the rows would be too fast to follow
@@ -42,7 +41,6 @@ WATCHED_PACE = 0.04  # seconds after each request: without a model the rows woul
 )
 @click.option("--budget", type=tokens, metavar="TOKENS", help="Maximal tokens of a request, such as 16k.")
 @click.option("--pace", type=click.FloatRange(min=0), metavar="SECONDS", help="Pause after each request.")
-@click.option("--plain", is_flag=True, help="Print plain lines: no colours, no live lines.")
 @click.option("--debug", is_flag=True, help="Log everything, and show the traceback of an error.")
 def run(
     plan: Path | None,
@@ -54,7 +52,6 @@ def run(
     session_id: str | None,
     budget: int | None,
     pace: float | None,
-    plain: bool,
     debug: bool,
 ) -> None:
     """Run a session from a mount plan and show its context.
@@ -90,17 +87,14 @@ def run(
             check_conversation_id(session_id)
         except ConfigError as problem:
             raise click.BadParameter(str(problem), param_hint="--session") from None
-    plain = plain or not sys.stdout.isatty()
     if session_id is None and transcript is None:  # a recording always starts a new session
         session_id = f"run-{(plan or DEFAULT_PLAN).stem}"
-    settings = Settings((0.0 if plain else WATCHED_PACE) if pace is None else pace, debug, session_id)
-    with open_terminal(plain=plain) as terminal:
-        code = asyncio.run(run_session(chosen, terminal, settings))
-    raise SystemExit(code)
+    if pace is None:
+        pace = WATCHED_PACE if sys.stdout.isatty() else 0.0
+    raise SystemExit(asyncio.run(run_session(chosen, Settings(pace, debug, session_id))))
 
 
 def default_plan() -> Path:
-    """Return the plan of the demo if the current folder is a clone of the repository."""
     if DEFAULT_PLAN.is_file():
         return DEFAULT_PLAN
     raise click.ClickException(

@@ -75,11 +75,7 @@ class ExploreScript:
 
     Attributes:
         steps: answers with calls before the report, for each prompt.
-        step: such answers given so far, over all prompts.
-        listed, failed: folders listed, and calls that failed.
         seen: the files read, in order, with their most frequent names.
-        searched: the names searched for, and the step of the last search.
-        marks: the files whose reading a record of the newest request names by its mark, if it can be recalled.
     """
 
     steps: int = STEPS
@@ -99,7 +95,6 @@ class ExploreScript:
         self.until = self.steps
 
     def __call__(self, request: Any) -> Answer:
-        """Return the next answer to a `ChatRequest`."""
         self._learn(request)
         calls = list(self._next_calls()) if self.step < self.until else []
         if not calls:
@@ -113,7 +108,6 @@ class ExploreScript:
     # --- what to do next ----------------------------------------------------------------------------------------------
 
     def _next_calls(self) -> Iterator[Calling]:
-        """One kind of step, chosen by the number of the step; the next kind when this one has nothing left."""
         turn = self.step
         kinds = {
             "list": self._list,
@@ -160,7 +154,6 @@ class ExploreScript:
                 return
 
     def _search_old(self, turn: int) -> Iterator[Calling]:
-        """Yield a search for a name of the first files: a new name, or one that was searched for long ago."""
         early = [name for seen in self.seen[:4] for name in seen.names]
         fresh = next((name for name in early if name not in self.searched), None)
         if fresh is None:
@@ -170,7 +163,6 @@ class ExploreScript:
             yield Calling("search_files", {"text": fresh})
 
     def _read_again(self, turn: int) -> Iterator[Calling]:
-        """Yield another reading of the file that was read the longest time ago."""
         old = min(self.seen, key=lambda seen: seen.read_at, default=None)
         if old is None or self.step - old.read_at < 10:
             return
@@ -183,7 +175,6 @@ class ExploreScript:
     # --- what was learned ---------------------------------------------------------------------------------------------
 
     def _learn(self, request: Any) -> None:
-        """Read the results of the last calls that the request still contains, and what its records name."""
         can_recall = any(tool.name == RECALL for tool in request.tools or ())
         self.marks = dict(_readings(request.messages)) if can_recall else {}
         found: dict[str, Any] = {}
@@ -278,7 +269,6 @@ class ExploreScript:
 
 
 def _readings(messages: Iterable[Any]) -> Iterator[tuple[str, int]]:
-    """Yield the files that records of earlier messages name, with the mark of the call if it is the call's first."""
     marks: set[int] = set()
     for message in messages:
         content = message.content

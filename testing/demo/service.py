@@ -36,7 +36,6 @@ class Served:
     """A plan and the service that answers it.
 
     Attributes:
-        plan: to be run.
         service: None if the plan needs none.
     """
 
@@ -113,7 +112,6 @@ def _configure(mounts: dict[str, Any], key: str, value: str | float) -> None:
 
 
 def watch(coordinator: Any, progress: ProgressPrinter) -> None:
-    """Show on the screen what becomes of summaries."""
     from amplifier_core import HookResult
 
     async def finished(event: str, data: dict[str, Any]) -> Any:

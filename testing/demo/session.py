@@ -17,23 +17,22 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from importlib.util import find_spec
-from typing import Any, cast
+from typing import Any
 
 import click
 
 from amplifier_context_core.errors import ContextError
 from amplifier_context_core.kernel import warn_of_duplicate_ids
 
+from ..checks.message_shapes import as_mapping
 from ..checks.request_checker import check_request
 from ..kernel import local_folder, session
 from .plan import Plan, entries_of, module_of
 from .probe import ContextProbe
 from .progress import ProgressPrinter
-from .report import INDENT, Outcome, evaluate, summary
+from .report import INDENT, evaluate, summary
 from .service import Served, served, watch
-from .terminal import Terminal
 
-OURS = ("context-simple", "context-persistent")
 _USER = re.compile(r"//[^/@]*@")  # in a URL: may contain a password
 _SESSION = re.compile(r"^session \S+: ")  # not needed here: a run has one session
 _KERNEL_PREFIX = re.compile(
@@ -47,46 +46,30 @@ INTERRUPTED = 130  # exit code of a program that was stopped by Ctrl-C: 128 + SI
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of a run.
-
-    Attributes:
-        pace: seconds to wait after each request.
-        debug: log everything and raise exceptions unchanged.
-        session_id: id of the session; None for a new id.
-    """
+    """Settings of a run: seconds to wait after each request; raise exceptions unchanged; None for a new session id."""
 
     pace: float = 0.0
     debug: bool = False
     session_id: str | None = None
 
 
-def _need_kernel() -> None:
-    """Raise an error if the kernel is not installed.
+async def run_session(plan: Plan, settings: Settings) -> int:
+    """Run a plan and return the exit code.
 
     Raises:
-        click.ClickException: names the `pip install` to run.
+        click.ClickException: the kernel is missing, or the session cannot be opened, or fails.
     """
     if find_spec("amplifier_core") is None:
         raise click.ClickException(
             "amplifier-core is not installed (the kernel that runs the session)\nInstall it: pip install amplifier-core"
         )
-
-
-async def run_session(plan: Plan, terminal: Terminal, settings: Settings) -> int:
-    """Run a plan and return the exit code.
-
-    Raises:
-        click.ClickException: the session cannot be opened, or fails.
-    """
-    _need_kernel()
     async with served(plan) as running:
-        return await _run_served(running, terminal, settings)
+        return await _run_served(running, settings)
 
 
-async def _run_served(running: Served, terminal: Terminal, settings: Settings) -> int:
-    """Run a plan whose service, if it needs one, is up."""
+async def _run_served(running: Served, settings: Settings) -> int:
     plan = running.plan
-    progress = ProgressPrinter(terminal, terse=plan.terse)
+    progress = ProgressPrinter(terse=plan.terse)
     progress.on_start(plan, _origin(plan.mounts["session"]["context"]))
     probe = ContextProbe(progress, check_request, settings.pace)
     with _warnings_shown(progress, settings.debug):
@@ -106,37 +89,33 @@ async def _run_served(running: Served, terminal: Terminal, settings: Settings) -
                 await context.add_message(dict(message))
             stopped = await _execute_prompts(session, plan, progress, settings.debug)
             outcome = await evaluate(probe, session.coordinator, stopped=stopped, service=running.line)
-    progress.close(summary(outcome, terminal.width), INDENT)
-    return _exit_code(outcome)
+    progress.finish()
+    for line in summary(outcome, progress.width):
+        progress.print(line, INDENT)
+    return INTERRUPTED if outcome.stopped else 0 if outcome.ok else 1
 
 
 async def _execute_prompts(session: Any, plan: Plan, progress: ProgressPrinter, debug: bool) -> bool:
-    """Execute all prompts; return True if the user stopped the run.
-
-    If the user types the prompts, stopping ends only the turn, and the next prompt is read.
-    """
+    """Execute all prompts; return True if the user stopped the run. A typed prompt's turn ends alone."""
     typing = not plan.prompts and sys.stdin.isatty()
-    prompts = iter(plan.prompts) if plan.prompts else _typed(progress) if typing else _piped()
-    for prompt in prompts:
+    for prompt in plan.prompts or (_typed(progress) if typing else _piped()):
         progress.on_prompt(prompt, typed=typing)
         with _cancellable(session.coordinator, progress):
             try:
                 answer = await session.execute(prompt)
             except Exception as problem:
-                progress.on_failure()
+                progress.finish()
                 if debug:
                     raise
                 # The kernel passes on the text of an exception, not the exception.
                 text = _KERNEL_PREFIX.sub("", f"{type(problem).__name__}: {problem}")
-                if text.startswith(
-                    "BrokenPipeError"
-                ):  # the reader closed the pipe, as in `... | head`: click exits silently
+                if text.startswith("BrokenPipeError"):  # the reader closed the pipe, as in `... | head`: no word
                     raise BrokenPipeError(errno.EPIPE, "the reader closed the pipe") from None
                 raise click.ClickException(f"the session failed: {text}") from None
         if not session.coordinator.cancellation.is_cancelled:
             progress.on_answer(answer)
         elif typing:
-            progress.on_failure()
+            progress.finish()
             progress.note("the turn was stopped")
             session.coordinator.cancellation.reset()
         else:
@@ -153,40 +132,20 @@ def _piped() -> Generator[str]:
 
 
 def _typed(progress: ProgressPrinter) -> Generator[str]:
-    """Yield prompts typed by the user, until an empty line, Ctrl-D, or Ctrl-C twice in a row."""
+    """Yield prompts typed by the user, until an empty line, Ctrl-D or Ctrl-C."""
     progress.note("type a prompt; an empty line or Ctrl-D ends the session")
-    cleared = False
     while True:
+        # asyncio's own handler would swallow the Ctrl-C: it cancels the task that waits here.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
-            text = _line()
-        except EOFError:
+            text = input("> ")
+        except (EOFError, KeyboardInterrupt):
             return
-        except KeyboardInterrupt:
-            click.echo()  # move the cursor off the abandoned line
-            if cleared:
-                return
-            cleared = True
-            progress.note("Ctrl-C again ends the session")
-            continue
+        finally:
+            signal.signal(signal.SIGINT, before)
         if not text.strip():
             return
-        cleared = False
         yield text
-
-
-def _line() -> str:
-    """Read a line from the keyboard.
-
-    Raises:
-        EOFError: Ctrl-D.
-        KeyboardInterrupt: Ctrl-C.
-    """
-    # asyncio's own handler would swallow the Ctrl-C: it cancels the task that waits here.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        return input("> ")
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
@@ -212,18 +171,11 @@ def _cancellable(coordinator: Any, progress: ProgressPrinter) -> Generator[None]
         loop.remove_signal_handler(signal.SIGINT)
 
 
-def _exit_code(outcome: Outcome) -> int:
-    if outcome.stopped:
-        return INTERRUPTED
-    return 0 if outcome.ok else 1
-
-
 # --- opening ----------------------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
 async def _opened(plan: Plan, settings: Settings) -> AsyncGenerator[Any]:
-    """Open the session of a plan with all its modules mounted."""
     async with AsyncExitStack() as stack:
         try:
             running = await stack.enter_async_context(session(plan.mounts, session_id=settings.session_id))
@@ -244,14 +196,10 @@ def _open_error(plan: Plan, problem: Exception) -> str:
             continue
         if source := _source(entry):
             return f"{module} is not installed, and nothing is fetched here\nInstall it: pip install '{source}'"
-        if module in OURS:
-            folder = f"./amplifier_{module.replace('-', '_')}"
-            return f"{module} is not installed\nInstall it: pip install {folder}   (in a clone of the repository)"
         near = difflib.get_close_matches(module, installed, n=1, cutoff=0.8)
         similar = [name for name in installed if name.split("-")[0] == module.split("-")[0]]
-        meant = f"; did you mean {near[0]}?" if near else ""
         return (
-            f"unknown module {module}{meant}\n"
+            f"unknown module {module}{f'; did you mean {near[0]}?' if near else ''}\n"
             f"Installed here: {', '.join(similar or installed) or 'none'}. "
             "To use another module, install its package, or add a `source` with its folder to its entry."
         )
@@ -273,7 +221,7 @@ def _origin(entry: Any) -> str:
 
 
 def _source(entry: Any) -> Any:
-    return cast("dict[str, Any]", entry).get("source") if isinstance(entry, dict) else None
+    return (as_mapping(entry) or {}).get("source")
 
 
 def _ignored_sources(plan: Plan) -> list[str]:
@@ -281,20 +229,23 @@ def _ignored_sources(plan: Plan) -> list[str]:
     notes: list[str] = []
     for entry in entries_of(plan.mounts):
         source = _source(entry)
-        if not source or local_folder(source) is not None or not (package := _origin(entry)):
-            continue
-        without_user = _USER.sub("//", str(source))
-        notes.append(
-            f"{module_of(entry)}: nothing is fetched here, the installed {package} is used, not {without_user}"
-        )
+        if source and local_folder(source) is None and (package := _origin(entry)):
+            instead = f"the installed {package} is used, not {_USER.sub('//', str(source))}"
+            notes.append(f"{module_of(entry)}: nothing is fetched here, {instead}")
     return notes
 
 
 @contextmanager
 def _warnings_shown(progress: ProgressPrinter, debug: bool) -> Generator[None]:
     """Print warnings of any logger as notes, so that no raw line or traceback appears between the rows."""
+
+    class Notes(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if not record.name.startswith("amplifier_core"):  # its failures end the run and are reported then
+                progress.note(_SESSION.sub("", record.getMessage()))
+
     root = logging.getLogger()
-    handler: logging.Handler = logging.StreamHandler() if debug else _NoteHandler(progress)
+    handler: logging.Handler = logging.StreamHandler() if debug else Notes()
     handler.setLevel(logging.DEBUG if debug else logging.WARNING)
     handler.addFilter(lambda record: not record.getMessage().startswith(_KERNEL_NOISE))
     level = root.level
@@ -306,13 +257,3 @@ def _warnings_shown(progress: ProgressPrinter, debug: bool) -> Generator[None]:
     finally:
         root.removeHandler(handler)
         root.setLevel(level)
-
-
-class _NoteHandler(logging.Handler):
-    def __init__(self, progress: ProgressPrinter) -> None:
-        super().__init__()
-        self._progress = progress
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if not record.name.startswith("amplifier_core"):  # its failures end the run and are reported then
-            self._progress.note(_SESSION.sub("", record.getMessage()))

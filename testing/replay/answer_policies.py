@@ -43,7 +43,6 @@ class Answer:
     Attributes:
         blocks: content blocks in the kernel's spelling, without the calls.
         calls: tool calls; an answer with calls makes the loop go on, one without ends the turn.
-        metadata: provider state, stored by loops with the message.
     """
 
     blocks: tuple[Mapping[str, Any], ...] = ()
@@ -52,7 +51,6 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """Return the texts of the answer, a blank line between them."""
         return "\n\n".join(str(block["text"]) for block in self.blocks if block.get("type") == "text")
 
     @classmethod

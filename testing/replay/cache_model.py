@@ -24,9 +24,7 @@ class Weight:
     """The token counts of one request.
 
     Attributes:
-        tokens: everything, cached part included, tools included.
         cached: tokens of the prefix shared, byte for byte, with the request before.
-        shared: messages of that prefix.
         tools: tokens of the tool definitions, part of `tokens`.
     """
 
@@ -51,7 +49,6 @@ class RequestMeter:
 
     Args:
         counter: text to tokens.
-        ratio: factor on every figure, to play a tokenizer that counts otherwise.
     """
 
     def __init__(self, counter: TokenCounter, *, ratio: float = 1.0) -> None:
@@ -60,7 +57,6 @@ class RequestMeter:
         self._before = Weighing(Weight(0, 0, 0, 0), (), {}, (b"", 0))
 
     def weigh(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None) -> Weighing:
-        """Weigh a request against the last one that was kept."""
         before = self._before
         marks: list[bytes] = []
         known: dict[bytes, int] = {}
@@ -87,7 +83,6 @@ class RequestMeter:
         self._before = weighing
 
     def tokens_of(self, message: Mapping[str, Any]) -> int:
-        """Tokens of one message by itself, such as the answer."""
         return self._scaled(wire_tokens(message, self._counter))
 
     def _weigh_tools(self, tools: Sequence[Any] | None) -> tuple[bytes, int]:

@@ -346,7 +346,6 @@ class _Turn:
         return True
 
     async def _emit(self, event: str, data: dict[str, Any]) -> Any:
-        """Emit, let the coordinator act on what hooks want, and stop the turn when they deny."""
         result = await self.hooks.emit(event, data)
         if self.coordinator is not None:
             result = await self.coordinator.process_hook_result(result, event, "orchestrator")
@@ -363,7 +362,6 @@ def _ephemeral(result: Any) -> list[Any]:
 
 
 def _inject(messages: list[Message], injection: Any) -> None:
-    """Put an ephemeral injection at the end, or into the last tool result when it asks for that. Nothing is stored."""
     last = messages[-1] if messages else None
     content = last.get("content") if last is not None and last.get("role") == "tool" else None
     if injection.append_to_last_tool_result and last is not None and isinstance(content, str):

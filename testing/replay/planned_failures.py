@@ -37,7 +37,6 @@ class PlannedFailure:
 
 
 def planned_failures(value: Any) -> list[PlannedFailure]:
-    """Return the failures of the config key `fail`: one plan, a list of them, or none."""
     if value is None:
         return []
     plans = as_list(value)

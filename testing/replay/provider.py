@@ -68,12 +68,9 @@ class ReplayProvider:
     """The provider. Usable without a session: `await ReplayProvider({"script": [...]}).complete(request)`.
 
     Attributes:
-        requests: how many requests came, refused ones included.
         violations: sentences of the checker, each with the number of its request (from 1).
-        last_request: the messages of the newest request, as plain dicts.
         weights: what each answered request weighed, in tokens.
         tools: recorded tools to mount; empty without a transcript.
-        answered: how many answers were given.
     """
 
     def __init__(
@@ -106,7 +103,6 @@ class ReplayProvider:
         self.weights: list[Weight] = []
 
     def get_info(self) -> Any:
-        """Return the provider's description for the kernel; context managers read the window from `defaults`."""
         from amplifier_core.models import ProviderInfo
 
         return ProviderInfo(
@@ -165,7 +161,6 @@ class ReplayProvider:
         return response
 
     def parse_tool_calls(self, response: Any) -> list[Any]:
-        """Return the calls of a response."""
         return list(response.tool_calls or [])
 
     def _response(self, answer: Answer, weight: Weight, meter: RequestMeter) -> Any:
@@ -268,7 +263,6 @@ def dump(model: Any) -> dict[str, Any]:
 
 
 def _usage(usage: Any) -> dict[str, int]:
-    """Return the usage keys that context managers read; plain numbers, because event payloads become JSON."""
     return {
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,

@@ -29,7 +29,6 @@ class ResultTray:
             self._waiting.setdefault(_key(call.name, call.arguments), deque()).append(call.result)
 
     def pick_up(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        """Return the next result for this call; `MISSING` when there is none."""
         waiting = self._waiting.get(_key(name, arguments))
         return waiting.popleft() if waiting else MISSING
 
@@ -49,7 +48,6 @@ class RecordedTool:
         return {"type": "object", "additionalProperties": True}
 
     async def execute(self, input: dict[str, Any]) -> Any:
-        """Return the recorded result; a failure when the recording has none for this call."""
         from amplifier_core.models import ToolResult
 
         found = self._tray.pick_up(self.name, input)
@@ -60,7 +58,6 @@ class RecordedTool:
 
 
 def _shown(content: Any) -> Any:
-    """Content blocks as text, as loops store results; what is no text is named."""
     blocks = blocks_of(content)
     if not blocks:
         return content

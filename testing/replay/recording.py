@@ -42,7 +42,6 @@ class Recording:
         prompts: what `session.execute` is called with, one after the other.
         answers: what the provider answers, in order over all prompts; calls carry their recorded results.
         tools: names of the tools that are called, in order of appearance.
-        notes: what had to be bent, a sentence each.
     """
 
     system: tuple[Message, ...]
@@ -53,7 +52,6 @@ class Recording:
 
     @classmethod
     def of(cls, messages: Sequence[Mapping[str, Any]]) -> Recording:
-        """Read a recording off the messages of a transcript."""
         reader = _Reader(messages)
         reader.read()
         return cls(
@@ -67,12 +65,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A transcript prepared for a kernel session.
-
-    Attributes:
-        recording: what will happen.
-        provider: entry for the mount plan's `providers`: provider-replay with this transcript. It mounts the tools too.
-    """
+    """A transcript prepared for a kernel session."""
 
     recording: Recording
     provider: dict[str, Any]
@@ -84,16 +77,13 @@ class Prepared:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return the adaptations for a loop, one sentence each."""
         return self.recording.notes
 
     def plan(self, context: str | Mapping[str, Any], *, window: int | None = None, **provider: Any) -> dict[str, Any]:
         """Return the whole mount plan.
 
         Args:
-            context: the context module, as a mount plan names it: an id, or `{"module", "source", "config"}`.
             window: context window the provider declares, in tokens.
-            provider: more config for provider-replay.
         """
         entry = {**self.provider, "config": {**self.provider["config"], **provider}}
         if window is not None:
@@ -118,9 +108,6 @@ class Prepared:
 
 def prepare(transcript: Transcript, **config: Any) -> Prepared:
     """Return the pieces of a session that replays a transcript.
-
-    Args:
-        config: more config for provider-replay, such as `context_window`.
 
     The provider gets the file and id of a transcript from a file, otherwise the messages themselves (with
     lone surrogates replaced: the kernel takes no plan that holds one).

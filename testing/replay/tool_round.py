@@ -29,7 +29,6 @@ class Wanted:
 
     @classmethod
     def of(cls, call: Any) -> Wanted:
-        """Read a `ToolCall`, or the dict some providers return in its place."""
         entry = as_mapping(call)
         if entry is not None:
             return cls(str(entry.get("id")), str(entry.get("name") or entry.get("tool")), entry.get("arguments") or {})
@@ -42,7 +41,6 @@ class ToolRound:
     Attributes:
         finished: contents of results so far, by `place:call id` (ids alone are not unique in real life): a text, or the
             blocks of a rich result.
-        hook_results: what hooks answered to `tool:post`, for injections into the next request.
     """
 
     def __init__(
@@ -57,7 +55,6 @@ class ToolRound:
         self.hook_results: list[Any] = []
 
     async def run(self) -> dict[str, Content]:
-        """Run all calls; an immediate cancellation of the session stops the running ones, a graceful one waits."""
         tasks = [asyncio.create_task(self._one(place, call)) for place, call in enumerate(self._calls)]
         running = set(tasks)
         try:
@@ -122,5 +119,4 @@ class ToolRound:
 
 
 def _as_json(value: Any) -> Any:
-    """Return a value as an event payload contains it, so that a hook's change can be recognised."""
     return json.loads(json.dumps(well_formed(value), default=str))

@@ -23,11 +23,8 @@ class Transcript:
     """One recorded conversation.
 
     Attributes:
-        id: its name, unique in its file.
-        source: where it was recorded, for people.
         messages: the messages as recorded, in order.
         meta: whatever else the recording says of itself.
-        path: the file it was read from, if any.
     """
 
     id: str
@@ -98,12 +95,7 @@ OnRequest = Callable[[int, list[Message]], "Awaitable[None] | None"]
 
 @dataclass(slots=True)
 class Replayed:
-    """The counts of a replay.
-
-    Attributes:
-        added: messages put into the context.
-        requests: views asked for.
-    """
+    """The counts of a replay."""
 
     added: int = 0
     requests: int = 0
@@ -124,7 +116,6 @@ async def replay(
 
     Args:
         token_budget: tokens, passed on with each request; `None` leaves the budget to provider and context.
-        provider: passed on with each request.
         closing: ask once more at the end, when the last message is not the assistant's, as the next request would.
     """
     done = Replayed()

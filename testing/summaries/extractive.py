@@ -38,7 +38,6 @@ def extractive_answer(request: Any) -> Answer | None:
 
 
 def with_summaries(policy: Policy) -> Policy:
-    """Return a policy that answers requests for summaries by extraction, and leaves all others to another policy."""
 
     def answer(request: Any) -> Any:
         found = extractive_answer(request)
@@ -48,7 +47,6 @@ def with_summaries(policy: Policy) -> Policy:
 
 
 def extracted(question: Asked) -> Json:
-    """Return the patch of a range."""
     people, agent, results = (list(question.of(speaker)) for speaker in ("person", "agent", "result"))
     patch: Json = {
         "goal": _goal(question, people),
@@ -78,7 +76,6 @@ def extracted(question: Asked) -> Json:
 
 
 def _goal(question: Asked, people: list[Quoted]) -> Json | None:
-    """Return the first words of a person, if the state has no goal yet."""
     if question.items("goal") or not people:
         return None
     return {"text": _sentence(people[0].text), "marks": [people[0].mark]}
@@ -121,7 +118,6 @@ def _ended(task: Json, evidence: str) -> Json:
 
 
 def _sentences(messages: Iterable[Quoted]) -> Iterator[tuple[Quoted, str]]:
-    """Yield the sentences of messages that are neither short nor long."""
     for one in messages:
         for part in _END.split(one.text):
             sentence = part.strip(" -*#>\t")
@@ -130,7 +126,6 @@ def _sentences(messages: Iterable[Quoted]) -> Iterator[tuple[Quoted, str]]:
 
 
 def _sentence(text: str) -> str:
-    """Return the first sentence of a text, or its beginning."""
     first = next((part.strip() for part in _END.split(text) if part.strip()), text.strip())
     return first[:LONGEST]
 
@@ -140,6 +135,5 @@ def _reason(sentence: str) -> str:
 
 
 def _hints(history: Iterable[Quoted]) -> list[str]:
-    """Return the names that most messages of the range hold."""
     held = Counter(name for one in history for name in sorted(identifiers(one.text)) if len(name) <= 60)
     return [name for name, _ in held.most_common(HINTS)]

@@ -35,7 +35,6 @@ class AnthropicClient:
         )
 
     async def complete(self, request: Any) -> Any:
-        """Return the `ChatResponse` to a `ChatRequest`."""
         return _response(await self._create(request, self.body(request)), request.response_format)
 
     async def compact(self, request: Any) -> Json:
@@ -61,7 +60,6 @@ class AnthropicClient:
             raise kernel_error(problem, self._settings.name, body["model"]) from problem
 
     def body(self, request: Any) -> Json:
-        """Return the request as it is sent."""
         model = request.model or self._settings.model
         messages = [dump(message) for message in request.messages]
         carried = [block for one in messages if (block := block_in(one, model)) is not None]
@@ -102,12 +100,10 @@ class AnthropicClient:
         return {**body, "output_config": output} if output else body
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._client.close()
 
 
 def _conversation(messages: list[Message]) -> list[Json]:
-    """Return the conversation: results that follow each other are one message, and two messages carry breakpoints."""
     sent: list[tuple[Json, WireMessage]] = []
     for is_result, group in groupby(messages, key=lambda message: message["role"] == "tool"):
         rows = list(group)

@@ -64,11 +64,7 @@ def message(body: Mapping[str, Any], reply: Reply, bill: Bill, count: Callable[[
     """Return the answer to a request for compaction: one signed block. A reply that was cut off is no compaction.
 
     Args:
-        body: the request.
-        reply: of the script; its text is what the conversation came to.
-        bill: of the request.
         count: text to tokens.
-        number: of the answer; part of the id.
     """
     text = reply.answer.text
     block = {"type": "compaction", "content": text, "signature": signed(str(body["model"]), text)}
@@ -98,12 +94,10 @@ def message(body: Mapping[str, Any], reply: Reply, bill: Bill, count: Callable[[
 
 
 def signed(model: str, content: str) -> str:
-    """Return the signature of a block; another model, or another content, has another one."""
     return hmac.new(_SECRET, f"{model}\0{content}".encode(), hashlib.sha256).hexdigest()
 
 
 def carrier_of(model: str, block: Mapping[str, Any]) -> Json:
-    """Return the message in which a provider gives a block to a context manager."""
     state = {"version": 1, "model": model, "block": dict(block)}
     marks = {"ephemeral": True, "persisted": True, "source": "context-managed", METADATA: state}
     return {"role": "user", "content": _LABEL, "metadata": marks}

@@ -14,7 +14,6 @@ Json = dict[str, Any]
 
 
 def chat_request(body: Mapping[str, Any]) -> Any:
-    """Return a checked request as the kernel's `ChatRequest`, for scripts that know nothing of the wire."""
     from amplifier_core.message_models import ChatRequest
 
     tools = [as_mapping(tool) or {} for tool in as_list(body.get("tools")) or ()]
@@ -66,11 +65,7 @@ def message(body: Mapping[str, Any], reply: Reply, bill: Bill, count: Callable[[
     """Return a reply as a message.
 
     Args:
-        body: the request.
-        reply: of the script.
-        bill: of the request.
         count: text to tokens.
-        number: of the answer; part of the ids.
     """
     answer = reply.answer
     content = [_block(block) for block in answer.blocks if block.get("type") != "text" or block.get("text")]
@@ -110,5 +105,4 @@ def _stop_reason(reply: Reply) -> str:
 
 
 def error(text: str, kind: str) -> Json:
-    """Return an error in Anthropic's form."""
     return {"type": "error", "error": {"type": kind, "message": text}, "request_id": None}

@@ -36,7 +36,6 @@ def check(body: Mapping[str, Any], model: Model | None) -> None:
     """Check a request.
 
     Args:
-        body: the request.
         model: that it names; None if there is no such model.
 
     Raises:

@@ -25,13 +25,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What goes back over the wire.
-
-    Attributes:
-        status: HTTP status.
-        body: JSON.
-        headers: beside the usual ones.
-    """
+    """What goes back over the wire."""
 
     status: int
     body: Json
@@ -43,8 +37,6 @@ class Exchange:
     """One request and what became of it.
 
     Attributes:
-        body: the request.
-        status: HTTP status of the answer.
         refusal: why the vendor does not accept the request; None if it does.
         bill: what an answered request read, wrote and paid in full; None for others.
     """
@@ -59,9 +51,7 @@ class Service(ABC):
     """One vendor's API.
 
     Args:
-        script: makes the answers.
         models: what can be asked for; one model of the usual size when not given.
-        key: the API key that clients need.
         clock: seconds, for the lifetimes of the cache.
 
     Attributes:
@@ -91,11 +81,9 @@ class Service(ABC):
 
     @property
     def bill(self) -> Bill:
-        """Return the bill of all answered requests."""
         return sum((one.bill for one in self.exchanges if one.bill is not None), Bill())
 
     async def respond(self, body: Json, headers: Mapping[str, str]) -> Response:
-        """Return the response to a request."""
         try:
             if self._given_key(headers) != self._key:
                 raise self._wrong_key()
@@ -147,7 +135,6 @@ class OpenAIService(Service):
     """Chat Completions.
 
     Args:
-        script, models, key, clock: as of every service.
         cache: the prompt cache; by default the one of GPT-5.6 and later.
     """
 
@@ -204,7 +191,6 @@ class AnthropicService(Service):
     """Messages.
 
     Args:
-        script, models, key, clock: as of every service.
         counter: text to tokens; by default exact (o200k_base), in place of Anthropic's own.
         minimum: tokens that a prefix needs to be cached.
     """

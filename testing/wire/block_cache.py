@@ -28,8 +28,6 @@ class Part:
 
     Attributes:
         text: what identifies it, without its breakpoint.
-        tokens: its size.
-        marked: it carries a breakpoint.
     """
 
     text: str
@@ -55,7 +53,6 @@ class BlockCache:
         """Return the bill of a request, and store its prefixes.
 
         Args:
-            body: the request, checked.
             at: when it comes, in seconds.
         """
         parts = self._parts(body)

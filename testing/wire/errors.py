@@ -9,13 +9,6 @@ TOO_LONG = ("prompt is too long", "exceed context limit", "maximum context lengt
 
 
 def kernel_error(problem: Exception, provider: str, model: str) -> Exception:
-    """Return the kernel's error for one of a client library; what is none of them is returned as it is.
-
-    Args:
-        problem: raised by `openai` or `anthropic`.
-        provider: its name in a session.
-        model: that was asked.
-    """
     from amplifier_core import llm_errors
 
     name, status = type(problem).__name__, getattr(problem, "status_code", None)

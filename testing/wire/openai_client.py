@@ -29,7 +29,6 @@ class OpenAIClient:
         )
 
     async def complete(self, request: Any) -> Any:
-        """Return the `ChatResponse` to a `ChatRequest`."""
         body = self.body(request)
         try:
             create: Any = self._client.chat.completions.create  # its overloads know no plain dict
@@ -39,7 +38,6 @@ class OpenAIClient:
         return _response(completion)
 
     def body(self, request: Any) -> Json:
-        """Return the request as it is sent."""
         body: Json = {
             "model": request.model or self._settings.model,
             "messages": [sent for message in request.messages for sent in _messages(dump(message))],
@@ -69,11 +67,9 @@ class OpenAIClient:
         return body
 
     async def compact(self, request: Any) -> Json:
-        """Raise an error: Chat Completions compacts nothing."""
         raise NotImplementedError("Chat Completions compacts nothing")
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._client.close()
 
 
@@ -89,7 +85,6 @@ def _response_format(wanted: Any) -> Json | None:
 
 
 def _messages(message: Message) -> Iterator[Json]:
-    """Yield a kernel message as chat messages: its results first, one message each."""
     role, content = message["role"], message["content"]
     for result in results_of(message):
         shown = result.content if isinstance(result.content, str) else _shown(result.content)

@@ -16,7 +16,6 @@ Json = dict[str, Any]
 
 
 def chat_request(body: Mapping[str, Any]) -> Any:
-    """Return a checked request as the kernel's `ChatRequest`, for scripts that know nothing of the wire."""
     from amplifier_core.message_models import ChatRequest
 
     tools = [as_mapping(tool) or {} for tool in as_list(body.get("tools")) or ()]
@@ -80,11 +79,7 @@ def completion(body: Mapping[str, Any], reply: Reply, bill: Bill, count: Callabl
     """Return a reply as a chat completion.
 
     Args:
-        body: the request.
-        reply: of the script.
-        bill: of the request.
         count: text to tokens.
-        number: of the answer; part of the ids.
     """
     answer, text = reply.answer, reply.answer.text
     calls = [
@@ -131,5 +126,4 @@ def _finish(reply: Reply) -> str:
 
 
 def error(message: str, kind: str, param: str | None, code: str | None) -> Json:
-    """Return an error in OpenAI's form."""
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}

@@ -14,9 +14,7 @@ class Model:
     """A model that a server offers.
 
     Attributes:
-        id: its name.
         context_window: tokens of input and output together.
-        max_output_tokens: of an answer.
     """
 
     id: str
@@ -25,15 +23,7 @@ class Model:
 
 
 class Refused(Exception):
-    """A request that a vendor does not accept.
-
-    Args:
-        message: the vendor's words.
-        status: HTTP status.
-        kind: the vendor's type of the error.
-        param: the field, as OpenAI names it.
-        code: OpenAI's code.
-    """
+    """A request that a vendor does not accept."""
 
     def __init__(
         self,

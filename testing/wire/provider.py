@@ -59,18 +59,11 @@ class Client(Protocol):
         """Return the vendor's own compaction of a conversation; raise an error of `amplifier_core.llm_errors`."""
         ...
 
-    async def close(self) -> None:
-        """Close the connections."""
-        ...
+    async def close(self) -> None: ...
 
 
 class WireProvider:
-    """The provider.
-
-    Args:
-        config: see the module's docstring.
-        hooks: of the session; gets `llm:request` and `llm:response`.
-    """
+    """The provider."""
 
     def __init__(self, config: Mapping[str, Any], *, hooks: Any = None) -> None:
         self.settings = Settings.of(config)
@@ -80,11 +73,9 @@ class WireProvider:
 
     @property
     def name(self) -> str:
-        """Return the name that it is mounted by."""
         return self.settings.name
 
     def get_info(self) -> Any:
-        """Return the provider's description for the kernel."""
         from amplifier_core.models import ProviderInfo
 
         return ProviderInfo(
@@ -150,7 +141,6 @@ class WireProvider:
     native_compaction_requires_request_context = True
 
     def supports_native_compaction(self) -> bool:
-        """Return whether the provider compacts a conversation itself."""
         return self.settings.compaction
 
     def validate_compacted_context(self, message: Mapping[str, Any]) -> bool:
@@ -169,11 +159,9 @@ class WireProvider:
         return await self._client.compact(request)
 
     def parse_tool_calls(self, response: Any) -> list[Any]:
-        """Return the calls of a response."""
         return list(response.tool_calls or [])
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._client.close()
 
     async def _emit(self, event: str, data: dict[str, Any]) -> None:

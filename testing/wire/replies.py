@@ -18,7 +18,6 @@ class Reply:
     """One answer of the model.
 
     Attributes:
-        answer: its text and calls.
         finish: why it ends; calls go before `stop`.
         after: awaited before the answer is sent; a test that holds an event back makes a server slow.
     """
@@ -29,7 +28,6 @@ class Reply:
 
     @classmethod
     def of(cls, value: object) -> Reply:
-        """Return a reply in any of its spellings: an answer of a policy, or a reply."""
         if isinstance(value, Reply):
             return value
         return cls(Answer.of("" if value is None else cast("Answer | str | Mapping[str, Any]", value)))
@@ -40,10 +38,7 @@ class Fault:
     """An error that the vendor answers with.
 
     Attributes:
-        status: HTTP status.
-        message: for the client.
         kind: the vendor's type of the error; by default the usual one of the status.
-        code: OpenAI's code of the error.
         headers: of the response, such as `retry-after`.
         after: awaited before the error is sent.
     """
@@ -76,7 +71,6 @@ def unavailable(status: int = 503) -> Fault:
 
 
 async def reply_of(script: Script, request: Any) -> Reply | Fault:
-    """Ask a script for its reply to a `ChatRequest`, and wait as long as the reply asks for."""
     found = script(request)
     if inspect.isawaitable(found):
         found = await found

@@ -13,7 +13,7 @@ from amplifier_core.validation import ToolValidator
 from amplifier_core.validation.behavioral import ToolBehaviorTests
 
 from amplifier_context_testing.demo import folder_tools as module
-from amplifier_context_testing.demo.folder import Folder, Limits
+from amplifier_context_testing.demo.folder import Folder
 
 pytestmark = pytest.mark.kernel
 
@@ -50,10 +50,10 @@ async def test_the_kernels_validator_passes_it() -> None:
 
 def test_a_large_file_is_cut_and_says_where_to_go_on(tmp_path: Path) -> None:
     (tmp_path / "big").write_text("\n".join(f"{n:09d}" for n in range(100_000)))
-    shown = Folder(tmp_path, Limits(read_bytes=1000)).read("big")
+    shown = Folder(tmp_path, 1000).read("big")
     assert shown.endswith("... more follows: read from line 101")
     assert len(shown) < 1100
-    goes_on = Folder(tmp_path, Limits(read_bytes=1000)).read("big", first=101)
+    goes_on = Folder(tmp_path, 1000).read("big", first=101)
     assert goes_on.startswith("000000100")
 
 

@@ -1,7 +1,7 @@
 """Baselines: bare loops that measure the limit of the disk, the driver or the server for the same messages.
 
-Each baseline writes one message at a time, as durably as the store that it is compared with. The baselines of databases
-are asynchronous, as their users are.
+Each baseline writes one message at a time, as durably as the store that it is compared with, and asynchronously, as its
+users do.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import uuid
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,11 +22,16 @@ SIXTEEN = 16  # concurrent appenders
 
 
 class Baseline(Protocol):
-    """A bare loop over lines; `many` divides them among sixteen tasks if the driver can use that."""
+    """A bare loop over lines of JSON, as one of sixteen appenders."""
 
-    async def single(self, lines: Sequence[bytes]) -> None: ...
-    async def many(self, lines: Sequence[bytes]) -> None: ...
+    async def write(self, lines: Sequence[str], appender: int = 0) -> None: ...
+
     async def close(self) -> None: ...
+
+
+async def write_many(baseline: Baseline, lines: Sequence[str]) -> None:
+    tasks: list[Awaitable[None]] = [baseline.write(lines[number::SIXTEEN], number) for number in range(SIXTEEN)]
+    await asyncio.gather(*tasks)
 
 
 class SqliteBaseline:
@@ -48,13 +53,10 @@ class SqliteBaseline:
         self._db.execute("INSERT INTO messages(message) VALUES (?)", (line,))
         self._db.commit()
 
-    async def single(self, lines: Sequence[bytes]) -> None:
+    async def write(self, lines: Sequence[str], appender: int = 0) -> None:
         loop = asyncio.get_running_loop()
         for line in lines:
-            await loop.run_in_executor(self._thread, self._insert, line.decode())
-
-    async def many(self, lines: Sequence[bytes]) -> None:
-        await shared(lines, self.single)
+            await loop.run_in_executor(self._thread, self._insert, line)
 
     async def close(self) -> None:
         self._thread.submit(self._db.close).result()
@@ -66,7 +68,7 @@ class PostgresBaseline:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._lines: list[psycopg.AsyncConnection[Any]] = []
+        self._connections: list[psycopg.AsyncConnection[Any]] = []
         self._table = f"bench_bare_{uuid.uuid4().hex[:8]}"
         self._insert = self._of("INSERT INTO {} (message) VALUES (%s)")
 
@@ -74,32 +76,22 @@ class PostgresBaseline:
         return sql.SQL(text).format(sql.Identifier(self._table)).as_bytes(None)  # pyright: ignore[reportArgumentType]
 
     async def open(self) -> PostgresBaseline:
-        """Connect and create the table.
-
-        Raises:
-            psycopg.Error: the server is not there, or refuses.
-        """
+        """Connect and create the table; raise `psycopg.Error` if the server is not there, or refuses."""
         for _ in range(SIXTEEN):
-            self._lines.append(await psycopg.AsyncConnection.connect(self._url, autocommit=True, connect_timeout=3))
-        await self._lines[0].execute(
+            opened = await psycopg.AsyncConnection.connect(self._url, autocommit=True, connect_timeout=3)
+            self._connections.append(opened)
+        await self._connections[0].execute(
             self._of("CREATE TABLE {} (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, message text NOT NULL)")
         )
         return self
 
-    async def _over(self, connection: psycopg.AsyncConnection[Any], lines: Sequence[bytes]) -> None:
+    async def write(self, lines: Sequence[str], appender: int = 0) -> None:
         for line in lines:
-            await connection.execute(self._insert, [line.decode()])
-
-    async def single(self, lines: Sequence[bytes]) -> None:
-        await self._over(self._lines[0], lines)
-
-    async def many(self, lines: Sequence[bytes]) -> None:
-        pairs = zip(self._lines, portions(lines), strict=True)
-        await asyncio.gather(*(self._over(connection, portion) for connection, portion in pairs))
+            await self._connections[appender].execute(self._insert, [line])
 
     async def close(self) -> None:
-        await self._lines[0].execute(self._of("DROP TABLE {}"))
-        for connection in self._lines:
+        await self._connections[0].execute(self._of("DROP TABLE {}"))
+        for connection in self._connections:
             await connection.close()
 
 
@@ -111,31 +103,14 @@ class RedisBaseline:
         self._key = f"bench-bare-{uuid.uuid4().hex[:8]}"
 
     async def open(self) -> RedisBaseline:
-        """Check that the server answers.
-
-        Raises:
-            redis.RedisError, OSError: it is not.
-        """
+        """Check that the server answers; raise `redis.RedisError` or `OSError` if it does not."""
         await self._client.ping()
         return self
 
-    async def single(self, lines: Sequence[bytes]) -> None:
+    async def write(self, lines: Sequence[str], appender: int = 0) -> None:
         for line in lines:
             await self._client.rpush(self._key, line)
-
-    async def many(self, lines: Sequence[bytes]) -> None:
-        await shared(lines, self.single)
 
     async def close(self) -> None:
         await self._client.delete(self._key)
         await self._client.aclose()
-
-
-def portions(lines: Sequence[bytes]) -> list[Sequence[bytes]]:
-    """Return the lines divided into sixteen portions."""
-    return [lines[number::SIXTEEN] for number in range(SIXTEEN)]
-
-
-async def shared(lines: Sequence[bytes], single: Any) -> None:
-    """Run sixteen tasks, each with one portion."""
-    await asyncio.gather(*(single(portion) for portion in portions(lines)))

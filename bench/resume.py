@@ -1,0 +1,184 @@
+"""Measure resuming a long session: filling, rebuilding, resuming and working, each in a process of its own.
+
+1. `fill` appends entries to a store in large batches, as fast as it takes them.
+2. `rebuild` opens that: no checkpoint is there, so all of it is loaded and one view is made. Some more rounds, and the
+   session is closed: now there is a checkpoint, made by a real manager over all of the history.
+3. `resume`, several times: from a manager that has touched nothing to its first view.
+4. `fresh_process`: the first views of whole processes, imports included, next to processes that only read.
+5. `work`: the same, and then rounds in steady state, for memory and for what is read from files meanwhile.
+
+The files are in the page cache (they were just written): what is measured is our own work, not the disk's.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+from amplifier_context_core import ContextManager, HeuristicTokenCounter
+from amplifier_context_core.stores import open_store
+
+from .fresh_process import SESSION, measure_fresh
+from .measure import say
+from .sessions import BUDGET, Message, entries_of, manager, messages, rounds
+from .timers import resident_bytes, run
+
+Figures = dict[str, float]
+
+_BATCH = 5_000  # entries of one append
+_DISTINCT = 50_000  # distinct messages; a longer session repeats them, because creating a million takes half a minute
+_AFTER = 100  # rounds between the rebuilt view and the close
+_ROUNDS = 500  # rounds in steady state
+_AGAIN = 5  # processes that resume
+
+
+def measure_resume(size: int, folder: Path) -> dict[str, Figures]:
+    """Return all figures of one size for both stores, each from a process of its own."""
+    urls = {"jsonl": f"jsonl:{folder / 'jsonl'}", "sqlite": f"sqlite:{folder / 'sqlite' / 'sessions.db'}"}
+    found: dict[str, Figures] = {}
+    for store, url in urls.items():
+        figures = found[store] = Figures({"messages": size})
+        for what in ("fill", "rebuild"):
+            say(f"{store}: {what}")
+            figures |= _process(what, url, size)
+        files = (file for file in (folder / store).rglob("*") if file.is_file())
+        figures["size_mb"] = sum(file.stat().st_size for file in files) / 1e6
+        say(f"resuming from {store}")
+        taken = [_process("resume", url, size) for _ in range(_AGAIN)]
+        figures |= {name: median(one[name] for one in taken) for name in taken[0]}
+        say(f"first views of new processes from {store}")
+        figures |= measure_fresh(url, BUDGET)
+        say(f"working with {store}")
+        figures |= _process("work", url, size)
+    return found
+
+
+def _process(what: str, url: str, size: int) -> Figures:
+    command = [sys.executable, "-m", "bench.resume", what, url, str(size)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, encoding="utf-8", check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} ended with code {done.returncode}; what it printed is above")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    logging.basicConfig(level=logging.ERROR)
+    what, url, size = sys.argv[1:]
+    work = {"fill": _fill, "rebuild": _rebuild, "resume": _resume, "work": _work}[what]
+    figures = run(work(url, int(size)))
+    print(json.dumps({name: None if math.isnan(value) else value for name, value in figures.items()}))
+
+
+# -- the processes ----------------------------------------------------------------------------------------------------
+
+
+async def _fill(url: str, size: int) -> Figures:
+    store = open_store(url, durability="none")  # the data is not needed after the measurement
+    entries = entries_of(SESSION, _repeated(size))
+    appending = 0.0
+    while batch := list(islice(entries, _BATCH)):
+        started = perf_counter()
+        await store.append(SESSION, batch)
+        appending += perf_counter() - started
+    started = perf_counter()
+    await store.close()
+    appending += perf_counter() - started
+    os.sync()  # before the next measurement
+    return {"fill_us": appending / size * 1e6}
+
+
+def _repeated(size: int) -> Iterator[Message]:
+    distinct = list(messages(min(size, _DISTINCT)))
+    for number in range(size):
+        yield {**distinct[number % len(distinct)]}
+
+
+async def _rebuild(url: str, size: int) -> Figures:
+    context = _manager(url)
+    started = perf_counter()
+    await context.get_messages_for_request()
+    figures = {"rebuild_s": perf_counter() - started, "rebuild_mb": resident_bytes() / 1e6}
+    for group in islice(rounds(messages(_AFTER * 6, seed=3)), _AFTER):
+        for message in group:
+            await context.add_message(message)
+        await context.get_messages_for_request()
+    await context.close()
+    return figures
+
+
+async def _resume(url: str, size: int) -> Figures:
+    context, figures = await _resumed(url, size)
+    await context.store.close()
+    return figures
+
+
+async def _resumed(url: str, size: int) -> tuple[ContextManager, Figures]:
+    context = _manager(url)
+    started = perf_counter()
+    await context.get_messages_for_request()
+    took = perf_counter() - started
+    history = context.snapshot()
+    assert len(history) > size, "the store lost messages"
+    assert history.gap or size < 2_000, "it was not resumed from its checkpoint"
+    return context, {"resume_ms": took * 1000, "loaded": len(history) - len(history.gap)}
+
+
+async def _work(url: str, size: int) -> Figures:
+    groups = list(islice(rounds(messages(_ROUNDS * 6, seed=7)), _ROUNDS))
+    context, _ = await _resumed(url, size)
+    read = _Reads()
+    asking: list[float] = []
+    for group in groups:
+        for message in group:
+            await context.add_message(message)
+        before, compactions = read.so_far(), context.compactor.compactions
+        await context.get_messages_for_request()
+        if context.compactor.compactions == compactions:
+            asking.append(read.so_far() - before)
+    figures = {"memory_mb": resident_bytes() / 1e6, "read_request": sum(asking) / len(asking) if asking else math.nan}
+    await context.close()
+    return figures
+
+
+def _manager(url: str) -> ContextManager:
+    return manager(SESSION, store=open_store(url), counter=_Estimate())
+
+
+class _Estimate(HeuristicTokenCounter):
+    """Counts as the heuristic does, without a vocabulary in memory, and goes by its name.
+
+    So a process that resumes the session as it is configured uses its checkpoint.
+    """
+
+    def __repr__(self) -> str:
+        return "VocabularyTokenCounter('o200k_base')"
+
+
+class _Reads:
+    """The bytes that this process read by system calls, without this measurement's; NaN on systems other than Linux."""
+
+    def __init__(self) -> None:
+        path = Path("/proc/self/io")
+        self._file = os.open(path, os.O_RDONLY) if path.exists() else None
+        self._own = 0
+
+    def so_far(self) -> float:
+        if self._file is None:
+            return math.nan
+        content = os.pread(self._file, 4096, 0)
+        read = int(content.split(None, 2)[1]) - self._own
+        self._own += len(content)
+        return read
+
+
+if __name__ == "__main__":
+    main()
