@@ -18,11 +18,13 @@ import signal
 import sys
 import tempfile
 import uuid
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -31,6 +33,7 @@ from redis import RedisError
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.stores import Store, open_store
 from amplifier_context_core.stores.codec import message_json
+from amplifier_context_core.transcript.entry import Entry
 
 from .baselines import SIXTEEN, Baseline, PostgresBaseline, RedisBaseline, SqliteBaseline, write_many
 from .measure import say
@@ -106,11 +109,12 @@ class _Appends:
 
     async def turn(self) -> None:
         """Run every kind of append once."""
-        bare = await self._single("bare", [self._baseline.write([line]) for line in self._lines(_SINGLE)])
-        first = next(iter(self._entries))
-        entries = islice(self._entries[first], _SINGLE)
-        took = await self._single("append", [self._store.append(first, [entry]) for entry in entries])
-        await self._single("add", [self._lone.add_message({**one}) for one in islice(self._messages, _SINGLE)])
+        bare = await self._single("bare", self._baseline.write, [[line] for line in self._lines(_SINGLE)])
+        first, entries = next(iter(self._entries.items()))
+        append = partial(self._store.append, first)
+        took = await self._single("append", append, [[entry] for entry in islice(entries, _SINGLE)])
+        fed = [{**message} for message in islice(self._messages, _SINGLE)]
+        await self._single("add", self._lone.add_message, fed)
         self._note("append_baselines", took / bare)
         lines = self._lines(_MANY)
         started = perf_counter()
@@ -140,12 +144,12 @@ class _Appends:
     def _note(self, name: str, value: float) -> None:
         self.noted.setdefault(name, []).append(value)
 
-    async def _single(self, name: str, works: Sequence[object]) -> float:
-        """Await one work after the other; note and return the median of their microseconds."""
+    async def _single(self, name: str, work: Callable[[Any], Awaitable[object]], fed: Sequence[Any]) -> float:
+        """Do the work with one after the other; note and return the median of the microseconds."""
         times: list[float] = []
-        for work in works:
+        for one in fed:
             started = perf_counter()
-            await work  # pyright: ignore[reportGeneralTypeIssues]
+            await work(one)
             times.append((perf_counter() - started) * 1e6)
         self._note(f"{name}_us", median(times))
         return median(times)
@@ -154,9 +158,9 @@ class _Appends:
         for message in fed:
             await self._manager.add_message(message)
 
-    async def _into(self, session_id: str, entries: Sequence[object]) -> None:
+    async def _into(self, session_id: str, entries: Sequence[Entry]) -> None:
         for entry in entries:
-            await self._store.append(session_id, [entry])  # pyright: ignore[reportArgumentType]
+            await self._store.append(session_id, [entry])
 
 
 if __name__ == "__main__":

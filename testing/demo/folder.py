@@ -72,7 +72,7 @@ class Folder:
         return "\n".join([*(line for _, _, line in lines[:_ENTRIES]), *more]) or f"{path} is empty"
 
     def read(self, path: str, first: int = 1, count: int | None = None) -> str:
-        """Return lines of a text file, from line `first` (from 1); cut at a size, and a last line says where to go on."""
+        """Return lines of a text file, from line `first` (from 1); after a cut the last line says where to go on."""
         if first < 1 or (count is not None and count < 1):
             raise FolderError("lines are counted from 1, and at least one is read")
         data = self._text(path)

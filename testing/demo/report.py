@@ -81,10 +81,8 @@ def summary(outcome: Outcome, width: int) -> list[StyledText]:
         text = f"{probe.requests:,}, all valid by the rules of OpenAI, Anthropic and the kernel{over}"
         lines.append(_fact("requests", text, "yellow" if over else "green"))
     if history.complete:
-        text = (
-            f"{history.kept:,} messages, complete: every added message is kept unchanged, sha256 {history.sha256[:12]}"
-        )
-        lines.append(_fact("history", text, "green"))
+        text = f"{history.kept:,} messages, complete: every added message is kept unchanged"
+        lines.append(_fact("history", f"{text}, sha256 {history.sha256[:12]}", "green"))
     else:
         text = f"NOT COMPLETE: {history.added:,} messages were added, {history.kept:,} are kept"
         lines.append(_fact("history", f"{text}; the first difference is at index {history.first_difference}", "red"))
