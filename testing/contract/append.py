@@ -9,7 +9,7 @@ import pytest
 from amplifier_context_core.errors import ContextError
 from amplifier_context_core.stores import Extent, Store
 
-from .fixtures import StoreFixtures, assert_same, assert_unknown, whole
+from .fixtures import StoreFixtures, assert_same, assert_unknown
 from .samples import entries, entry
 
 
@@ -37,31 +37,16 @@ class Appending(StoreFixtures):
         assert_same(await store.read("s"), given)
         assert await store.extent("s") == Extent(9, 9)
 
-    async def test_appending_needs_no_open(self, store: Store) -> None:
-        await store.append("s", entries(1, 1))
-        assert await store.extent("s") == Extent(1, 1)
-
     async def test_appending_nothing_creates_nothing(self, store: Store) -> None:
         await store.append("s", [])
         await store.append("s", ())
         await assert_unknown(store, "s")
-
-    async def test_appending_nothing_changes_nothing(self, store: Store) -> None:
-        await store.append("s", entries(1, 3))
-        await store.save_checkpoint("s", 3, b"three")
-        before = await whole(store)
-        await store.append("s", [])
-        assert not (await whole(store)).differs(before)
 
     async def test_a_batch_of_a_thousand_is_one_append(self, store: Store) -> None:
         given = entries(1, 1_000)
         await store.append("s", given)
         assert_same(await store.read("s"), given)
         assert await store.extent("s") == Extent(1_000, 1_000)
-
-    async def test_any_sequence_of_entries_is_a_batch(self, store: Store) -> None:
-        await store.append("s", tuple(entries(1, 2)))
-        assert_same(await store.read("s"), entries(1, 2))
 
     async def test_batches_appended_at_the_same_time_are_in_order(self, store: Store) -> None:
         given = entries(1, 40)
@@ -87,12 +72,6 @@ class Appending(StoreFixtures):
         await store.append("s", entries(6, 7))
         assert_same(await store.read("s"), [*entries(1, 2), *entries(6, 7)])
 
-    async def test_seqs_may_have_gaps_and_be_large(self, store: Store) -> None:
-        given = [entry(seq) for seq in (3, 4, 90, 2**31, 2**40)]
-        await store.append("s", given)
-        assert_same(await store.read("s"), given)
-        assert await store.extent("s") == Extent(5, 2**40)
-
     async def test_the_last_seq_is_the_highest_wherever_it_is(self, store: Store) -> None:
         given = [entry(seq) for seq in (9, 4, 7)]
         await store.append("s", given)
@@ -100,14 +79,6 @@ class Appending(StoreFixtures):
         await store.append("s", [entry(2)])
         assert_same(await store.read("s"), [*given, entry(2)])
         assert await store.extent("s") == Extent(4, 9)
-
-    async def test_sessions_are_apart(self, store: Store) -> None:
-        await store.append("a", entries(1, 3))
-        await store.append("b", entries(1, 5, session_id="b"))
-        await store.replace("a", 0, [])
-        assert await store.extent("a") == Extent(0, 3)
-        assert_same(await store.read("b"), entries(1, 5, session_id="b"))
-        assert await store.archived("b") == []
 
     async def test_lists_that_went_in_or_came_out_can_be_changed(self, store: Store) -> None:
         given = entries(1, 3)

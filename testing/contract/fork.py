@@ -29,19 +29,6 @@ class Forking(StoreFixtures):
         assert_same(await store.read("child"), given)
         assert {one.session_id for one in await store.read("child")} >= {"s", "child", "another"}
 
-    async def test_a_fork_of_a_fork_keeps_them_too(self, store: Store) -> None:
-        await store.append("s", entries(1, 3))
-        await store.fork("s", "child")
-        await store.append("child", entries(4, 5, session_id="child"))
-        await store.fork("child", "grandchild", 4)
-        await store.append("grandchild", entries(6, 6, session_id="grandchild"))
-        expected = [
-            *entries(1, 3),
-            *entries(4, 4, session_id="child"),
-            *entries(6, 6, session_id="grandchild"),
-        ]
-        assert_same(await store.read("grandchild"), expected)
-
     async def test_seqs_of_the_session_are_not_given_again_in_the_fork(self, store: Store) -> None:
         await store.append("s", entries(1, 5))
         await store.replace("s", 4, [])
@@ -74,13 +61,6 @@ class Forking(StoreFixtures):
         await store.delete("s")
         assert not (await whole(store, "child")).differs(before)
 
-    async def test_the_archive_is_not_copied(self, store: Store) -> None:
-        await store.append("s", entries(1, 5))
-        await store.replace("s", 2, entries(6, 6))
-        await store.fork("s", "child")
-        assert await store.archived("child") == []
-        assert_same(await store.read("child"), [*entries(1, 2), *entries(6, 6)])
-
     @pytest.mark.parametrize(("length", "copied"), [(None, True), (4, True), (3, True), (2, False), (0, False)])
     async def test_the_checkpoint_is_copied_when_the_fork_holds_what_it_covers(
         self, store: Store, length: int | None, copied: bool
@@ -89,21 +69,6 @@ class Forking(StoreFixtures):
         await store.save_checkpoint("s", 3, b"\0three\xff")
         await store.fork("s", "child", length)
         assert await store.load_checkpoint("child") == (b"\0three\xff" if copied else None)
-
-    async def test_a_copied_checkpoint_covers_as_much_as_before(self, store: Store) -> None:
-        await store.append("s", entries(1, 5))
-        await store.save_checkpoint("s", 3, b"three")
-        await store.fork("s", "child")
-        await store.replace("child", 3, [])
-        assert await store.load_checkpoint("child") == b"three"
-        await store.replace("child", 2, [])
-        assert await store.load_checkpoint("child") is None
-
-    async def test_an_unknown_session_cannot_be_forked(self, store: Store) -> None:
-        with pytest.raises(StoreError, match="'s'"):
-            await store.fork("s", "child")
-        await assert_unknown(store, "child")
-        await assert_unknown(store, "s")
 
     async def test_a_session_cannot_be_forked_onto_one_that_is_there(self, store: Store) -> None:
         await store.append("s", entries(1, 5))
@@ -122,22 +87,3 @@ class Forking(StoreFixtures):
         with pytest.raises(StoreError, match="'s'"):
             await store.fork("s", "child", length)
         await assert_unknown(store, "child")
-
-    async def test_a_deleted_id_can_be_forked_onto(self, store: Store) -> None:
-        await store.append("s", entries(1, 3))
-        await store.fork("s", "child", 1)
-        await store.delete("child")
-        await store.fork("s", "child", 2)
-        assert_same(await store.read("child"), entries(1, 2))
-
-    async def test_a_fork_can_be_worked_with_at_once(self, store: Store) -> None:
-        await store.append("s", entries(1, 3))
-        await store.fork("s", "child")
-        assert await store.open("child") == Extent(3, 3)
-        await store.append("child", entries(4, 4, session_id="child"))
-        assert (await store.extent("child")).length == 4
-
-    async def test_a_long_history_is_forked_whole(self, store: Store) -> None:
-        await store.append("s", entries(1, 1_500))
-        await store.fork("s", "child", 1_400)
-        assert_same(await store.read("child"), entries(1, 1_400))

@@ -20,12 +20,6 @@ class Lifecycle(StoreFixtures):
         await store.replace("s", 2, [])
         assert await store.open("s") == Extent(2, 5)
 
-    async def test_opening_an_unknown_session_does_not_create_it(self, store: Store) -> None:
-        await store.open("s")
-        await assert_unknown(store, "s")
-        await store.release("s")
-        await assert_unknown(store, "s")
-
     async def test_opening_twice_is_a_no_op(self, store: Store) -> None:
         await store.append("s", entries(1, 5))
         await store.open("s")
@@ -50,19 +44,6 @@ class Lifecycle(StoreFixtures):
         await store.release("s")
         await assert_unknown(store, "never seen")
         assert_same(await store.read("s"), entries(1, 2))
-
-    async def test_a_released_session_goes_on_where_it_was(self, store: Store) -> None:
-        await store.append("s", entries(1, 2))
-        await store.release("s")
-        await store.append("s", entries(3, 4))
-        await store.release("s")
-        assert await store.open("s") == Extent(4, 4)
-        assert_same(await store.read("s"), entries(1, 4))
-
-    async def test_closing_a_store_that_did_nothing_is_a_no_op(self, store: Store) -> None:
-        await store.close()
-        await store.close()
-        assert await store.sessions() == []
 
     async def test_closing_twice_is_a_no_op_and_a_later_call_opens_again(self, store: Store) -> None:
         await store.append("s", entries(1, 3))

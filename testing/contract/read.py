@@ -40,23 +40,10 @@ class Reading(StoreFixtures):
             problem = differing(await store.read("s", start, stop), entries(1, 10)[start:stop])
             assert not problem, f"from {start} to {stop}: {problem}"
 
-    async def test_places_move_up_when_what_came_before_them_was_replaced(self, store: Store) -> None:
-        await store.append("s", entries(1, 6))
-        await store.replace("s", 2, [entry(6), entry(7)])
-        assert_same(await store.read("s", 2, 3), [entry(6)])
-        assert_same(await store.read("s", -1), [entry(7)])
-        assert_same(await store.read("s", 4), [])
-
     async def test_find_answers_in_the_order_of_the_history(self, store: Store) -> None:
         await store.append("s", entries(1, 6))
         await store.replace("s", 2, [entry(6), entry(4), entry(8)])
         assert_same(await store.find("s", [8, 4, 1, 6, 4]), [entries(1, 1)[0], entry(6), entry(4), entry(8)])
-
-    async def test_find_leaves_out_what_the_history_does_not_hold(self, store: Store) -> None:
-        await store.append("s", entries(1, 6))
-        await store.replace("s", 2, [])
-        assert_same(await store.find("s", [-1, 0, 2, 3, 6, 7, 10**17]), entries(2, 2))
-        assert await store.find("s", []) == []
 
     async def test_find_takes_any_number_of_seqs(self, store: Store) -> None:
         await store.append("s", entries(1, 40))

@@ -8,24 +8,12 @@ from amplifier_context_core.errors import ContextError, StoreError
 from amplifier_context_core.stores import Extent, Store
 from amplifier_context_core.transcript.entry import Entry
 
-from .fixtures import StoreFixtures, assert_same, assert_unknown, whole
+from .fixtures import StoreFixtures, assert_same, whole
 from .samples import BEYOND, entries, entry
 
 
 class Replacing(StoreFixtures):
     """A history is kept up to an index and continues with other entries."""
-
-    async def test_what_comes_after_the_kept_makes_room_for_other_entries(self, store: Store) -> None:
-        await store.append("s", entries(1, 5))
-        await store.replace("s", 3, [entry(6), entry(7), entry(8)])
-        assert_same(await store.read("s"), [*entries(1, 3), entry(6), entry(7), entry(8)])
-        assert await store.extent("s") == Extent(6, 8)
-
-    async def test_the_newest_entries_can_be_taken_back(self, store: Store) -> None:
-        await store.append("s", entries(1, 5))
-        await store.replace("s", 3, [])
-        assert_same(await store.read("s"), entries(1, 3))
-        await self.assert_archived(store, entries(4, 5))
 
     async def test_what_was_replaced_goes_to_the_archive_oldest_replacement_first(self, store: Store) -> None:
         await store.append("s", entries(1, 5))
@@ -45,50 +33,6 @@ class Replacing(StoreFixtures):
         assert_same(await store.read("s"), [*given[:2], *order])
         await self.assert_archived(store, [given[4]])
         assert await store.extent("s") == Extent(6, 7)
-
-    async def test_the_whole_history_can_change_its_order(self, store: Store) -> None:
-        given = entries(1, 8)
-        await store.append("s", given)
-        await store.replace("s", 0, given[::-1])
-        assert_same(await store.read("s"), given[::-1])
-        assert await store.archived("s") == []
-        assert await store.extent("s") == Extent(8, 8)
-
-    async def test_entries_can_be_put_in_before_others(self, store: Store) -> None:
-        given = entries(1, 4)
-        await store.append("s", given)
-        await store.replace("s", 1, [*entries(5, 6), *given[1:]])
-        assert_same(await store.read("s"), [given[0], *entries(5, 6), *given[1:]])
-        assert await store.archived("s") == []
-
-    async def test_a_history_goes_on_after_it_was_replaced(self, store: Store) -> None:
-        await store.append("s", entries(1, 4))
-        await store.replace("s", 2, [])
-        await store.append("s", entries(5, 6))
-        assert_same(await store.read("s"), [*entries(1, 2), *entries(5, 6)])
-        assert_same(await store.read("s", -1), entries(6, 6))
-
-    async def test_keeping_all_and_adding_is_an_append(self, store: Store) -> None:
-        await store.append("s", entries(1, 3))
-        await store.replace("s", 3, entries(4, 5))
-        assert_same(await store.read("s"), entries(1, 5))
-        assert await store.archived("s") == []
-
-    async def test_keeping_all_and_adding_nothing_changes_nothing(self, store: Store) -> None:
-        await store.append("s", entries(1, 3))
-        await store.save_checkpoint("s", 3, b"three")
-        before = await whole(store)
-        await store.replace("s", 3, [])
-        assert not (await whole(store)).differs(before)
-
-    async def test_an_unknown_session_can_be_replaced_by_entries(self, store: Store) -> None:
-        await store.replace("s", 0, entries(1, 3))
-        assert_same(await store.read("s"), entries(1, 3))
-        assert await store.archived("s") == []
-
-    async def test_replacing_nothing_by_nothing_creates_nothing(self, store: Store) -> None:
-        await store.replace("s", 0, [])
-        await assert_unknown(store, "s")
 
     async def test_keeping_nothing_clears_the_session_and_it_is_still_there(self, store: Store) -> None:
         await store.append("s", entries(1, 4))
@@ -124,11 +68,6 @@ class Replacing(StoreFixtures):
             await store.replace("s", keep, [])
         assert not (await whole(store)).differs(before)
 
-    async def test_keeping_some_of_an_unknown_session_raises_and_creates_nothing(self, store: Store) -> None:
-        with pytest.raises(StoreError):
-            await store.replace("s", 1, entries(1, 2))
-        await assert_unknown(store, "s")
-
     @pytest.mark.parametrize(("keep", "valid"), [(0, False), (2, False), (3, True), (5, True)])
     async def test_a_checkpoint_is_kept_as_long_as_all_that_it_covers(
         self, store: Store, keep: int, valid: bool
@@ -137,19 +76,6 @@ class Replacing(StoreFixtures):
         await store.save_checkpoint("s", 3, b"the first three")
         await store.replace("s", keep, entries(6, 9))
         assert await store.load_checkpoint("s") == (b"the first three" if valid else None)
-
-    async def test_a_checkpoint_that_is_gone_does_not_come_back(self, store: Store) -> None:
-        await store.append("s", entries(1, 5))
-        await store.save_checkpoint("s", 4, b"four")
-        await store.replace("s", 2, [])
-        await store.append("s", entries(6, 9))
-        assert await store.load_checkpoint("s") is None
-
-    async def test_a_checkpoint_for_nothing_outlives_everything(self, store: Store) -> None:
-        await store.append("s", entries(1, 2))
-        await store.save_checkpoint("s", 0, b"nothing")
-        await store.replace("s", 0, [])
-        assert await store.load_checkpoint("s") == b"nothing"
 
     async def test_a_batch_that_replaces_is_written_whole_or_not_at_all(self, store: Store) -> None:
         if not self.persistent:

@@ -7,7 +7,7 @@ from typing import Any
 from amplifier_context_core.stores import Extent, Store
 from amplifier_context_core.transcript.entry import Entry
 
-from .fixtures import MakeStore, StoreFixtures, assert_same, assert_unknown, whole
+from .fixtures import StoreFixtures, assert_same, whole
 from .samples import entries, entry
 
 
@@ -17,16 +17,6 @@ def _message(seq: int, text: str, **more: Any) -> Entry:
 
 class Rewriting(StoreFixtures):
     """Entries replace the entries of the same seqs; the former messages are erased."""
-
-    async def test_entries_are_rewritten_in_place(self, store: Store) -> None:
-        await store.append("s", entries(1, 5))
-        new = [_message(2, "two, rewritten"), _message(4, "four, rewritten")]
-        await store.rewrite("s", new[::-1])
-        given = entries(1, 5)
-        assert_same(await store.read("s"), [given[0], new[0], given[2], new[1], given[4]])
-        assert_same(await store.find("s", [4, 2]), new)
-        assert await store.extent("s") == Extent(5, 5)
-        assert await store.archived("s") == []
 
     async def test_all_of_an_entry_is_rewritten(self, store: Store) -> None:
         await store.append("s", entries(1, 2))
@@ -42,26 +32,6 @@ class Rewriting(StoreFixtures):
         assert_same(await store.read("s"), [*entries(1, 1), new[0], new[3]])
         archived = [new[1], *entries(4, 4), new[2]] if self.archives else []
         assert_same(await store.archived("s"), archived)
-
-    async def test_an_entry_that_is_only_in_the_archive_is_rewritten(self, store: Store) -> None:
-        await store.append("s", entries(1, 3))
-        await store.replace("s", 1, [])
-        await store.rewrite("s", [_message(3, "gone")])
-        assert_same(await store.archived("s"), [*entries(2, 2), _message(3, "gone")] if self.archives else [])
-        assert_same(await store.read("s"), entries(1, 1))
-
-    async def test_an_entry_that_moved_is_rewritten_where_it_is_now(self, store: Store) -> None:
-        given = entries(1, 4)
-        await store.append("s", given)
-        await store.replace("s", 1, [given[3], given[2], given[1]])
-        await store.rewrite("s", [_message(4, "four")])
-        assert_same(await store.read("s"), [given[0], _message(4, "four"), given[2], given[1]])
-
-    async def test_a_rewritten_entry_is_archived_as_it_is_now(self, store: Store) -> None:
-        await store.append("s", entries(1, 3))
-        await store.rewrite("s", [_message(3, "rewritten")])
-        await store.replace("s", 2, [])
-        assert_same(await store.archived("s"), [_message(3, "rewritten")] if self.archives else [])
 
     async def test_a_rewritten_entry_can_be_longer_or_shorter(self, store: Store) -> None:
         await store.append("s", entries(1, 3))
@@ -104,22 +74,3 @@ class Rewriting(StoreFixtures):
         await store.rewrite("s", [_message(4, "no"), _message(2, "yes")])
         assert_same(await store.read("s"), [*entries(1, 1), _message(2, "yes"), *entries(3, 3)])
         assert await store.extent("s") == Extent(3, 3)
-
-    async def test_rewriting_an_unknown_session_creates_nothing(self, store: Store) -> None:
-        await store.rewrite("s", entries(1, 3))
-        await assert_unknown(store, "s")
-
-    async def test_rewriting_nothing_changes_nothing(self, store: Store) -> None:
-        await store.append("s", entries(1, 3))
-        await store.save_checkpoint("s", 2, b"two")
-        before = await whole(store)
-        await store.rewrite("s", [])
-        assert not (await whole(store)).differs(before)
-
-    async def test_many_entries_are_rewritten_at_once(self, store: Store, further: MakeStore) -> None:
-        await store.append("s", entries(1, 400))
-        recounted = [one._replace(tokens=1) for one in entries(1, 400)]
-        await store.rewrite("s", recounted)
-        assert_same(await store.read("s"), recounted)
-        await store.close()
-        assert_same(await (await further()).read("s"), recounted)

@@ -7,7 +7,7 @@ from amplifier_context_core.transcript.entry import Entry
 
 from ..checks.corpus import conversations
 from .fixtures import MakeStore, StoreFixtures, assert_same
-from .samples import entry, knowing, odd_entries
+from .samples import entry, odd_entries
 
 
 class RoundTrips(StoreFixtures):
@@ -22,9 +22,6 @@ class RoundTrips(StoreFixtures):
             assert_same(await store.read("s", -1), [one])
         await self.assert_found(store, further, given)
 
-    async def test_all_odd_messages_in_one_batch_come_back_as_they_were(self, store: Store, further: MakeStore) -> None:
-        await self.assert_kept(store, further, odd_entries())
-
     async def test_odd_conversations_come_back_as_they_were(self, store: Store, further: MakeStore) -> None:
         for talk in conversations():
             given = [entry(seq, message, session_id=talk.name) for seq, message in enumerate(talk.messages, 1)]
@@ -35,9 +32,6 @@ class RoundTrips(StoreFixtures):
         for talk in conversations():
             given = [entry(seq, message, session_id=talk.name) for seq, message in enumerate(talk.messages, 1)]
             assert_same(await other.read(talk.name), given)
-
-    async def test_what_an_entry_knows_beside_its_message_comes_back(self, store: Store, further: MakeStore) -> None:
-        await self.assert_kept(store, further, knowing(1))
 
     async def test_what_was_archived_or_rewritten_comes_back_as_it_was(self, store: Store) -> None:
         given = odd_entries()

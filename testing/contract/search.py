@@ -8,7 +8,7 @@ import pytest
 
 from amplifier_context_core.stores import Searchable, Store
 
-from .fixtures import MakeStore, StoreFixtures, assert_same, whole
+from .fixtures import MakeStore, StoreFixtures, assert_same
 from .samples import entries, entry, odd_entries
 
 ODD_QUERIES = [
@@ -138,13 +138,6 @@ class Searching(SearchFixtures):
             assert len(found) <= 5, query
             assert {one.seq for one in history}.issuperset(found), query
         assert_same(await searching.read("s"), history)
-
-    async def test_searching_changes_nothing(self, searching: SearchingStore) -> None:
-        await searching.append("s", odd_entries())
-        await searching.save_checkpoint("s", 3, b"three")
-        before = await whole(searching)
-        await searching.search("s", "text", 10)
-        assert not (await whole(searching)).differs(before)
 
     async def test_another_store_object_finds_the_same(self, searching: SearchingStore, make_store: MakeStore) -> None:
         await searching.append("s", [entry(seq, f"heron {seq}") for seq in range(1, 6)])

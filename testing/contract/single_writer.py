@@ -62,14 +62,6 @@ class SingleWriter(StoreFixtures):
         with pytest.raises(SessionInUse):
             await other.open("s")
 
-    async def test_opening_locks_a_session_that_is_not_there_yet(self, store: Store, other: Store) -> None:
-        await store.open("s")
-        with pytest.raises(SessionInUse):
-            await other.append("s", entries(1, 1))
-        assert await other.sessions() == []
-        await store.append("s", entries(1, 2))
-        assert_same(await other.read("s"), entries(1, 2))
-
     async def test_the_holder_is_named(self, store: Store, other: Store) -> None:
         await store.append("s", entries(1, 3))
         with pytest.raises(SessionInUse) as caught:
@@ -103,15 +95,6 @@ class SingleWriter(StoreFixtures):
         assert not (await whole(other)).differs(await whole(store))
         await store.delete("s")
         assert await other.read("s") == []
-
-    async def test_a_released_session_can_be_locked_by_another(self, store: Store, other: Store) -> None:
-        await store.append("s", entries(1, 3))
-        await store.release("s")
-        assert await other.open("s") == Extent(3, 3)
-        await other.append("s", entries(4, 4))
-        with pytest.raises(SessionInUse):
-            await store.append("s", entries(5, 5))
-        assert_same(await store.read("s"), entries(1, 4))
 
     async def test_a_closed_store_has_released_everything(self, store: Store, other: Store) -> None:
         for name in ("a", "b", "c"):
@@ -164,15 +147,6 @@ class SingleWriter(StoreFixtures):
         with pytest.raises(SessionInUse):
             await other.open("a")
         await store.append("c", entries(1, 1))
-
-    async def test_a_writer_that_was_refused_may_try_again(self, store: Store, other: Store) -> None:
-        await store.append("s", entries(1, 1))
-        for _ in range(3):
-            with pytest.raises(SessionInUse):
-                await other.append("s", entries(2, 2))
-        await store.release("s")
-        await other.append("s", entries(2, 2))
-        assert_same(await store.read("s"), entries(1, 2))
 
     async def test_a_writer_that_was_refused_holds_nothing_to_release(self, store: Store, other: Store) -> None:
         await store.append("s", entries(1, 1))
