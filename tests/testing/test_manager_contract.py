@@ -1,0 +1,66 @@
+"""The contract of context managers: our modules keep it, the replaced one where it is installed, a list does not."""
+
+from __future__ import annotations
+
+import importlib
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+import amplifier_context_persistent
+import amplifier_context_simple
+import amplifier_context_summary
+from amplifier_context_testing.fakes import mount_list
+from amplifier_context_testing.manager_contract import ManagerContract
+
+pytestmark = pytest.mark.kernel
+
+
+class TestSimple(ManagerContract):
+    async def mount(self, coordinator: Any, config: dict[str, Any]) -> Any:
+        return await amplifier_context_simple.mount(coordinator, config)
+
+
+class TestSummary(ManagerContract):
+    async def mount(self, coordinator: Any, config: dict[str, Any]) -> Any:
+        return await amplifier_context_summary.mount(coordinator, config)
+
+
+class TestPersistent(ManagerContract):
+    @pytest.fixture(autouse=True)
+    def folder(self, tmp_path: Path) -> None:
+        self.urls = (f"jsonl:{tmp_path / str(number)}" for number in count())  # a store for each session
+
+    async def mount(self, coordinator: Any, config: dict[str, Any]) -> Any:
+        return await amplifier_context_persistent.mount(coordinator, {**config, "store": next(self.urls)})
+
+
+REPLACED = "amplifier_module_context_simple"
+
+
+@pytest.mark.skipif(find_spec(REPLACED) is None, reason=f"{REPLACED} is not installed")
+class TestReplaced(ManagerContract):
+    async def mount(self, coordinator: Any, config: dict[str, Any]) -> Any:
+        return await importlib.import_module(REPLACED).mount(coordinator, config)
+
+
+class TestUnlimited(ManagerContract):
+    """What compacts and mends nothing fails these, and no other."""
+
+    FAILS: ClassVar = (
+        "test_every_request_of_a_long_session_is_one_that_providers_take",
+        "test_a_call_that_was_never_answered_harms_no_request",
+        "test_a_history_that_was_handed_to_a_new_session_goes_on_there",
+        "test_a_compaction_is_announced",
+    )
+
+    @pytest.fixture(autouse=True)
+    def failing(self, request: pytest.FixtureRequest) -> None:
+        if request.node.name in self.FAILS:
+            request.applymarker(pytest.mark.xfail(raises=AssertionError))
+
+    async def mount(self, coordinator: Any, config: dict[str, Any]) -> Any:
+        return await mount_list(coordinator, config)
