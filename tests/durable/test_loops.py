@@ -51,22 +51,6 @@ def test_no_caller_waits_for_a_loop_that_stopped_after_its_messages_were_acknowl
         other.run_until_complete(asyncio.wait_for(manager.clear(), 10))
 
 
-def test_no_caller_waits_for_a_loop_that_stopped_after_its_first_message_was_acknowledged() -> None:
-    manager = manager_on(MemoryStore())
-
-    async def first_of_many() -> None:
-        adding = [asyncio.ensure_future(manager.add_message(user(f"message {n}"))) for n in range(200)]
-        await asyncio.wait(adding, return_when=asyncio.FIRST_COMPLETED)
-
-    with a_loop() as still, a_loop() as other:
-        still.run_until_complete(first_of_many())
-        other.run_until_complete(asyncio.wait_for(manager.add_message(user("from elsewhere")), 10))
-        assert len(manager.snapshot()) == 201
-        other.run_until_complete(asyncio.wait_for(manager.clear(), 10))
-        still.run_until_complete(asyncio.sleep(0.01))
-        assert not asyncio.all_tasks(still)  # each caller was acknowledged in the end
-
-
 def test_no_caller_waits_for_long_for_a_loop_that_stopped_before_its_message_had_its_turn() -> None:
     store = _CutOff(stored=True)
     manager = manager_on(store)

@@ -21,7 +21,7 @@ from amplifier_context_core.errors import SessionLost, StoreError
 from amplifier_context_core.stores import open_store
 from tests.authors import make_manager
 from tests.durable.faulty import FaultyStore
-from tests.durable.sessions import call, manager_on, user
+from tests.durable.sessions import manager_on, user
 from tests.managers import ask, feed
 from tests.places import OURS, Place, server
 from tests.stores.jsonl.files import garble
@@ -143,25 +143,6 @@ async def test_damage_found_while_resuming_gives_no_message_twice(backend: str, 
     await manager.close()
 
 
-async def test_a_session_whose_damage_is_found_while_it_is_open_keeps_its_messages_and_takes_no_more(
-    tmp_path: Path,
-) -> None:
-    url = f"sqlite:{tmp_path / 'sessions.db'}"
-    manager = make_manager(load_config({"token_counter": "heuristic"}), session_id="s", store=open_store(url))
-    for number in range(6):
-        await manager.add_message({"role": "user", "content": f"text {number}"})
-    messages = await manager.get_messages()
-    with sqlite3.connect(tmp_path / "sessions.db") as db:
-        db.execute("UPDATE entries SET message = '{' WHERE message LIKE '%text 2%'")
-    db.close()
-    assert len(await manager.store.read("s")) == 5
-    with pytest.raises(StoreError, match=r"amplifier_context_core\.repair"):
-        await manager.add_message({"role": "user", "content": "go on"})
-    assert await manager.get_messages() == messages
-    assert any("1 damaged message was left out" in text for text in manager.warnings.texts)
-    await manager.close()
-
-
 async def test_what_cannot_be_written_again_yet_stays_in_memory() -> None:
     store = FaultyStore()
     manager = make_manager(load_config({"token_counter": "heuristic"}), session_id="s", store=store)
@@ -211,28 +192,6 @@ async def test_places_that_move_while_a_checkpoint_is_read_make_it_read_everythi
     await manager.get_messages_for_request()
     assert not manager.history.snapshot().gap
     assert [entry.seq for entry in manager.history.snapshot()] == [seq for seq in range(1, MESSAGES + 1) if seq != 12]
-
-
-async def test_damage_in_a_long_history_costs_the_damaged_message_and_no_other(tmp_path: Path) -> None:
-    url = f"jsonl:{tmp_path}"
-    store = open_store(url, durability="flush")
-    manager = manager_on(store, auto_compact=False, max_tokens=10_000_000)
-    for n in range(2_600):
-        await manager.add_message(user(f"u{n}"))
-    await manager.close()
-    (tmp_path / "s" / "context-messages.jsonl").unlink()  # it would give the message back
-    garble(tmp_path / "s" / "context.db", 4)
-    manager = manager_on(open_store(url), max_tokens=10_000_000)
-    expected = [f"u{n}" for n in range(2_600) if n != 3]
-    assert [m["content"] for m in await manager.get_messages()] == expected
-    await manager.close()
-    assert await asyncio.to_thread(repair.main, [str(tmp_path / "s" / "context.db")]) == 0
-    manager = manager_on(open_store(url), max_tokens=10_000_000)
-    assert [m["content"] for m in await manager.get_messages()] == expected
-    await feed(manager, [user("last"), call("c")])
-    await manager.interrupt()
-    assert [e.message["content"] for e in await manager.store.read("s")] == expected
-    await manager.close()
 
 
 async def test_what_another_program_wrote_is_reported_to_hooks_and_by_explain(tmp_path: Path) -> None:

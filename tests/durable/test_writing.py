@@ -193,34 +193,6 @@ async def test_an_edit_that_is_cancelled_is_carried_out(store: FaultyStore) -> N
     assert await contents(manager) == await stored(store) == ["a", "other", "next"]
 
 
-def test_a_loop_that_is_closed_in_the_middle_leaves_history_and_store_alike() -> None:
-    store = FaultyStore()
-    manager = manager_on(store)
-
-    async def broken_off() -> None:
-        await manager.add_message(user("first"))
-        inner = store.open_gate
-        store.open_gate = asyncio.Event()
-        adding = asyncio.create_task(manager.add_message(user("second")))
-        await until(store, 2)
-        assert not adding.done()
-        store.open_gate = inner
-
-    async def written_all_the_same() -> None:
-        # The work was broken off with its loop; what the server made of it only shows later.
-        twin = manager_on(store)
-        await feed(twin, [user("by the server")])
-        store.open_gate = asyncio.Event()
-        store.open_gate.set()
-        await manager.add_message(user("third"))
-        assert await contents(manager) == await stored(store) == ["first", "by the server", "third"]
-        marks = [entry.mark for entry in manager.snapshot()]
-        assert len(set(marks)) == len(marks)
-
-    asyncio.run(broken_off())
-    asyncio.run(written_all_the_same())
-
-
 async def test_a_checkpoint_that_cannot_be_saved_costs_only_speed(store: FaultyStore) -> None:
     store.failing_checkpoints = True
     manager = manager_on(store, max_tokens=4_000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -65,25 +65,6 @@ def begun(worker: sqlite_worker.SqliteWorker, *task: Any) -> asyncio.Future[obje
     future = asyncio.get_running_loop().create_future()
     worker.submit(sqlite_worker.Task(*task, future=future))
     return future
-
-
-@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: type(problem).__name__)
-async def test_the_sqlite_worker_answers_every_job(problem: BaseException) -> None:
-    """Even if the engine's own handling fails, which it never should."""
-    handled: list[int] = []
-
-    def commit(tasks: Sequence[sqlite_worker.Task]) -> None:
-        handled.append(len(tasks))
-        if len(handled) == 1:
-            raise problem
-        for task in tasks:
-            task.result = "done"
-
-    worker = sqlite_worker.SqliteWorker("test")
-    for handle in (None, commit):
-        assert type(await ended(begun(worker, raising(problem), handle))) is of(problem)
-    assert await asyncio.wait_for(begun(worker, raising(problem), commit), DEADLINE) == "done"
-    worker.stop()
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: type(problem).__name__)

@@ -272,17 +272,6 @@ async def test_on_a_full_disk_a_change_is_refused_and_after_it_the_session_goes_
     await store.close()
 
 
-async def test_on_a_full_disk_a_session_can_be_deleted(small_disk: Path) -> None:
-    store = JsonlStore(small_disk / "sessions")
-    await store.append("s", entries(1, 5))
-    seq = 6
-    while not await refused(store.append("s", [entry(seq, "x" * 20_000)])):
-        seq += 1
-    await store.delete("s")
-    await store.append("s", entries(1, 5))
-    await store.close()
-
-
 async def test_on_a_full_disk_a_session_that_is_not_open_is_deleted(small_disk: Path) -> None:
     store = JsonlStore(small_disk / "sessions")
     await begin(store)

@@ -64,11 +64,3 @@ class TestUrls:
     )
     def test_what_libpq_knows_is_left_to_it(self, more: str) -> None:
         assert isinstance(open_store(f"postgresql://127.0.0.1/test?{more}"), PostgresStore)
-
-    def test_a_url_is_not_shown_by_its_store(self) -> None:
-        store = PostgresStore.from_url("postgresql://some_user:sesame@127.0.0.1/test")
-        assert "sesame" not in repr(store) + repr(vars(store))
-
-    @pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
-    def test_both_schemes_are_known(self, scheme: str) -> None:
-        assert isinstance(open_store(f"{scheme}://some_user@127.0.0.1/test?sslmode=prefer"), PostgresStore)

@@ -262,9 +262,3 @@ class TestErrors:
         with pytest.raises(ConfigError) as caught:
             open_store(f"redis://some_user:sesame@127.0.0.1/0?{more}")
         assert "sesame" not in str(caught.value)
-
-    @pytest.mark.parametrize("scheme", ["redis", "rediss"])
-    def test_both_schemes_are_known_and_show_no_password(self, scheme: str) -> None:
-        store = open_store(f"{scheme}://some_user:sesame@127.0.0.1/0?health_check_interval=10&protocol=3")
-        assert isinstance(store, RedisStore)
-        assert "sesame" not in repr(store) + repr(vars(store))

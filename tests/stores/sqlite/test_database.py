@@ -14,7 +14,7 @@ import pytest
 
 from amplifier_context_core import ConfigError
 from amplifier_context_core.errors import StoreError
-from amplifier_context_core.stores import Checkable, Extent, Searchable, open_store
+from amplifier_context_core.stores import Extent, open_store
 from amplifier_context_core.stores.sqlite import schema
 from amplifier_context_core.stores.sqlite.errors import driver_error
 from amplifier_context_core.stores.sqlite.store import SqliteStore
@@ -27,14 +27,6 @@ def raw(path: Path) -> sqlite3.Connection:
 
 
 # -- URLs and files ----------------------------------------------------------------------------------------------------
-
-
-def test_it_answers_to_its_scheme_and_can_search_and_check(path: Path) -> None:
-    store = open_store(f"sqlite:{path}", durability="flush", archive=False)
-    assert isinstance(store, SqliteStore)
-    assert store.path == path
-    assert isinstance(store, Searchable)
-    assert isinstance(store, Checkable)
 
 
 def test_the_home_folder_is_meant_by_a_tilde(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -55,14 +47,6 @@ def test_the_home_folder_is_meant_by_a_tilde(monkeypatch: pytest.MonkeyPatch, tm
 def test_a_url_without_a_path_is_refused(url: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=f"store: 'sqlite:' {problem}.*, as in sqlite:"):
         open_store(url)
-
-
-async def test_making_a_store_opens_nothing(path: Path) -> None:
-    before = threading.active_count()
-    store = SqliteStore(path / "folder" / "x.db")
-    await store.close()
-    assert threading.active_count() == before
-    assert not path.exists()
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o277])
@@ -91,13 +75,6 @@ async def test_a_symbolic_link_is_not_followed(path: Path, tmp_path: Path, endin
     with pytest.raises(StoreError, match="symbolic link"):
         await SqliteStore(path).append("s", entries(1, 1))
     assert target.read_bytes() == b""
-
-
-async def test_a_link_to_nowhere_makes_no_file(path: Path, tmp_path: Path) -> None:
-    path.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(StoreError, match="symbolic link"):
-        await SqliteStore(path).append("s", entries(1, 1))
-    assert not (tmp_path / "elsewhere").exists()
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])

@@ -9,7 +9,7 @@ from pathlib import Path
 import filelock
 import pytest
 
-from amplifier_context_core.errors import SessionInUse, StoreError
+from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Extent
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_testing.contract.samples import entries, entry
@@ -27,18 +27,6 @@ async def main():
     await store.close()
 asyncio.run(main())
 """
-
-
-async def test_another_process_is_named_until_it_closes(path: Path) -> None:
-    store = SqliteStore(path)
-    with running(CHILD, f"sqlite:{path}") as process:
-        with pytest.raises(SessionInUse, match=f"pid {process.pid} on {os.uname().nodename}, since 20") as caught:
-            await store.open("s")
-        (info,) = await store.sessions()
-        assert info.holder == caught.value.holder
-        await store.append("other", entries(1, 1, session_id="other"))
-    assert await store.open("s") == Extent(2, 2)
-    await store.close()
 
 
 async def test_a_folder_of_locks_that_another_store_removes_while_it_is_made_is_made_again(
