@@ -17,6 +17,7 @@ from .blocks import (
 )
 from .compaction import compact_context
 from .contexts import ContextStore, MemoryContextStore, StoredContext
+from .fitting import Fitted, fitted
 from .transport import Complete, Transport
 from .typed import Message, Role
 
@@ -24,6 +25,7 @@ __all__ = [
     "Complete",
     "ContentBlock",
     "ContextStore",
+    "Fitted",
     "ImageBlock",
     "MediaType",
     "MemoryContextStore",
@@ -36,6 +38,7 @@ __all__ = [
     "ToolUseBlock",
     "Transport",
     "compact_context",
+    "fitted",
     "from_dict",
     "to_dict",
 ]

@@ -1,0 +1,83 @@
+"""A list of another framework's objects, fitted to a budget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from amplifier_context_core import ContextManager, MemoryStore, count_tokens, load_config
+from amplifier_context_core.compat import fitted
+from amplifier_context_testing.checks.request_checker import check_request
+
+BUDGET = 1_000  # tokens
+
+
+def context(**arguments: Any) -> ContextManager:
+    return ContextManager(load_config({"max_tokens": BUDGET}), **arguments)
+
+
+def turns(sizes: list[int]) -> list[tuple[object, dict[str, Any]]]:
+    """A task, and rounds with outputs of so many lines; each message with an object of its own."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "Look at all."}]
+    for number, lines in enumerate(sizes):
+        asked = {"id": f"c{number}", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+        thinking = {"type": "thinking", "thinking": "Next.", "signature": "sealed"}
+        messages.append({"role": "assistant", "content": [thinking], "tool_calls": [asked]})
+        messages.append({"role": "tool", "tool_call_id": f"c{number}", "content": "nothing here\n" * lines})
+    return [(object(), message) for message in messages]
+
+
+@given(st.lists(st.integers(0, 600), max_size=12))
+@settings(max_examples=15)
+async def test_a_request_is_valid_and_what_is_whole_says_what_its_source_says(sizes: list[int]) -> None:
+    history = turns(sizes)
+    own = context()
+    for end in range(1, len(history) + 1, 2):
+        shown = await fitted(own, history[:end])
+        request = [one.message for one in shown]
+        assert check_request(request) == []
+        assert count_tokens(request) <= BUDGET
+        given = {id(source): message for source, message in history}
+        for one in shown:
+            if one.source is not None:
+                message = given[id(one.source)]
+                assert one.message["role"] == message["role"]
+                whole = one.message["content"] == message["content"]
+                assert one.is_whole == whole
+            else:
+                assert not one.is_whole
+    assert len(await own.get_messages()) == len(history)
+
+
+async def test_equal_messages_keep_their_own_sources() -> None:
+    history = [(name, {"role": "user", "content": "yes"}) for name in ("first", "second", "third")]
+    assert [one.source for one in await fitted(context(), history)] == ["first", "second", "third"]
+
+
+async def test_the_next_process_knows_the_sources_and_sends_the_same() -> None:
+    store = MemoryStore()
+    history = turns([40] * 12)
+    before = await fitted(context(store=store), history)
+    after = await fitted(context(store=store), history)
+    assert before == after
+    assert any(one.is_whole for one in after)
+
+
+async def test_a_message_whose_content_was_erased_is_not_sent_as_its_source() -> None:
+    own = context()
+    history = [
+        ("key", {"role": "user", "content": "My key is sk-1234."}),
+        ("next", {"role": "user", "content": "Go on."}),
+    ]
+    await fitted(own, history)
+    await own.forget(["m1"])
+    shown = await fitted(own, history)
+    assert [(one.source, one.is_whole) for one in shown] == [(None, False), ("next", True)]
+    assert "sk-1234" not in str(shown)
+
+
+async def test_a_budget_of_one_request_is_kept() -> None:
+    shown = await fitted(context(), turns([10] * 20), 400)
+    assert count_tokens([one.message for one in shown]) <= 400
