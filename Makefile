@@ -20,10 +20,10 @@ PURE  := not soak and not kernel and not postgres and not redis
 # Folders whose tests run in fewer cases in `make test` than with AMPLIFIER_TEST_STORES=all.
 WIDER := $(addprefix tests/,cli data durable kernel manager recall summary)
 
-.PHONY: help demo check test format lint bench soak guard mutants clean
+.PHONY: help demo check test adapters format lint bench soak guard mutants clean
 
 help:  ## show this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 15
+	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 16
 	@echo 'ARGS="..." is handed on: make demo ARGS="--path ..", make test ARGS="-k storm"'
 
 demo: $(STAMP)  ## a real session on this folder, compacting before your eyes
@@ -34,6 +34,15 @@ check: lint  ## lint, and the tests that need no server and no kernel: a few min
 
 test: $(STAMP)  ## the test-suite, on up to four cores
 	@$(BIN)/python -m pytest -n auto --maxprocesses 4 $(ARGS)
+
+adapters: build/adapters/.stamp  ## examples/adapters against the libraries that they are for, which this installs
+	@PYTHONPATH=build/adapters $(BIN)/python -m pytest tests/adapters $(ARGS)
+
+# Beside .venv: types are checked where these libraries are not installed.
+build/adapters/.stamp: $(STAMP) requirements/adapters.txt
+	@rm -rf build/adapters
+	@$(PIP) --target build/adapters -r requirements/adapters.txt
+	@touch $@
 
 format: $(STAMP)  ## ruff: format, and correct what it can
 	@$(BIN)/ruff format
