@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import Generic, NamedTuple, TypeVar
 
 from ..manager import ContextManager
-from ..messages.parsing import THINKING_BLOCKS, Message, arguments_of, blocks_of, calls_of, text_of
+from ..messages.parsing import THINKING_BLOCKS, Message, arguments_of, blocks_of, calls_of, metadata_of, text_of
 
 T = TypeVar("T")
 _ORIGIN = "amplifier_origin"  # metadata: which of the given messages it is
@@ -51,11 +51,11 @@ async def fitted(
         times[key] += 1
         origin = f"{key}.{times[key]}"
         sources[origin] = source
-        messages.append(message | {"metadata": {**(message.get("metadata") or {}), _ORIGIN: origin}})
+        messages.append(message | {"metadata": {**metadata_of(message), _ORIGIN: origin}})
     await context.set_messages(messages)
     shown: list[Fitted[T]] = []
     for message in await context.get_messages_for_request(token_budget):
-        origin = str((message.get("metadata") or {}).get(_ORIGIN, ""))
+        origin = str(metadata_of(message).get(_ORIGIN, ""))
         is_whole = origin in sources and origin.partition(".")[0] == _key_of(message)
         shown.append(Fitted(sources.get(origin), message, is_whole))
     return shown
