@@ -5,15 +5,19 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from amplifier_context_core import Entry
 from amplifier_context_core.messages.parsing import arguments_of, calls_of, json_text, result_text, results_of, text_of
+from amplifier_context_core.messages.timestamps import seconds_of
+from amplifier_context_core.view.compaction_log import line_of_compaction
 
 from .conversation import BY_A_PROGRAM, Conversation, UnknownFormat, items, mapping, with_metadata
 
 VERSION = "ATIF-v1.8"
+_WRITES_CHAPTERS = frozenset({"fold", "condense"})
 _ROLES = {"system": "system", "user": "user", "agent": "assistant"}
 
 
@@ -38,7 +42,8 @@ def read_atif(value: object) -> Conversation:
         role = _ROLES.get(str(step.get("source"))) if step is not None else None
         if step is None or role is None:
             raise UnknownFormat(f"step {number} is no object with the source system, user or agent")
-        if (mapping(step.get("extra")) or {}).get("context_management"):
+        management = (mapping(step.get("extra")) or {}).get("context_management")
+        if management and (mapping(management) or {}).get("type") != "injection":  # that is a text of the conversation
             made.left_out["steps about compactions of the other program"] += 1
             continue
         _read_step(made, step, role)
@@ -103,15 +108,27 @@ def _content(made: Conversation, content: object) -> Any:
     return "\n".join(texts)
 
 
-def write_atif(session_id: str, entries: Sequence[Entry], version: str) -> dict[str, Any]:
+def write_atif(
+    session_id: str,
+    entries: Sequence[Entry],
+    version: str,
+    compactions: Sequence[Mapping[str, Any]] = (),
+    chapters: Sequence[str] = (),
+) -> dict[str, Any]:
     """Return a session as a trajectory. Results stand in the step of the answer that made their call.
 
     Args:
         version: of this package.
+        compactions: as `ContextManager.compactions` returns them. Each is a system step before the first message that
+            is younger (the RFC's convention on context management).
+        chapters: texts of the chapters of the last view, which the newest compaction put in place of messages.
     """
     steps: list[dict[str, Any]] = []
     open_calls: dict[str, dict[str, Any]] = {}  # the newest step with a call of this id
+    due = deque(compactions)
     for entry in entries:
+        while due and (seconds_of(due[0]["at"]) or 0) < (seconds_of(entry.completed) or 0):
+            steps.append(_compaction(len(steps) + 1, due.popleft(), chapters if not due else ()))
         results = list(results_of(entry.message))
         text = text_of(entry.message.get("content"))
         if not results or (text and entry.role != "tool"):
@@ -124,6 +141,9 @@ def write_atif(session_id: str, entries: Sequence[Entry], version: str) -> dict[
                 step, made = _step(len(steps) + 1, entry, "", source="system"), {"content": made["content"]}
                 steps.append(step)
             step.setdefault("observation", {"results": []})["results"].append(made)
+    steps += [
+        _compaction(number, row, chapters if row is due[-1] else ()) for number, row in enumerate(due, len(steps) + 1)
+    ]
     agent = {"name": "amplifier", "version": version}
     return {
         "schema_version": VERSION,
@@ -132,6 +152,17 @@ def write_atif(session_id: str, entries: Sequence[Entry], version: str) -> dict[
         "steps": steps,
         "final_metrics": {"total_steps": len(steps)},
     }
+
+
+def _compaction(number: int, row: Mapping[str, Any], chapters: Sequence[str]) -> dict[str, Any]:
+    """Return a step that says what a compaction did, and what later requests have in place of what it took out."""
+    kind = "compaction" if _WRITES_CHAPTERS.intersection(row["strategies"]) else "pruning"
+    figures = {key: value for key, value in row.items() if key != "at"}
+    step = {"step_id": number, "timestamp": row["at"], "source": "system", "message": line_of_compaction(row)}
+    step["extra"] = {"context_management": {"type": kind, "boundary": "replace", **figures}}
+    if chapters:
+        step["observation"] = {"results": [{"content": text} for text in chapters]}
+    return step
 
 
 def _step(number: int, entry: Entry, text: str, source: str | None = None) -> dict[str, Any]:

@@ -17,16 +17,20 @@ from amplifier_context_core.stores.validation import check_conversation_id
 
 from ..formatting import counted, shell_quoted
 from ..store_options import OpenedStore, on_store, run_command, store_at, store_option, write_private
+from ..views import copy_of
 from .atif import is_atif, read_atif, write_atif
 from .claude_code import is_claude_code, read_claude_code
+from .codex import is_codex, read_codex
 from .conversation import Conversation, UnknownFormat, items, mapping
 from .markdown import write_markdown
 from .message_lists import is_message_list, read_messages
 
+_WRITTEN = ("atif", "markdown", "messages")
 _SNIFFED = 50  # lines by which a format is recognised
 _READERS: dict[str, tuple[Callable[[Any], bool], Callable[[Any], Conversation]]] = {
     "atif": (is_atif, read_atif),
     "claude-code": (lambda value: is_claude_code(items(value)[:_SNIFFED]), read_claude_code),
+    "codex": (lambda value: is_codex(items(value)[:_SNIFFED]), read_codex),
     "messages": (is_message_list, read_messages),
 }
 
@@ -37,7 +41,7 @@ _READERS: dict[str, tuple[Callable[[Any], bool], Callable[[Any], Conversation]]]
 @click.option("--format", "name", type=click.Choice([*_READERS]), help="By default recognised from the file.")
 @store_option
 def import_(file: Path, session_id: str | None, name: str | None, url: str | None) -> None:
-    """Read a session of another program: of Claude Code, an ATIF trajectory, or a list of messages (JSON or JSONL).
+    """Read a session of another program: Claude Code, Codex, an ATIF trajectory, or messages (JSON or JSONL).
 
     The file is not changed. What messages cannot carry is listed.
     """
@@ -71,7 +75,8 @@ def _read(file: Path, name: str | None) -> Conversation:
     names = [name] if name else [one for one, (matches, _) in _READERS.items() if matches(value)]
     if not names:
         raise click.ClickException(
-            f"{file} has no known format: a session of Claude Code (JSONL), an ATIF trajectory, or a list of messages"
+            f"{file} has no known format: a session of Claude Code or of Codex (JSONL), an ATIF trajectory, "
+            "or a list of messages"
         )
     try:
         return _READERS[names[0]][1](value)
@@ -102,25 +107,21 @@ def _parsed(file: Path) -> Any:
     return lines
 
 
-def _as_messages(_: str, entries: Sequence[Entry]) -> Iterable[str]:
-    return (json_text(entry.message) + "\n" for entry in entries)
-
-
-def _as_atif(session_id: str, entries: Sequence[Entry]) -> Iterable[str]:
-    return [json_text(write_atif(session_id, entries, version("amplifier-context-cli"))) + "\n"]
-
-
-_WRITERS: dict[str, Callable[[str, Sequence[Entry]], Iterable[str]]] = {
-    "atif": _as_atif,
-    "markdown": write_markdown,
-    "messages": _as_messages,
-}
+async def _pieces(at: OpenedStore, session_id: str, name: str, entries: Sequence[Entry]) -> Iterable[str]:
+    if name == "markdown":
+        return write_markdown(session_id, entries)
+    if name == "messages":
+        return (json_text(entry.message) + "\n" for entry in entries)
+    manager = await copy_of(at, session_id, None)
+    compactions = await manager.compactions()
+    chapters = [chapter["text"] for chapter in await manager.chapters()] if compactions else []
+    return [json_text(write_atif(session_id, entries, version("amplifier-context-cli"), compactions, chapters)) + "\n"]
 
 
 @click.command()
 @click.argument("session_id", metavar="SESSION")
 @on_store
-@click.option("--format", "name", type=click.Choice([*_WRITERS]), required=True, help="What to write.")
+@click.option("--format", "name", type=click.Choice(_WRITTEN), required=True, help="What to write.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="The file; else the output.")
 async def export(at: OpenedStore, session_id: str, name: str, output: Path | None) -> None:
     """Write the history of a session as an ATIF trajectory, as Markdown, or as its messages, one in a line.
@@ -130,7 +131,7 @@ async def export(at: OpenedStore, session_id: str, name: str, output: Path | Non
     length = await at.length(session_id)
     entries = [entry async for batch in read_in_batches(at.store, session_id) for entry in batch]
     await at.require_all(session_id, length - len(entries))
-    pieces = _WRITERS[name](session_id, entries)
+    pieces = await _pieces(at, session_id, name, entries)
     if output is None:
         for piece in pieces:
             click.echo(piece, nl=False)

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from amplifier_context_cli.app import main
 from amplifier_context_cli.transfer.atif import read_atif, write_atif
 from amplifier_context_cli.transfer.claude_code import read_claude_code
+from amplifier_context_cli.transfer.codex import read_codex
 from amplifier_context_cli.transfer.conversation import UnknownFormat
-from amplifier_context_core import ContextManager, Entry
+from amplifier_context_core import ContextManager, Entry, load_config, open_store
 from amplifier_context_core.messages.parsing import arguments_of, calls_of, result_text, results_of, text_of
 from tests.messages import call, result, says, user, work
 
@@ -72,6 +73,104 @@ def test_blocks_of_one_answer_become_one_message_and_a_text_of_the_program_is_no
     assert messages[0]["metadata"]["source"] == "hook"
     assert "source" not in messages[1]["metadata"]
     assert messages[2]["metadata"]["model"] == "claude"
+
+
+ROLLOUT = [
+    ("session_meta", {"id": "s", "cwd": "/w", "cli_version": "0.65.0"}),
+    ("turn_context", {"model": "gpt-5-codex", "cwd": "/w"}),
+    (
+        "response_item",
+        {
+            "type": "message",
+            "role": "user",
+            "content": [{"type": "input_text", "text": "<environment_context>x</environment_context>"}],
+        },
+    ),
+    (
+        "response_item",
+        {
+            "type": "message",
+            "role": "user",
+            "content": [{"type": "input_text", "text": "Look."}, {"type": "input_image", "image_url": "data:"}],
+        },
+    ),
+    ("event_msg", {"type": "user_message", "message": "Look."}),
+    ("response_item", {"type": "reasoning", "summary": [], "encrypted_content": "abc"}),
+    (
+        "response_item",
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look."}]},
+    ),
+    ("response_item", {"type": "function_call", "name": "shell", "arguments": '{"command": ["ls"]}', "call_id": "c1"}),
+    ("response_item", {"type": "custom_tool_call", "name": "apply_patch", "input": "*** Begin Patch", "call_id": "c2"}),
+    ("response_item", {"type": "function_call_output", "call_id": "c1", "output": '{"output": "a.py"}'}),
+    (
+        "response_item",
+        {"type": "custom_tool_call_output", "call_id": "c2", "output": {"content": "Done", "success": True}},
+    ),
+    ("compacted", {"message": "Summary"}),
+    ("response_item", {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Seen."}]}),
+]
+
+
+def test_a_rollout_of_codex_comes_in_with_its_calls_and_results(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "rollout-2026.jsonl"
+    stamp = "2026-01-05T09:00:00.000Z"
+    lines = [{"timestamp": stamp, "type": kind, "payload": payload} for kind, payload in ROLLOUT]
+    file.write_text("\n".join(map(json.dumps, lines)))
+    printed = run("import", str(file), "--store", url)
+    for lost in ("1 images", "1 texts of reasoning", "1 lines of the type event_msg", "1 lines of the type compacted"):
+        assert f"left out: {lost}" in printed
+    exported = run("export", "rollout-2026", "--format", "messages", "--store", url)
+    messages = [json.loads(line) for line in exported.splitlines()]
+    assert said(messages) == [
+        ("user", "<environment_context>x</environment_context>", [], []),
+        ("user", "Look.", [], []),
+        (
+            "assistant",
+            "I look.",
+            [("c1", "shell", {"command": ["ls"]}), ("c2", "apply_patch", {"input": "*** Begin Patch"})],
+            [],
+        ),
+        ("tool", "", [], [("c1", '{"output": "a.py"}')]),
+        ("tool", "", [], [("c2", "Done")]),
+        ("assistant", "Seen.", [], []),
+    ]
+    assert messages[0]["metadata"]["source"] == "hook"
+    assert (messages[2]["metadata"]["model"], messages[2]["metadata"]["timestamp"][:19]) == ("gpt-5-codex", stamp[:19])
+    bare = [payload for kind, payload in ROLLOUT if kind == "response_item"]  # as the earliest versions wrote it
+    assert said(read_codex(bare).messages) == said(messages)
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from(["", "message", "tool", "user", "function_call"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["type", "payload", "role", "content", "text", "call_id", "output", "message", "steps", "extra"]
+            ),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=12,
+)
+LINES = st.fixed_dictionaries(
+    {
+        "type": st.sampled_from(["response_item", "compacted", "user", "assistant", "reasoning", None]),
+        "payload": JUNK,
+        "message": JUNK,
+    }
+)
+
+
+@given(st.lists(LINES | JUNK, max_size=6))
+def test_no_line_of_a_file_breaks_a_reader(lines: list[Any]) -> None:
+    for read in (read_codex, read_claude_code):
+        for message in read(lines).messages:
+            assert isinstance(message["role"], str)
+    with contextlib.suppress(UnknownFormat):
+        read_atif({"schema_version": "ATIF-v1.7", "steps": lines})
 
 
 TRAJECTORY = {
@@ -202,6 +301,48 @@ def test_a_trajectory_that_is_written_and_read_says_the_same(messages: list[dict
     back = read_atif(written)
     assert said(back.messages) == said([entry.message for entry in entries])
     assert not back.left_out
+
+
+async def test_compactions_are_system_steps_at_their_time_and_only_the_newest_has_chapters(url: str) -> None:
+    manager = ContextManager(load_config({"max_tokens": 3_000}), session_id="talk", store=open_store(url))
+    places: list[int] = []  # messages before each compaction
+    for number in range(60):
+        await manager.add_message(user(f"Question {number}. " + "words " * 60))
+        await manager.get_messages_for_request()
+        places += [2 * number + 1] * (len(await manager.compactions()) - len(places))
+        await asyncio.sleep(0.002)  # times are kept in milliseconds
+        await manager.add_message(says(f"Answer {number}. " + "words " * 60))
+    rows = await manager.compactions()
+    chapters = [one["text"] for one in await manager.chapters()]
+    await manager.close()
+    written = json.loads(await asyncio.to_thread(run, "export", "talk", "--format", "atif", "--store", url))
+    steps = written["steps"]
+    assert [one["step_id"] for one in steps] == list(range(1, len(steps) + 1))
+    at = [index for index, one in enumerate(steps) if "context_management" in one["extra"]]
+    assert [index - earlier for earlier, index in enumerate(at)] == places
+    made = [one for one in steps if "context_management" in one["extra"]]
+    assert [one["timestamp"] for one in made] == [row["at"] for row in rows]
+    assert len(made) > 1
+    assert {one["source"] for one in made} == {"system"}
+    for one, row in zip(made, rows, strict=True):
+        management = one["extra"]["context_management"]
+        assert (management["type"], management["boundary"]) == ("compaction", "replace")
+        assert management["after_tokens"] == row["after_tokens"]
+    assert ["observation" in one for one in made] == [False] * (len(made) - 1) + [True]
+    assert [one["content"] for one in made[-1]["observation"]["results"]] == chapters
+    back = read_atif(written)
+    assert len(back.messages) == 120
+    assert back.left_out == {"steps about compactions of the other program": len(made)}
+
+
+def test_a_text_that_another_program_put_into_the_context_is_read() -> None:
+    note = {"step_id": 1, "source": "system", "message": "Note", "extra": {"context_management": {"type": "injection"}}}
+    for odd in ({"type": "injection"}, [], None, "", {"type": ["compaction"]}, 7):
+        step = {**note, "extra": {"context_management": odd}}
+        read = read_atif({"schema_version": "ATIF-v1.7", "steps": [step]})
+        assert len(read.messages) + sum(read.left_out.values()) == 1
+    read = read_atif({"schema_version": "ATIF-v1.7", "steps": [note]})
+    assert [one["content"] for one in read.messages] == ["Note"]
 
 
 @given(st.lists(STEPS, min_size=1, max_size=6).map(lambda steps: [one for step in steps for one in step]))
