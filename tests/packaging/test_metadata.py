@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from email.message import Message
 from email.parser import Parser
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from tests.packaging.builds import ROOT, Built
@@ -51,3 +52,11 @@ def test_metadata_names_no_place_of_the_machine_that_built_it(built: Built) -> N
     assert "file:" not in text
     assert str(Path.home()) not in text
     assert str(built.folder.parent) not in text
+
+
+def test_the_readme_of_a_context_module_names_no_other_one(built: Built) -> None:
+    points = [one for one in entry_points(group="amplifier.modules") if one.name.startswith("context-")]
+    own, modules = {one.name for one in points if one.module == built.top}, {one.name for one in points}
+    readme = (built.folder / "README.md").read_text(encoding="utf-8")
+    if own:
+        assert [name for name in modules - own if name in readme] == []
