@@ -28,7 +28,7 @@ _QUOTE = re.compile(r"\s*(?:[-*]\s+)?[>＞]")  # noqa: RUF001
 _ITEM = re.compile(r"(?:[-*\u2022]|\d{1,2}[.)])(?:\s|$)")
 _NUMBER = re.compile(r"\s{0,99}\d{1,2}[.)]\s{1,99}")  # of a list: it is part of the sentence that it numbers
 _WORD = re.compile(r"[^\W\d_]{2,}")
-# Words that state a rule, in English and Chinese: the words that the lab counts (`testing/lab/sentences.py`) and more
+# Words that state a rule, in English and Chinese: the words that the lab counts (`lab/sentences.py`) and more
 # of the same kind. Other languages: what people wrote is kept before all else, only not as a rule.
 _RULE = re.compile(
     r"\b(?:never|always|don['\u2019]?t|do\s+not|only|instead|make\s+sure|please|(?:must|should|shall)(?:n['\u2019]t)?|"
