@@ -71,8 +71,6 @@ class LeasedStore(Generic[D]):
         self._session_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._renewal: asyncio.Task[None] | None = None
 
-    # -- the protocol ---------------------------------------------------------------------------------------------
-
     async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:
         async def work(driver: Driver) -> Extent:
             lease = self._leases.get(session_id)
