@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -63,10 +64,9 @@ class TestFoldTestsLast(StrategyContract):
 
 
 @pytest.mark.parametrize("name", ["host", "search", "strategies", "without_kernel"])
-def test_an_example_runs_as_a_program(name: str) -> None:
-    command = [sys.executable, str(ROOT / "examples" / name / f"{name}.py")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+def test_an_example_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(ROOT / "examples" / name / f"{name}.py"), run_name="__main__")
+    assert capsys.readouterr().out
 
 
 async def test_a_session_is_kept_in_the_store_of_the_examples() -> None:
