@@ -76,7 +76,14 @@ async def _append(kind: str, folder: Path) -> dict[str, float] | dict[str, str]:
             await appends.turn()
             if not turn:
                 appends.noted.clear()  # it created connections, files and sessions
-        return {name: median(values) for name, values in appends.noted.items()}
+        figures = {name: median(values) for name, values in appends.noted.items()}
+        if kind in ("jsonl", "sqlite"):
+            figures["local_excess"] = figures["append_us"] - 1.15 * figures["bare_us"]
+        if kind == "postgresql":
+            figures["server_share"] = 1 / figures["append_baselines"]
+        if kind in ("sqlite", "postgresql"):
+            figures["sql_share"] = figures["spread_baselines"]
+        return figures
     finally:
         await appends.clean()
         if kind == "postgresql":

@@ -26,6 +26,8 @@ class Quoted:
     """One message of the range.
 
     Attributes:
+        mark: of the message.
+        speaker: of it.
         name: of the tool; empty for speech.
         text: its text, without the indentation of the quotation.
     """
@@ -42,6 +44,8 @@ class Asked:
 
     Attributes:
         state: before the range, as JSON.
+        first, last: marks of the range.
+        history: the range.
     """
 
     state: Mapping[str, Any]
@@ -54,6 +58,7 @@ class Asked:
         return (one for one in self.history if one.speaker == speaker)
 
     def items(self, section: str) -> list[Mapping[str, Any]]:
+        """Return the items of a section of the state."""
         return [as_mapping(item) or {} for item in as_list(self.state.get(section)) or ()]
 
 

@@ -38,6 +38,7 @@ def extractive_answer(request: Any) -> Answer | None:
 
 
 def with_summaries(policy: Policy) -> Policy:
+    """Return a policy that answers requests for summaries by extraction, and leaves all others to another policy."""
 
     def answer(request: Any) -> Any:
         found = extractive_answer(request)
@@ -47,6 +48,7 @@ def with_summaries(policy: Policy) -> Policy:
 
 
 def extracted(question: Asked) -> Json:
+    """Return the patch of a range."""
     people, agent, results = (list(question.of(speaker)) for speaker in ("person", "agent", "result"))
     patch: Json = {
         "goal": _goal(question, people),
@@ -76,6 +78,7 @@ def extracted(question: Asked) -> Json:
 
 
 def _goal(question: Asked, people: list[Quoted]) -> Json | None:
+    """Return the first words of a person, if the state has no goal yet."""
     if question.items("goal") or not people:
         return None
     return {"text": _sentence(people[0].text), "marks": [people[0].mark]}
@@ -118,6 +121,7 @@ def _ended(task: Json, evidence: str) -> Json:
 
 
 def _sentences(messages: Iterable[Quoted]) -> Iterator[tuple[Quoted, str]]:
+    """Yield the sentences of messages that are neither short nor long."""
     for one in messages:
         for part in _END.split(one.text):
             sentence = part.strip(" -*#>\t")
@@ -126,6 +130,7 @@ def _sentences(messages: Iterable[Quoted]) -> Iterator[tuple[Quoted, str]]:
 
 
 def _sentence(text: str) -> str:
+    """Return the first sentence of a text, or its beginning."""
     first = next((part.strip() for part in _END.split(text) if part.strip()), text.strip())
     return first[:LONGEST]
 
@@ -135,5 +140,6 @@ def _reason(sentence: str) -> str:
 
 
 def _hints(history: Iterable[Quoted]) -> list[str]:
+    """Return the names that most messages of the range hold."""
     held = Counter(name for one in history for name in sorted(identifiers(one.text)) if len(name) <= 60)
     return [name for name, _ in held.most_common(HINTS)]

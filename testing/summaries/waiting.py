@@ -10,7 +10,11 @@ from typing import Any
 
 @contextmanager
 def timers_of(task: asyncio.Task[Any] | None) -> Generator[list[float]]:
-    """Yield the list that gets the time of each timer which a task sets; other tasks are not watched."""
+    """Yield the list that gets the time of each timer which a task sets; other tasks are not watched.
+
+    Args:
+        task: to be watched.
+    """
     loop: Any = asyncio.get_running_loop()
     found: list[float] = []
     set_timer = loop.call_at

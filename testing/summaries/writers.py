@@ -49,6 +49,8 @@ class Writer:
     """A provider that writes summaries in one way.
 
     Args:
+        kind: a key of `KINDS`, or `error:NAME` for an error of the kernel.
+        name: that it is mounted by.
         behind: answers requests for anything but a summary; without one they fail.
         window: tokens that it declares.
         pricing: USD for a million tokens: input and output.
@@ -56,7 +58,9 @@ class Writer:
 
     Attributes:
         asked: the requests for summaries, in order.
+        answered: how many of them were answered.
         cancelled: how many were cancelled while they waited.
+        pending: how many wait for their answer now.
         release: a slow writer answers once this is set.
         hooks: get `llm:response` for each call, as from any provider; None for no events.
     """
@@ -88,6 +92,7 @@ class Writer:
         self._retry_after = retry_after
 
     def get_info(self) -> Any:
+        """Return the provider's description for the kernel; of the one behind, if there is one."""
         from amplifier_core.models import ProviderInfo
 
         if self._behind is not None:
@@ -114,6 +119,7 @@ class Writer:
         ]
 
     async def complete(self, request: Any, **options: Any) -> Any:
+        """Answer a `ChatRequest`: a request for a summary in this writer's way."""
         question = asked(request)
         if question is None:
             if self._behind is None:
@@ -138,6 +144,7 @@ class Writer:
         return response
 
     def parse_tool_calls(self, response: Any) -> list[Any]:
+        """Return the calls of a response."""
         return list(response.tool_calls or [])
 
     def _error(self, name: str) -> Exception:

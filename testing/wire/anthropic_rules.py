@@ -8,14 +8,14 @@ agenticloops-ai/agentic-ai-engineering#43. The rules are of models from 4.6 on t
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..checks.message_shapes import as_list, as_mapping, blocks_of
-from .problems import IMAGES, NAME, Model, Refused
+from .problems import IMAGES, NAME, Model, Refused, is_base64
+
+Json = Mapping[str, Any]
 
 _ARGUMENTS = """
     model messages system tools tool_choice max_tokens temperature top_p top_k stop_sequences stream metadata
@@ -32,11 +32,8 @@ EFFORTS = ("low", "medium", "high", "xhigh", "max")
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
 
-def check(body: Mapping[str, Any], model: Model | None) -> None:
-    """Check a request.
-
-    Args:
-        model: that it names; None if there is no such model.
+def check(body: Json, model: Model | None) -> None:
+    """Check a request; the model is None if there is none of the name.
 
     Raises:
         Refused: the first rule that it breaks.
@@ -49,7 +46,10 @@ def check(body: Mapping[str, Any], model: Model | None) -> None:
     if model is None:
         raise Refused(f"model: {body['model']}", status=404, kind="not_found_error")
     _settings(body, model)
-    _system(body)
+    for place, block in blocks_of(body.get("system")):
+        if block.get("type") != "text":
+            raise Refused(f"system.{place}.type: Input should be 'text'")
+        _text(block, f"system.{place}", "system")
     _tools(body)
     messages = _messages(body)
     for index, message in enumerate(messages):
@@ -58,171 +58,144 @@ def check(body: Mapping[str, Any], model: Model | None) -> None:
     _breakpoints(body)
 
 
-def _settings(body: Mapping[str, Any], model: Model) -> None:
+def _settings(body: Json, model: Model) -> None:
     limit = body["max_tokens"]
     if not isinstance(limit, int) or isinstance(limit, bool):
         raise Refused("max_tokens: Input should be a valid integer")
     if limit < 1:
         raise Refused("max_tokens: must be greater than or equal to 1")
-    if limit > model.max_output_tokens:
-        raise Refused(
-            f"max_tokens: {limit} > {model.max_output_tokens}, which is the maximum allowed number of output tokens "
-            f"for {model.id}"
-        )
-    metadata = as_mapping(body.get("metadata"))
-    if metadata is not None and (unknown := sorted(set(metadata) - {"user_id"})):
+    if limit > (most := model.max_output_tokens):
+        words = f"which is the maximum allowed number of output tokens for {model.id}"
+        raise Refused(f"max_tokens: {limit} > {most}, {words}")
+    if unknown := sorted(set(as_mapping(body.get("metadata")) or {}) - {"user_id"}):
         raise Refused(f"metadata.{unknown[0]}: Extra inputs are not permitted")
-    output = as_mapping(body.get("output_config"))
-    if output is not None:
-        if output.get("effort") is not None and output["effort"] not in EFFORTS:
-            raise Refused("output_config.effort: Input should be 'low', 'medium', 'high', 'xhigh' or 'max'")
-        form = as_mapping(output.get("format"))
-        if form is not None and (form.get("type") != "json_schema" or as_mapping(form.get("schema")) is None):
-            raise Refused("output_config.format.schema: Field required")
+    output = as_mapping(body.get("output_config")) or {}
+    if output.get("effort") is not None and output["effort"] not in EFFORTS:
+        raise Refused("output_config.effort: Input should be 'low', 'medium', 'high', 'xhigh' or 'max'")
+    form = as_mapping(output.get("format"))
+    if form is not None and (form.get("type") != "json_schema" or as_mapping(form.get("schema")) is None):
+        raise Refused("output_config.format.schema: Field required")
     if body.get("stream"):
         raise Refused("this server does not stream")
 
 
-def _system(body: Mapping[str, Any]) -> None:
-    system = body.get("system")
-    if system is None or isinstance(system, str):
-        return
-    for place, block in blocks_of(system):
-        if block.get("type") != "text":
-            raise Refused(f"system.{place}.type: Input should be 'text'")
-        _text(block, f"system.{place}", "system")
-
-
-def _tools(body: Mapping[str, Any]) -> None:
+def _tools(body: Json) -> None:
     names: set[str] = set()
     for place, item in enumerate(as_list(body.get("tools")) or ()):
-        tool = as_mapping(item) or {}
-        name = tool.get("name")
-        if not isinstance(name, str):
-            raise Refused(f"tools.{place}.custom.name: Field required")
+        tool, where = as_mapping(item) or {}, f"tools.{place}.custom"
+        name = _string(tool, "name", where)
         if _TOOL_NAME.fullmatch(name) is None:
-            raise Refused(f"tools.{place}.custom.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'")
+            raise Refused(f"{where}.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'")
         if name in names:
             raise Refused("tools: Tool names must be unique.")
         names.add(name)
         schema = as_mapping(tool.get("input_schema"))
         if schema is None:
-            raise Refused(f"tools.{place}.custom.input_schema: Field required")
+            raise Refused(f"{where}.input_schema: Field required")
         if schema.get("type") != "object":
-            raise Refused(f"tools.{place}.custom.input_schema.type: Field required")
+            raise Refused(f"{where}.input_schema.type: Field required")
 
 
-def _messages(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _string(holder: Json, key: str, where: str) -> str:
+    if not isinstance(holder.get(key), str):
+        raise Refused(f"{where}.{key}: Field required")
+    return holder[key]
+
+
+def _messages(body: Json) -> list[Json]:
     messages = [as_mapping(item) or {} for item in as_list(body["messages"]) or ()]
     if not messages:
         raise Refused("messages: at least one message is required")
     for index, message in enumerate(messages):
-        role = message.get("role")
-        if role == "system":
-            raise Refused(
-                'messages: Unexpected role "system". The Messages API accepts a top-level `system` parameter, not '
-                '"system" as an input message role.'
-            )
-        if role not in BLOCKS:
+        if message.get("role") == "system":
+            words = 'The Messages API accepts a top-level `system` parameter, not "system" as an input message role.'
+            raise Refused(f'messages: Unexpected role "system". {words}')
+        if message.get("role") not in BLOCKS:
             raise Refused(f"messages.{index}.role: Input should be 'user' or 'assistant'")
     if messages[0]["role"] != "user":
         raise Refused('messages: first message must use the "user" role')
     if messages[-1]["role"] != "user":
-        raise Refused(
-            "This model does not support assistant message prefill. The conversation must end with a user message."
-        )
+        words = "The conversation must end with a user message."
+        raise Refused(f"This model does not support assistant message prefill. {words}")
     return messages
 
 
-def _content(message: Mapping[str, Any], index: int) -> None:
-    role, content = str(message["role"]), message.get("content")
-    where = f"messages.{index}"
-    if isinstance(content, str):
-        if not content:
-            raise _no_content(index)
-        if not content.strip():
-            raise Refused("messages: text content blocks must contain non-whitespace text")
-        return
-    if as_list(content) is None:
+def _content(message: Json, index: int) -> None:
+    role, content, where = str(message["role"]), message.get("content"), f"messages.{index}"
+    if not isinstance(content, str) and as_list(content) is None:
         raise Refused(f"{where}.content: Field required")
     if not content:
-        raise _no_content(index)
+        words = "all messages must have non-empty content except for the optional final assistant message"
+        raise Refused(f"{where}: {words}")
+    if isinstance(content, str) and not content.strip():
+        raise Refused("messages: text content blocks must contain non-whitespace text")
     for place, block in blocks_of(content):
         kind, spot = str(block.get("type")), f"{where}.content.{place}"
         if kind not in BLOCKS[role]:
             if any(kind in kinds for kinds in BLOCKS.values()):
                 other = "assistant" if role == "user" else "user"
                 raise Refused(f"{where}: `{kind}` blocks can only be in `{other}` messages")
-            tags = ", ".join(f"'{tag}'" for tag in BLOCKS[role])
-            raise Refused(
-                f"{spot}: Input tag '{kind}' found using 'type' does not match any of the expected tags: {tags}"
-            )
+            words = "found using 'type' does not match any of the expected tags"
+            raise Refused(f"{spot}: Input tag '{kind}' {words}: {', '.join(map(repr, BLOCKS[role]))}")
         _BLOCK_RULES[kind](block, spot)
 
 
-def _text(block: Mapping[str, Any], spot: str, part: str = "messages") -> None:
-    text = block.get("text")
-    if not isinstance(text, str):
-        raise Refused(f"{spot}.text.text: Field required")
+def _text(block: Json, spot: str, part: str = "messages") -> None:
+    text = _string(block, "text", f"{spot}.text")
+    if not text and block.get("cache_control"):
+        raise Refused(f"{spot}.text: cache_control cannot be set for empty text blocks")
     if not text:
-        if block.get("cache_control"):
-            raise Refused(f"{spot}.text: cache_control cannot be set for empty text blocks")
         raise Refused(f"{part}: text content blocks must be non-empty")
     if not text.strip():
         raise Refused(f"{part}: text content blocks must contain non-whitespace text")
 
 
-def _image(block: Mapping[str, Any], spot: str) -> None:
+def _image(block: Json, spot: str) -> None:
     source = as_mapping(block.get("source")) or {}
     if source.get("type") == "url" and isinstance(source.get("url"), str):
         return
+    where = f"{spot}.image.source"
     if source.get("type") != "base64":
-        raise Refused(f"{spot}.image.source: Input tag '{source.get('type')}' found using 'type' is not expected")
+        raise Refused(f"{where}: Input tag '{source.get('type')}' found using 'type' is not expected")
     if source.get("media_type") not in IMAGES:
-        raise Refused(
-            f"{spot}.image.source.base64.media_type: Input should be 'image/jpeg', 'image/png', 'image/gif' or "
-            "'image/webp'"
-        )
-    try:
-        base64.b64decode(str(source.get("data")), validate=True)
-    except binascii.Error:
-        raise Refused(f"{spot}.image.source.base64: invalid base64 data") from None
+        words = "Input should be 'image/jpeg', 'image/png', 'image/gif' or 'image/webp'"
+        raise Refused(f"{where}.base64.media_type: {words}")
+    if not is_base64(str(source.get("data"))):
+        raise Refused(f"{where}.base64: invalid base64 data")
 
 
-def _document(block: Mapping[str, Any], spot: str) -> None:
+def _document(block: Json, spot: str) -> None:
     if as_mapping(block.get("source")) is None:
         raise Refused(f"{spot}.document.source: Field required")
 
 
-def _tool_use(block: Mapping[str, Any], spot: str) -> None:
-    call_id, name = block.get("id"), block.get("name")
-    if not isinstance(call_id, str) or NAME.fullmatch(call_id) is None:
-        raise Refused(f"{spot}.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'")
+def _id(block: Json, key: str, where: str) -> None:
+    if NAME.fullmatch(str(block.get(key) or "")) is None:
+        raise Refused(f"{where}.{key}: String should match pattern '^[a-zA-Z0-9_-]+$'")
+
+
+def _tool_use(block: Json, spot: str) -> None:
+    _id(block, "id", f"{spot}.tool_use")
+    name = block.get("name")
     if not isinstance(name, str) or not 1 <= len(name) <= 200:
         raise Refused(f"{spot}.tool_use.name: String should have at most 200 characters")
     if as_mapping(block.get("input")) is None:
         raise Refused(f"{spot}.tool_use.input: Input should be a valid dictionary")
 
 
-def _tool_result(block: Mapping[str, Any], spot: str) -> None:
-    call_id = block.get("tool_use_id")
-    if not isinstance(call_id, str) or NAME.fullmatch(call_id) is None:
-        raise Refused(f"{spot}.tool_result.tool_use_id: String should match pattern '^[a-zA-Z0-9_-]+$'")
+def _tool_result(block: Json, spot: str) -> None:
+    _id(block, "tool_use_id", f"{spot}.tool_result")
     for place, inner in blocks_of(block.get("content")):
-        kind = inner.get("type")
-        if kind == "text":
-            _text(inner, f"{spot}.tool_result.content.{place}")
-        elif kind == "image":
-            _image(inner, f"{spot}.tool_result.content.{place}")
-        else:
-            raise Refused(f"{spot}.tool_result.content.{place}: Input tag '{kind}' found using 'type' is not expected")
+        kind, where = inner.get("type"), f"{spot}.tool_result.content.{place}"
+        if kind not in ("text", "image"):
+            raise Refused(f"{where}: Input tag '{kind}' found using 'type' is not expected")
+        _BLOCK_RULES[kind](inner, where)
 
 
-def _thinking(block: Mapping[str, Any], spot: str) -> None:
+def _thinking(block: Json, spot: str) -> None:
     kind = str(block["type"])
     for key in ("thinking", "signature") if kind == "thinking" else ("data",):
-        if not isinstance(block.get(key), str):
-            raise Refused(f"{spot}.{kind}.{key}: Field required")
+        _string(block, key, f"{spot}.{kind}")
     if "cache_control" in block:
         raise Refused(f"{spot}.{kind}.cache_control: Extra inputs are not permitted")
 
@@ -238,12 +211,12 @@ _BLOCK_RULES = {
 }
 
 
-def joined(messages: list[Mapping[str, Any]]) -> list[tuple[int, str, list[Mapping[str, Any]]]]:
+def joined(messages: list[Json]) -> list[tuple[int, str, list[Json]]]:
     """Return the turns of a conversation: neighbours of one role are one turn, as Anthropic reads them.
 
     Each turn is the index of its first message, its role, and its blocks; text alone is one block.
     """
-    turns: list[tuple[int, str, list[Mapping[str, Any]]]] = []
+    turns: list[tuple[int, str, list[Json]]] = []
     for index, message in enumerate(messages):
         role, content = str(message["role"]), message["content"]
         blocks = [block for _, block in blocks_of(content)] or [{"type": "text", "text": content}]
@@ -254,7 +227,7 @@ def joined(messages: list[Mapping[str, Any]]) -> list[tuple[int, str, list[Mappi
     return turns
 
 
-def _pairing(turns: list[tuple[int, str, list[Mapping[str, Any]]]]) -> None:
+def _pairing(turns: list[tuple[int, str, list[Json]]]) -> None:
     """Check that the turn after calls begins with one result of each, and that no call id is used twice."""
     known: set[str] = set()
     calls: list[str] = []
@@ -265,65 +238,47 @@ def _pairing(turns: list[tuple[int, str, list[Mapping[str, Any]]]]) -> None:
             calls = []
             continue
         calls, calling = [str(block["id"]) for block in blocks if block["type"] == "tool_use"], index
-        for call_id in calls:
-            if call_id in known:
-                raise Refused("messages: `tool_use` ids must be unique")
-            known.add(call_id)
+        if len({*known, *calls}) < len(known) + len(calls):
+            raise Refused("messages: `tool_use` ids must be unique")
+        known.update(calls)
 
 
-def _results(index: int, blocks: list[Mapping[str, Any]], calling: int, calls: list[str]) -> None:
+def _results(index: int, blocks: list[Json], calling: int, calls: list[str]) -> None:
     first: list[str] = []  # results before anything else
     answered: set[str] = set()
-    leading = True
     for place, block in enumerate(blocks):
         if block["type"] != "tool_result":
-            leading = False
             continue
-        call_id = str(block["tool_use_id"])
+        call_id, where = str(block["tool_use_id"]), f"messages.{index}.content.{place}"
         if call_id not in calls:
-            raise Refused(
-                f"messages.{index}.content.{place}: unexpected `tool_use_id` found in `tool_result` blocks: {call_id}. "
-                "Each `tool_result` block must have a corresponding `tool_use` block in the previous message."
-            )
+            words = "Each `tool_result` block must have a corresponding `tool_use` block in the previous message."
+            raise Refused(f"{where}: unexpected `tool_use_id` found in `tool_result` blocks: {call_id}. {words}")
         if call_id in answered:
-            raise Refused(
-                f"messages.{index}.content.{place}: each tool_use must have a single result. Found multiple "
-                f"`tool_result` blocks with id: {call_id}"
-            )
+            words = "each tool_use must have a single result. Found multiple `tool_result` blocks with id"
+            raise Refused(f"{where}: {words}: {call_id}")
         answered.add(call_id)
-        if leading:
+        if len(answered) == place + 1:
             first.append(call_id)
     if missing := [call_id for call_id in calls if call_id not in first]:
-        raise Refused(
-            f"messages.{calling}: `tool_use` ids were found without `tool_result` blocks immediately after: "
-            f"{', '.join(missing)}. Each `tool_use` block must have a corresponding `tool_result` block in the next "
-            "message."
-        )
+        words = "`tool_use` ids were found without `tool_result` blocks immediately after"
+        advice = "Each `tool_use` block must have a corresponding `tool_result` block in the next message."
+        raise Refused(f"messages.{calling}: {words}: {', '.join(missing)}. {advice}")
 
 
-def _breakpoints(body: Mapping[str, Any]) -> None:
-    found = 0
-    for block in cacheable(body):
-        control = block.get("cache_control")
-        if control is None:
-            continue
-        found += 1
+def _breakpoints(body: Json) -> None:
+    controls = [block["cache_control"] for block in cacheable(body) if block.get("cache_control") is not None]
+    for control in controls:
         given = as_mapping(control) or {}
         if given.get("type") != "ephemeral" or given.get("ttl", "5m") not in ("5m", "1h"):
             raise Refused("cache_control: Input should be {'type': 'ephemeral'}, with a ttl of '5m' or '1h'")
-    if found > MOST_BREAKPOINTS:
-        raise Refused(f"A maximum of {MOST_BREAKPOINTS} blocks with cache_control may be provided. Found {found}.")
+    if len(controls) > MOST_BREAKPOINTS:
+        words = f"A maximum of {MOST_BREAKPOINTS} blocks with cache_control may be provided"
+        raise Refused(f"{words}. Found {len(controls)}.")
 
 
-def cacheable(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def cacheable(body: Json) -> Iterator[Json]:
     """Yield the parts of a request that may carry a breakpoint, in the order of the prefix: tools, system, messages."""
     yield from (as_mapping(tool) or {} for tool in as_list(body.get("tools")) or ())
     yield from (block for _, block in blocks_of(body.get("system")))
     for item in as_list(body.get("messages")) or ():
         yield from (block for _, block in blocks_of((as_mapping(item) or {}).get("content")))
-
-
-def _no_content(index: int) -> Refused:
-    return Refused(
-        f"messages.{index}: all messages must have non-empty content except for the optional final assistant message"
-    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
 from dataclasses import dataclass
 
@@ -11,11 +13,7 @@ IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")  # what both ven
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model that a server offers.
-
-    Attributes:
-        context_window: tokens of input and output together.
-    """
+    """A model that a server offers; `context_window` is tokens of input and output together."""
 
     id: str
     context_window: int = 200_000
@@ -23,20 +21,28 @@ class Model:
 
 
 class Refused(Exception):
-    """A request that a vendor does not accept."""
+    """A request that a vendor does not accept, with the HTTP status, the vendor's type, and OpenAI's field and code."""
 
     def __init__(
         self,
         message: str,
+        param: str | None = None,
+        code: str | None = None,
         *,
         status: int = 400,
         kind: str = "invalid_request_error",
-        param: str | None = None,
-        code: str | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
-        self.status = status
-        self.kind = kind
         self.param = param
         self.code = code
+        self.status = status
+        self.kind = kind
+
+
+def is_base64(text: str) -> bool:
+    try:
+        base64.b64decode(text, validate=True)
+    except binascii.Error:
+        return False
+    return True
