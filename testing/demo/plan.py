@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import click
 
+from ..checks.message_shapes import as_list, as_mapping
 from ..replay.recording import prepare
 from ..replay.transcripts import Transcript, read_transcript
 from .probe import approx_tokens
@@ -79,9 +80,10 @@ class Plan:
         return replace(self, prompts=tuple(prompts))
 
     def _context_config(self) -> dict[str, Any]:
-        entry: Any = self.mounts["session"]["context"]
-        holder: Any = self.mounts.get("context") if isinstance(entry, str) else entry
-        return dict(cast("dict[str, Any]", holder).get("config") or {}) if isinstance(holder, dict) else {}
+        """Return the config of the context; for a context given by its id alone, the kernel reads `context.config`."""
+        entry = self.mounts["session"]["context"]
+        holder = self.mounts.get("context") if isinstance(entry, str) else entry
+        return dict((as_mapping(holder) or {}).get("config") or {})
 
     def _with_context_entry(self, entry: dict[str, Any]) -> Plan:
         mounts = deepcopy(self.mounts)
@@ -108,13 +110,10 @@ def read_plan(path: Path) -> Plan:
 
     try:
         text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise click.ClickException(f"{path}: there is no such file") from None
-    except IsADirectoryError:
-        raise click.ClickException(f"{path} is a folder; a mount plan is a YAML file (--path names a folder)") from None
     except (OSError, UnicodeDecodeError) as problem:
-        reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
-        raise click.ClickException(f"{path} cannot be read: {reason}") from None
+        raise click.ClickException(
+            f"{path}{_unreadable(problem, 'a mount plan is a YAML file (--path names a folder)')}"
+        ) from None
     try:
         found: Any = yaml.safe_load(text)
     except yaml.YAMLError as problem:
@@ -130,9 +129,9 @@ def read_plan(path: Path) -> Plan:
 def _sources_beside(mounts: dict[str, Any], folder: Path) -> None:
     """Make each relative `source` of a validated plan absolute: it is relative to the plan's folder."""
     for entry in entries_of(mounts):
-        source: Any = cast("dict[str, Any]", entry).get("source") if isinstance(entry, dict) else None
+        source = (as_mapping(entry) or {}).get("source")
         if isinstance(source, str) and source and not source.startswith(("file:", "git+", "~")) and "://" not in source:
-            cast("dict[str, Any]", entry)["source"] = str((folder / source).resolve())
+            entry["source"] = str((folder / source).resolve())
 
 
 def plan_of_recording(
@@ -180,16 +179,20 @@ def _transcript(file: Path, index: int) -> Transcript:
 
     try:
         return read_transcript(file, index=index)
-    except FileNotFoundError:
-        raise click.ClickException(f"{file}: there is no such file") from None
-    except IsADirectoryError:
-        raise click.ClickException(f"{file} is a folder; --transcript names a JSONL file") from None
-    except UnicodeDecodeError:
-        raise click.ClickException(f"{file} cannot be read: it is not UTF-8 text") from None
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as problem:
+        raise click.ClickException(f"{file}{_unreadable(problem, 'a transcript is a JSONL file')}") from None
     except ValueError as problem:
         raise click.ClickException(str(problem)) from None
-    except (OSError, EOFError, zlib.error) as problem:
-        raise click.ClickException(f"{file} cannot be read: {problem}") from None
+
+
+def _unreadable(problem: Exception, advice: str) -> str:
+    if isinstance(problem, FileNotFoundError):
+        return ": there is no such file"
+    if isinstance(problem, IsADirectoryError):
+        return f" is a folder; {advice}"
+    if isinstance(problem, UnicodeDecodeError):
+        return " cannot be read: it is not UTF-8 text"
+    return f" cannot be read: {getattr(problem, 'strerror', None) or problem}"
 
 
 def _adaptations(notes: Sequence[str]) -> list[str]:
@@ -210,42 +213,37 @@ def _checked(found: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
     for key in ("orchestrator", "context"):
         if not session.get(key):
             raise _BadPlanError(f"`session.{key}` is missing; write for example  {EXAMPLE}")
-        _entry(session[key], f"`session.{key}`", also_text=True)
+        if not isinstance(session[key], str):
+            _entry(session[key], f"`session.{key}`")
     for key in LISTS:
-        entries: Any = plan.get(key) or []
-        if not isinstance(entries, list):
-            raise _BadPlanError(
-                f"`{key}` is {_kind(cast(object, entries))}, it must be a list of entries like  - module: an-id"
-            )
-        for place, entry in enumerate(cast("list[Any]", entries)):
+        entries = as_list(plan.get(key) or [])
+        if entries is None:
+            raise _BadPlanError(f"`{key}` is {_kind(plan[key])}, it must be a list of entries like  - module: an-id")
+        for place, entry in enumerate(entries):
             _entry(entry, f"`{key}[{place}]`")
     if not plan.get("providers"):
         raise _BadPlanError("`providers` is missing: a session needs one, like  providers: [{module: provider-openai}]")
-    prompts: Any = plan.pop("prompts", None) or []
-    if not isinstance(prompts, list) or not all(isinstance(p, str) and p.strip() for p in cast("list[Any]", prompts)):
+    prompts = as_list(plan.pop("prompts", None) or [])
+    if prompts is None or not all(isinstance(prompt, str) and prompt.strip() for prompt in prompts):
         raise _BadPlanError("`prompts` must be a list of texts")
-    return plan, tuple(cast("list[str]", prompts))
+    return plan, tuple(prompts)
 
 
-def _entry(value: Any, where: str, *, also_text: bool = False) -> None:
-    if also_text and isinstance(value, str):
-        return
+def _entry(value: Any, where: str) -> None:
     entry = _mapping(value, where, "write  module: an-id, and config: below it if needed")
     module = entry.get("module")
     if not isinstance(module, str) or not module:
         raise _BadPlanError(f"{where} has no `module`; write  module: an-id")
-    config = entry.get("config")
-    if config is not None:
-        _mapping(config, f"the config of {module}")
+    if entry.get("config") is not None:
+        _mapping(entry["config"], f"the config of {module}")
 
 
 def _mapping(value: Any, what: str, advice: str = "") -> dict[str, Any]:
-    if not isinstance(value, dict):
-        wrong = (
-            "is missing" if value is None and what != "the file" else f"is {_kind(value)}, it must be keys and values"
-        )
+    if as_mapping(value) is None:
+        missing = value is None and what != "the file"
+        wrong = "is missing" if missing else f"is {_kind(value)}, it must be keys and values"
         raise _BadPlanError(f"{what} {wrong}{'; ' * bool(advice)}{advice}")
-    return cast("dict[str, Any]", value)
+    return value
 
 
 def _kind(value: object) -> str:

@@ -30,7 +30,6 @@ class Outcome:
         history_tokens: tokens of a request with the whole history; the provider's count as far as known.
         recalled: one folded message: the marks of its round with the verb, its mark, the line that the model sees
             instead, and the original's text; None if nothing was folded or the context has no `context.recall`.
-        service: what the service on loopback saw; empty without one.
         stopped: True if the user ended the run early.
     """
 
@@ -40,7 +39,6 @@ class Outcome:
     explained: Mapping[str, Any]
     history_tokens: int
     recalled: tuple[str, str, str, str] | None
-    service: str
     stopped: bool
 
     @property
@@ -49,7 +47,7 @@ class Outcome:
         return not self.invalid and self.history.complete
 
 
-async def evaluate(probe: ContextProbe, coordinator: Any, *, stopped: bool = False, service: str = "") -> Outcome:
+async def evaluate(probe: ContextProbe, coordinator: Any, *, stopped: bool = False) -> Outcome:
     """Return the result of a session that has run its prompts and is still open."""
     providers: Mapping[str, Any] = coordinator.get("providers") or {}
     # provider-replay checks the request as the loop sends it; a sentence that both report is kept once.
@@ -63,7 +61,6 @@ async def evaluate(probe: ContextProbe, coordinator: Any, *, stopped: bool = Fal
         explained,
         explained.get("history_tokens") or approx_tokens(await coordinator.get("context").get_messages()),
         await _recalled(probe.view, coordinator, explained),
-        service,
         stopped,
     )
 
@@ -106,8 +103,6 @@ def summary(outcome: Outcome, width: int) -> list[StyledText]:
     if written := _written_lines(probe.view):
         lines.append(_fact("", "the newest chapter begins with the words of the writer:"))
         lines += [_quote(line, width) for line in written[:SHOWN_LINES]]
-    if outcome.service:
-        lines.append(_fact("service", outcome.service))
     if outcome.recalled is not None:
         folded, mark, line, original = outcome.recalled
         lines += [_fact("recall", f"{folded} folded; the model now sees this line instead:"), _quote(line, width)]

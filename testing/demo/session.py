@@ -31,7 +31,7 @@ from .plan import Plan, entries_of, module_of
 from .probe import ContextProbe
 from .progress import ProgressPrinter
 from .report import INDENT, evaluate, summary
-from .service import Served, served, watch
+from .summaries import watch, with_writer
 
 _USER = re.compile(r"//[^/@]*@")  # in a URL: may contain a password
 _SESSION = re.compile(r"^session \S+: ")  # not needed here: a run has one session
@@ -63,12 +63,7 @@ async def run_session(plan: Plan, settings: Settings) -> int:
         raise click.ClickException(
             "amplifier-core is not installed (the kernel that runs the session)\nInstall it: pip install amplifier-core"
         )
-    async with served(plan) as running:
-        return await _run_served(running, settings)
-
-
-async def _run_served(running: Served, settings: Settings) -> int:
-    plan = running.plan
+    plan = with_writer(plan)
     progress = ProgressPrinter(terse=plan.terse)
     progress.on_start(plan, _origin(plan.mounts["session"]["context"]))
     probe = ContextProbe(progress, check_request, settings.pace)
@@ -88,7 +83,7 @@ async def _run_served(running: Served, settings: Settings) -> int:
             for message in plan.opening:
                 await context.add_message(dict(message))
             stopped = await _execute_prompts(session, plan, progress, settings.debug)
-            outcome = await evaluate(probe, session.coordinator, stopped=stopped, service=running.line)
+            outcome = await evaluate(probe, session.coordinator, stopped=stopped)
     progress.finish()
     for line in summary(outcome, progress.width):
         progress.print(line, INDENT)
