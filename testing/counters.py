@@ -31,19 +31,6 @@ class WordCounter:
         return f"WordCounter(calls={self.calls}, characters={self.characters})"
 
 
-def quarter_counter(text: str) -> int:
-    """Return one token per four characters, rounded down: the estimate without a vocabulary."""
-    return len(text) // 4
-
-
-def default_counter() -> TokenCounter:
-    try:
-        from amplifier_context_core.messages.tokens import exact_token_counter
-    except ImportError:
-        return quarter_counter
-    return exact_token_counter()
-
-
 def wire_tokens(message: Mapping[str, Any], counter: TokenCounter) -> int:
     """Tokens a provider would bill for one message: its text, each call once, images flat; metadata is not sent.
 

@@ -7,12 +7,13 @@ messages different.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from amplifier_context_core import TokenCounter, count_message_tokens, exact_token_counter
-
 from ..checks.texts import visible
+from ..counters import TokenCounter
+
+Count = Callable[[dict[str, Any], TokenCounter], int]
 
 _SENT = ("role", "content", "tool_calls", "tool_call_id", "name")
 
@@ -22,10 +23,14 @@ class TokenScale:
 
     Args:
         counter: text to tokens; by default exact (o200k_base).
+        count: a message to tokens, by such a counter; by default as the core counts.
     """
 
-    def __init__(self, counter: TokenCounter | None = None) -> None:
+    def __init__(self, counter: TokenCounter | None = None, count: Count | None = None) -> None:
+        from amplifier_context_core import count_message_tokens, exact_token_counter
+
         self.counter: TokenCounter = counter or exact_token_counter()
+        self._count = count or count_message_tokens
         self._numbers: dict[object, int] = {}
         self._tokens: list[int] = []
         self._texts: list[str | None] = []
@@ -37,7 +42,7 @@ class TokenScale:
         known = self._numbers.get(key)
         if known is None:
             known = self._numbers[key] = len(self._tokens)
-            self._tokens.append(count_message_tokens(dict(message), self.counter))
+            self._tokens.append(self._count(dict(message), self.counter))
             self._texts.append(None)
         return known
 

@@ -35,11 +35,14 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from ..caches.any_prefix import AnyPrefix
+from ..caches.bill import Bill
+from ..caches.request import Request
+from ..caches.token_scale import TokenScale
 from ..checks.message_shapes import Message, as_list, as_mapping
 from ..checks.request_checker import check_request
-from ..counters import TokenCounter, default_counter
+from ..counters import TokenCounter, wire_tokens
 from .answer_policies import Answer, Policy, in_order, next_answer, policy_named
-from .cache_model import RequestMeter, Weight
 from .planned_failures import planned_failures
 from .recorded_tools import RecordedTool, ResultTray
 from .recording import AT_THE_END, Recording
@@ -95,12 +98,13 @@ class ReplayProvider:
         self.tools: list[RecordedTool] = []
         self._policy = policy or self._configured()
         self._counter = counter
-        self._meter: RequestMeter | None = None
+        self._scale: TokenScale | None = None
+        self._cache = AnyPrefix()
         self.requests = 0
         self.answered = 0
         self.violations: list[str] = []
         self.last_request: list[Message] = []
-        self.weights: list[Weight] = []
+        self.weights: list[Bill] = []
 
     def get_info(self) -> Any:
         from amplifier_core.models import ProviderInfo
@@ -147,23 +151,28 @@ class ReplayProvider:
         try:
             if self.config.get("delay_ms"):
                 await asyncio.sleep(float(self.config["delay_ms"]) / 1000)
-            meter = await self._ready_meter()
-            weighing = meter.weigh(messages, [dump(tool) for tool in request.tools or ()])
-            self._refuse_if_due(weighing.weight)
+            if self._scale is None:  # loading a vocabulary takes a moment: not on the event loop
+                self._scale = await asyncio.to_thread(TokenScale, self._counter, wire_tokens)
+            # Tools come before the messages: with other tools there is no shared prefix.
+            tools = (
+                [{"role": "system", "content": str([dump(tool) for tool in request.tools])}] if request.tools else []
+            )
+            sent = Request.of([*tools, *messages], self._scale)
+            self._refuse_if_due(self._scaled(sent.offsets[-1]))
             answer = await next_answer(self._policy, request) or self._at_the_end
         except Exception as problem:
             await self._emit_response(started, status="error", error=str(problem), error_type=type(problem).__name__)
             raise
-        meter.keep(weighing)
-        self.weights.append(weighing.weight)
-        response = self._response(answer, weighing.weight, meter)
+        bill = self._cache.bill(sent, time.monotonic())
+        self.weights.append(Bill(self._scaled(bill.read), self._scaled(bill.written)))
+        response = self._response(answer, self.weights[-1], self._scale)
         await self._emit_response(started, status="ok", usage=_usage(response.usage))
         return response
 
     def parse_tool_calls(self, response: Any) -> list[Any]:
         return list(response.tool_calls or [])
 
-    def _response(self, answer: Answer, weight: Weight, meter: RequestMeter) -> Any:
+    def _response(self, answer: Answer, weight: Bill, scale: TokenScale) -> Any:
         from amplifier_core.message_models import ChatResponse, ToolCall, Usage
 
         self.answered += 1
@@ -176,7 +185,7 @@ class ReplayProvider:
             *answer.blocks,
             *({"type": "tool_call", "id": c["id"], "name": c["name"], "input": c["arguments"]} for c in calls),
         ]
-        output = meter.tokens_of({"role": "assistant", "content": blocks})
+        output = self._scaled(scale.tokens({"role": "assistant", "content": blocks}))
         return ChatResponse.model_validate(
             {
                 "content": blocks,
@@ -185,7 +194,7 @@ class ReplayProvider:
                     input_tokens=weight.tokens,
                     output_tokens=output,
                     total_tokens=weight.tokens + output,
-                    cache_read_tokens=weight.cached,
+                    cache_read_tokens=weight.read,
                     cache_write_tokens=0,
                 ),
                 "finish_reason": "tool_calls" if calls else "stop",
@@ -193,25 +202,22 @@ class ReplayProvider:
             }
         )
 
-    def _refuse_if_due(self, weight: Weight) -> None:
+    def _refuse_if_due(self, tokens: int) -> None:
         from amplifier_core import llm_errors
 
         for failure in self._failures:
             if failure.due(self.requests):
                 raise failure.error(self.name, self.model)
-        if weight.tokens > self.real_window:
+        if tokens > self.real_window:
             raise llm_errors.ContextLengthError(
-                f"the request weighs {weight.tokens} tokens, the window of {self.model} holds {self.real_window}",
+                f"the request weighs {tokens} tokens, the window of {self.model} holds {self.real_window}",
                 provider=self.name,
                 model=self.model,
                 status_code=400,
             )
 
-    async def _ready_meter(self) -> RequestMeter:
-        if self._meter is None:  # loading a vocabulary takes a moment: not on the event loop
-            counter = self._counter or await asyncio.to_thread(default_counter)
-            self._meter = RequestMeter(counter, ratio=float(self.config.get("usage_ratio", 1.0)))
-        return self._meter
+    def _scaled(self, tokens: int) -> int:
+        return round(tokens * float(self.config.get("usage_ratio", 1.0)))
 
     def _configured(self) -> Policy:
         script = self.config.get("script")
