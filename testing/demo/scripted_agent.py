@@ -32,7 +32,7 @@ STEPS = 60  # answers before the report, if there is enough to see
 _ENTRY = re.compile(r"^(dir|file)  (?:(\d+|\?)  )?(.+?)(?: \(link\))?$")
 _NAME = re.compile(r"\b[A-Za-z_][A-Za-z0-9_]{5,39}\b")
 _SKIPPED = frozenset({"__pycache__", "node_modules", "build", "dist", "venv", "target", "site-packages"})
-_HUGE = 4_000_000  # bytes; larger files are read by their beginning only when nothing else is left
+_HUGE = 4_000_000  # bytes; larger files are not read
 _PAGE = 400  # lines of one reading
 _RECALLED = 60  # lines that are recalled of one
 # In a record of earlier messages: the call, or what was said beside it.
@@ -82,7 +82,6 @@ class ExploreScript:
     step: int = 0
     folders: deque[str] = field(default_factory=lambda: deque(["."]))
     files: deque[str] = field(default_factory=deque[str])
-    huge: deque[str] = field(default_factory=deque[str])
     seen: list[_Seen] = field(default_factory=list[_Seen])
     listed: int = 0
     failed: int = 0
@@ -109,30 +108,20 @@ class ExploreScript:
 
     def _next_calls(self) -> Iterator[Calling]:
         turn = self.step
-        kinds = {
-            "list": self._list,
-            "read": self._read,
-            "search": self._search_new,
-            "back": self._search_old,
-            "again": self._read_again,
-        }
+        read, listed, search, back, again = self._read, self._list, self._search_new, self._search_old, self._read_again
         if not self.listed or (self.folders and not self.files):
-            order = ["list", "read", "search", "back", "again"]
+            order = (listed, read, search, back, again)
         elif turn % 11 == 10:
-            order = ["again", "back", "read", "list", "search"]
+            order = (again, back, read, listed, search)
         elif turn % 7 == 6:
-            order = ["back", "search", "read", "list", "again"]
+            order = (back, search, read, listed, again)
         elif turn % 4 == 3:
-            order = ["search", "read", "list", "back", "again"]
+            order = (search, read, listed, back, again)
         elif turn % 5 == 4:
-            order = ["list", "read", "search", "back", "again"]
+            order = (listed, read, search, back, again)
         else:
-            order = ["read", "list", "search", "back", "again"]
-        for kind in order:
-            found = list(kinds[kind](turn))
-            if found:
-                yield from found
-                return
+            order = (read, listed, search, back, again)
+        yield from next((found for kind in order if (found := list(kind(turn)))), ())
 
     def _list(self, turn: int) -> Iterator[Calling]:
         for _ in range(min(len(self.folders), 2 if turn % 3 == 2 else 1)):
@@ -142,8 +131,6 @@ class ExploreScript:
         wanted = 3 if turn % 6 == 5 else 2 if turn % 4 == 1 else 1
         for _ in range(min(len(self.files), wanted)):
             yield Calling("read_file", {"path": self.files.popleft(), "lines": _PAGE})
-        if wanted and not self.files and self.huge and turn % 2:
-            yield Calling("read_file", {"path": self.huge.popleft(), "lines": _PAGE // 4})
 
     def _search_new(self, turn: int) -> Iterator[Calling]:
         """Yield searches for names of the newest file that were not searched for yet."""
@@ -155,12 +142,9 @@ class ExploreScript:
 
     def _search_old(self, turn: int) -> Iterator[Calling]:
         early = [name for seen in self.seen[:4] for name in seen.names]
-        fresh = next((name for name in early if name not in self.searched), None)
-        if fresh is None:
-            ago = [name for name in early if self.step - self.searched.get(name, self.step) >= 12]
-            fresh = ago[0] if ago else None
-        if fresh is not None:
-            yield Calling("search_files", {"text": fresh})
+        fresh = [name for name in early if name not in self.searched]
+        ago = [name for name in early if self.step - self.searched.get(name, self.step) >= 12]
+        yield from (Calling("search_files", {"text": name}) for name in [*fresh, *ago][:1])
 
     def _read_again(self, turn: int) -> Iterator[Calling]:
         old = min(self.seen, key=lambda seen: seen.read_at, default=None)
@@ -214,10 +198,7 @@ class ExploreScript:
                 if not bare.startswith(".") and bare not in _SKIPPED and not bare.endswith(".egg-info"):
                     self.folders.append(path.rstrip("/"))
             elif PurePosixPath(name).suffix.lower() in _TEXT_SUFFIXES and size not in ("0", "?"):
-                if int(size or 0) > _HUGE:
-                    self.huge.append(path)
-                else:
-                    small.append(path)
+                small += [path] if int(size or 0) <= _HUGE else []
         small.sort(key=lambda path: not PurePosixPath(path).name.lower().startswith("readme"))
         # Folders take turns: the first files of a new folder go before the later files of an old one.
         self.files = deque([*small[:3], *self.files, *small[3:]])
@@ -264,7 +245,7 @@ class ExploreScript:
             f"I listed {self.listed} folders, read {len(self.seen)} files and searched for {len(self.searched)} names"
             f"{f'; {self.failed} attempts failed' if self.failed else ''}. It began with {first.path} ({names}); "
             f"most names stand out in {busiest.path}. "
-            f"{len(self.files) + len(self.huge)} files and {len(self.folders)} folders are left unseen."
+            f"{len(self.files)} files and {len(self.folders)} folders are left unseen."
         )
 
 
