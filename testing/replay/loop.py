@@ -11,8 +11,6 @@ Config, all optional:
 | key | meaning |
 | --- | --- |
 | `style` | `basic` or `streaming`, see `LoopConfig` |
-| `max_iterations` | requests per prompt; -1 is no limit (-1) |
-| `default_provider` | name of the provider to use; else the one of lowest `priority` |
 | `retry_on_overflow` | after a ContextLengthError ask once more, for a smaller view (false) |
 | `overflow_share` | share of the window the smaller view may fill (0.75) |
 | `answer_cancelled_calls` | store a result for calls cut short by a cancellation (false) |
@@ -31,8 +29,6 @@ from ..checks.message_shapes import Message, as_list
 from .tool_round import Content, ToolRound, Wanted
 
 __amplifier_module_type__ = "orchestrator"
-
-LAST_REQUEST = "<system-reminder>No further requests in this turn: answer now with what you have.</system-reminder>"
 
 
 async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> None:
@@ -55,8 +51,6 @@ class LoopConfig:
     """
 
     style: Literal["basic", "streaming"] = "basic"
-    max_iterations: int = -1
-    default_provider: str | None = None
     retry_on_overflow: bool = False
     overflow_share: float = 0.75
     answer_cancelled_calls: bool = False
@@ -98,18 +92,13 @@ class ReplayLoop:
             The text of the final answer; the text so far when cancelled; the reason when a hook denied.
 
         Raises:
-            RuntimeError: there is no provider, or not the one the config names.
+            RuntimeError: there is no provider.
         """
         name, provider = self._choose(providers)
         turn = _Turn(self.config, context, name, provider, tools, hooks, coordinator)
         return await turn.run(prompt)
 
     def _choose(self, providers: dict[str, Any]) -> tuple[str, Any]:
-        wanted = self.config.default_provider
-        if wanted is not None:
-            if wanted not in providers:
-                raise RuntimeError(f"no provider {wanted!r} is mounted; there are: {', '.join(providers) or 'none'}")
-            return wanted, providers[wanted]
         if not providers:
             raise RuntimeError("no provider is mounted")
         return min(providers.items(), key=lambda item: _priority(item[1]))
@@ -180,9 +169,7 @@ class _Turn:
         )
 
     async def _iterate(self) -> None:
-        while self.config.max_iterations < 0 or self.iteration < self.config.max_iterations:
-            if await self._stopped():
-                return
+        while not await self._stopped():
             self.iteration += 1
             response = await self._request()
             calls = self._calls(response)
@@ -192,18 +179,17 @@ class _Turn:
             await self._store(response, calls)
             if not await self._run_tools(calls):
                 return
-        await self._last_request()
 
     # --- one request --------------------------------------------------------------------------------------------------
 
-    async def _request(self, *, last: bool = False) -> Any:
+    async def _request(self) -> Any:
         announced = {"provider": self.provider_name, "iteration": self.iteration}
-        result = await self._emit("provider:request", {**announced, "max_reached": True} if last else announced)
+        result = await self._emit("provider:request", announced)
         injections = [*_ephemeral(result), *self.injected]
         self.injected = []
         view = await self.context.get_messages_for_request(provider=self.provider)
         try:
-            response = await self._complete(view, injections, last=last)
+            response = await self._complete(view, injections)
         except Exception as problem:
             await self._announce_error(problem)
             if not (self.config.retry_on_overflow and _is_overflow(problem)):
@@ -211,7 +197,7 @@ class _Turn:
             budget = self._smaller_budget(view)
             view = await self.context.get_messages_for_request(token_budget=budget, provider=self.provider)
             try:
-                response = await self._complete(view, injections, last=last)
+                response = await self._complete(view, injections)
             except Exception as again:
                 await self._announce_error(again)
                 raise
@@ -226,14 +212,12 @@ class _Turn:
             )
         return response
 
-    async def _complete(self, view: list[Message], injections: list[Any], *, last: bool) -> Any:
+    async def _complete(self, view: list[Message], injections: list[Any]) -> Any:
         from amplifier_core.message_models import ChatRequest, Message, ToolSpec
 
         messages = list(view)
         for injection in injections:
             _inject(messages, injection)
-        if last:
-            messages.append({"role": "user", "content": LAST_REQUEST})
         specs = [
             ToolSpec(name=tool.name, description=tool.description, parameters=getattr(tool, "input_schema", {}))
             for tool in self.tools.values()
@@ -260,15 +244,6 @@ class _Turn:
         except (AttributeError, KeyError, TypeError, ValueError):
             window = sum(len(str(message)) for message in view) // 4
         return max(1, int(window * self.config.overflow_share))
-
-    async def _last_request(self) -> None:
-        """Out of iterations: one more request, for an answer in words. Calls it makes are not run, so not stored."""
-        if self.config.max_iterations < 0 or self.status != "incomplete" or await self._stopped():
-            return
-        response = await self._request(last=True)
-        if text := _text(response):
-            self.text, self.status = text, "success"
-            await self.context.add_message({"role": "assistant", "content": text})
 
     # --- what is stored -----------------------------------------------------------------------------------------------
 

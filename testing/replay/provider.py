@@ -12,17 +12,12 @@ Config, all optional:
 
 | key | meaning |
 | --- | --- |
-| `script` | a list of answers (see `answers`), or `module:factory` of a policy; the factory is given this config |
-| `script_config` | more config for that factory, over this one |
+| `script` | a list of answers (see `answer_policies`), or `module:factory` of a policy, which is given this config |
 | `transcript` | JSONL file to replay instead; `id` or `index` (0) choose the transcript in it |
 | `messages` | or the messages of a transcript themselves |
-| `mount_tools` | mount a tool of each name the transcript calls, returning the recorded results (true) |
-| `at_the_end` | the answer when there are no more |
 | `name`, `model` | what the provider calls itself ("replay", "replay-1") |
 | `context_window`, `max_output_tokens` | what it declares, in tokens (200000, 8192) |
 | `real_window` | what it really takes, in tokens; below `context_window` it refuses what it promised to take |
-| `usage_ratio` | factor on every count it reports, to play a tokenizer that disagrees (1.0) |
-| `delay_ms` | how long an answer takes, in milliseconds (0) |
 | `check` | hold each request against `checker.check_request` and keep the `violations` (false) |
 | `fail` | one or more of `{on: N, times: 1, error: RateLimitError, message, status_code, retryable}`: the Nth request, counted from 1, fails with this error of `amplifier_core.llm_errors` |
 | `priority` | lower is preferred by loops (100) |
@@ -39,7 +34,7 @@ from ..caches.any_prefix import AnyPrefix
 from ..caches.bill import Bill
 from ..caches.request import Request
 from ..caches.token_scale import TokenScale
-from ..checks.message_shapes import Message, as_list, as_mapping
+from ..checks.message_shapes import Message, as_list
 from ..checks.request_checker import check_request
 from ..counters import TokenCounter, wire_tokens
 from .answer_policies import Answer, Policy, in_order, next_answer, policy_named
@@ -93,7 +88,6 @@ class ReplayProvider:
         self.max_output_tokens = self._positive("max_output_tokens", MAX_OUTPUT_TOKENS)
         self.real_window = self._positive("real_window", self.context_window)
         self._failures = planned_failures(self.config.get("fail"))
-        self._at_the_end = Answer.of(self.config.get("at_the_end", AT_THE_END))
         self._tray = ResultTray()
         self.tools: list[RecordedTool] = []
         self._policy = policy or self._configured()
@@ -149,8 +143,6 @@ class ReplayProvider:
             self.violations += [f"request {self.requests}: {sentence}" for sentence in check_request(messages)]
         await self._emit("llm:request", {"provider": self.name, "model": self.model, "message_count": len(messages)})
         try:
-            if self.config.get("delay_ms"):
-                await asyncio.sleep(float(self.config["delay_ms"]) / 1000)
             if self._scale is None:  # loading a vocabulary takes a moment: not on the event loop
                 self._scale = await asyncio.to_thread(TokenScale, self._counter, wire_tokens)
             # Tools come before the messages: with other tools there is no shared prefix.
@@ -158,13 +150,12 @@ class ReplayProvider:
                 [{"role": "system", "content": str([dump(tool) for tool in request.tools])}] if request.tools else []
             )
             sent = Request.of([*tools, *messages], self._scale)
-            self._refuse_if_due(self._scaled(sent.offsets[-1]))
-            answer = await next_answer(self._policy, request) or self._at_the_end
+            self._refuse_if_due(sent.offsets[-1])
+            answer = await next_answer(self._policy, request) or Answer.of(AT_THE_END)
         except Exception as problem:
             await self._emit_response(started, status="error", error=str(problem), error_type=type(problem).__name__)
             raise
-        bill = self._cache.bill(sent, time.monotonic())
-        self.weights.append(Bill(self._scaled(bill.read), self._scaled(bill.written)))
+        self.weights.append(self._cache.bill(sent, time.monotonic()))
         response = self._response(answer, self.weights[-1], self._scale)
         await self._emit_response(started, status="ok", usage=_usage(response.usage))
         return response
@@ -185,7 +176,7 @@ class ReplayProvider:
             *answer.blocks,
             *({"type": "tool_call", "id": c["id"], "name": c["name"], "input": c["arguments"]} for c in calls),
         ]
-        output = self._scaled(scale.tokens({"role": "assistant", "content": blocks}))
+        output = scale.tokens({"role": "assistant", "content": blocks})
         return ChatResponse.model_validate(
             {
                 "content": blocks,
@@ -216,16 +207,13 @@ class ReplayProvider:
                 status_code=400,
             )
 
-    def _scaled(self, tokens: int) -> int:
-        return round(tokens * float(self.config.get("usage_ratio", 1.0)))
-
     def _configured(self) -> Policy:
         script = self.config.get("script")
         given = [key for key in ("script", "transcript", "messages") if self.config.get(key) is not None]
         if len(given) > 1:
             raise ValueError(f"provider-replay: give one of script, transcript and messages, not {' and '.join(given)}")
         if isinstance(script, str):
-            return policy_named(script, {**self.config, **(as_mapping(self.config.get("script_config")) or {})})
+            return policy_named(script, self.config)
         if script is not None:
             answers = as_list(script)
             if answers is None:
@@ -234,8 +222,7 @@ class ReplayProvider:
         recording = self._recording()
         if recording is None:
             return in_order([])
-        if self.config.get("mount_tools", True):
-            self.tools = [RecordedTool(name, self._tray) for name in recording.tools]
+        self.tools = [RecordedTool(name, self._tray) for name in recording.tools]
         return in_order(recording.answers)
 
     def _recording(self) -> Recording | None:

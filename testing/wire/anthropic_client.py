@@ -15,7 +15,7 @@ from ..checks.message_shapes import SYSTEM_ROLES, Message, as_mapping, blocks_of
 from ..replay.provider import dump
 from .anthropic_compaction import BETA, SUMMARIZE, block_in, carrier_of, usage_of
 from .errors import kernel_error
-from .settings import Settings
+from .settings import TIMEOUT, Settings
 
 Json = dict[str, Any]
 
@@ -30,7 +30,6 @@ class AnthropicClient:
         self._client = anthropic.AsyncAnthropic(
             api_key=settings.api_key,
             base_url=settings.base_url,
-            timeout=settings.timeout,
             max_retries=0,
         )
 
@@ -55,7 +54,7 @@ class AnthropicClient:
         headers = {"anthropic-beta": BETA} if has_block or "extra_body" in body else {}
         try:
             create: Any = self._client.messages.create  # its overloads know no plain dict
-            return await create(**body, extra_headers=headers, timeout=request.timeout or self._settings.timeout)
+            return await create(**body, extra_headers=headers, timeout=request.timeout or TIMEOUT)
         except anthropic.AnthropicError as problem:
             raise kernel_error(problem, self._settings.name, body["model"]) from problem
 

@@ -11,7 +11,7 @@ import openai
 from ..checks.message_shapes import Message, as_mapping, blocks_of, calls_of, results_of, text_of
 from ..replay.provider import dump
 from .errors import kernel_error
-from .settings import Settings
+from .settings import TIMEOUT, Settings
 
 Json = dict[str, Any]
 
@@ -24,7 +24,6 @@ class OpenAIClient:
         self._client = openai.AsyncOpenAI(
             api_key=settings.api_key,
             base_url=f"{settings.base_url}/v1",
-            timeout=settings.timeout,
             max_retries=0,
         )
 
@@ -32,7 +31,7 @@ class OpenAIClient:
         body = self.body(request)
         try:
             create: Any = self._client.chat.completions.create  # its overloads know no plain dict
-            completion = await create(**body, timeout=request.timeout or self._settings.timeout)
+            completion = await create(**body, timeout=request.timeout or TIMEOUT)
         except openai.OpenAIError as problem:
             raise kernel_error(problem, self._settings.name, body["model"]) from problem
         return _response(completion)

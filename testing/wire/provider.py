@@ -14,8 +14,6 @@ to `amplifier_core.llm_errors`, reports usage on `llm:response`. It does not str
 | `api_key`, `model` | sent with each request ("test-key", "wire-1") |
 | `name` | what the provider calls itself (as `api`) |
 | `context_window`, `max_output_tokens` | of the model, in tokens (200000, 8192) |
-| `pricing` | `{input, output, cache_read, cache_write}`: prices of a million tokens in USD; declared and reported |
-| `timeout` | seconds for a request (600) |
 | `compaction` | true: the provider compacts a conversation itself; `anthropic` alone (false) |
 | `priority` | lower is preferred by loops (100) |
 """
@@ -92,17 +90,8 @@ class WireProvider:
     async def list_models(self) -> list[Any]:
         """Return the only model, with its prices."""
         from amplifier_core.models import ModelInfo
-        from amplifier_core.models import Pricing as ModelPricing
 
-        settings, prices = self.settings, self.settings.pricing
-        pricing = None
-        if prices is not None:
-            pricing = ModelPricing(
-                input_per_million=prices.input,
-                output_per_million=prices.output,
-                cache_read_per_million=prices.cache_read,
-                cache_write_per_million=prices.cache_write,
-            )
+        settings = self.settings
         return [
             ModelInfo(
                 id=settings.model,
@@ -110,7 +99,6 @@ class WireProvider:
                 context_window=settings.context_window,
                 max_output_tokens=settings.max_output_tokens,
                 capabilities=["tools"],
-                pricing=pricing,
             )
         ]
 
@@ -131,8 +119,6 @@ class WireProvider:
             failed = {"status": "error", "error": str(problem), "error_type": type(problem).__name__}
             await self._emit("llm:response", {**about, **failed, "duration_ms": _since(started)})
             raise
-        if self.settings.pricing is not None:
-            response.usage.cost_usd = self.settings.pricing.cost(response.usage)
         answered = {"status": "ok", "usage": response.usage.model_dump(exclude_none=True)}
         answered["finish_reason"] = response.finish_reason
         await self._emit("llm:response", {**about, **answered, "duration_ms": _since(started)})

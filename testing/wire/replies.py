@@ -60,11 +60,6 @@ def rate_limited(retry_after: float) -> Fault:
     return Fault(429, "Rate limit reached", code="rate_limit_exceeded", headers={"retry-after": f"{retry_after:g}"})
 
 
-def quota_exceeded() -> Fault:
-    """Return the fault of an account without money left. OpenAI: 429 `insufficient_quota`, which no waiting ends."""
-    return Fault(429, "You exceeded your current quota", kind="insufficient_quota", code="insufficient_quota")
-
-
 def unavailable(status: int = 503) -> Fault:
     """Return the fault of a server in trouble: 500, 503, or Anthropic's 529."""
     return Fault(status, "The server is temporarily unable to process your request")

@@ -1,31 +1,12 @@
-"""The config of a provider that speaks to a server of rules: its mount plan's keys, and its prices."""
+"""The config of a provider that speaks to a server of rules: its mount plan's keys."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
-from ..checks.message_shapes import as_mapping
-
-
-@dataclass(frozen=True, slots=True)
-class Pricing:
-    """Prices in USD for a million tokens."""
-
-    input: float = 0.0
-    output: float = 0.0
-    cache_read: float = 0.0
-    cache_write: float = 0.0
-
-    def cost(self, usage: Any) -> Decimal:
-        """Return the price of a response in USD, from its usage as the kernel writes it."""
-        read, written = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
-        fresh = usage.input_tokens - read
-        priced = ((fresh, self.input), (read, self.cache_read), (written, self.cache_write))
-        total = sum((Decimal(tokens) * Decimal(str(price)) for tokens, price in priced), Decimal(0))
-        return (total + Decimal(usage.output_tokens) * Decimal(str(self.output))) / 1_000_000
+TIMEOUT = 600.0  # seconds of a request that names none
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +20,6 @@ class Settings:
     name: str = ""
     context_window: int = 200_000
     max_output_tokens: int = 8_192
-    pricing: Pricing | None = None
-    timeout: float = 600.0
     compaction: bool = False
     priority: int = 100
 
@@ -56,7 +35,5 @@ class Settings:
             raise ValueError("provider-wire: base_url is missing; it is an address like http://127.0.0.1:8000")
         if given.get("compaction") and given["api"] != "anthropic":
             raise ValueError("provider-wire: compaction is of anthropic alone")
-        prices = as_mapping(given.get("pricing"))
-        given["pricing"] = Pricing(**prices) if prices is not None else None
         given.setdefault("name", given["api"])
         return cls(**given)
