@@ -161,7 +161,8 @@ def _copy_into(new_path: Path, path: Path) -> list[Repair]:
     old = connect(path, 1.0, "mode=ro")
     try:
         fill = _fill_nothing if _application_of(old, path) == ONE_SESSION_ID else None
-        new = open_database(new_path, "none", 1.0, carry_over, fill)
+        # Without a log: what closing moves from a log into the file may fail, and no call says so.
+        new = open_database(new_path, "none", 1.0, carry_over, fill, "TRUNCATE")
         try:
             new.execute("BEGIN")
             repairs = _Copy(old, new).run()

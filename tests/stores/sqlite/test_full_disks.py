@@ -126,6 +126,35 @@ async def test_a_repair_on_a_full_disk_changes_nothing(disk: Path) -> None:
     await store.close()
 
 
+async def test_a_repair_for_which_the_disk_has_some_space_is_whole_or_changes_nothing(disk: Path) -> None:
+    path = disk / "sessions.db"
+    store = SqliteStore(path)
+    await store.append("s", entries(1, 150))
+    await store.close()
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("UPDATE sessions SET length = 2")
+    db.close()
+    broken = path.read_bytes()
+    repaired = 0
+    for free in range(16_384, 4 * len(broken), 16_384):
+        fill(disk)
+        with open(disk / "filling", "r+b") as file:
+            file.truncate((disk / "filling").stat().st_size - free)
+        try:
+            await store.repair(None)
+        except StoreError:
+            await store.close()
+            assert path.read_bytes() == broken
+        else:
+            assert_same(await store.read("s"), entries(1, 150))
+            await store.close()
+            repaired += 1
+        for one in disk.iterdir():
+            one.unlink() if one.is_file() else one.rmdir()
+        path.write_bytes(broken)
+    assert 0 < repaired
+
+
 async def test_closing_on_a_full_disk_keeps_what_was_acknowledged(path: Path) -> None:
     store = SqliteStore(path)
     await store.append("s", BIG)
