@@ -56,11 +56,7 @@ def encode_extra(entry: Entry, session_id: str) -> dict[str, Any]:
 def decode_entry(
     session_id: str, seq: int, turn: int, tokens: int, message: bytes | str, extra: dict[str, Any] | None = None
 ) -> Entry:
-    """Return an entry as it was when it was encoded.
-
-    Raises:
-        StoreError: the message is damaged and cannot be read.
-    """
+    """Return an entry as it was when it was encoded. Raise `StoreError` if it is damaged."""
     try:
         read, info = parse_message(loads(message))
     except (ValueError, InvalidMessage, RecursionError) as problem:

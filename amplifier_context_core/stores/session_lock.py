@@ -29,17 +29,8 @@ class SessionLock:
     """The exclusive right to write to a session, until it is released or this process ends."""
 
     def __init__(self, path: str, session_id: str, *, to_delete: bool = False) -> None:
-        """Acquire the lock.
-
-        Args:
-            path: The lock file; its folder exists.
-            session_id: The session, for the error.
-            to_delete: True if the session is locked only to be deleted. Then a full disk is no reason against it.
-
-        Raises:
-            SessionInUse: Another writer holds it; named as far as is known.
-            OSError: The lock file cannot be created or locked.
-            StoreError: The file system has no locks.
+        """Acquire the lock; the folder of its file exists. `to_delete`: a full disk is no reason against it. Raise
+        `SessionInUse`, or `StoreError` if the file system has no locks.
         """
         self._path = path
         # Not bound to a thread: one worker may open a session and the next release it. Not shared between instances:

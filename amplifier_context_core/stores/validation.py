@@ -62,16 +62,8 @@ def is_recovered(session_id: str) -> bool:
 
 
 def url_path(url: str, what: str, examples: str) -> str:
-    """Return the path in a URL of files, ``scheme:PATH``.
-
-    Args:
-        url: of the store.
-        what: the path names, for the error.
-        examples: of URLs that can be used, for the error.
-
-    Raises:
-        ConfigError: the URL has no path, or the form of another kind of URL. The error does not quote it: a URL that
-            is meant for a server may hold a password.
+    """Return the path in a URL of files, ``scheme:PATH``. Errors say `what` it names, with `examples`. They do not
+    quote the URL: one that is meant for a server may hold a password.
     """
     scheme, _, path = url.partition(":")
     problem = ""

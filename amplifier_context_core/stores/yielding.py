@@ -18,11 +18,8 @@ def yield_gil() -> None:
 
 
 def yielding(texts: Iterable[tuple[int, T]], characters: int = _RANKED) -> Iterator[tuple[int, T]]:
-    """Yield texts that a thread reads, with their keys, and let other threads run before and between them.
-
-    Args:
-        texts: each with its key.
-        characters: that are read between two turns of other threads.
+    """Yield texts that a thread reads, with their keys, and let other threads run before and between them: after so
+    many characters.
     """
     read = characters
     for key, text in texts:

@@ -51,11 +51,7 @@ COPY = "Copy the session to another store with `amplifier-context copy`, which l
 class LeasedStore(Generic[D]):
     """A store on a server. Each object leases for itself: two in one process are two writers.
 
-    Args:
-        drivers: the drivers of this process.
-        key: of this store's driver among them.
-        ttl: seconds until a lease that is not renewed expires.
-        archive: keep what edits and interrupts take out of a history.
+    `ttl` is in seconds: a lease that is not renewed expires after it.
     """
 
     def __init__(self, drivers: RefCounted[Any, D], key: Any, *, ttl: float, archive: bool) -> None:

@@ -58,17 +58,8 @@ class Theirs:
 def compare(
     db: sqlite3.Connection, session_id: str, path: str, *, is_complete: bool
 ) -> Literal["same", "behind"] | Theirs:
-    """Compare a file with the history, in a transaction.
-
-    Args:
-        db: The database.
-        session_id: The session.
-        path: The file.
-        is_complete: All messages were written to it; else those that it lacks are kept.
-
-    Raises:
-        OSError: It cannot be read.
-        sqlite3.Error: The database is damaged, or cannot be read.
+    """Compare a file with the history, in a transaction. Unless it `is_complete`, messages that it lacks may never have
+    been written to it, and are kept.
     """
     with open(open_file(path, os.O_RDONLY), "rb") as file:
         if kind := _compare_bytes(db, queries.find_session(db, session_id), file):
@@ -107,11 +98,7 @@ def _compare_bytes(
 
 
 def lines_of(db: sqlite3.Connection, session: SessionRow, start: int) -> Iterator[bytes]:
-    """Yield the lines that show a history from an index on, many at once.
-
-    Raises:
-        sqlite3.Error: A row is damaged: it must not be copied.
-    """
+    """Yield the lines that show a history from an index on, many at once. A damaged row raises."""
     lines: list[bytes] = []
     for row in queries.iterate_rows(db, session.key_of(start), session.key_of(session.length)):
         if not is_intact_row(row):
@@ -153,12 +140,8 @@ def _with_all(entries: Sequence[Entry], order: Sequence[Entry | ParsedMessage]) 
 
 
 def adopted(session_id: str, order: Sequence[Entry | ParsedMessage], last_seq: int) -> list[Entry]:
-    """Return messages of another program, between known entries, as entries: uncounted, with new seqs and turns.
-
-    Args:
-        session_id: Their session.
-        order: The messages and the known entries.
-        last_seq: The highest seq ever given.
+    """Return messages of another program, between known entries, as entries: uncounted, with new turns, and seqs after
+    `last_seq`.
     """
     entries: list[Entry] = []
     turn = 0
@@ -174,10 +157,7 @@ def adopted(session_id: str, order: Sequence[Entry | ParsedMessage], last_seq: i
 
 
 def _as_erased(messages: list[ParsedMessage], known: Sequence[Entry]) -> list[ParsedMessage]:
-    """Return messages, and in place of those that were erased what is left of them.
-
-    As in `history.redactions`, an erased one is recognised by its role, the ids of its calls, and its timestamp.
-    """
+    """Return messages, and in place of those that were erased what is left of them. See `history.redactions`."""
     count = Counter(_echo(entry.message, entry) for entry in known)
     erased = {
         echo: parse_message(entry.message)

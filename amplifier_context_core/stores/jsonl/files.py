@@ -13,10 +13,8 @@ _SAFE_FLAGS = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBL
 
 
 def open_file(path: str, flags: int) -> int:
-    """Return a descriptor of a regular file. With ``O_CREAT`` it is accessible to its owner only, whatever the umask.
-
-    Raises:
-        OSError: The file cannot be opened, or is a link, a pipe, a device or a folder.
+    """Return a descriptor of a regular file; anything else raises `OSError`. With ``O_CREAT`` it is accessible to its
+    owner only, whatever the umask.
     """
     descriptor = os.open(path, flags | _SAFE_FLAGS, 0o600)
     try:
@@ -59,11 +57,7 @@ def add_lines(path: str, lines: Sequence[bytes]) -> str:
 
 
 def exists(path: str) -> bool:
-    """True if there is anything at a path, a dangling link too.
-
-    Raises:
-        OSError: That cannot be found out.
-    """
+    """True if there is anything at a path, a dangling link too."""
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):

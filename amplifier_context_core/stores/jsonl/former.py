@@ -70,11 +70,7 @@ class FormerSession(NamedTuple):
 
 
 def read_former(files: SessionFiles) -> FormerSession | None:
-    """Return the session that a text file and files beside it hold; None if there is no text file.
-
-    Raises:
-        OSError: A file cannot be read.
-    """
+    """Return the session that a text file and files beside it hold; None if there is no text file."""
     all_parts: tuple[Part, ...] = ("main", *FORMER_PARTS)
     parts: dict[Part, bytes] = {part: data for part in all_parts if (data := _content(files.path(part))) is not None}
     on_disk = parts.get("main")
@@ -104,11 +100,7 @@ def former_files(files: SessionFiles) -> list[str]:
 
 
 def put_away(files: SessionFiles) -> None:
-    """Move the files of the former version into their folder. If the journal replaces them, remove them.
-
-    Raises:
-        OSError: One of them cannot be moved or removed.
-    """
+    """Move the files of the former version into their folder. If the journal replaces them, remove them."""
     if (_content(files.path("pending")) or b"").startswith(_JOURNAL):
         for path in former_files(files):
             remove(path)

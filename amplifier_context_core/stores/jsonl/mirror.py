@@ -222,11 +222,7 @@ def save_mark(db: sqlite3.Connection, mark: int, identity: Identity = _OTHER) ->
 
 
 def _identity_of(path: str) -> Identity | None:
-    """Return the identity of a file; None if it does not exist.
-
-    Raises:
-        StoreError: It is no ordinary file.
-    """
+    """Return the identity of a file; None if it does not exist. Raise `StoreError` if it is no ordinary file."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:

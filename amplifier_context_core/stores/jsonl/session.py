@@ -31,7 +31,7 @@ _BUSY = 10.0  # seconds to wait while another process has locked the database
 
 
 class MirroredSession(Companion):
-    """A session of a folder: what belongs to its database.
+    """A session of a folder: what belongs to its database. See `Companion`.
 
     Attributes:
         files: The paths of its files.
@@ -67,7 +67,6 @@ class MirroredSession(Companion):
         return self.engine.is_connected or self._memory is not None
 
     def on_connect(self) -> None:
-        """See `Companion`."""
         self._on_connect(self)
 
     def disconnect(self) -> None:
@@ -80,7 +79,7 @@ class MirroredSession(Companion):
     # -- opening -------------------------------------------------------------------------------------------------------
 
     def begin(self, *, is_new: bool) -> None:
-        """See `Companion`. Take over what another program wrote before the session was locked."""
+        """Take over what another program wrote before the session was locked."""
         self._will_erase = False
         if is_new:
             self.on_connect()
@@ -107,7 +106,7 @@ class MirroredSession(Companion):
                 put_away(self.files)
 
     def fill(self, db: sqlite3.Connection) -> None:
-        """See `Companion`. The messages of another program, or those of a former version with all that it kept."""
+        """Load the messages of another program, or those of a former version with all that it kept."""
         found = read_former(self.files)
         if found is None:
             return
@@ -128,7 +127,7 @@ class MirroredSession(Companion):
             self.engine.reports.append(Repair(name, text, found.lost, path))
 
     def open_in_memory(self) -> sqlite3.Connection:
-        """See `Companion`. It is kept until a file changes."""
+        """See `Companion`. The connection is kept until a file changes."""
         paths = [self.files.main, *former_files(self.files)]
         state = [(status.st_ino, status.st_size, status.st_mtime_ns) for path in paths if (status := _status(path))]
         if self._memory is None or self._memory[0] != state:
@@ -138,7 +137,7 @@ class MirroredSession(Companion):
         return self._memory[1]
 
     def problems(self) -> list[str]:
-        """See `Companion`. Those of the text file of a session without a database."""
+        """Return those of the text file of a session without a database."""
         found = None if exists(self.files.database) else read_former(self.files)
         name = os.path.basename(self.files.main)
         return [f"{len(found.unreadable):,} lines of {name} are no messages"] if found and found.unreadable else []
@@ -166,11 +165,9 @@ class MirroredSession(Companion):
     # -- changing ------------------------------------------------------------------------------------------------------
 
     def before_commit(self, db: sqlite3.Connection) -> None:
-        """See `Companion`."""
         self._mirror.before_commit(db)
 
     def after_commit(self, db: sqlite3.Connection) -> None:
-        """See `Companion`."""
         self._mirror.after_commit(db)
         self._erases = self._erases or self._will_erase
         with suppress(OSError):  # `settle` tries it again
@@ -178,21 +175,14 @@ class MirroredSession(Companion):
                 self._remove_side_files()
 
     def on_edit(self, keep: int) -> None:
-        """See `Companion`."""
         self._mirror.on_edit(keep)
 
     def on_erase(self, *, messages: bool) -> None:
-        """See `Companion`."""
         if messages:
             self._mirror.on_edit(NEW_FILE)
         self._will_erase = True
 
     def finish_erasing(self) -> None:
-        """Make sure that no file holds erased messages.
-
-        Raises:
-            NotErased: A file could not be written, synced or removed.
-        """
         problem = self.settle()
         if self._erases:
             raise NotErased(
@@ -206,10 +196,8 @@ class MirroredSession(Companion):
         return bool(self.engine.locks.held) and (self._erases or not self._mirror.is_settled)
 
     def settle(self) -> Exception | None:
-        """Sync the mirror, so that the next opening need not read it, and erase what is to be erased. Never raises.
-
-        Returns:
-            What prevented it, which was logged.
+        """Sync the mirror, so that the next opening need not read it, and erase what is to be erased. Return what
+        prevented it, which was logged.
         """
         if not self.needs_settling:
             return None
@@ -235,7 +223,6 @@ class MirroredSession(Companion):
     # -- releasing and deleting ----------------------------------------------------------------------------------------
 
     def on_release(self) -> None:
-        """See `Companion`."""
         try:
             self.settle()
             self.disconnect()

@@ -67,11 +67,7 @@ class JsonlStore(DatabaseStore):
 
     @classmethod
     def from_url(cls, url: str, *, durability: Durability = "fsync", archive: bool = True) -> JsonlStore:
-        """Return the store at ``jsonl:PATH``, PATH being the folder of the sessions. See `SqliteStore.from_url`.
-
-        Raises:
-            ConfigError: The URL holds no valid path.
-        """
+        """Return the store at ``jsonl:PATH``, PATH being the folder of the sessions. See `SqliteStore.from_url`."""
         examples = "jsonl:~/sessions or jsonl:/var/lib/sessions"
         path, journal = journal_in(url_path(url, "the folder of the sessions", examples))
         return cls(path, durability=durability, archive=archive, journal=journal)

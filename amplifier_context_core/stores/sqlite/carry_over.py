@@ -19,11 +19,7 @@ _FORMER_COLUMNS = "number, id, stop, holes, last_seq, size, updated, indexed, ar
 
 
 def _decode_former_row(row: RawRow) -> tuple[SessionRow, list[int]]:
-    """Return the session of a row of `sessions`, and the slots of its history without an entry.
-
-    Raises:
-        sqlite3.Error: The row is damaged.
-    """
+    """Return the session of a row of `sessions`, and the slots of its history without an entry."""
     number, name, stop, holes, last_seq, size, updated, _, archived, crc = row
     values = (number, text_in(name), stop, text_in(holes), *row[4:-1])
     if row_checksum(values) != crc:
@@ -43,11 +39,7 @@ def _decode_former_row(row: RawRow) -> tuple[SessionRow, list[int]]:
 
 
 def carry_over(db: sqlite3.Connection) -> None:
-    """Bring a database to the present format, inside a transaction.
-
-    Raises:
-        sqlite3.Error: It is damaged.
-    """
+    """Bring a database to the present format, inside a transaction."""
     found = [_decode_former_row(row) for row in db.execute(f"SELECT {_FORMER_COLUMNS} FROM sessions")]  # noqa: S608 - constant
     for session, gaps in found:
         _close_gaps(db, session, gaps)

@@ -220,11 +220,7 @@ def remove_from_index(db: sqlite3.Connection, session: SessionRow, index: int) -
 
 
 def drop_index(db: sqlite3.Connection) -> None:
-    """Drop the index; the next search fills it again.
-
-    Raises:
-        StoreError: This build of SQLite cannot remove the index.
-    """
+    """Drop the index; the next search fills it again. Raise `StoreError` if this build of SQLite cannot remove it."""
     if not has_search_table(db):
         return
     if not has_fts5(db):

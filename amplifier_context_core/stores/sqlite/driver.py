@@ -90,11 +90,7 @@ def _documented(problem: Exception) -> sqlite3.Error:
 
 
 def required_row(cursor: sqlite3.Cursor) -> Any:
-    """Return the first row of a query that must find one.
-
-    Raises:
-        sqlite3.Error: There is none: the file is damaged.
-    """
+    """Return the first row of a query. If there is none, the file is damaged."""
     row = cursor.fetchone()
     if row is None:
         raise damage_error("a row is missing")

@@ -103,14 +103,8 @@ class SqliteEngine:
         locks: SessionLocks | None = None,
         companion: Companion | None = None,
     ) -> None:
-        """
-        Args:
-            path, durability: See `schema.open_database`.
-            busy: Seconds to wait while another process has locked the file.
-            journal: How a transaction is kept whole; None for what the file system needs.
-            worker: The thread, if several engines share one; its owner stops it.
-            locks: None for locks in the folder ``FILE.locks``.
-            companion: What belongs to the database; None for nothing.
+        """Open nothing yet. `busy` is in seconds; a `worker` that several engines share is stopped by its owner. See
+        `schema.open_database`.
         """
         self.path = path
         self.locks = locks or SessionLocks(sidecar(path, ".locks"))
@@ -139,12 +133,8 @@ class SqliteEngine:
         return await self.run(read)
 
     async def write(self, work: Callable[[sqlite3.Connection], T], session_id: str = "", *, deletes: bool = False) -> T:
-        """Run a function in a transaction, perhaps together with others, and lock a session before.
-
-        Args:
-            work: The function.
-            session_id: The session; empty for none.
-            deletes: It deletes the session, which is released afterwards.
+        """Run a function in a transaction, perhaps together with others. Lock a session before, and release it if the
+        function `deletes` it.
         """
         return await self._run(Task(work, self._commit, session_id, deletes))
 

@@ -85,13 +85,7 @@ def is_index_damage(error: BaseException | None) -> bool:
 
 
 def driver_error(kind: type[sqlite3.Error], text: str, name: str) -> sqlite3.Error:
-    """Return an error like those of the driver, for a fault that this package found.
-
-    Args:
-        kind: Its class.
-        text: Its text.
-        name: The name of its result code in `sqlite3`.
-    """
+    """Return an error like those of the driver, for a fault that this package found. `name`: a result code."""
     error = kind(text)
     error.sqlite_errorcode, error.sqlite_errorname = getattr(sqlite3, name), name
     return error

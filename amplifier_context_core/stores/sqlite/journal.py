@@ -39,11 +39,8 @@ def journal_mode(path: Path) -> JournalMode:
 
 
 def file_system(path: str, mounts: str) -> str:
-    """Return the type of the file system that holds an absolute path; empty if it is not known.
-
-    Args:
-        path: Without symbolic links.
-        mounts: What Linux says is mounted, as in ``/proc/self/mountinfo``.
+    """Return the type of the file system that holds an absolute path without links; empty if it is not known. `mounts`
+    is as in ``/proc/self/mountinfo``.
     """
     found, longest = "", -1
     for line in mounts.splitlines():

@@ -35,17 +35,8 @@ class SessionLocks:
         return bool(self._held)
 
     def acquire(self, session_id: str, *, again: bool = False, to_delete: bool = False) -> bool:
-        """Lock a session. Return False if it was locked already.
-
-        Args:
-            session_id: The session.
-            again: Lock it even if its database is gone.
-            to_delete: See `SessionLock`.
-
-        Raises:
-            SessionInUse: Another writer has locked it.
-            StoreError: Its database is gone, or the file system has no locks.
-            OSError: The lock file cannot be created.
+        """Lock a session, with `again` even if its database is gone. Return False if it was locked already. Raise
+        `SessionInUse`, or `StoreError` if its database is gone or the file system has no locks.
         """
         if again:
             self._lost.pop(session_id, None)

@@ -44,12 +44,8 @@ class ReadResult:
 
 
 def find_session(db: sqlite3.Connection, session_id: str) -> SessionRow | None:
-    """Return the row of a session; None without one.
-
-    The index of session ids is not trusted if it finds none: the session would begin again.
-
-    Raises:
-        sqlite3.Error: The database is damaged, or cannot be read.
+    """Return the row of a session; None without one. The index of session ids is not trusted if it finds none: the
+    session would begin again.
     """
     if getattr(db, "holds_one", False):
         row = db.execute(f"SELECT {SESSION_COLUMNS} FROM sessions LIMIT 1").fetchone()  # noqa: S608 - constants
@@ -85,17 +81,8 @@ def read(
     last: ReadResult | None = None,
     size: int | None = None,
 ) -> ReadResult | None:
-    """Return the entries of a range of indexes, a slice of them.
-
-    Args:
-        db: The database.
-        session_id: The session.
-        start, stop: The indexes, as for a list.
-        last: The slice before; None for the first one.
-        size: Number of entries in the slice; None for all.
-
-    Returns:
-        None if the session was edited since the slice before.
+    """Return the entries of a range of indexes, as for a list: the slice of `size` after `last`, or all. None if the
+    session was edited since the slice before.
     """
 
     def keys(session: SessionRow) -> Sequence[int]:
@@ -108,11 +95,7 @@ def read(
 def archived(
     db: sqlite3.Connection, *, session_id: str, last: ReadResult | None = None, size: int | None = None
 ) -> ReadResult | None:
-    """Return the archived entries, oldest replacement first, a slice of them. See `read`.
-
-    Raises:
-        sqlite3.Error: There are more or fewer than the session row says, or the database cannot be read.
-    """
+    """Return the archived entries, oldest replacement first, a slice of them. See `read`."""
 
     def keys(session: SessionRow) -> Sequence[int]:
         select = "SELECT id FROM archive WHERE session = ? ORDER BY id"
@@ -209,11 +192,7 @@ def session_rows(db: sqlite3.Connection) -> Iterator[SessionRow]:
 
 
 def iterate_rows(db: sqlite3.Connection, first: int, stop_key: int) -> Iterator[RawRow]:
-    """Yield keys and columns of the entries in a range of keys, row by row, so that other threads run in between.
-
-    Raises:
-        sqlite3.Error: The table of entries is damaged, or cannot be read.
-    """
+    """Yield keys and columns of the entries in a range of keys, row by row, so that other threads run in between."""
     for row in db.execute(_SELECT_RANGE, (first, stop_key)):
         if not first <= row[0] < stop_key:
             raise damage_error("rows do not come in the order of their keys")

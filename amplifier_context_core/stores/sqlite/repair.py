@@ -57,11 +57,7 @@ _LOCK_OFFSET, _LOCK_LENGTH = 0x40000000, 512  # SQLite's locks in a file
 
 def repair_session(path: Path, mirror: Path) -> list[Repair]:
     """Write what is readable of a session's database into a new file. If nothing is, keep the damaged one beside it:
-    the next opening takes the messages from the mirror.
-
-    Raises:
-        StoreError: Others use the database, or nothing of the session can be read. Nothing was changed.
-        sqlite3.Error, OSError: As for `repair_database`.
+    the next opening takes the messages from the mirror. See `repair_database` for errors.
     """
     try:
         return repair_database(path)
@@ -181,11 +177,7 @@ def _fill_nothing(_: sqlite3.Connection) -> None:
 
 
 def _application_of(old: sqlite3.Connection, path: Path) -> int:
-    """Return the application id of a database of ours.
-
-    Raises:
-        StoreError: It is none, or has a former format.
-    """
+    """Return the application id of a database of ours. Raise `StoreError` if it is none, or has a former format."""
     found: tuple[int, int, bytes] | None = None
     try:
         old.execute("PRAGMA writable_schema = ON")  # a definition that cannot be read hides no other table

@@ -170,11 +170,7 @@ _values: Callable[[SessionRow], tuple[int | str, ...]] = attrgetter(*(one.name f
 
 
 def decode_session_row(row: RawRow) -> SessionRow:
-    """Return the session of a row with the columns `SESSION_COLUMNS`.
-
-    Raises:
-        sqlite3.Error: The row is damaged.
-    """
+    """Return the session of a row with the columns `SESSION_COLUMNS`."""
     number, name, *numbers, crc = row
     session = SessionRow(number_in(number, 1, MAX_SESSION_NUMBER), text_in(name), *numbers)
     if session.values[-1] != crc:

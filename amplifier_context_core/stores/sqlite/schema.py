@@ -67,19 +67,9 @@ def open_database(
     fill: Fill | None = None,
     journal: JournalMode | None = None,
 ) -> Connection:
-    """Return a connection to the database at a path. Create the database if it is missing; bring it up to date.
-
-    Args:
-        path: The file.
-        durability: What a commit promises.
-        busy: Seconds to wait while others have locked the file.
-        carry_over: Brings a database of the former format up to date.
-        fill: Called when a database of one session is created, in the same transaction; None for many sessions.
-        journal: How a transaction is kept whole; None for what the file system needs.
-
-    Raises:
-        StoreError: The file is not a database of ours, or of a newer version.
-        sqlite3.Error, OSError: Any other failure.
+    """Return a connection to the database at a path. Create the database if it is missing; bring it up to date. `busy`
+    is in seconds. `fill` is called when a database of one session is created, in the same transaction; None for many
+    sessions. Raise `StoreError` if the file is not ours, or of a newer version.
     """
     check_not_replaced(path)
     make_file(path)
@@ -240,11 +230,8 @@ def _check_file_types(path: Path) -> None:
 
 
 def _check_schema(db: Connection, path: Path) -> int:
-    """Return the version of a database that is ours; 0 for an empty file.
-
-    Raises:
-        StoreError: It belongs to another application, or this code does not know its version.
-        sqlite3.Error: It is damaged, or cannot be read.
+    """Return the version of a database that is ours; 0 for an empty file. Raise `StoreError` if it belongs to another
+    application, or this code does not know its version.
     """
     # One statement, so that all values are of one moment.
     query = "SELECT * FROM pragma_application_id, pragma_user_version, pragma_schema_version"

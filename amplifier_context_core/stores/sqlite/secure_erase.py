@@ -43,9 +43,7 @@ def erase_now(database: Callable[[], sqlite3.Connection], path: Path) -> None:
 
 def erasing(database: Callable[[], sqlite3.Connection], path: Path) -> Iterator[None]:
     """Run all pending erasures, outside any transaction. Yield while the log has readers: others may write meanwhile.
-
-    Raises:
-        NotErased: The file cannot be rewritten, or there are readers for too long.
+    Raise `NotErased` if the file cannot be rewritten, or there are readers for too long.
     """
     number = _pending_number(database())
     if number is None:

@@ -310,11 +310,7 @@ class SqliteStore(DatabaseStore):
 
     @classmethod
     def from_url(cls, url: str, *, durability: Durability, archive: bool) -> SqliteStore:
-        """Return the store at ``sqlite:PATH``, or ``sqlite:PATH?journal=truncate`` on a network file system.
-
-        Raises:
-            ConfigError: The URL holds no valid path.
-        """
+        """Return the store at ``sqlite:PATH``, or ``sqlite:PATH?journal=truncate`` on a network file system."""
         examples = "sqlite:~/sessions.db or sqlite:/var/lib/sessions.db"
         path, journal = journal_in(url_path(url, "the path of a database file", examples))
         return cls(path, durability=durability, archive=archive, journal=journal)
@@ -381,11 +377,7 @@ class SqliteStore(DatabaseStore):
 
 
 async def _erase(engine: SqliteEngine) -> None:
-    """Run all pending erasures.
-
-    Raises:
-        NotErased: They are not complete; the next opening tries it again.
-    """
+    """Run all pending erasures. Raise `NotErased` if they are not complete; the next opening tries it again."""
     steps = erasing(engine.database, engine.path)
     try:
         while await engine.run(lambda: next(steps, "done")) != "done":  # noqa: ASYNC110 - readers of a file

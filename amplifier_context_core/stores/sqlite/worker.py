@@ -78,11 +78,7 @@ class SqliteWorker:
         return self.thread is not None and self._pid != os.getpid()
 
     def submit(self, task: Task) -> None:
-        """Queue a task.
-
-        Raises:
-            StoreError: The thread was started by the parent process.
-        """
+        """Queue a task. Raise `StoreError` if the thread was started by the parent process."""
         if self.is_of_parent:
             raise StoreError("this store was used before the process forked; make a new one in the child")
         self._pid = os.getpid()
