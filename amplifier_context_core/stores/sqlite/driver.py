@@ -6,6 +6,7 @@ bytes that are no text, and the driver fails to decode them.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import weakref
@@ -17,6 +18,10 @@ from .errors import damage_error, driver_error
 _UNDOCUMENTED = (UnicodeDecodeError, OverflowError, MemoryError)
 _open: weakref.WeakSet[Connection] = weakref.WeakSet()
 _open_lock = threading.Lock()
+# Held while a database file is opened by other means than a connection: its closing would release the locks of those.
+opening = threading.Lock()
+for _lock in (_open_lock, opening):  # a child that is forked by another thread must not find one held
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 class Connection(sqlite3.Connection):
@@ -56,19 +61,20 @@ def connect(path: Path, busy: float, how: str = "") -> Connection:
     `busy` is in seconds, and `how` are parameters of SQLite such as ``mode=ro``.
     """
     target = f"{path.as_uri()}?{how}" if how else str(path)
-    db = sqlite3.connect(
-        target,
-        busy,
-        isolation_level=None,
-        check_same_thread=False,
-        factory=Connection,
-        cached_statements=256,
-        uri=bool(how),
-    )
+    with opening:
+        db = sqlite3.connect(
+            target,
+            busy,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=Connection,
+            cached_statements=256,
+            uri=bool(how),
+        )
+        db.path = path
+        with _open_lock:
+            _open.add(db)
     db.text_factory = bytes
-    db.path = path
-    with _open_lock:
-        _open.add(db)
     return db
 
 

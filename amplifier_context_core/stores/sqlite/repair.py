@@ -13,14 +13,14 @@ import os
 import sqlite3
 import time
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from ...errors import ConfigError, StoreError
 from ..protocol import Repair
 from ..validation import check_session_id, recovered_id
 from .carry_over import carry_over
-from .driver import connect, is_open_here, required_row
+from .driver import connect, is_open_here, opening, required_row
 from .errors import is_unwritable
 from .queries import is_intact
 from .rows import (
@@ -135,10 +135,11 @@ class _InUse(StoreError):
 @contextmanager
 def _exclusive(path: Path) -> Generator[None]:
     """Keep other programs from reading and writing a database; raise `_InUse` if one has it open."""
-    if is_open_here(path):
-        raise _InUse(path)
-    with path.open("r+b") if path.exists() else nullcontext() as file:
-        if file is not None:
+    with opening, ExitStack() as files:
+        if is_open_here(path):
+            raise _InUse(path)
+        if path.exists():
+            file = files.enter_context(path.open("r+b"))
             try:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, _LOCK_LENGTH, _LOCK_OFFSET)
             except OSError:

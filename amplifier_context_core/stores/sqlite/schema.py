@@ -17,7 +17,7 @@ from pathlib import Path
 from ...errors import StoreError
 from ..protocol import Durability
 from ..word_index import COLUMNS
-from .driver import Connection, connect
+from .driver import Connection, connect, opening
 from .errors import REPAIR, code_of, damage_error, is_unwritable
 from .journal import JournalMode, journal_mode
 
@@ -147,7 +147,7 @@ def make_file(path: Path) -> None:
     Creating it here, and not in the driver, ensures that it is never another user's, a link, or readable to others.
     """
     make_folder(path.parent)
-    with suppress(FileExistsError):
+    with opening, suppress(FileExistsError):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
         try:
             os.fchmod(descriptor, 0o600)

@@ -8,6 +8,7 @@ import os
 import sqlite3
 import stat
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,32 @@ async def test_an_empty_file_becomes_a_database(path: Path) -> None:
     await store.append("s", entries(1, 1))
     await store.close()
     assert schema.APPLICATION_ID.to_bytes(4, "big") in path.read_bytes()[:100]
+
+
+async def test_a_file_that_is_created_is_closed_before_another_store_opens_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closing a file releases the locks that this process has on it, those of other stores too (POSIX)."""
+    stores = [SqliteStore(path), SqliteStore(path)]
+    real, others, open_files = os.fchmod, list[threading.Thread](), list[int]()
+
+    def fchmod(descriptor: int, mode: int) -> None:
+        real(descriptor, mode)
+        if not others and os.path.realpath(f"/proc/self/fd/{descriptor}") == str(path):
+            others.append(threading.Thread(target=asyncio.run, args=(stores[1].append("t", entries(1, 1)),)))
+            others[0].start()
+            time.sleep(0.3)
+            found = [Path("/proc/self/fd") / one for one in os.listdir("/proc/self/fd")]
+            open_files.append(sum(os.path.realpath(one) == str(path) for one in found))
+
+    monkeypatch.setattr(os, "fchmod", fchmod)
+    await stores[0].append("s", entries(1, 1))
+    await asyncio.to_thread(others[0].join)
+    assert open_files == [1]
+    for store in stores:
+        await store.close()
+    assert [info.length for info in await stores[0].sessions()] == [1, 1]
+    await stores[0].close()
 
 
 @pytest.mark.parametrize(("durability", "synchronous"), [("fsync", 2), ("flush", 1), ("none", 0)])

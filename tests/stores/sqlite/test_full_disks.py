@@ -152,7 +152,7 @@ async def test_a_repair_for_which_the_disk_has_some_space_is_whole_or_changes_no
         for one in disk.iterdir():
             one.unlink() if one.is_file() else one.rmdir()
         path.write_bytes(broken)
-    assert 0 < repaired
+    assert repaired > 0
 
 
 async def test_closing_on_a_full_disk_keeps_what_was_acknowledged(path: Path) -> None:
