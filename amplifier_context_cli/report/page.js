@@ -98,7 +98,7 @@ const lowerBound = (shows) => {
 const messageRow = (index, state) => {
   const [mark, role, tokens, text] = messages[index];
   const row = make("div", `row ${role === "user" ? "human" : ""}`);
-  row.append(make("span", "mark", mark), make("span", "role", role), make("span", "text", firstLine(text)));
+  row.append(make("span", "mark", mark), make("span", "role", role), make("span", "text", firstLine(text) || "(empty)"));
   row.append(make("span", `state ${states[state]}`, states[state]), make("span", "tokens", number(tokens)), strip(index));
   return row;
 };
