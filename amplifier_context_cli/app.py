@@ -13,7 +13,7 @@ import click
 
 from .doctor import doctor
 from .forget import forget
-from .maintenance import copy, delete, fork, repair, verify
+from .maintenance import copy, delete, fork, repair, rewind, verify
 from .notes import notes
 from .prune import prune
 from .report.command import report as report_command
@@ -104,6 +104,7 @@ for command in (
     verify,
     repair,
     fork,
+    rewind,
     compact,
     undo,
     pin,

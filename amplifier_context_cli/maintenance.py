@@ -1,4 +1,4 @@
-"""The commands `copy`, `verify`, `repair`, `fork` and `delete`: maintenance of stored sessions."""
+"""The commands `copy`, `verify`, `repair`, `fork`, `rewind` and `delete`: maintenance of stored sessions."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from amplifier_context_core.view.session_state import load
 
 from .formatting import counted, shell_quoted
 from .store_options import OpenedStore, on_store, run_command, store_at
+from .stored_managers import manager_of
 
 _ANY = "any"  # a session id; the session need not exist
 _FORK_POINT = re.compile(r"[mua]\d{1,18}")
@@ -230,7 +231,7 @@ async def fork(at: OpenedStore, name: str, new: str | None, mark: str | None) ->
     """
     length = await at.length(name)
     if mark:
-        length = await _length_at(at, name, mark)
+        length = await _length_at(at, name, mark, "--at: ")
     made = new or derived_session_id(name, f"-at-{mark or 'end'}")
     if not is_recovered(name):  # notes whose id could not be read get it back
         check_conversation_id(made)
@@ -238,10 +239,10 @@ async def fork(at: OpenedStore, name: str, new: str | None, mark: str | None) ->
     click.echo(f"{shell_quoted(made)}: {counted(length, 'message')} of {shell_quoted(name)}")
 
 
-async def _length_at(at: OpenedStore, name: str, mark: str) -> int:
+async def _length_at(at: OpenedStore, name: str, mark: str, where: str = "") -> int:
     """Return the number of messages up to and including a mark."""
     if not _FORK_POINT.fullmatch(mark):
-        raise click.ClickException(f"--at: {mark!r} is not a mark; a mark is m30 (a message), u12 or a12 (of turn 12)")
+        raise click.ClickException(f"{where}{mark!r} is not a mark; a mark is m30 (a message), u12 or a12 (of turn 12)")
     seen = end = 0
     async for entries in read_in_batches(at.store, name):
         for entry in entries:
@@ -250,8 +251,35 @@ async def _length_at(at: OpenedStore, name: str, mark: str) -> int:
                 end = seen
     if not end:
         has_none = f"the history of {shell_quoted(name)} has no {mark}"
-        raise click.ClickException(f"--at: {has_none}; list its marks with {at.command('show', name)}")
+        raise click.ClickException(f"{where}{has_none}; list its marks with {at.command('show', name)}")
     return end
+
+
+@click.command()
+@click.argument("name", metavar="SESSION")
+@click.argument("mark", metavar="MARK")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@on_store
+async def rewind(at: OpenedStore, name: str, mark: str, yes: bool) -> None:
+    """Take a session back to MARK: m30, the user's message of turn 12 (u12), or the end of turn 12 (a12).
+
+    Later messages go to the archive: `show --archived` lists them, and `recall` still finds them. To keep the session
+    and go on from there in another one, use `fork`.
+    """
+    length = await at.length(name)
+    kept = await _length_at(at, name, mark)
+    if kept == length:
+        click.echo(f"{shell_quoted(name)}: {mark} is its newest message", err=True)
+        return
+    later = f"{counted(length - kept, 'message')} after {mark}"
+    if not yes:
+        click.confirm(f"Take the {later} out of {shell_quoted(name)}?", abort=True)
+    manager = await manager_of(at.store, name)
+    try:
+        await manager.set_messages((await manager.get_messages())[:kept])
+    finally:
+        await manager.close()
+    click.echo(f"{shell_quoted(name)}: {counted(kept, 'message')}; the {later} are in its archive")
 
 
 @click.command()

@@ -216,3 +216,34 @@ async def _edited(url: str) -> None:
     await store.append("two", entries(1, 10, session_id="two"))
     await store.replace("two", 6, entries(11, 12, session_id="two"))
     await store.close()
+
+
+def test_a_rewind_archives_what_came_later_and_the_session_goes_on_from_there(run: Run, filled: str) -> None:
+    at = ("--store", filled)
+    before = messages(run, "one", filled)
+    assert run("rewind", "one", "m999", *at, code=1).output.startswith("Error: the history of one has no m999")
+    assert run("rewind", "one", "m30; rm", *at, code=1).output.startswith("Error: 'm30; rm' is not a mark")
+    run("rewind", "one", "m60", *at, stdin="n\n", code=1)
+    assert messages(run, "one", filled) == before
+    assert (
+        "60 messages; the 61 messages after m60 are in its archive" in run("rewind", "one", "m60", *at, "--yes").output
+    )
+    assert messages(run, "one", filled) == before[:60]
+    assert messages(run, "one", filled, "--archived") == before[60:]
+    assert "m60 is its newest message" in run("rewind", "one", "m60", *at).output
+    assert "one: sound" in run("verify", "one", *at).output
+    view = [json.loads(line) for line in run("view", "one", "--json", *at).output.splitlines()]
+    assert "m61" not in json.dumps(view)
+
+
+def test_a_session_that_is_open_elsewhere_is_not_rewound(run: Run, url: str) -> None:
+    async def scenario() -> None:
+        manager = ContextManager(session_id="talk", store=open_store(url))
+        await manager.add_message({"role": "user", "content": "one"})
+        await manager.add_message({"role": "user", "content": "two"})
+        output = await asyncio.to_thread(lambda: run("rewind", "talk", "m1", "--yes", "--store", url, code=1).output)
+        assert "in use" in output
+        assert len(await manager.get_messages()) == 2
+        await manager.close()
+
+    asyncio.run(scenario())
