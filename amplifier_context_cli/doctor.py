@@ -20,7 +20,7 @@ from amplifier_context_core.messages.tokens import load_counter
 from amplifier_context_core.stores.sqlite.journal import journal_in
 
 from .formatting import counted, shell_quoted
-from .sessions import print_json
+from .sessions import print_json, print_wrapped
 from .store_options import OpenedStore, on_store
 
 _OURS = "amplifier-context-"
@@ -51,7 +51,7 @@ async def doctor(at: OpenedStore, as_json: bool) -> None:
         if as_json:
             print_json({"what": one.what, "state": one.state, "found": one.found})
         else:
-            click.echo(f"{one.state:<6} {one.what:<12} {one.found}")
+            print_wrapped(f"{one.state:<6} {one.what:<12} {one.found}", indent=20)
     if any(one.state == "wrong" for one in findings):
         raise click.exceptions.Exit(1)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
+from textwrap import fill
 from typing import Any
 
 import click
@@ -208,6 +209,12 @@ def words(message: Message) -> str:
 def print_row(head: str, text: str) -> None:
     """Print a text in one row of the screen, after a head of ASCII characters."""
     click.echo(f"{head}  {truncate(text, max(8, screen_width() - len(head) - 2))}")
+
+
+def print_wrapped(text: str, indent: int = 0) -> None:
+    """Print a text in as many rows as the screen needs, the later ones indented. Words, such as paths, stay whole."""
+    width = max(screen_width(), 2 * indent)
+    click.echo(fill(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False))
 
 
 def print_json(data: Any) -> None:

@@ -7,7 +7,7 @@ import click
 from amplifier_context_core import ContextManager, PinRefused
 
 from .formatting import counted, printable_text, shell_quoted
-from .sessions import print_json, print_row, words
+from .sessions import print_json, print_row, print_wrapped, words
 from .store_options import OpenedStore, budget_option, on_store
 from .stored_managers import manager_of
 from .views import copy_of
@@ -55,7 +55,7 @@ async def compact(
     would = "would be " if dry_run else ""
     sizes = f"{report['before_tokens']:,} → {report['after_tokens']:,} tokens"
     prefix = f"{report['prefix_given_up_tokens']:,} tokens of the cached prefix {would or 'are '}written again"
-    click.echo(f"{shell_quoted(session_id)}: {sizes}; {prefix}")
+    print_wrapped(f"{shell_quoted(session_id)}: {sizes}; {prefix}")
     for row in report["rounds"]:
         span = row["mark"] if row["mark"] == row["to"] else f"{row['mark']} to {row['to']}"
         print_row(f"{span:>16}", f"{would}{row['state']}: {counted(row['tokens'], 'token')}")
@@ -104,6 +104,8 @@ async def pins(at: OpenedStore, session_id: str, as_json: bool) -> None:
     """List the messages of a session that `pin` keeps, with their texts."""
     manager = await copy_of(at, session_id, None)
     await manager.ready()
+    if not manager.compactor.pins:
+        click.echo(f"{shell_quoted(session_id)} has no pins", err=True)
     for seq in sorted(manager.compactor.pins):
         message = await manager.recall(f"m{seq}")
         text = words(message) if message else "(no longer in the history)"

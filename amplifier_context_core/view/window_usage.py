@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from textwrap import wrap
 from typing import Any
 
 from ..economics.meter import Units
@@ -17,6 +18,8 @@ from .sent_view import SentView
 TOOLS, SYSTEM, PINS, PEOPLE, CHAPTERS, ROUNDS = "tools", "system", "pins", "people", "chapters", "rounds"
 KINDS = (TOOLS, SYSTEM, PINS, PEOPLE, CHAPTERS, ROUNDS)
 STEPS = 20  # of a full window; the event is emitted when another step is reached
+
+_NARROWEST = 44  # columns: a row with a bar of 10
 
 
 def window_usage(sent: SentView, pins: Collection[int], *, exact: bool, reported: int | None) -> dict[str, Any]:
@@ -106,18 +109,21 @@ def text_of_usage(usage: dict[str, Any], width: int = 80) -> str:
 
     Args:
         usage: of `window_usage`.
-        width: columns.
+        width: columns; below 44 it is 44 wide.
     """
+    width = max(_NARROWEST, width)
     size, cost = usage["size"], usage["next_request"]
     rows = [*usage["kinds"].items(), ("free", usage["free"])]
-    bar = max(10, width - 34)
-    lines = [line_of(usage)]
+    bar = width - 34
+    lines = wrap(line_of(usage), width)
     for kind, tokens in rows:
         share = tokens / size
         filled = min(bar, round(share * bar))
         lines.append(f"{kind:<9} {tokens:>11,} {share:>6.1%}  {'█' * filled}{'·' * (bar - filled)}")
     reported = usage["reported"]
     said = "unknown since the last compaction" if reported is None else f"{reported:,} tokens"
-    lines.append(f"figures: {usage['figure']}; reported by the provider: {said}")
-    lines.append(f"next request: {cost['warm']:,} with a warm cache, {cost['cold']:,} with a cold one (input tokens)")
+    figures = f"figures: {usage['figure']}; reported by the provider: {said}"
+    costs = f"next request: {cost['warm']:,} with a warm cache, {cost['cold']:,} with a cold one (input tokens)"
+    for line in (figures, costs):
+        lines += wrap(line, width)
     return "\n".join(lines)

@@ -20,6 +20,7 @@ from amplifier_context_cli.formatting import (
     truncate,
     without_credentials,
 )
+from tests.cli.kept import Run
 
 
 @pytest.mark.parametrize(
@@ -98,3 +99,19 @@ def test_wide_characters_take_two_columns() -> None:
 def test_a_text_is_cut_between_words_where_that_leaves_most_of_it() -> None:
     assert truncate("several words that are long", 20) == "several words that…"
     assert truncate("x " + "y" * 40, 20) == "x " + "y" * 17 + "…"
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_sentences_and_checks_fit_the_screen(
+    width: int, filled: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    texts = [
+        run(*command, "one", "--store", filled).output
+        for command in (["context"], ["compact", "--dry-run", "--budget", "5k"])
+    ]
+    for line in "".join(texts).split("\n"):
+        assert display_width(line) <= width
+    for line in run("doctor", "--store", filled).output.split("\n"):
+        assert len(line) <= width or len(line.split()) <= 4, "a path stays whole, to be copied"
+    assert "one has no pins" in run("pins", "one", "--store", filled).output

@@ -96,7 +96,7 @@ def test_a_pin_keeps_a_round_through_a_compaction_until_it_is_taken_back(session
     view = run("view", "one", url=session)
     assert any(line.split()[0] == "m4" for line in view.splitlines())
     run("unpin", "one", "m4", url=session)
-    assert run("pins", "one", url=session) == ""
+    assert run("pins", "one", url=session) == "one has no pins\n"
 
 
 @pytest.mark.parametrize(("mark", "reason"), [("m999", "m999"), ("4", "no mark")])
