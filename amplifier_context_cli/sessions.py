@@ -217,6 +217,11 @@ def print_wrapped(text: str, indent: int = 0) -> None:
     click.echo(fill(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False))
 
 
+def json_line(data: Any) -> str:
+    """Return a value as JSON in one line of printable ASCII, which every terminal and every encoding takes."""
+    return json.dumps(data).replace("\x7f", "\\u007f") + "\n"
+
+
 def print_json(data: Any) -> None:
-    """Print a value as JSON in one line of ASCII, which every terminal and every encoding takes."""
-    click.echo(json.dumps(data))
+    """Print a value as JSON in one line."""
+    click.echo(json_line(data), nl=False)

@@ -10,12 +10,12 @@ from typing import Any
 import click
 
 from amplifier_context_core import ContextManager, Entry, InvalidMessage
-from amplifier_context_core.messages.parsing import json_text
 from amplifier_context_core.stores import read_in_batches
 from amplifier_context_core.stores.codec import loads
 from amplifier_context_core.stores.validation import check_conversation_id
 
-from ..formatting import counted, shell_quoted
+from ..formatting import counted, printable_text, shell_quoted
+from ..sessions import json_line
 from ..store_options import OpenedStore, on_store, run_command, store_at, store_option, write_private
 from ..views import copy_of
 from .atif import is_atif, read_atif, write_atif
@@ -62,6 +62,8 @@ def import_(file: Path, session_id: str | None, name: str | None, url: str | Non
                 except InvalidMessage as problem:
                     click.echo(f"message {number:,} is left out: {problem}", err=True)
             await manager.close()
+            if not added:
+                raise click.ClickException(f"{file} has no message that can be stored")
             click.echo(f"{shell_quoted(chosen)} in {at.location}: {counted(added, 'message')}")
             for what, count in sorted(found.left_out.items()):
                 click.echo(f"left out: {count:,} {what}", err=True)
@@ -109,13 +111,13 @@ def _parsed(file: Path) -> Any:
 
 async def _pieces(at: OpenedStore, session_id: str, name: str, entries: Sequence[Entry]) -> Iterable[str]:
     if name == "markdown":
-        return write_markdown(session_id, entries)
+        return map(printable_text, write_markdown(session_id, entries))
     if name == "messages":
-        return (json_text(entry.message) + "\n" for entry in entries)
+        return (json_line(entry.message) for entry in entries)
     manager = await copy_of(at, session_id, None)
     compactions = await manager.compactions()
     chapters = [chapter["text"] for chapter in await manager.chapters()] if compactions else []
-    return [json_text(write_atif(session_id, entries, version("amplifier-context-cli"), compactions, chapters)) + "\n"]
+    return [json_line(write_atif(session_id, entries, version("amplifier-context-cli"), compactions, chapters))]
 
 
 @click.command()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import stat
 from pathlib import Path
@@ -162,15 +161,21 @@ LINES = st.fixed_dictionaries(
         "message": JUNK,
     }
 )
+KEYS = ("tool_call_id", "source_call_id", "arguments", "content")
+PARTS = st.lists(st.dictionaries(st.sampled_from(KEYS), JUNK) | JUNK, max_size=3)
+RESULTS = st.fixed_dictionaries({"results": PARTS})
+RUN = st.fixed_dictionaries(
+    {"source": st.sampled_from(["agent", "user", "system"])},
+    optional={"message": JUNK, "tool_calls": PARTS, "observation": RESULTS, "metrics": JUNK, "extra": JUNK},
+)
 
 
-@given(st.lists(LINES | JUNK, max_size=6))
-def test_no_line_of_a_file_breaks_a_reader(lines: list[Any]) -> None:
+@given(st.lists(LINES | JUNK, max_size=6), st.lists(RUN, max_size=3))
+def test_no_line_of_a_file_breaks_a_reader(lines: list[Any], steps: list[Any]) -> None:
     for read in (read_codex, read_claude_code):
         for message in read(lines).messages:
             assert isinstance(message["role"], str)
-    with contextlib.suppress(UnknownFormat):
-        read_atif({"schema_version": "ATIF-v1.7", "steps": lines})
+    read_atif({"schema_version": "ATIF-v1.7", "steps": steps})
 
 
 TRAJECTORY = {
@@ -411,6 +416,12 @@ def test_a_session_that_exists_is_not_added_to(url: str, tmp_path: Path) -> None
     before = run("show", "in", "--store", url)
     assert "--session" in run("import", str(file), "--store", url, fails=True)
     assert run("show", "in", "--store", url) == before
+
+
+def test_a_file_of_which_nothing_can_be_stored_is_an_error(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "in.json"
+    file.write_text('[{"role": "user", "content": "x", "metadata": {"n": NaN}}]')
+    assert "no message that can be stored" in run("import", str(file), "--store", url, fails=True)
 
 
 def test_lone_surrogates_come_in_and_are_shown_in_a_report(url: str, tmp_path: Path) -> None:
