@@ -6,7 +6,7 @@ import platform
 import sqlite3
 import stat
 from collections.abc import AsyncIterator, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distributions, entry_points, version
 from pathlib import Path
@@ -43,10 +43,11 @@ class Finding:
 
 @click.command()
 @on_store
+@click.option("--fix", is_flag=True, help="Take the right to read the store's files from other users.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
-async def doctor(at: OpenedStore, as_json: bool) -> None:
-    """Check the installation and a store. Nothing is changed. The exit code is 1 if something does not work."""
-    findings = [*_versions(), *_modules(), await _vocabulary(), _sqlite(), *[one async for one in _store(at)]]
+async def doctor(at: OpenedStore, fix: bool, as_json: bool) -> None:
+    """Check the installation and a store. Without --fix nothing is changed. The exit code is 1 if one is wrong."""
+    findings = [*_versions(), *_modules(), await _vocabulary(), _sqlite(), *[one async for one in _store(at, fix)]]
     for one in findings:
         if as_json:
             print_json({"what": one.what, "state": one.state, "found": one.found})
@@ -104,7 +105,7 @@ def _has_tokenizer(connection: sqlite3.Connection, name: str) -> bool:
     return True
 
 
-async def _store(at: OpenedStore) -> AsyncIterator[Finding]:
+async def _store(at: OpenedStore, fix: bool) -> AsyncIterator[Finding]:
     """Yield whether the store can be read, who has its sessions open, and which of its files others can read."""
     try:
         infos = await at.store.sessions()
@@ -117,11 +118,23 @@ async def _store(at: OpenedStore) -> AsyncIterator[Finding]:
     scheme, _, path = at.location.partition(":")
     if scheme in ("jsonl", "sqlite"):
         readable = _readable_by_others(path)
-        if readable:
-            names = ", ".join(shell_quoted(str(one)) for one in readable[:_LISTED])
-            yield Finding("modes", "wrong", f"other users can read {names}: chmod go= them")
+        left = [one for one in readable if not (fix and _made_private(one))]
+        if left:
+            names = ", ".join(shell_quoted(str(one)) for one in left[:_LISTED])
+            yield Finding("modes", "wrong", f"other users can read {names}: --fix, or chmod go= them")
         else:
-            yield Finding("modes", "ok", "only you can read its files")
+            changed = f"; {counted(len(readable), 'file')} changed" if readable else ""
+            yield Finding("modes", "ok", f"only you can read its files{changed}")
+
+
+def _made_private(path: Path) -> bool:
+    """Take all rights to a file from other users; False where the owner does not allow it, and for a link."""
+    if path.is_symlink():  # its target may be anything
+        return False
+    with suppress(OSError):
+        path.chmod(stat.S_IMODE(path.stat().st_mode) & stat.S_IRWXU)
+        return True
+    return False
 
 
 def _readable_by_others(location: str) -> list[Path]:

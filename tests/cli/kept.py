@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from click.testing import Result
 
@@ -26,6 +28,19 @@ async def fill(url: str, name: str, messages: int, seed: int) -> None:
         await manager.add_message(message)
     await manager.get_messages_for_request()
     await manager.close()
+
+
+def keep(url: str, name: str, said: Iterable[str | dict[str, Any]]) -> None:
+    """Add messages to a session; a text is a user's."""
+
+    async def add() -> None:
+        config = load_config({"token_counter": "heuristic"})
+        manager = ContextManager(config, session_id=name, store=open_store(url, durability="flush"))
+        for one in said:
+            await manager.add_message({"role": "user", "content": one} if isinstance(one, str) else one)
+        await manager.close()
+
+    asyncio.run(add())
 
 
 def messages(run: Run, name: str, url: str, *options: str) -> list[dict[str, object]]:

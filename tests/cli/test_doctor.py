@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,8 @@ from click.testing import CliRunner
 from amplifier_context_cli.app import main
 
 
-def findings(url: str, code: int = 0) -> dict[str, dict[str, str]]:
-    done = CliRunner().invoke(main, ["doctor", "--json", "--store", url])
+def findings(url: str, *options: str, code: int = 0) -> dict[str, dict[str, str]]:
+    done = CliRunner().invoke(main, ["doctor", "--json", "--store", url, *options])
     assert done.exit_code == code, done.output
     return {one["what"]: one for one in map(json.loads, done.output.splitlines())}
 
@@ -38,6 +40,19 @@ def test_files_that_others_can_read_are_named(filled: str, journal: str) -> None
     found = findings(filled, code=1)
     assert found["modes"]["state"] == "wrong"
     assert file.name in found["modes"]["found"]
+    assert findings(filled, "--fix")["modes"]["state"] == "ok"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert findings(filled)["modes"]["found"] == "only you can read its files"
+
+
+def test_the_target_of_a_link_keeps_its_rights(template: Callable[[str], Path], tmp_path: Path) -> None:
+    store = shutil.copytree(template("jsonl"), tmp_path / "sessions")
+    store.chmod(0o755)
+    target = tmp_path / "target"
+    target.touch(0o644)
+    (store / "one" / "link").symlink_to(target)
+    assert "link" in findings(f"jsonl:{store}", "--fix", code=1)["modes"]["found"]
+    assert target.stat().st_mode & 0o777 == 0o644
 
 
 def test_a_store_that_cannot_be_read_is_wrong(tmp_path: Path) -> None:

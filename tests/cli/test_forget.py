@@ -18,8 +18,8 @@ from amplifier_context_cli import host_files
 from amplifier_context_cli.app import main
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.default_paths import sessions_folder
-from amplifier_context_core.stores import open_store
 from amplifier_context_testing import coding_session
+from tests.cli.kept import keep
 from tests.durable.hindrance import Hindrance
 from tests.durable.host import Host
 from tests.places import KEPT, Place, parameters
@@ -396,14 +396,7 @@ def test_the_store_in_the_folders_of_a_host_is_not_taken_for_a_file_of_the_host(
     project = sessions_folder().parent
     for url in (f"jsonl:{project / 'sessions'}", f"sqlite:{project / 'context.db'}", f"jsonl:{project / 'one.jsonl'}"):
         name = "one" if url.endswith(".jsonl") else "two"
-
-        async def fill(url: str = url, name: str = name) -> None:
-            manager = ContextManager(load_config({}), session_id=name, store=open_store(url))
-            await manager.add_message({"role": "user", "content": PASSWORD})
-            await manager.add_message({"role": "assistant", "content": NOTED})
-            await manager.close()
-
-        asyncio.run(fill())
+        keep(url, name, [PASSWORD, {"role": "assistant", "content": NOTED}])
         Host(home, name, project=project.name).prompted(PASSWORD)
         done = CliRunner().invoke(main, ["forget", name, "m1", "--yes", "--store", url])
         assert done.exit_code == 0, done.output
@@ -423,13 +416,7 @@ COPIES = {
 def test_a_copy_of_a_file_of_the_store_is_named(home: Path, scheme: str) -> None:
     project = home / ".amplifier" / "projects" / "-tmp-x"
     url = f"{scheme}:{project / ('sessions' if scheme == 'jsonl' else 'context.db')}"
-
-    async def fill() -> None:
-        manager = ContextManager(load_config({}), session_id="one", store=open_store(url))
-        await manager.add_message({"role": "user", "content": PASSWORD})
-        await manager.close()
-
-    asyncio.run(fill())
+    keep(url, "one", [PASSWORD])
     (project / "sessions" / "one").mkdir(parents=True, exist_ok=True)
     files = {"jsonl": project / "sessions" / "one" / "context-messages.jsonl", "sqlite": project / "context.db"}
     assert SECRET.encode() in files[scheme].read_bytes()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shlex
 import subprocess
@@ -11,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_context_core import ContextManager, load_config
-from amplifier_context_core.stores import open_store
-from tests.cli.kept import SECRET, Run, messages
+from tests.cli.kept import SECRET, Run, keep, messages
 
 
 def test_what_is_forgotten_is_nowhere_in_the_files(run: Run, filled: str, tmp_path: Path) -> None:
@@ -53,15 +50,9 @@ def test_forks_that_hold_what_is_forgotten_are_named_with_the_way_out(
 
 
 def test_what_is_forgotten_is_forgotten_in_forks_too_when_asked(run: Run, filled: str, tmp_path: Path) -> None:
-    async def say_it_again() -> None:
-        store = open_store(filled)
-        manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id="child", store=store)
-        await manager.add_message({"role": "user", "content": f"so I use {SECRET}"})
-        await manager.close()
-
     run("delete", "two", "--yes", "--store", filled)
     run("fork", "one", "child", "--store", filled)
-    asyncio.run(say_it_again())
+    keep(filled, "child", [f"so I use {SECRET}"])
     output = run("forget", "one", "--containing", "--forks", "--yes", "--store", filled, stdin=SECRET).output
     assert sorted(output.splitlines()) == ["child: 2 messages erased", "one: 1 message erased"]
     for path in tmp_path.rglob("*"):
@@ -89,23 +80,15 @@ def test_a_text_is_forgotten_however_it_is_escaped(run: Run, url: str) -> None:
     secret = 'p"w\\x-sécret'
     arguments = json.dumps({"key": secret})
 
-    async def fill() -> None:
-        manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id="one", store=open_store(url))
-        for message in (
-            {"role": "user", "content": f"the key is {secret}"},
-            {
-                "role": "assistant",
-                "content": None,
-                "tool_calls": [{"id": "c", "type": "function", "function": {"name": "use", "arguments": arguments}}],
-            },
-            {"role": "tool", "tool_call_id": "c", "content": json.dumps({"sent": arguments}, ensure_ascii=False)},
-            {"role": "user", "content": f"\ud800 and again {secret}"},
-            {"role": "user", "content": "nothing here"},
-        ):
-            await manager.add_message(message)
-        await manager.close()
-
-    asyncio.run(fill())
+    call = {"id": "c", "type": "function", "function": {"name": "use", "arguments": arguments}}
+    said = [
+        f"the key is {secret}",
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": json.dumps({"sent": arguments}, ensure_ascii=False)},
+        f"\ud800 and again {secret}",
+        "nothing here",
+    ]
+    keep(url, "one", said)
     assert (
         "4 messages erased" in run("forget", "one", "--containing", "--yes", "--store", url, stdin=f"{secret}\n").output
     )

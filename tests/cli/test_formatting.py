@@ -6,6 +6,7 @@ import shlex
 import time
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -99,6 +100,14 @@ def test_wide_characters_take_two_columns() -> None:
 def test_a_text_is_cut_between_words_where_that_leaves_most_of_it() -> None:
     assert truncate("several words that are long", 20) == "several words that…"
     assert truncate("x " + "y" * 40, 20) == "x " + "y" * 17 + "…"
+
+
+def test_the_shell_completes_commands() -> None:
+    line = {"COMP_WORDS": "amplifier-context exp", "COMP_CWORD": "1"}
+    run = CliRunner().invoke(
+        main, env={**line, "_AMPLIFIER_CONTEXT_COMPLETE": "bash_complete"}, prog_name="amplifier-context"
+    )
+    assert run.output.split() == ["plain,explain", "plain,export"]
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from amplifier_context_cli.formatting import display_width
-from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.compat import StoredContext
 from amplifier_context_core.stores import open_store
-from tests.cli.kept import SECRET, Run, fill
+from tests.cli.kept import SECRET, Run, fill, keep
 
 
 def test_sessions_are_listed_with_their_sizes(run: Run, filled: str) -> None:
@@ -30,17 +29,8 @@ def test_a_list_of_sessions_fits_the_screen_and_cuts_no_id(
     run: Run, url: str, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
     long = "a-session-with-a-name-that-is-longer-than-any-screen-" * 3
-
-    async def fill() -> None:
-        for name in ("short", long, "日本語のセッション", "-with 'odd' \"name\""):
-            store = open_store(url, durability="flush")
-            manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id=name, store=store)
-            await manager.add_message(
-                {"role": "user", "content": f"First \x1b[2J 日本 of {name[:9]}: " + "words " * 60}
-            )
-            await manager.close()
-
-    asyncio.run(fill())
+    for name in ("short", long, "日本語のセッション", "-with 'odd' \"name\""):
+        keep(url, name, [f"First \x1b[2J 日本 of {name[:9]}: " + "words " * 60])
     monkeypatch.setenv("COLUMNS", str(width))
     lines = run("sessions", "--store", url).output.splitlines()
     assert [line for line in lines if display_width(line) > width] == [long]
@@ -51,17 +41,11 @@ def test_a_list_of_sessions_fits_the_screen_and_cuts_no_id(
 
 
 def test_a_list_of_sessions_says_what_each_is_a_fork_of(run: Run, filled: str) -> None:
-    async def answer(name: str) -> None:
-        store = open_store(filled, durability="flush")
-        manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id=name, store=store)
-        for number in range(5):
-            await manager.add_message({"role": "user", "content": f"another wish {number}"})
-        await manager.close()
-
+    wishes = [f"another wish {number}" for number in range(5)]
     run("fork", "one", "child", "--store", filled)
-    asyncio.run(answer("child"))
+    keep(filled, "child", wishes)
     run("fork", "child", "grand child", "--store", filled)
-    asyncio.run(answer("grand child"))
+    keep(filled, "grand child", wishes)
     rows = [json.loads(line) for line in run("sessions", "--store", filled, "--json").output.splitlines()]
     parents = {row["session_id"]: row["fork_of"] for row in rows}
     assert parents == {"one": "", "two": "", "child": "one", "grand child": "child"}
@@ -114,15 +98,7 @@ def test_a_url_can_name_the_project_as_amplifier_does(
 
 def test_an_id_is_printed_as_it_must_be_typed(run: Run, url: str) -> None:
     odd = '-it\'s "odd" $HOME'
-
-    async def fill() -> None:
-        store = open_store(url)
-        manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id=odd, store=store)
-        for number in range(3):
-            await manager.add_message({"role": "user", "content": f"wish {number} {SECRET}"})
-        await manager.close()
-
-    asyncio.run(fill())
+    keep(url, odd, [f"wish {number} {SECRET}" for number in range(3)])
     at = ("--store", url)
     output = run("fork", *at, "--", odd).output
     made, _, of = output.partition(": 3 messages of ")
@@ -149,13 +125,7 @@ def test_a_shown_message_is_cut_between_words_to_the_screen(
     assert len(lines) == 121
     assert max(map(display_width, lines)) <= width
     text = "several words that are used again and again " * 9
-
-    async def say() -> None:
-        manager = ContextManager(load_config({}), session_id="words", store=open_store(filled))
-        await manager.add_message({"role": "user", "content": text})
-        await manager.close()
-
-    asyncio.run(say())
+    keep(filled, "words", [text])
     (line,) = run("show", "words", "--store", filled).output.splitlines()
     assert width - 8 < display_width(line) <= width
     shown = line.removesuffix("…").split("  ")[-1].strip()

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from amplifier_context_cli.app import main
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.stores import open_store
+from tests.cli.kept import keep
 from tests.managers import ask, feed
 from tests.messages import work
 
@@ -79,12 +80,7 @@ def test_undo_takes_it_back(session: str) -> None:
 
 
 def test_nothing_to_free_is_an_error_that_says_so(url: str) -> None:
-    async def small() -> None:
-        manager = ContextManager(session_id="one", store=open_store(url))
-        await feed(manager, work(1))
-        await manager.close()
-
-    asyncio.run(small())
+    keep(url, "one", work(1))
     assert "nothing could be freed" in run("compact", "one", url=url, fails=True)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
@@ -16,10 +15,9 @@ from click.testing import CliRunner
 
 from amplifier_context_cli.app import main
 from amplifier_context_cli.store_options import run_command
-from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.errors import SessionLost
-from amplifier_context_core.stores import open_store
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
+from tests.cli.kept import keep
 from tests.demo.conftest import clone_at
 
 ODD = "café … → █ 日本 \x1b[2J"
@@ -30,16 +28,8 @@ COMMAND = [sys.executable, "-c", "from amplifier_context_cli import main; main()
 def kept(tmp_path: Path) -> str:
     """The URL of a store with two sessions; their messages are in many alphabets."""
     url = f"jsonl:{tmp_path / 'sessions'}"
-
-    async def fill() -> None:
-        for name in ("one", "zwei-日本"):
-            store = open_store(url, durability="flush")
-            manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id=name, store=store)
-            for message in ConversationBuilder().user(ODD).work(3, "loader").say(f"Done: {ODD}").messages:
-                await manager.add_message(message)
-            await manager.close()
-
-    asyncio.run(fill())
+    for name in ("one", "zwei-日本"):
+        keep(url, name, ConversationBuilder().user(ODD).work(3, "loader").say(f"Done: {ODD}").messages)
     return url
 
 

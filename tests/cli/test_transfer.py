@@ -74,40 +74,24 @@ def test_blocks_of_one_answer_become_one_message_and_a_text_of_the_program_is_no
     assert messages[2]["metadata"]["model"] == "claude"
 
 
+def spoken(role: str, *parts: dict[str, str]) -> tuple[str, dict[str, Any]]:
+    return "response_item", {"type": "message", "role": role, "content": [*parts]}
+
+
 ROLLOUT = [
     ("session_meta", {"id": "s", "cwd": "/w", "cli_version": "0.65.0"}),
     ("turn_context", {"model": "gpt-5-codex", "cwd": "/w"}),
-    (
-        "response_item",
-        {
-            "type": "message",
-            "role": "user",
-            "content": [{"type": "input_text", "text": "<environment_context>x</environment_context>"}],
-        },
-    ),
-    (
-        "response_item",
-        {
-            "type": "message",
-            "role": "user",
-            "content": [{"type": "input_text", "text": "Look."}, {"type": "input_image", "image_url": "data:"}],
-        },
-    ),
+    spoken("user", {"type": "input_text", "text": "<environment_context>x</environment_context>"}),
+    spoken("user", {"type": "input_text", "text": "Look."}, {"type": "input_image", "image_url": "data:"}),
     ("event_msg", {"type": "user_message", "message": "Look."}),
     ("response_item", {"type": "reasoning", "summary": [], "encrypted_content": "abc"}),
-    (
-        "response_item",
-        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look."}]},
-    ),
+    spoken("assistant", {"type": "output_text", "text": "I look."}),
     ("response_item", {"type": "function_call", "name": "shell", "arguments": '{"command": ["ls"]}', "call_id": "c1"}),
     ("response_item", {"type": "custom_tool_call", "name": "apply_patch", "input": "*** Begin Patch", "call_id": "c2"}),
     ("response_item", {"type": "function_call_output", "call_id": "c1", "output": '{"output": "a.py"}'}),
-    (
-        "response_item",
-        {"type": "custom_tool_call_output", "call_id": "c2", "output": {"content": "Done", "success": True}},
-    ),
+    ("response_item", {"type": "custom_tool_call_output", "call_id": "c2", "output": {"content": "Done"}}),
     ("compacted", {"message": "Summary"}),
-    ("response_item", {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Seen."}]}),
+    spoken("assistant", {"type": "output_text", "text": "Seen."}),
 ]
 
 

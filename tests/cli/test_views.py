@@ -12,8 +12,9 @@ from click.testing import CliRunner
 from amplifier_context_cli.app import main
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.stores import open_store
+from tests.cli.kept import keep
 from tests.managers import ask, feed
-from tests.messages import rounds, work
+from tests.messages import rounds, says, work
 
 
 async def kept(url: str) -> tuple[ContextManager, str]:
@@ -113,15 +114,9 @@ def test_search_finds_messages_that_the_view_does_not_show(url: str) -> None:
     assert "has no message with" in run("search", "one", "nowhere_at_all", url=url)
 
 
-async def spoken(url: str, *texts: str) -> None:
-    manager = ContextManager(load_config({}), session_id="one", store=open_store(url, durability="none"))
-    await feed(manager, [{"role": "user", "content": one} for one in texts])
-    await manager.close()
-
-
 def test_search_prints_the_line_that_matches_best_around_its_match(url: str) -> None:
-    asyncio.run(
-        spoken(url, "the 7 of us\nlook at\nthe turbo encabulator, number 7\nand go", f"{'x' * 900} heron, {'y' * 900}")
+    keep(
+        url, "one", ["the 7 of us\nlook at\nthe turbo encabulator, number 7\nand go", f"{'x' * 900} heron, {'y' * 900}"]
     )
     assert "m1 user       the turbo encabulator, number 7" in run("search", "one", "encabulator number 7", url=url)
     assert "the turbo encabulator" in run("search", "one", '"turbo encabulator"', "us", url=url)
@@ -206,16 +201,9 @@ def test_all_sessions_are_searched_and_one_that_cannot_be_read_is_named(filled: 
 
 
 def test_context_sums_what_providers_reported_by_model(url: str) -> None:
-    async def make() -> None:
-        manager = ContextManager(session_id="one", store=open_store(url))
-        await feed(manager, work(1))
-        for model in ("a", "a", "b"):
-            usage = {"input_tokens": 1_000, "output_tokens": 10, "cache_read_tokens": 800}
-            message = {"role": "assistant", "content": "Yes.", "metadata": {"model": model, "usage": usage}}
-            await manager.add_message(message)
-        await manager.close()
-
-    asyncio.run(make())
+    usage = {"input_tokens": 1_000, "output_tokens": 10, "cache_read_tokens": 800}
+    answers = [says("Yes.") | {"metadata": {"model": model, "usage": usage}} for model in "aab"]
+    keep(url, "one", [*work(1), *answers])
     spent = json.loads(run("context", "one", "--json", url=url))["spent"]
     assert [(one["model"], one["answers"], one["input_tokens"]) for one in spent] == [("a", 2, 2_000), ("b", 1, 1_000)]
     assert "so far, a: 2 answers, 2,000 input tokens (80% read from the cache), 20 output" in run(
