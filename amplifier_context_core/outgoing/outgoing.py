@@ -129,5 +129,4 @@ def _grown(
 
 
 def tokens_of(messages: Iterable[RenderedMessage]) -> int:
-    """Return the tokens of messages."""
     return sum(shown.tokens for shown in messages)

@@ -42,7 +42,6 @@ class RequestPrefix:
 
     @classmethod
     def of(cls, key: tuple[str, str], tools: Tools, system: Sequence[RenderedMessage]) -> RequestPrefix:
-        """Return what a request to a model begins with."""
         digest = hashlib.blake2b("\0".join(key).encode("utf-8", "surrogatepass"), digest_size=16)
         for name, tool in tools.items():
             digest.update(_described(name, tool))
@@ -52,7 +51,6 @@ class RequestPrefix:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Provider and model."""
         return self.provider, self.model
 
     def binds(self, shown: RenderedMessage) -> bool:

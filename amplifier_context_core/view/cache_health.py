@@ -56,11 +56,9 @@ class CachedRequest:
 
     @property
     def uncached(self) -> int:
-        """Tokens neither read nor written."""
         return max(0, self.tokens - self.read - self.written)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain JSON data."""
         return {
             "request": self.number,
             "tokens": self.tokens,
@@ -82,7 +80,6 @@ class CacheHealth:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all requests."""
         self.advice = ""
         self._requests = deque[CachedRequest](maxlen=_MAX_REQUESTS)
         self._last: dict[Key, tuple[CachedRequest, CachedRequest | None]] = {}  # the newest two, newest first

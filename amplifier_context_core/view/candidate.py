@@ -45,12 +45,10 @@ class Candidate:
 
     @classmethod
     async def of(cls, view: View, request: ViewRequest) -> Candidate:
-        """Return a view for a request."""
         return cls(view, request, await view.outgoing(request), view.newest_seq)
 
     @property
     def tokens(self) -> int:
-        """Tokens of the request."""
         return self.request.system_tokens + self.outgoing.tokens
 
     @property

@@ -153,7 +153,6 @@ async def _checkpoint(
     """Return the checkpoint of a compaction.
 
     Args:
-        segments: that it shows: what the strategies made of the view.
         covered: entries after the leading ones that the checkpoint replaces.
         from_content: true if the checkpoint follows from the covered entries alone, so that other sessions may use it.
     """
@@ -198,13 +197,7 @@ def _result(
     ladder: LadderResult | None = None,
     invalidated: int | None = None,
 ) -> CompactionResult:
-    """Return what a compaction came to, with its figures.
-
-    Args:
-        duration: seconds that it took.
-        ladder: what the strategies did; None when there was nothing for them to work on.
-        invalidated: tokens of the prefix that the new view gives up; None when nothing was gained.
-    """
+    """Return what a compaction came to, with its figures; see `CompactionResult`. The duration is in seconds."""
     report, after = dict(job.announcement), len(candidate.outgoing.messages)
     report |= {"before_messages": report["message_count"], "message_count": after, "after_messages": after}
     report |= outcome(job.tokens, candidate.tokens, invalidated, ladder, job.request.limits.units)

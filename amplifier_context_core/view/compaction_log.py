@@ -23,7 +23,6 @@ class CompactionLog:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Copies of the rows."""
         return [copy_json(row) for row in self._rows]
 
     def restore(self, rows: Iterable[Mapping[str, Any]]) -> None:

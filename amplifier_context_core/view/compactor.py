@@ -51,6 +51,7 @@ class Compactor:
 
     Attributes:
         changes: of the views, in this process. When it grows, the session state is to be saved.
+        focus: what summaries should dwell on.
         injected: the same, of the handlers of the compaction that was accepted last.
         focus_drops: times that both were dropped by a command: what quotes an earlier one is out of date.
         dropped_chapters: hashes of the texts of chapters that `start_over` dropped; no process has the same.
@@ -70,8 +71,7 @@ class Compactor:
         carry: Carry | None = None,
         prepare: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        self.compactions = self.changes = 0
-        self.tokens_saved = 0
+        self.compactions = self.changes = self.tokens_saved = 0
         self.pins: set[int] = set()
         self.short_forms = ShortForms()
         self.focus: str | None = None
@@ -87,15 +87,13 @@ class Compactor:
         self.lock = CrossLoopLock()
         factory = ViewFactory(config, ladder, self.pins, self.short_forms)
         self.cache = ViewCache(history, config, factory, self.pins)
-        forms = self.short_forms
-        self.maker = CheckpointMaker(history, config, ladder, factory, self.pins, forms, carry, prepare)
+        self.maker = CheckpointMaker(history, config, ladder, factory, self.pins, self.short_forms, carry, prepare)
         self._in_flight = CrossLoopLock()  # held from the announcement of a compaction to its end
         self.sent = SentViews()
         self.log = CompactionLog()
 
     @property
     def last_sent(self) -> SentView | None:
-        """The view handed out last; None before the first."""
         return self.sent.last
 
     # -- requests ---------------------------------------------------------------------------------------------------
@@ -124,7 +122,6 @@ class Compactor:
         await self.sent.announce(self.hooks, self)
 
     def limits(self, budget: int, key: Key) -> TokenLimits:
-        """Return the limits of a request, as the meter sees them now."""
         return token_limits(self._config, self._meter, budget, key)
 
     def prefix_break(self, request: ViewRequest, pause: Pause) -> PrefixBreak | None:
@@ -296,7 +293,6 @@ class Compactor:
         return True
 
     def _note(self, result: CompactionResult) -> None:
-        """Note what a compaction came to."""
         job, new = result.job, result.candidate.view
         if new.checkpoint:
             key = self.cache.factory.compatibility_key(job.request.counter)

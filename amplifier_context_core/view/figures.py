@@ -28,14 +28,7 @@ Member = dict[str, Any]
 def announcement(
     reason: str, messages: int, tokens: int, limits: TokenLimits, *, threshold: int, target: int
 ) -> dict[str, Any]:
-    """Return what handlers are given before a compaction.
-
-    Args:
-        reason: ``trigger``, ``cold cache``, ``hard limit`` or ``manual``.
-        tokens: of the view with its system prompt, counted.
-        threshold: counted tokens above which the view is compacted.
-        target: counted tokens the compaction aims at.
-    """
+    """Return what handlers are given before a compaction. Sizes are given as counted here."""
     size, above = limits.units.request(tokens), limits.reported(threshold)
     because = {
         "manual": "asked for",
@@ -59,10 +52,8 @@ def outcome(
     """Return what handlers are given after a compaction, besides the announcement.
 
     Args:
-        before: tokens of the view with its system prompt, counted.
-        after: the same afterwards.
+        before: counted tokens of the view with its system prompt.
         invalidated: counted tokens of the cached prefix that was given up; None when nothing was gained.
-        result: what the strategies did; None when there was nothing for them to work on.
     """
     freed: list[dict[str, Any]] = []
     size_before, size_after = units.request(before), units.request(after)
@@ -97,11 +88,7 @@ def beside_conversation(system_tokens: int, units: Units) -> list[Member]:
 def overflow(
     segments: Sequence[Segment], limits: TokenLimits, system_tokens: int, counted: int
 ) -> tuple[str, list[Member]]:
-    """Return the text about a view above its budget, and its members with their sizes.
-
-    Args:
-        counted: tokens of the view with its system prompt.
-    """
+    """Return the text about a view above its budget, and its members with their sizes."""
     units = limits.units
     largest = sorted(segments, key=lambda segment: segment.tokens, reverse=True)[:_MAX_SIZES]
     members = beside_conversation(system_tokens, units)
@@ -120,11 +107,7 @@ def many_re_reads(found: ReReads, limits: TokenLimits) -> tuple[str, dict[str, i
 def clipped_protected(
     result: LadderResult, limits: TokenLimits, system_tokens: int, pin_tokens: int
 ) -> tuple[str, list[Member]]:
-    """Return the text about protected rounds that were clipped, or pins beyond their share, and the members.
-
-    Args:
-        pin_tokens: that pins may fill, counted.
-    """
+    """Return the text about protected rounds that were clipped, or pins beyond their share, and the members."""
     units = limits.units
     parts: list[str] = []
     if result.clipped_protected or max(system_tokens, result.protected_tokens) > limits.threshold:

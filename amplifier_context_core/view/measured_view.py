@@ -39,7 +39,6 @@ class Count:
     """What the loop's callback returned for one view.
 
     Attributes:
-        raw: what it returned, to be handed back as it is.
         tokens: of the whole request, as the provider counted them; None if it did not.
         estimated: of the whole request, with the provider's reserve; None if unknown.
         limit: tokens that the provider takes; None if unknown.
@@ -52,7 +51,6 @@ class Count:
 
     @property
     def is_too_large(self) -> bool:
-        """True if the provider would refuse the request."""
         return self.estimated is not None and self.limit is not None and self.estimated > self.limit
 
     @property
@@ -377,7 +375,6 @@ def _outcome(plan: Plan, attempt: Count, limits: TokenLimits) -> str:
 
 
 def _clips(plan: Plan) -> bool:
-    """True if its compaction had to clip what must stay."""
     ladder = plan.result.ladder if plan.result else None
     return ladder is not None and bool(ladder.clipped_protected)
 

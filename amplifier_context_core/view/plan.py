@@ -82,7 +82,6 @@ class Plan:
 
     @property
     def messages(self) -> Sequence[RenderedMessage]:
-        """What is sent of the view."""
         return self.candidate.outgoing.messages if self.clipped is None else self.clipped
 
     @property

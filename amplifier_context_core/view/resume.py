@@ -186,7 +186,6 @@ def collect_state(
     counter: TokenCounter,
     extra: dict[str, Any],
 ) -> SessionState:
-    """Return what a resumed session continues from."""
     cache, short_forms = compactor.cache, compactor.short_forms
     state = collect_checkpoints(history, cache, counter)
     uncompacted = cache.uncompacted(counter)  # so that it does not matter which budgets were asked for since
@@ -214,7 +213,6 @@ def collect_state(
 
 
 def holds_text(state: SessionState, forms: Collection[str]) -> bool:
-    """True if a session state holds one of these texts."""
     data = dump(state)
     return any(form.encode("utf-8", "surrogatepass") in data for form in forms)
 

@@ -50,12 +50,10 @@ class SentView:
 
     @property
     def prefix(self) -> RequestPrefix:
-        """What the request began with."""
         return self.outgoing.prefix
 
     @property
     def key(self) -> Key:
-        """Provider and model."""
         return self.prefix.key
 
     async def digest(self) -> str:

@@ -45,7 +45,6 @@ class SentViews:
         return list({id(sent): sent for sent in found}.values())
 
     def last_to(self, key: Key) -> SentView | None:
-        """Return the view that a provider was sent last; None if it is not known."""
         return self._by_key.get(key)
 
     def break_before(
@@ -117,7 +116,6 @@ class SentViews:
                 raise
 
     def clear(self) -> None:
-        """Forget all of them."""
         if self.last is not None:
             self.changed = PrefixBreak.EDIT
         self.last = None

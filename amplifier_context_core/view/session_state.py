@@ -38,8 +38,6 @@ class ViewState:
     """A view with a checkpoint, as it is saved; see `View`.
 
     Attributes:
-        budget: tokens of the requests it was made for.
-        output_limit: tokens above which a single tool output is clipped.
         digest: hash of what its checkpoint covers, in hexadecimal.
         checkpoint: its checkpoint, without that hash and without the rounds of its segments; see `rehydrate`.
         seqs: for each segment, the seqs of its round (empty for a chapter), and the ids of its unanswered calls.
@@ -55,13 +53,7 @@ class ViewState:
 
 @dataclass(frozen=True, slots=True)
 class UncompactedViewState:
-    """How a view without a checkpoint was made, so that it is made the same way after a resume.
-
-    Attributes:
-        served_budget: budget it served (tokens).
-        budget: tokens of the requests it was made for.
-        output_limit: tokens above which a single tool output is clipped.
-    """
+    """How a view without a checkpoint was made, so that it is made the same way after a resume."""
 
     served_budget: int
     budget: int
@@ -89,8 +81,6 @@ class SessionState:
     """Everything beside the history.
 
     Attributes:
-        counter: name of what counted tokens.
-        leading_count: leading instructions of the history.
         tail_start: index of the first entry that is needed to continue; all checkpoints cover those before it.
         covered_count: entries that the newest of the checkpoints covers.
         turns_before: turns that begin before `tail_start`.
@@ -98,12 +88,11 @@ class SessionState:
         short_forms: short forms of tool results, by seq and call id.
         pending_summaries: short forms of calls whose results are still to come, by call id.
         interrupted: turns whose open calls were stopped.
-        injected: the same, of the handlers of the compaction that was accepted last.
+        injected: what handlers of the compaction that was accepted last want a summary to dwell on.
         erased: what echoes of erased entries are recognised by.
         at_once: the short forms that a view shows at once; see `ShortForms`.
         extra: what a module keeps beside this, by the name of the module. JSON.
         cleared_seq: the highest seq when the history was cleared last; 0 if it never was.
-        log: rows of the `CompactionLog`.
     """
 
     counter: str
@@ -135,7 +124,6 @@ class SessionState:
 
     @property
     def shown_seqs(self) -> frozenset[int]:
-        """Seqs of the entries that the checkpoints show."""
         return frozenset(seq for view in self.views for seqs, _ in view.seqs for seq in seqs)
 
 
@@ -158,8 +146,6 @@ def collect_views(
 
     Args:
         views: those with a checkpoint of this history, the least recently used first.
-        by_budget: the view that served each budget last.
-        compatibility_key: of the session; see `ViewFactory`.
     """
     made = [(view, view.checkpoint) for view in views if view.checkpoint]
     newest = max((checkpoint.covered for _, checkpoint in made), default=0)
@@ -214,7 +200,6 @@ def counter_name(counter: object) -> str:
 
 
 def dump(state: SessionState) -> bytes:
-    """Return the state as bytes."""
     # In its mode "json", pydantic refuses keys with lone surrogates, which messages and items may have.
     return message_json(_ADAPTER.dump_python(state))
 

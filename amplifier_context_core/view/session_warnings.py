@@ -48,11 +48,9 @@ class SessionWarnings:
             del self.kinds[kind]
 
     def sent(self) -> tuple[str, ...]:
-        """Return the kinds that were given, as a session state keeps them."""
         return tuple(f"{kind} at {budget}" if budget else kind for kind, budget in sorted(self.kinds.items()))
 
     def restore(self, sent: Iterable[str]) -> None:
-        """Take over what `sent` returned."""
         for text in sent:
             kind, budget = cast("re.Match[str]", _SENT.fullmatch(text)).groups()
             self.kinds[kind] = int(budget or 0)

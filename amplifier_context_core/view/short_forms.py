@@ -65,7 +65,6 @@ class ShortForms:
         self.pending = {call: text for call, text in self.pending.items() if not which(call, text)}
 
     def clear(self) -> None:
-        """Drop all of them."""
         self.known.clear()
         self.at_once.clear()
         self.pending.clear()
@@ -76,7 +75,6 @@ class ShortForms:
         at_once: Iterable[tuple[int, dict[str, str]]],
         pending: Mapping[str, str],
     ) -> None:
-        """Add the short forms of a saved session state."""
         self.known.update(known)
         self.at_once.update(at_once)
         self.pending.update(pending)

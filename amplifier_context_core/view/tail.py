@@ -23,9 +23,6 @@ from ..transcript.entry import Entry
 class ViewTail:
     """The rendered rounds after a checkpoint.
 
-    Args:
-        start: index of the first entry.
-
     Attributes:
         start: index of the first entry.
         end: index of the next entry to add.
@@ -51,7 +48,6 @@ class ViewTail:
         return seq in self._indexes
 
     def add(self, entry: Entry) -> None:
-        """Add the next entry to its round."""
         self._closed.clear()
         self._indexes[entry.seq] = self.end
         self.end += 1
@@ -95,7 +91,6 @@ class ViewTail:
         self._known.clear()
 
     def messages(self) -> list[RenderedMessage]:
-        """Return all messages. Do not mutate them."""
         return [message for _, rendered in self._shown for message in rendered.messages]
 
     def segments(self) -> list[Segment]:
@@ -163,5 +158,4 @@ def _segments(shown: Sequence[tuple[Round, RenderedRound]]) -> list[Segment]:
 
 
 def segment_for(round_: Round, rendered: RenderedRound) -> Segment:
-    """Return a round that was rendered as a segment."""
     return segment_of(round_, rendered.messages, rendered.fixes)

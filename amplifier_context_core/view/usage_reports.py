@@ -78,7 +78,6 @@ class UsageReports:
         return response.usage if response else None
 
     def answered(self, usage: Usage) -> None:
-        """Note what the provider reported of the request."""
         if self.request is not None:
             self._answered = self.request.compactions, measured(usage)
 
@@ -98,7 +97,6 @@ class UsageReports:
         self._answered = None
 
     def record(self, response: Response) -> None:
-        """Keep the response that a provider reported."""
         if self.request is not None and len(self._reports) < _MAX_REPORTS:
             self._reports.append(response)
 

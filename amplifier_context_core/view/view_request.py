@@ -42,7 +42,6 @@ class ViewRequest:
 
     @property
     def key(self) -> Key:
-        """Provider and model."""
         return self.prefix.key
 
     @property

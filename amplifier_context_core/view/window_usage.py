@@ -97,7 +97,6 @@ def _growth(sent: SentView) -> int:
 
 
 def line_of(usage: dict[str, Any]) -> str:
-    """Return the usage in one line."""
     used, size, compaction = usage["used"], usage["size"], usage["compaction"]
     requests = compaction["requests"]
     about = f", about {requests:,} requests" if requests is not None else ""
