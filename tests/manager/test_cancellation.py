@@ -53,25 +53,18 @@ async def cancel(manager: ContextManager, emit: Emit, *, closing: bool) -> None:
 
 
 @pytest.mark.parametrize("closing", [False, True], ids=["silent", "closing message"])
-async def test_keep_leaves_the_cancelled_turn_as_it_is(closing: bool) -> None:
-    manager, emit = await mounted("keep")
+@pytest.mark.parametrize("policy", ["keep", "repair"])
+async def test_keep_and_repair_leave_the_cancelled_turn_and_repair_answers_its_calls_in_the_view(
+    policy: str, closing: bool
+) -> None:
+    manager, emit = await mounted(policy)
     await feed(manager, open_turn())
     await cancel(manager, emit, closing=closing)
     await manager.add_message(NEXT)
     assert bare(await manager.get_messages()) == [*open_turn(), *([CLOSING] if closing else []), NEXT]
-    assert INTERRUPTED not in text(await ask(manager, BUDGET))
-
-
-@pytest.mark.parametrize("closing", [False, True], ids=["silent", "closing message"])
-async def test_repair_answers_the_open_calls_of_the_cancelled_turn_in_the_view_only(closing: bool) -> None:
-    manager, emit = await mounted("repair")
-    await feed(manager, open_turn())
-    await cancel(manager, emit, closing=closing)
-    await manager.add_message(NEXT)
-    history = await manager.get_messages()
-    assert bare(history) == [*open_turn(), *([CLOSING] if closing else []), NEXT]
     view = await ask(manager, BUDGET)
-    assert [m["content"].startswith(INTERRUPTED) for m in view if m["role"] == "tool"] == [False, False, True]
+    answered = [m["content"].startswith(INTERRUPTED) for m in view if m["role"] == "tool"]
+    assert answered == [False, False, policy == "repair"]
 
 
 @pytest.mark.parametrize("closing", [False, True], ids=["silent", "closing message"])

@@ -175,13 +175,10 @@ async def test_a_result_above_max_tool_result_bytes_is_cut_in_the_view_only() ->
     assert bare(await manager.get_messages()) == messages
 
 
-async def test_max_tool_result_bytes_counts_bytes_not_characters() -> None:
+async def test_max_tool_result_bytes_counts_bytes_and_a_result_at_the_limit_is_not_cut() -> None:
     talk = ConversationBuilder().user("Read it.").round("read", {}, "資料" * 20_000)
     view = await ask(await feed(new_manager(max_tool_result_bytes=10_000), talk.messages), 1_000_000)
     assert len(view[-1]["content"].encode()) <= 10_000
-
-
-async def test_a_result_at_the_limit_is_not_cut() -> None:
     messages = work(1, output=10_000)
     view = await ask(await feed(new_manager(max_tool_result_bytes=10_000), messages), 100_000)
     assert view[-1]["content"] == messages[-1]["content"]

@@ -101,7 +101,9 @@ async def test_five_hundred_requests_beside_a_giant_cause_a_handful_of_compactio
 async def test_what_does_not_fit_at_all_is_sent_as_small_as_it_gets_and_reported_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    manager = new_manager()
+    hooks = HookRegistry()
+    recorder = EventRecorder(hooks, [WARNING])
+    manager = new_manager(hooks=hooks)
     await feed(manager, [{"role": "system", "content": words(2_000)}, {"role": "user", "content": "Do it."}])
     with caplog.at_level(logging.WARNING):
         for number in range(50):
@@ -111,21 +113,9 @@ async def test_what_does_not_fit_at_all_is_sent_as_small_as_it_gets_and_reported
             assert any(message["content"] == "Do it." for message in view)
     report = await manager.explain()
     assert len([warning for warning in report["warnings"] if "system prompt" in warning]) == 1
+    assert ["system prompt" in event["message"] for event in recorder.named(WARNING)] == [True]
     assert len([r for r in caplog.records if "system prompt" in r.getMessage()]) == 1
     assert report["compactions"] <= 50 // 2  # each of them makes the view as small as it gets
-
-
-async def test_what_does_not_fit_is_reported_to_handlers_by_one_event_that_names_it() -> None:
-    hooks = HookRegistry()
-    recorder = EventRecorder(hooks, [WARNING])
-    manager = new_manager(hooks=hooks)
-    await feed(manager, [{"role": "system", "content": words(2_000)}, {"role": "user", "content": "Do it."}])
-    for number in range(20):
-        await feed(manager, rounds(1, start=number, output=100))
-        await manager.get_messages_for_request(1_000)
-    events = recorder.named(WARNING)
-    assert len(events) == 1
-    assert "system prompt" in events[0]["message"]
 
 
 async def test_under_strict_what_does_not_fit_is_an_error_that_names_it_and_loses_nothing() -> None:

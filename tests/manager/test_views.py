@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextOverflow
 from amplifier_context_testing import check_request
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.managers import ask, feed, new_manager
@@ -96,26 +95,6 @@ async def test_recent_rounds_are_not_touched_before_old_ones() -> None:
     view = await ask(await feed(new_manager(), messages), BUDGET)
     shown = [message for message in view if message["role"] == "tool"]
     assert [m["content"] for m in shown] == [m["content"] for m in messages if m["role"] == "tool"][-len(shown) :]
-
-
-async def test_under_strict_protected_rounds_that_cannot_fit_are_an_error_every_time() -> None:
-    manager = await feed(
-        new_manager(strict=True),
-        [{"role": "system", "content": "word " * 2_000}, {"role": "user", "content": "Hi."}],
-    )
-    for _ in range(2):
-        with pytest.raises(ContextOverflow, match="system prompt"):
-            await manager.get_messages_for_request(500)
-
-
-async def test_protected_rounds_over_the_budget_are_reported_once() -> None:
-    manager = await feed(new_manager(), [{"role": "system", "content": "word " * 2_000}, *work(3)])
-    for _ in range(5):
-        view = await manager.get_messages_for_request(500)
-        assert check_request(view) == []
-    warnings = (await manager.explain())["warnings"]
-    assert len(warnings) == len(set(warnings))
-    assert len([warning for warning in warnings if "what must be kept needs" in warning]) == 1
 
 
 async def test_without_auto_compact_only_the_hard_limit_compacts() -> None:
