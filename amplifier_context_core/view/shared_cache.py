@@ -26,7 +26,7 @@ class SharedCheckpoint(NamedTuple):
 
 _guard = threading.Lock()
 _checkpoints: WeakValueDictionary[tuple[str, bytes], Checkpoint] = WeakValueDictionary()
-_backoffs: dict[tuple[str, bytes], CompactionBackoff] = {}  # of some of them
+_backoffs: dict[int, CompactionBackoff] = {}  # of some of them, by identity: another of the same content may follow
 
 
 def put(key: str, checkpoint: Checkpoint, backoff: CompactionBackoff | None) -> None:
@@ -37,19 +37,18 @@ def put(key: str, checkpoint: Checkpoint, backoff: CompactionBackoff | None) -> 
     """
     if not checkpoint.from_content:
         return
-    place = key, checkpoint.digest
     with _guard:
-        _checkpoints[place] = checkpoint
+        _checkpoints[key, checkpoint.digest] = checkpoint
         if backoff is not None:
-            _backoffs[place] = backoff
-            finalize(checkpoint, _backoffs.pop, place, None).atexit = False
+            _backoffs[id(checkpoint)] = backoff
+            finalize(checkpoint, _backoffs.pop, id(checkpoint), None).atexit = False
 
 
 def get(key: str, digest: bytes) -> SharedCheckpoint | None:
     """Return a checkpoint that covers exactly this content; None if no session has one."""
     with _guard:
         found = _checkpoints.get((key, digest))
-        return None if found is None else SharedCheckpoint(found, _backoffs.get((key, digest)))
+        return None if found is None else SharedCheckpoint(found, _backoffs.get(id(found)))
 
 
 def is_empty() -> bool:
