@@ -280,7 +280,8 @@ class ViewCache:
 
     def restore_uncompacted(self, state: SessionState) -> None:
         """Note the views without a checkpoint; each is made when its budget is asked for."""
-        self._uncompacted = {saved.served_budget: saved for saved in state.uncompacted_views}
+        noted = state.uncompacted_views[-MAX_BUDGETS:]  # or each process would add its own
+        self._uncompacted = {saved.served_budget: saved for saved in noted}
         self._uncompacted_key = state.compatibility_key
 
     def uncompacted(self, counter: TokenCounter) -> tuple[UncompactedViewState, ...]:

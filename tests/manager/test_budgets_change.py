@@ -13,6 +13,8 @@ import pytest
 from amplifier_context_core import ConfigError
 from amplifier_context_core.compaction.checkpoint import Draft
 from amplifier_context_core.compaction.strategies import Goal, Strategy
+from tests.authors import make_manager
+from tests.manager.measured import state_of
 from tests.managers import ask, feed, new_manager
 from tests.messages import rounds, session, shared_prefix, size, text, work
 
@@ -102,6 +104,18 @@ async def test_what_a_compaction_took_out_does_not_come_back_with_an_older_view_
         assert is_compacted or shared_prefix(before, view) == len(before)
         before = view
     assert compactions > 1
+
+
+async def test_a_host_that_asks_for_another_budget_each_time_does_not_fill_the_saved_state() -> None:
+    manager = await feed(new_manager(), work(4))
+    saved: list[int] = []
+    for process in range(4):
+        for number in range(40):
+            await manager.get_messages_for_request(20_000 + 40 * process + number)
+        saved.append(len(await state_of(manager)))
+        await manager.close()
+        manager = make_manager(manager.config, session_id=manager.session_id, store=manager.store)
+    assert saved[3] <= saved[1] + 100
 
 
 async def test_refusals_one_after_the_other_shrink_the_view_again_and_again() -> None:
