@@ -131,9 +131,6 @@ class Candidate:
 
         Where that is not enough for the newest human message to stay whole, other messages are clipped before it. The
         view itself is not changed.
-
-        Args:
-            capacity: tokens that the messages may have.
         """
         view, request, counter = self.view, self.request, self.view.counter
         closed, later = view.tail.parted(self._open_room)
@@ -185,8 +182,6 @@ def _waiting_tokens(later: Sequence[Segment], capacity: int, people: int, human:
     """Return the tokens that open rounds may have of a view: half of what people's rules leave them.
 
     Args:
-        capacity: the view's largest size (tokens).
-        people: tokens of what people stated.
         human: the newest human message if it stays whole. The open rounds get a quarter of what it leaves, at least.
     """
     waiting = sum(segment.tokens for segment in later)

@@ -22,11 +22,7 @@ _WANTS_SHORT_IDS: Key = ("mistral", "")
 
 
 def handed_views(compactor: Compactor, *, merge: bool) -> list[HandedView]:
-    """Return the views that this process has handed out, the newest first, as far as they are remembered.
-
-    Args:
-        merge: true if consecutive messages of the same role were merged.
-    """
+    """Return the views that this process has handed out, the newest first, as far as they are remembered."""
     return [
         _handed(one.key, (*one.system, *one.messages), one.newest_seq, merge=merge) for one in compactor.sent.handed_out
     ]
@@ -39,7 +35,6 @@ async def views_of_before(compactor: Compactor, request: ViewRequest, *, merge: 
 
     Args:
         request: shows its system prompt.
-        merge: true if consecutive messages of the same role were merged.
     """
     found: list[HandedView] = []
     async with compactor.lock.hold():

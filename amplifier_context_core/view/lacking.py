@@ -37,11 +37,7 @@ _TRIED = 20  # names that are looked for in a view between two such moments
 
 
 def nearness(hits: Sequence[int]) -> dict[int, float]:
-    """Return what messages at and near hits count for it, by seq.
-
-    Args:
-        hits: seqs, the best first.
-    """
+    """Return what messages at and near hits (seqs, the best first) count for it, by seq."""
     near: dict[int, float] = {}
     for rank, hit in enumerate(hits[:_HITS]):
         for seq in range(max(1, hit - _NEAR), hit + _NEAR + 1):
@@ -56,7 +52,6 @@ def lacking_names(
 
     Args:
         history: the newest messages, and those near the hits.
-        hits: seqs of messages that a search found, the best first.
     """
     held = "\n".join(_held(message) for message in view)
     holds = {RECALL_TOOL, *(name for piece in _pieces(held) for name in identifiers(piece))}

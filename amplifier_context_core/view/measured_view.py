@@ -69,7 +69,6 @@ def count_of(raw: object, *, fitted: bool = False) -> Count:
     """Return a callback's result as a count.
 
     Args:
-        raw: the result: ``dispatch`` and ``budget_decision``, as the kernel's providers return it.
         fitted: true for what ``fit_output`` returned: it must hold a decision.
 
     Raises:

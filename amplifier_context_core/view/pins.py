@@ -22,7 +22,6 @@ def check_pin(
 
     Args:
         history: what is stored now; messages in it may ask to be pinned (``metadata.pinned``).
-        capacity: tokens that the messages of a view may have.
     """
     share = int(capacity * pin_share)
     in_history = {one.seq for one in history if metadata_of(one.message).get("pinned") is True}

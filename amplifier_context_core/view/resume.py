@@ -141,8 +141,6 @@ def _may_lack_newest_human(
     well if the message that began the last turn was edited away.
 
     Args:
-        view: that was saved.
-        leading: number of leading instructions.
         shown: entries by seq, all that checkpoints show.
         tail: the entries at the end of the history, its last one included; none if the head is all of it.
         first: index of the first of these.

@@ -67,11 +67,7 @@ class SentView:
 
 
 def outgoing_messages(sent: SentView, *, merge: bool) -> list[Message]:
-    """Return the messages of a sent view as its provider takes them. They are the caller's to change.
-
-    Args:
-        merge: true to merge consecutive messages of the same role.
-    """
+    """Return the messages of a sent view as its provider takes them. They are the caller's to change."""
     messages = [message for message, _ in provider_messages(sent.key, (*sent.system, *sent.messages), merge=merge)]
     return [copy_message(message) for message in with_cache_hints(messages, sent.key)]
 
