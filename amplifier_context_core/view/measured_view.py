@@ -201,7 +201,8 @@ class MeasuredRequest:
         outcome = _outcome(plan, attempt, limits)
         if attempt.is_too_large and self.fit_output is not None:
             if (fitted := await self._fitted(attempt)) is not None:
-                attempt, limits, outcome = fitted, self._limits(fitted, limits), "reduced_output"
+                known = fitted if fitted.size is not None else replace(fitted, tokens=fitted.estimated)
+                attempt, limits, outcome = fitted, self._limits(known, limits), "reduced_output"
             elif last_resort is not None:
                 plan, attempt = last_resort, await self._count(last_resort)
                 outcome = _outcome(plan, attempt, limits)

@@ -316,6 +316,22 @@ async def test_a_request_with_a_shorter_answer_is_committed_under_the_limits_tha
     assert usage["used"] == result["measured_after"] <= usage["size"]
 
 
+async def test_a_shorter_answer_helps_too_where_the_loop_only_estimates_what_it_leaves() -> None:
+    manager = await feed(new_manager(**settings()), [{"role": "user", "content": "word " * 1_500}])
+    count = Counting(limit=1_000)
+    fit = Fitting(count, 50_000)
+
+    async def estimating(view: list[Message], attempt: Any) -> Any:
+        found = await fit(view, attempt)
+        return found and {**found, "budget_decision": {**found["budget_decision"], "measurement": None}}
+
+    result = await measure(manager, count, fit_output=estimating)
+    assert (result["outcome"], result["measured_after"]) == ("reduced_output", None)
+    assert "word " * 1_500 in text(result["base_view"])
+    assert await result["transaction"].commit()
+    assert manager.warnings.texts == []
+
+
 async def test_a_shorter_answer_that_the_loop_cannot_give_leaves_clipping() -> None:
     manager = await feed(new_manager(**settings()), [{"role": "user", "content": "word " * 1_500}])
     count = Counting(limit=1_200)
