@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from amplifier_context_core.compaction import roots, speech
 from amplifier_context_core.transcript import ranking
+from amplifier_context_core.transcript.query import Query
 
 PACKAGES = (
     "amplifier_context_core",
@@ -38,7 +39,7 @@ MAKERS: dict[str, tuple[ModuleType, Callable[[], object]]] = {
     ),
     "core.compaction.roots._full": (roots, lambda: roots.with_full_paths("[./ = /a/a/]\n./a")),
     "core.compaction.speech._end_of_element": (speech, lambda: speech.read("<a>\n</a>", "person")),
-    "core.transcript.ranking.finder": (ranking, lambda: ranking.finder(ranking.Query("and a/a/a 日日日 a.a").terms)),
+    "core.transcript.ranking.finder": (ranking, lambda: ranking.finder(Query("and a/a/a 日日日 a.a").terms)),
 }
 
 

@@ -11,7 +11,7 @@ from ..history.history import History
 from ..plugins import Plugins
 from ..stores import Searchable, Store
 from ..stores.word_index import WordIndex
-from ..transcript.ranking import Query
+from ..transcript.query import Query
 from ..transcript.vectors import fused
 from .embeddings import NEAREST, SessionVectors
 from .extensions import named_embedder, named_index

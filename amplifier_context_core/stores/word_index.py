@@ -1,24 +1,23 @@
-"""A full-text index in SQLite: FTS5 finds candidates for a query, `transcript/ranking.py` orders them.
+"""A full-text index in SQLite: two FTS5 tables say which texts have a term, `transcript/ranking.py` orders them.
 
-Words are indexed by their stem (Porter), so that a word finds its other forms; a path or an identifier is a phrase of
-its parts. Each character of Chinese, Japanese and Korean is a word, so that any run of them is a phrase. No part of a
-query reaches FTS5 as syntax.
-
-A query reads few rows, whatever the length of the history (`find_candidates`).
+`words` has the words of a text by their Porter stem, so that a word finds its other forms; a path or an identifier is a
+phrase of its parts. Each character of Chinese, Japanese and Korean is a word, so that any run of them is a phrase.
+`names` has the groups of three characters of identifiers, so that any part of one is found. No part of a query reaches
+FTS5 as syntax.
 """
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import orjson
 
-from ..transcript.candidates import Candidates, Wanted, answered, find_candidates
 from ..transcript.entry import Entry
-from ..transcript.ranking import UNSPACED, Query, Term, grams, rank, spelled
+from ..transcript.query import READ_AT_ONCE, UNSPACED, Query, Term, names
+from ..transcript.ranking import Text, search
 from ..transcript.search import ScanIndex, ranked_text, searchable_text
 from ..transcript.transcript import Snapshot
 from .yielding import INDEXED, yielding
@@ -26,58 +25,100 @@ from .yielding import INDEXED, yielding
 if TYPE_CHECKING:
     import sqlite3
 
-COLUMNS = "text, grams, tokenize = 'porter unicode61 remove_diacritics 2'"
+TABLES = ("words", "names")
+_CREATE = (
+    "CREATE VIRTUAL TABLE words USING fts5(text, tokenize = 'porter unicode61 remove_diacritics 2'{0})",
+    "CREATE VIRTUAL TABLE names USING fts5(text, tokenize = 'trigram'{0})",
+)
 _RUN = re.compile(f"[{UNSPACED}]{{1,1000}}")  # a call for a longer one would stop other threads for milliseconds
-_READ_AT_ONCE = 20_000  # characters, likewise
 # One row of all keys: each row that Python reads costs as much as SQLite's search for it.
-_SELECT_NEWEST = """
+_NEWEST = """
     SELECT group_concat(rowid) FROM (
-        SELECT rowid FROM search WHERE search MATCH ? AND rowid BETWEEN ? AND ? ORDER BY rowid DESC LIMIT ?
+        SELECT rowid FROM {0} WHERE {0} MATCH ? AND rowid BETWEEN ? AND ? ORDER BY rowid DESC LIMIT ?
     )
 """
 _HASH_BYTES = 4_000_000  # of words in memory before they are written to the index: a quarter less time than FTS5's 1 MB
 
+Rows = Iterable[tuple[int, str]]
 
-def has_fts5(db: sqlite3.Connection) -> bool:
-    """True if this build of SQLite has FTS5."""
+
+def can_index(db: sqlite3.Connection) -> bool:
+    """True if this build of SQLite has FTS5 with both tokenizers."""
+    import sqlite3  # a session that is never searched does not load it
+
+    if sqlite3.sqlite_version_info < (3, 34):  # has no trigram
+        return False
     return db.execute("SELECT 1 FROM pragma_module_list WHERE name = 'fts5'").fetchone() is not None
 
 
+def create_tables(db: sqlite3.Connection, options: str = "") -> None:
+    """Create the tables of an index."""
+    for statement in _CREATE:
+        db.execute(statement.format(options))
+
+
+def add_texts(db: sqlite3.Connection, texts: Rows, *, replace: bool = False) -> None:
+    """Add texts with their keys to an index.
+
+    Args:
+        db: with the tables of an index.
+        texts: each key once.
+        replace: True if the index may have some of the keys; they are looked for, which takes time.
+    """
+    how = "REPLACE" if replace else "INSERT"
+    for key, text in texts:
+        clean, found = indexed(text)
+        db.execute(f"{how} INTO words(rowid, text) VALUES (?, ?)", (key, clean))
+        if found or replace:
+            db.execute(f"{how} INTO names(rowid, text) VALUES (?, ?)", (key, found))
+
+
 def indexed(text: str) -> tuple[str, str]:
-    """Return a text as the index takes it, and the parts of its identifiers.
+    """Return a text as the index takes it, and its identifiers.
 
     The text is UTF-8, with white space around each character of a script without spaces.
     """
     if text.isascii():
-        return text, grams(text)
-    parts = (text[at : at + _READ_AT_ONCE] for at in range(0, len(text), _READ_AT_ONCE))
+        return text, names(text)
+    parts = (text[at : at + READ_AT_ONCE] for at in range(0, len(text), READ_AT_ONCE))
     clean = [part.encode("utf-8", "replace").decode() for part in parts]
-    return "".join([_RUN.sub(_spaced, part) for part in clean]), grams("".join(clean))
+    return "".join(_RUN.sub(_spaced, part) for part in clean), names("".join(clean))
 
 
 def _spaced(run: re.Match[str]) -> str:
     return f" {'  '.join(run.group())} "
 
 
-def candidates(db: sqlite3.Connection, query: Query, keys: range, total: int, limit: int) -> Candidates:
-    """Return the texts that may answer a query.
+class Fts:
+    """The texts of a range of keys in an index. See `ranking.Index`."""
 
-    Args:
-        db: a database whose table `search` is an index.
-        query: what is looked for.
-        keys: rows of the table that count.
-        total: number of texts in them.
-        limit: candidates, at least; usually there are `CANDIDATES`.
-    """
-    known: dict[tuple[tuple[Term, ...], int], list[int]] = {}  # the newest are also any
+    def __init__(
+        self, db: sqlite3.Connection, keys: range, texts: Callable[[Sequence[int]], Iterable[tuple[int, Text]]]
+    ) -> None:
+        self._db = db
+        self._keys = keys
+        self._texts = texts
 
-    def answer(wanted: Wanted) -> list[int]:
-        asked = wanted.terms, wanted.limit
-        if asked not in known:
-            known[asked] = _newest(db, wanted, keys)
-        return known[asked]
+    def having(self, terms: Sequence[Term], limit: int) -> list[int]:
+        match = " AND ".join(_phrase(term) for term in terms if not term.is_inside)
+        inside = " AND ".join(_phrase(term) for term in terms if term.is_inside)
+        found = [
+            self._newest(table, asked, limit) for table, asked in zip(TABLES, (match, inside), strict=True) if asked
+        ]
+        return found[0] if len(found) == 1 else [key for key in found[0] if key in set(found[1])]
 
-    return answered(find_candidates(query, total, limit), answer)
+    def _newest(self, table: str, match: str, limit: int) -> list[int]:
+        values = (match, self._keys.start, self._keys.stop - 1, limit)
+        ((listed,),) = self._db.execute(_NEWEST.format(table), values)
+        return orjson.loads(f"[{listed.decode() if isinstance(listed, bytes) else listed or ''}]")
+
+    def texts(self, keys: Sequence[int]) -> Iterator[tuple[int, Text]]:
+        return yielding(self._texts(keys))
+
+
+def _phrase(term: Term) -> str:
+    """Return an FTS5 phrase for a term, quoted: its parts are letters and digits only."""
+    return f'"{("" if term.is_inside else " ").join(term.parts)}"' + ("*" if term.is_prefix else "")
 
 
 class WordIndex:
@@ -101,10 +142,8 @@ class WordIndex:
             db = self._updated(entries)
             if db is None:
                 return ScanIndex().search(entries, query, limit)
-            found = candidates(db, parsed, range(len(entries)), len(entries), limit)
-        texts = ((key, ranked_text(entries[key])) for key in found.keys)
-        ranked = rank(parsed, yielding(texts), found.frequency, found.nearby, len(entries))
-        return [entries[key] for key in ranked[:limit]]
+            index = Fts(db, range(len(entries)), lambda keys: ((key, ranked_text(entries[key])) for key in keys))
+            return [entries[key] for key in search(parsed, index, len(entries), limit)]
 
     def forget(self) -> None:
         """Drop the index; the next search fills it again."""
@@ -116,19 +155,19 @@ class WordIndex:
         if not entries.begins_with(self._history):
             self._close()
         if self._db is None:
-            import sqlite3  # a session that is never searched does not load it
+            import sqlite3
 
             self._db = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
-            if not has_fts5(self._db):
+            if not can_index(self._db):
                 self._close()
                 return None
-            self._db.execute(f"CREATE VIRTUAL TABLE search USING fts5({COLUMNS}, content = '')")
-            self._db.execute("INSERT INTO search(search, rank) VALUES ('hashsize', ?)", (_HASH_BYTES,))
+            create_tables(self._db, ", content = ''")
+            for table in TABLES:
+                self._db.execute(f"INSERT INTO {table}({table}, rank) VALUES ('hashsize', ?)", (_HASH_BYTES,))  # noqa: S608
         texts = ((key, searchable_text(entries[key])) for key in range(len(self._history), len(entries)))
-        rows = ((key, *indexed(text)) for key, text in yielding(texts, INDEXED))
         try:
             self._db.execute("BEGIN")
-            self._db.executemany("INSERT INTO search(rowid, text, grams) VALUES (?, ?, ?)", rows)
+            add_texts(self._db, yielding(texts, INDEXED))
             self._db.execute("COMMIT")
         except BaseException:
             self._close()  # the next search fills a new one
@@ -140,16 +179,3 @@ class WordIndex:
         if self._db is not None:
             self._db.close()
         self._db, self._history = None, Snapshot([], 0, 0)
-
-
-def _newest(db: sqlite3.Connection, wanted: Wanted, keys: range) -> list[int]:
-    """Return the keys that match, the newest first."""
-    match = " AND ".join(map(_phrase, wanted.terms))
-    ((listed,),) = db.execute(_SELECT_NEWEST, (match, keys.start, keys.stop - 1, wanted.limit))
-    return orjson.loads(f"[{listed.decode() if isinstance(listed, bytes) else listed or ''}]")
-
-
-def _phrase(term: Term) -> str:
-    """Return an FTS5 phrase for a term, quoted: its parts are letters and digits only."""
-    words = spelled("".join(term.parts)) if term.is_inside else " ".join(term.parts)
-    return f'"{words}"' + ("*" if term.is_prefix else "")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .ranking import Query, fold, significant
-from .word_forms import begins, stem
+from .query import Query, fold, root
+from .ranking import significant
 
 _BEFORE = 0.4  # of an excerpt of a long line: what is shown before the first match; chosen by hand
 _MAX_WORDS = 48  # of a query
@@ -21,17 +21,15 @@ def words_of(query: str) -> list[str]:
     Words that only ask are left out, unless there are no others. A query without words is looked for as it is.
     """
     parsed = Query(query)
-    terms = significant(dict.fromkeys(parsed.terms, 0))
+    terms = significant(parsed.terms)
     words = [*parsed.phrases, *(word for term in terms for word in _beginnings(term.text))] or [parsed.whole]
     return list(dict.fromkeys(filter(None, words)))[:_MAX_WORDS]
 
 
 def _beginnings(word: str) -> tuple[str, ...]:
-    """Return what the forms of a word begin with; of a short one, whose forms share too little, two beginnings."""
-    stemmed = stem(word)
-    if stemmed.endswith("y"):
-        return stemmed, stemmed[:-1] + "ie"  # try, tried; `tr` would be in most lines
-    return (stemmed,) if word.endswith("i") else (begins(stemmed),)
+    """Return what the forms of a word begin with: for `try` not `tr`, which is in most lines."""
+    beginning = root(word)
+    return (beginning,) if len(beginning) > 2 or beginning == word else (f"{beginning}y", f"{beginning}ie")
 
 
 def excerpts(

@@ -1,17 +1,17 @@
-"""Search in a history, for originals that were folded."""
+"""The protocol of a search index, and the index that is always there: a scan of the history."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Any, Protocol, cast, runtime_checkable
 
 from ..failures import Report, failure
 from ..messages.parsing import Message, arguments_text, calls_of, result_text, results_of, text_of
-from .candidates import Wanted, answered, look_up, weight_nearby
 from .entry import Entry
-from .ranking import Query, Text, finder, fold, grams, has_phrase, rank, significant, spelled
+from .query import PARTS, Query, Term, fold, names, root
+from .ranking import Text, finder, search
 from .transcript import CopyingSnapshot, Snapshot
-from .word_forms import begins, stem
 
 
 @runtime_checkable
@@ -24,39 +24,48 @@ class SearchIndex(Protocol):
 
 
 class ScanIndex:
-    """Scans the whole history on every search, and keeps nothing. It finds what an index finds, in the same order."""
+    """Scans the whole history on every search, and keeps nothing."""
 
     def search(self, history: Iterable[Entry], query: str, limit: int) -> list[Entry]:
-        parsed = Query(query)
-        if not parsed or limit < 1:
-            return []
         entries = list(history)
-        raw = [searchable_text(entry) for entry in entries]
-        texts = list(map(fold, raw))
-        names: list[str] = []  # of each text, made for the first term that looks for parts of them
+        found = search(Query(query), _Scan(entries), len(entries), limit)
+        return [entries[key] for key in found]
 
-        def having(wanted: Wanted) -> list[int]:
-            (term,) = wanted.terms
-            if term.is_inside:
-                names.extend(map(grams, raw[len(names) :]))
-                phrase = spelled("".join(term.parts))
-                return [position for position, text in enumerate(names) if phrase in text]
-            if len(term.parts) > 1 and not term.unspaced:
-                return [position for position, text in enumerate(texts) if has_phrase(text, term)]
-            # Of most texts the beginning of a term says that they do not have it, sooner than a pattern does.
-            beginning = begins(stem(term.text)) if term.is_word else "".join(term.parts[:1])
-            find = finder(wanted.terms)
-            return [position for position, text in enumerate(texts) if beginning in text and find(text)]
 
-        found = answered(look_up(parsed, len(texts)), having)
-        frequency = {term: len(positions) for term, positions in found.items()}
-        counting = {term: found[term] for term in significant(frequency)}
-        candidates = sorted({position for positions in counting.values() for position in positions})
-        nearby = weight_nearby(candidates, counting, len(texts))
-        ranked = rank(
-            parsed, ((at, ranked_text(entries[at], raw[at])) for at in candidates), frequency, nearby, len(texts)
-        )
-        return [entries[position] for position in ranked[:limit]]
+class _Scan:
+    """See `ranking.Index`; the keys are the places in a list."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self._entries = entries
+
+    @cached_property
+    def _raw(self) -> list[str]:
+        return list(map(searchable_text, self._entries))
+
+    @cached_property
+    def _folded(self) -> list[str]:
+        return list(map(fold, self._raw))
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return list(map(names, self._raw))
+
+    def having(self, terms: Sequence[Term], limit: int) -> list[int]:
+        found = [self._having(term) for term in terms]
+        return [key for key in reversed(range(len(self._entries))) if all(key in one for one in found)][:limit]
+
+    def _having(self, term: Term) -> set[int]:
+        if term.is_inside:
+            return {key for key, text in enumerate(self._names) if "".join(term.parts) in text}
+        if len(term.parts) > 1 and not term.unspaced:
+            return {key for key, text in enumerate(self._folded) if has_phrase(text, term)}
+        # Of most texts the beginning of a term says that they do not have it, sooner than a pattern does.
+        beginning = root(term.text) if term.is_word else "".join(term.parts[:1])
+        find = finder([term])
+        return {key for key, text in enumerate(self._folded) if beginning in text and find(text)}
+
+    def texts(self, keys: Sequence[int]) -> Iterator[tuple[int, Text]]:
+        return ((key, ranked_text(self._entries[key], self._raw[key])) for key in keys)
 
 
 class GuardedIndex:
@@ -84,6 +93,17 @@ class GuardedIndex:
             fault = "returned no list of entries"
         self._report(f"search index {self._name} {fault}; the history is scanned instead")
         return ScanIndex().search(history, query, limit)
+
+
+def has_phrase(text: str, term: Term) -> bool:
+    """True if a folded text has the words of a term in their order.
+
+    Linear; the pattern of a term is not, where a text repeats its words.
+    """
+    if not all(part in text for part in term.parts):
+        return False
+    words = " ".join(found.group() for found in PARTS.finditer(text))
+    return f" {' '.join(term.parts)}{'' if term.is_prefix else ' '}" in f" {words} "
 
 
 def searchable_text(entry: Entry) -> str:

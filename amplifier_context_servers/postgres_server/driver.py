@@ -32,13 +32,12 @@ from ..leased.protocol import (
 )
 from . import queries
 from .pool import Connection, PostgresPool
-from .search import PostgresSearch
 from .url import PostgresSettings
 from .vectors import PostgresVectors
 
 _MAX_ROWS, _MAX_BYTES = 500, 8_000_000  # of one statement
 _MAX_BATCHED_ROWS, _MAX_BATCHED_BYTES = 100, 256_000  # of an append that is sent together with others
-_ERASED = ("archive", "damaged", "search", "sessions", "vectors")  # tables that are vacuumed, with those of entries
+_ERASED = ("archive", "damaged", "sessions", "vectors")  # tables that are vacuumed, with those of entries
 _ERASE_LIMIT = 3_600  # seconds that a vacuum may take
 _FAR = 2**62  # an index beyond every history
 
@@ -53,7 +52,6 @@ class PostgresDriver:
     """Implements `..leased.protocol.Driver`.
 
     Attributes:
-        search: the search index of this server's sessions; for the background loop.
         vectors: the vectors of this server's sessions; for the background loop.
     """
 
@@ -63,7 +61,6 @@ class PostgresDriver:
         self.loop_thread = self._pool.loop_thread
         self.display_name = settings.display_name
         self.stop = self._pool.stop
-        self.search = PostgresSearch(self._pool)
         self.vectors = PostgresVectors(self._pool)
         self._appends: MicroBatcher[_Append, bool] = MicroBatcher(self._append_all)
         self._ask, self._count, self._execute = self._pool.ask, self._pool.count, self._pool.execute

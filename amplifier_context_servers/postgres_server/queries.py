@@ -26,16 +26,13 @@ _PARTS = {  # of several statements
     "length": "(SELECT length FROM {schema}.sessions WHERE id = %(id)s)",
 }
 
-_NAMES = ("search", "search_words", "stems")  # of a table, an index and a text search configuration, sent as values
-
 
 @lru_cache(1_000)
 def rendered(query: str, schema: str) -> bytes:
     """Return a statement for a schema, as bytes that psycopg sends unchanged."""
     quoted = sql.Identifier(schema).as_string()
     parts = {name: part.format(schema=quoted) for name, part in _PARTS.items()}
-    names = {name: sql.Literal(f"{quoted}.{name}").as_string() for name in _NAMES}
-    return query.format(schema=quoted, **parts, **names).encode()
+    return query.format(schema=quoted, **parts).encode()
 
 
 # -- leases -----------------------------------------------------------------------------------------------------------
@@ -103,7 +100,7 @@ REPLACE = """
         checkpoint = CASE WHEN covered <= %(keep)s::bigint THEN checkpoint END,
         size = size + %(size)s::bigint
             - (SELECT coalesce(sum(octet_length(message)), 0) FROM {schema}.entries WHERE {tail}),
-        indexed = least(indexed, %(keep)s::bigint), edits = edits + 1, {changed}
+        edits = edits + 1, {changed}
     WHERE {guard}
 """
 ARCHIVE = """
@@ -112,9 +109,7 @@ ARCHIVE = """
     WHERE {tail} AND NOT seq = ANY (%(staying)s::bigint[]) ORDER BY place
 """
 DELETE_TAIL = """
-    WITH unindexed AS (
-        DELETE FROM {schema}.search WHERE {tail}
-    ), without AS (
+    WITH without AS (
         DELETE FROM {schema}.vectors v USING (SELECT seq FROM {schema}.entries WHERE {tail}) AS gone
         WHERE v.session = %(key)s::bigint AND v.seq = gone.seq
     )
@@ -158,8 +153,6 @@ DELETE_ROWS = """
         DELETE FROM {schema}.archive WHERE session = %(key)s::bigint
     ), d AS (
         DELETE FROM {schema}.damaged WHERE session = %(key)s::bigint
-    ), i AS (
-        DELETE FROM {schema}.search WHERE session = %(key)s::bigint
     )
     DELETE FROM {schema}.vectors WHERE session = %(key)s::bigint
 """
@@ -182,13 +175,11 @@ DISCARD_QUARANTINE = "DELETE FROM {schema}.damaged WHERE session = %(key)s::bigi
 DISCARD_DERIVED = """
     WITH gone AS (
         DELETE FROM {schema}.damaged WHERE session = %(key)s::bigint
-    ), unindexed AS (
-        DELETE FROM {schema}.search WHERE session = %(key)s::bigint
     ), without AS (
         DELETE FROM {schema}.vectors WHERE session = %(key)s::bigint AND seq = ANY (%(seqs)s::bigint[])
     )
     UPDATE {schema}.sessions
-    SET covered = NULL, checkpoint = NULL, size = size + %(size)s::bigint, indexed = 0, edits = edits + 1
+    SET covered = NULL, checkpoint = NULL, size = size + %(size)s::bigint, edits = edits + 1
     WHERE key = %(key)s::bigint
 """
 PARTITIONS = """
@@ -217,60 +208,6 @@ SESSIONS = """
     SELECT id, length, updated, size, CASE WHEN expires > clock_timestamp() THEN holder END
     FROM {schema}.sessions WHERE updated IS NOT NULL
     ORDER BY updated DESC, key DESC
-"""
-
-# -- the search index -------------------------------------------------------------------------------------------------
-
-INDEX_STATE = """
-    SELECT key, length, indexed, edits,
-        indexed > 0 AND NOT EXISTS (SELECT FROM {schema}.search WHERE session = key),
-        current_setting('transaction_read_only') = 'off' AND has_table_privilege({search}, 'INSERT')
-    FROM {schema}.sessions WHERE id = %(id)s AND updated IS NOT NULL
-"""
-UNINDEXED = """
-    SELECT place, message
-    FROM (
-        SELECT place, message, sum(octet_length(message)) OVER (ORDER BY place) - octet_length(message) AS before
-        FROM {schema}.entries
-        WHERE session = %(key)s::bigint AND place >= %(start)s::bigint AND place < %(stop)s::bigint
-    ) AS found
-    WHERE before < %(bytes)s::bigint
-    ORDER BY place
-"""
-# Until the end of the transaction: two processes would index the same messages.
-LOCK_INDEX = "SELECT pg_try_advisory_xact_lock(hashtextextended({search}, %(key)s::bigint))"
-# Former versions may have left pieces of the next message.
-INDEX = """
-    INSERT INTO {schema}.search (session, place, part, words)
-    SELECT %(key)s::bigint, r.place, r.part, to_tsvector({stems}::regconfig, r.text)
-    FROM unnest(%(places)s::bigint[], %(parts)s::bigint[], %(texts)b::text[]) AS r (place, part, text)
-    ON CONFLICT DO NOTHING
-"""
-COUNT_INDEXED = """
-    UPDATE {schema}.sessions SET indexed = %(stop)s::bigint
-    WHERE key = %(key)s::bigint AND indexed = %(start)s::bigint AND edits = %(edits)s::bigint
-"""
-# Only the owner of the index may merge its pending list.
-MERGE_INDEX = """
-    SELECT gin_clean_pending_list(oid) FROM pg_class
-    WHERE oid = {search_words}::regclass AND pg_has_role(relowner, 'USAGE')
-"""
-FORGET_INDEX = """
-    WITH gone AS (DELETE FROM {schema}.search WHERE session = %(key)s::bigint)
-    UPDATE {schema}.sessions SET indexed = 0, edits = edits + 1 WHERE key = %(key)s::bigint
-"""
-_MATCHING = """
-    WITH asked AS MATERIALIZED (
-        SELECT to_tsquery({stems}::regconfig, text) AS query, most, number
-        FROM unnest(%(queries)b::text[], %(limits)s::bigint[]) WITH ORDINALITY AS r (text, most, number)
-    )
-    SELECT ARRAY(SELECT place FROM {schema}.search WHERE words @@ query ORDER LIMIT most) FROM asked ORDER BY number
-"""
-MATCHING = _MATCHING.replace("query ORDER", "query")
-NEWEST_MATCHING = _MATCHING.replace("query ORDER", "query ORDER BY place DESC")
-MESSAGES_AT = """
-    SELECT place, seq, message, extra FROM {schema}.entries
-    WHERE session = %(key)s::bigint AND place = ANY (%(places)s::bigint[]) ORDER BY place
 """
 
 # -- vectors ----------------------------------------------------------------------------------------------------------

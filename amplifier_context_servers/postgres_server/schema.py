@@ -28,7 +28,8 @@ from amplifier_context_core.errors import StoreError
 
 PARTITIONS = 16
 
-VERSION = 5  # that of commit 37ba2a6
+VERSION = 6
+FORMER_VERSION = 5  # that of commit 37ba2a6; it has a search index, whose place one in memory has taken
 TABLES = f"""
 CREATE TABLE sessions (
     key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -43,13 +44,11 @@ CREATE TABLE sessions (
     expires timestamptz,
     covered bigint,
     checkpoint bytea,
-    indexed bigint NOT NULL DEFAULT 0,
     edits bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
 COMMENT ON COLUMN sessions.updated IS 'null: leased, but nothing was ever written';
 COMMENT ON COLUMN sessions.fence IS 'the token of the lease; every change asks for it';
 COMMENT ON COLUMN sessions.change IS 'name of the last change; the next one asks for it';
-COMMENT ON COLUMN sessions.indexed IS 'messages in the search index, which the next search adds to';
 COMMENT ON COLUMN sessions.edits IS 'changes with whatever takes messages out of the history';
 
 CREATE TABLE entries (
@@ -103,20 +102,6 @@ BEGIN
 END
 $$;
 
--- The words of messages, for searches. The first search that fills the index merges its pending list. Where the user
--- has no right to merge it, a lookup reads at most 1 MB of it.
-CREATE TEXT SEARCH DICTIONARY stem (TEMPLATE = snowball, Language = english);
-CREATE TEXT SEARCH CONFIGURATION stems (PARSER = default);
-ALTER TEXT SEARCH CONFIGURATION stems ADD MAPPING FOR asciiword, word, numword WITH stem;
-CREATE TABLE search (
-    session bigint NOT NULL,
-    place integer NOT NULL,
-    part integer NOT NULL,
-    words tsvector NOT NULL,
-    PRIMARY KEY (session, place, part)
-);
-CREATE INDEX search_words ON search USING gin (words) WITH (gin_pending_list_limit = 1024);
-
 CREATE TABLE vectors (
     session bigint NOT NULL,
     seq bigint NOT NULL,
@@ -132,13 +117,19 @@ ALTER TABLE sessions ALTER COLUMN checkpoint SET STATISTICS 0;
 ALTER TABLE entries ALTER COLUMN message SET STATISTICS 0, ALTER COLUMN extra SET STATISTICS 0;
 ALTER TABLE archive ALTER COLUMN message SET STATISTICS 0, ALTER COLUMN extra SET STATISTICS 0;
 ALTER TABLE damaged ALTER COLUMN message SET STATISTICS 0, ALTER COLUMN extra SET STATISTICS 0;
-ALTER TABLE search ALTER COLUMN words SET STATISTICS 0;
 ALTER TABLE vectors ALTER COLUMN vector SET STATISTICS 0, ALTER COLUMN digest SET STATISTICS 0;
+"""
+
+_DROP_INDEX = """
+DROP TABLE search;
+DROP TEXT SEARCH CONFIGURATION stems;
+DROP TEXT SEARCH DICTIONARY stem;
+ALTER TABLE sessions DROP COLUMN indexed;
 """
 
 
 async def create(connection: psycopg.AsyncConnection[Any], schema: str) -> None:
-    """Create a schema if it does not exist. Needs a connection in autocommit.
+    """Create a schema if it does not exist, or bring it up to date. Needs a connection in autocommit.
 
     Raises:
         StoreError: the schema is of another version.
@@ -149,7 +140,8 @@ async def create(connection: psycopg.AsyncConnection[Any], schema: str) -> None:
     async with connection.transaction():
         name = f"amplifier-context {schema}"
         await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])
-        if await _version(connection, schema):  # another process has created it
+        version = await _version(connection, schema)
+        if version == VERSION:  # another process has created it
             return
         found = await connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", [schema])
         if await found.fetchone() is None:  # not IF NOT EXISTS, which needs the right to create one
@@ -159,7 +151,7 @@ async def create(connection: psycopg.AsyncConnection[Any], schema: str) -> None:
             "CREATE TABLE IF NOT EXISTS migrations "
             "(version integer PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now())"
         )
-        await connection.execute(TABLES.encode())
+        await connection.execute((_DROP_INDEX if version else TABLES).encode())
         await connection.execute("INSERT INTO migrations (version) VALUES (%s)", [VERSION])
 
 
@@ -175,7 +167,7 @@ async def _version(connection: psycopg.AsyncConnection[Any], schema: str) -> int
     found = await connection.execute(sql.SQL("SELECT coalesce(max(version), 0) FROM {}").format(table))
     row = await found.fetchone()
     version = row[0] if row else 0
-    if version not in (0, VERSION):
+    if version not in (0, FORMER_VERSION, VERSION):
         advice = "update amplifier-context-servers" if version > VERSION else "open it with commit 37ba2a6 first"
         raise StoreError(
             f"schema {schema!r} is at version {version}, and this program knows {VERSION}: {advice}, "

@@ -7,7 +7,6 @@
 ones. Bytes may remain where no query looks:
 
 - in the free space of a page until it is used again (``VACUUM FULL`` rewrites whole tables),
-- in the tree of the search index, as words, until it is made again (``REINDEX INDEX search_words``),
 - in the write-ahead log until it is recycled, and in replicas for a moment,
 - in archived logs and backups for as long as those are kept.
 """
@@ -16,13 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from amplifier_context_core.futures import in_thread
 from amplifier_context_core.stores.protocol import Durability, KeptVector
-from amplifier_context_core.stores.validation import check_session_id
-from amplifier_context_core.transcript.search import ScanIndex
 
 from ..leased.loop_thread import RefCounted
-from ..leased.store import LeasedStore, retry_once
+from ..leased.store import LeasedStore
 from .driver import PostgresDriver
 from .url import PostgresSettings, parse_store_url
 
@@ -31,20 +27,6 @@ _DRIVERS: RefCounted[PostgresSettings, PostgresDriver] = RefCounted(PostgresDriv
 
 class PostgresStore(LeasedStore[PostgresDriver]):
     """A store in a PostgreSQL database. Stores of one process with the same URL share a pool of connections."""
-
-    async def search(self, session_id: str, query: str, limit: int) -> list[int]:
-        """See `Searchable`. The index is filled first, batch by batch. If it cannot be, all messages are scanned."""
-
-        async def fill(driver: PostgresDriver) -> bool | None:
-            return await retry_once(lambda: driver.search.index_next_batch(session_id))
-
-        check_session_id(session_id)
-        while more := await self._call(fill):  # without the session's lock, for which appends would wait
-            pass
-        if more is None:
-            found = await in_thread(ScanIndex().search, await self.read(session_id), query, limit)
-            return [entry.seq for entry in found]
-        return await self._read(session_id, lambda driver: driver.search.matching_seqs(session_id, query, limit))
 
     async def vectors(self, session_id: str, model: str) -> list[KeptVector]:
         """See `KeepsVectors`."""

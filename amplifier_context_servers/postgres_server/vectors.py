@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from amplifier_context_core.errors import StoreError
+from amplifier_context_core.stores.codec import decode_entry, decode_extra
 from amplifier_context_core.stores.protocol import KeptVector
+from amplifier_context_core.transcript.search import searchable_text
 from amplifier_context_core.transcript.vectors import digest
 
 from . import queries
 from .pool import PostgresPool
-from .search import text_of_message
 
 
 class PostgresVectors:
@@ -31,11 +33,7 @@ class PostgresVectors:
         """Keep vectors, but for those of another text than the history has now."""
         by_seq = {one.seq: one for one in vectors}
         found = await self._pool.ask(queries.EMBEDDED_MESSAGES, {"id": session_id, "seqs": list(by_seq)})
-        kept = [
-            by_seq[seq]
-            for _, _, seq, message in found
-            if digest(text_of_message(session_id, message)) == by_seq[seq].digest
-        ]
+        kept = [by_seq[seq] for _, _, seq, message in found if digest(_text(session_id, message)) == by_seq[seq].digest]
         if not kept:
             return
         key, edits = found[0][:2]
@@ -49,3 +47,11 @@ class PostgresVectors:
             "vectors": [one.vector for one in kept],
         }
         await self._pool.count(queries.SAVE_VECTORS, values)
+
+
+def _text(session_id: str, message: str) -> str:
+    """Return the text of a message; empty if it is damaged, which the next read reports."""
+    try:
+        return searchable_text(decode_entry(session_id, 0, 0, 0, message, decode_extra(None, None)))
+    except StoreError:
+        return ""

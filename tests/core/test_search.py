@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core.transcript import ranking, search
-from amplifier_context_core.transcript.ranking import fold, grams
+from amplifier_context_core.transcript import query as query_module
+from amplifier_context_core.transcript.query import Query, fold, names, root
 from amplifier_context_core.transcript.search import ScanIndex
 from tests.core.drafts import transcript
 from tests.messages import Message, block, call, result, says, user
@@ -182,11 +182,11 @@ def test_a_part_of_an_identifier_is_found_if_nothing_else_has_it(part: str) -> N
     "text", ["unhealthyness", "UPPERCASED", "Capitalized", "123456789", "getA", "用户希望保留原始"]
 )
 def test_words_and_numbers_have_no_parts(text: str) -> None:
-    assert grams(text) == ""
+    assert names(text) == ""
 
 
 def test_an_identifier_has_the_same_parts_between_characters_without_spaces() -> None:
-    assert grams("请使用useState函数保留状态") == grams("useState") != ""
+    assert names("请使用useState函数保留状态") == names("useState") != ""
 
 
 @given(
@@ -198,35 +198,58 @@ def test_an_identifier_has_the_same_parts_between_characters_without_spaces() ->
 def test_a_long_text_is_folded_in_parts_as_it_is_at_once(text: str) -> None:
     at_once = fold(text)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(ranking, "_READ_AT_ONCE", 4)
+        patched.setattr(query_module, "READ_AT_ONCE", 4)
         assert fold(text) == at_once
 
 
 @given(st.text("aB1_ é.漢字/", max_size=60))
 def test_the_identifiers_of_a_long_text_are_found_in_parts_as_at_once(text: str) -> None:
-    at_once = grams(f"{text} getUserName")
+    at_once = names(f"{text} getUserName")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(ranking, "_READ_AT_ONCE", 4)
-        assert grams(f"{text} getUserName") == at_once
+        patched.setattr(query_module, "READ_AT_ONCE", 4)
+        assert names(f"{text} getUserName") == at_once
 
 
-@pytest.mark.parametrize(("read", "words"), [(fold, "où il a été "), (grams, "où il a été "), (grams, "the state ")])
+@pytest.mark.parametrize(("read", "words"), [(fold, "où il a été "), (names, "où il a été "), (names, "the state ")])
 def test_other_threads_run_while_a_text_of_megabytes_is_read(read: Callable[[str], str], words: str) -> None:
     text = words * 600_000
     assert min(longest_wait_beside(lambda: read(text)) for _ in range(3)) < 0.35  # 0.7 to 1.0 in one call
 
 
-def test_a_scan_for_many_unknown_names_splits_the_names_of_each_text_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    split: list[str] = []
+@pytest.mark.parametrize(
+    "words",
+    [
+        "cancel cancels cancelled canceled cancelling cancellation",
+        "story stories",
+        "create created creating creation",
+        "recommend recommended recommends recommendation",
+        "install installed installing installs",
+        "box boxes",
+        "quick quickly",
+        "class classes",
+        "try tried tries",
+        "stop stopped stops",
+    ],
+)
+def test_a_word_finds_its_forms_without_an_index(words: str) -> None:
+    for one in words.split():
+        for other in words.split():
+            assert found(one, user("before"), user(f"an {other}"), user("after")) == [2], (one, other)
 
-    def noted(text: str) -> str:
-        split.append(text)
-        return grams(text)
 
-    monkeypatch.setattr(search, "grams", noted)
-    texts = [f"the parser of getPageNumber{number}" for number in range(20)]
-    assert found(" ".join(f"unknownName{number}" for number in range(20)), *map(user, texts)) == []
-    assert split == texts
+@pytest.mark.parametrize(
+    "words", ["need needle", "speed spend", "nation native", "try tree", "lattes later", "day date"]
+)
+def test_other_words_are_no_forms(words: str) -> None:
+    one, other = words.split()
+    assert found(one, user(f"an {other}"), user(f"an {one}"))[0] == 2
+    assert root(one) != root(other)
+
+
+@given(st.text(alphabet="abdegilnorsty", min_size=1, max_size=12))
+def test_each_word_begins_with_its_root(word: str) -> None:
+    assert root(word)
+    assert word.startswith(root(word))
 
 
 @pytest.mark.parametrize(
@@ -241,7 +264,7 @@ def test_a_scan_for_many_unknown_names_splits_the_names_of_each_text_once(monkey
 )
 def test_of_the_paths_of_a_query_a_bounded_number_of_words_is_compared(query: str) -> None:
     """An index compares each word of a phrase at every place of a text that repeats them."""
-    terms = ranking.Query(query).terms
+    terms = Query(query).terms
     phrases = [term for term in terms if len(term.parts) > 1 and not term.unspaced]
     assert sum(len(term.parts) for term in phrases) <= 48
     choices = [one for term in terms for choice in term.choices for one in choice]

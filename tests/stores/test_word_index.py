@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given
@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from amplifier_context_core.stores import word_index, yielding
 from amplifier_context_core.stores.word_index import WordIndex
-from amplifier_context_core.transcript.candidates import Wanted
-from amplifier_context_core.transcript.ranking import Query, frequent
+from amplifier_context_core.transcript.query import Query, Term
+from amplifier_context_core.transcript.ranking import frequent
 from amplifier_context_core.transcript.search import ScanIndex, SearchIndex
-from amplifier_context_servers.postgres_server.search import pieces
 from amplifier_context_testing.contract.samples import entry
 from tests.threads import longest_wait_beside
 
@@ -80,10 +79,9 @@ def longest_hold(work: Callable[[], object]) -> float:
     return longest
 
 
-@pytest.mark.parametrize("make", [word_index.indexed, lambda text: list(pieces(1, text))], ids=["sqlite", "postgresql"])
-def test_other_threads_run_while_a_long_text_is_indexed(make: Callable[[str], object]) -> None:
+def test_other_threads_run_while_a_long_text_is_indexed() -> None:
     text = " ".join(f"getName{number} plain words" for number in range(100_000))
-    assert min(longest_hold(lambda: make(text)) for _ in range(3)) < 0.045
+    assert min(longest_hold(lambda: word_index.indexed(text)) for _ in range(3)) < 0.045
 
 
 def test_other_threads_run_while_a_long_text_of_other_letters_is_indexed() -> None:
@@ -108,11 +106,11 @@ def test_characters_without_spaces_are_words_and_others_stay_as_they_are() -> No
     assert word_index.indexed(text) == (text.replace("\ud83d\udca9", "??"), word_index.indexed("getName7 ü")[1])
 
 
-def test_without_fts5_the_history_is_scanned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_fts5_or_its_trigrams_the_history_is_scanned(monkeypatch: pytest.MonkeyPatch) -> None:
     def without(db: sqlite3.Connection) -> bool:
         return False
 
-    monkeypatch.setattr(word_index, "has_fts5", without)
+    monkeypatch.setattr(word_index, "can_index", without)
     history = [entry(1, "heron"), entry(2, "goose")]
     assert WordIndex().search(history, "heron", 5) == [history[0]]
     assert isinstance(WordIndex(), SearchIndex)
@@ -151,13 +149,13 @@ def test_an_index_whose_filling_failed_is_filled_by_the_next_search(monkeypatch:
 @pytest.mark.parametrize("query", ["a." * 200_000, "x " * 200_000, "登录" * 100_000, '"' + "ab " * 100_000 + '"'])
 def test_a_query_of_any_length_looks_for_few_words(query: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    newest = word_index._newest  # pyright: ignore[reportPrivateUsage]
 
-    def watched(db: sqlite3.Connection, wanted: Wanted, keys: range) -> list[int]:
-        asked.extend(term.text for term in wanted.terms)
-        return newest(db, wanted, keys)
+    class Watched(word_index.Fts):
+        def having(self, terms: Sequence[Term], limit: int) -> list[int]:
+            asked.extend(term.text for term in terms)
+            return super().having(terms, limit)
 
-    monkeypatch.setattr(word_index, "_newest", watched)
+    monkeypatch.setattr(word_index, "Fts", Watched)
     WordIndex().search([entry(1, "heron")], query, 5)
     assert len(asked) <= 200
     assert sum(map(len, asked)) <= 50_000

@@ -15,7 +15,7 @@ from ...errors import StoreError
 from ...transcript.entry import Entry
 from ..codec import loads
 from ..validation import check_index, no_session, session_exists
-from ..word_index import has_fts5
+from ..word_index import TABLES, can_index
 from .driver import required_row
 from .errors import is_index_damage
 from .queries import check_archive, find_session, session_rows
@@ -32,6 +32,7 @@ from .rows import (
 from .schema import has_search_table
 
 _last_update = 0
+_HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE name = ?"
 _INSERT = f"INSERT INTO entries(id, session, {ENTRY_COLUMNS}) VALUES (?, ?, {ENTRY_VALUES})"  # noqa: S608
 _ARCHIVE = f"INSERT INTO archive(session, {ENTRY_COLUMNS}) SELECT ?1, {ENTRY_COLUMNS} - id + ?2 FROM entries \
 WHERE id >= ?3 AND id < ?4 AND seq NOT IN (SELECT seq FROM temp.staying) ORDER BY id"  # noqa: S608
@@ -206,10 +207,15 @@ def delete(db: sqlite3.Connection, session_id: str) -> bool:
 
 def remove_from_index(db: sqlite3.Connection, session: SessionRow, index: int) -> None:
     """Remove all entries from an index on from the search index."""
-    start = first_key(session.number)
-    if has_fts5(db):  # without FTS5 there is no search; a build with FTS5 fills the index again over stale entries
+    if can_index(db):  # without FTS5 there is no search; a build with FTS5 fills the index again over stale entries
         try:
-            db.execute("DELETE FROM search WHERE rowid >= ? AND rowid < ?", (start + index, start + session.indexed))
+            if has_search_table(db):
+                keys = session.key_of(index), session.key_of(session.indexed)
+                for table in TABLES:
+                    db.execute(f"DELETE FROM {table} WHERE rowid >= ? AND rowid < ?", keys)  # noqa: S608 - constant
+            else:  # of a former version
+                drop_index(db)
+                index = 0
         except sqlite3.DatabaseError as problem:
             if not is_index_damage(problem):
                 raise
@@ -220,12 +226,16 @@ def remove_from_index(db: sqlite3.Connection, session: SessionRow, index: int) -
 
 
 def drop_index(db: sqlite3.Connection) -> None:
-    """Drop the index; the next search fills it again. Raise `StoreError` if this build of SQLite cannot remove it."""
-    if not has_search_table(db):
-        return
-    if not has_fts5(db):
+    """Drop the index, also that of a former version; the next search fills it again.
+
+    Raises:
+        StoreError: This build of SQLite cannot remove the index.
+    """
+    tables = [table for table in (*TABLES, "search") if db.execute(_HAS_TABLE, (table,)).fetchone()]
+    if tables and not can_index(db):
         raise StoreError("this build of SQLite has no FTS5: it cannot erase from the search index; use one that has")
-    db.execute("DROP TABLE search")
+    for table in tables:
+        db.execute(f"DROP TABLE {table}")
     for session in [session for session in session_rows(db) if session.indexed]:
         session.indexed = 0
         save_session_row(db, session)

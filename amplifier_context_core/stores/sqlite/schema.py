@@ -16,7 +16,6 @@ from pathlib import Path
 
 from ...errors import StoreError
 from ..protocol import Durability
-from ..word_index import COLUMNS
 from .driver import Connection, connect, opening
 from .errors import REPAIR, code_of, damage_error, is_unwritable
 from .journal import JournalMode, journal_mode
@@ -56,7 +55,6 @@ Fill = Callable[[sqlite3.Connection], None]  # writes the first rows of a new da
 _SMALL_PAGES = 1024  # bytes; a database of one session has a dozen pages before its first message
 VERSION = 3  # of the format
 FORMER_VERSION = 2
-SEARCH_TABLE = f"CREATE VIRTUAL TABLE search USING fts5({COLUMNS})"
 
 
 def open_database(
@@ -137,8 +135,8 @@ def _opened_to_read(path: Path, busy: float, how: str) -> Connection:
 
 
 def has_search_table(db: sqlite3.Connection) -> bool:
-    """True if the database has a search table."""
-    return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'search'").fetchone() is not None
+    """True if the database has a search index of the present format."""
+    return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'words'").fetchone() is not None
 
 
 def make_file(path: Path) -> None:

@@ -166,10 +166,12 @@ class DatabaseStore(ABC):
         found = await self._read(session_id, lambda db: search.matching_seqs(db, session_id, query, limit))
         if found is not None:
             return found
-        fill, engine = search.IndexFill(session_id), self._engine_of(session_id)
+        engine = self._engine_of(session_id)
         try:
             # A text file of another program stays without a database until it is opened: only then is it locked.
-            while await engine.run(engine.path.exists) and await engine.write(fill.step):
+            while await engine.run(engine.path.exists) and await engine.write(
+                lambda db: search.index_next_batch(db, session_id)
+            ):
                 pass
         except StoreError as problem:
             if not is_unwritable(problem.__cause__):

@@ -10,7 +10,7 @@ from pathlib import Path
 from ...errors import StoreError
 from ..sqlite import queries
 from ..sqlite.queries import ReadResult, is_intact
-from ..word_index import has_fts5
+from ..word_index import TABLES, can_index
 from .errors import damage_error, store_error
 from .rows import SessionRow, first_key
 from .schema import SLOT_BITS, has_search_table, open_to_read
@@ -73,8 +73,9 @@ def _database_problems(db: sqlite3.Connection) -> list[str]:
         problems += [f"database: {count} rows of {table} belong elsewhere"] if count else []
     if any(not is_intact(*row) for row in db.execute("SELECT data, crc FROM checkpoints")):
         problems.append("database: a checkpoint is damaged")
-    if has_search_table(db) and has_fts5(db):  # an index that can be searched can be dropped, if it is damaged
-        db.execute("SELECT rowid FROM search WHERE search MATCH 'a' LIMIT 1").fetchone()
+    if has_search_table(db) and can_index(db):  # an index that can be searched can be dropped, if it is damaged
+        for table in TABLES:
+            db.execute(f"SELECT rowid FROM {table} WHERE {table} MATCH 'abc' LIMIT 1").fetchone()  # noqa: S608 - constant
     return problems
 
 

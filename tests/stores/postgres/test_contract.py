@@ -7,7 +7,6 @@ import pytest
 from amplifier_context_servers.postgres_server.store import PostgresStore
 from amplifier_context_testing.store_contract import (
     CheckContract,
-    SearchContract,
     SoakContract,
     StoreContract,
     VectorContract,
@@ -40,7 +39,7 @@ class OnPostgres(OnSharedServer):
     kind = KIND
 
 
-class TestPostgresStore(OnPostgres, StoreContract, WriterContract, CheckContract, SearchContract, VectorContract):
+class TestPostgresStore(OnPostgres, StoreContract, WriterContract, CheckContract, VectorContract):
     pass
 
 

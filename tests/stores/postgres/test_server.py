@@ -13,7 +13,7 @@ from amplifier_context_core.errors import NotErased, StoreError
 from amplifier_context_core.stores import Extent, Repair, Store
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_servers.postgres_server import driver as driver_module
-from amplifier_context_servers.postgres_server.schema import PARTITIONS, VERSION
+from amplifier_context_servers.postgres_server.schema import FORMER_VERSION, PARTITIONS, VERSION
 from amplifier_context_servers.postgres_server.store import PostgresStore
 from amplifier_context_testing.contract.append import Appending
 from amplifier_context_testing.contract.fixtures import assert_same
@@ -59,7 +59,9 @@ class TestSchema:
             await store.close()
         assert ask("SELECT count(*), max(version) FROM migrations", schema) == [(1, VERSION)]
 
-    @pytest.mark.parametrize(("version", "text"), [(VERSION + 1, "update amplifier-"), (VERSION - 1, "commit 37ba2a6")])
+    @pytest.mark.parametrize(
+        ("version", "text"), [(VERSION + 1, "update amplifier-"), (FORMER_VERSION - 1, "commit 37ba2a6")]
+    )
     async def test_a_schema_of_another_version_is_refused(
         self, store: Store, schema: str, version: int, text: str
     ) -> None:

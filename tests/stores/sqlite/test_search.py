@@ -141,29 +141,6 @@ async def test_what_a_tool_was_called_with_and_returned_is_found(store: SqliteSt
 # -- updating the index -----------------------------------------------------------------------------------------------
 
 
-def segments(path: Path) -> int:
-    """Return the number of segments of the index."""
-    with sqlite3.connect(path) as db:
-        (count,) = db.execute("SELECT COUNT(DISTINCT segid) FROM search_idx").fetchone()
-    return int(count)
-
-
-async def test_a_long_fill_leaves_one_segment_and_a_short_one_joins_none(
-    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(search, "_BATCH_SECONDS", -1)  # an entry each
-    texts = [f"word{number} of parser {number % 7}" for number in range(40)]
-    await append_texts(store, *texts)
-    assert len(await store.search("s", "parser", 99)) == 40
-    assert segments(path) == 1
-    await store.append("s", [entry(41, "the last parser"), entry(42, "and its word")])
-    assert (await store.search("s", "last parser", 3))[0] == 41
-    assert segments(path) == 3
-    await store.append("other", [entry(seq, f"parser {seq}") for seq in range(1, 21)])
-    assert len(await store.search("other", "parser", 99)) == 20
-    assert segments(path) > 3  # 20 entries beside 42
-
-
 async def test_a_search_of_a_filled_index_waits_for_no_writer(store: SqliteStore, path: Path) -> None:
     await append_texts(store, "some words", "other words")
     await store.search("s", "words", 5)
@@ -196,7 +173,7 @@ async def test_without_fts5_the_history_is_scanned(store: SqliteStore, monkeypat
         return False
 
     await append_texts(store, "needle one", "two", "needle three")
-    monkeypatch.setattr("amplifier_context_core.stores.sqlite.search.has_fts5", without)
+    monkeypatch.setattr("amplifier_context_core.stores.sqlite.search.can_index", without)
     assert await store.search("s", "needle", 5) == [3, 1]
     assert await store.search("s", "登", 5) == []
 
@@ -207,7 +184,7 @@ async def test_what_was_indexed_before_fts5_was_missing_goes_stale_unseen(
     await append_texts(store, "needle one", "needle two", "needle three")
     assert await store.search("s", "needle", 5) == [3, 2, 1]
     with monkeypatch.context() as patch:
-        patch.setattr("amplifier_context_core.stores.sqlite.changes.has_fts5", lambda db: False)  # type: ignore[misc]
+        patch.setattr("amplifier_context_core.stores.sqlite.changes.can_index", lambda db: False)  # type: ignore[misc]
         await store.replace("s", 1, [entry(4, "other")])
     assert await store.search("s", "needle", 5) == [1]
     assert await store.search("s", "other", 5) == [4]
@@ -220,7 +197,7 @@ async def test_a_damaged_index_is_rebuilt(path: Path, store: SqliteStore) -> Non
     assert await store.search("s", "needle", 5) == [3, 1]
     await store.close()
     db = sqlite3.connect(path)
-    db.execute("DELETE FROM search_data WHERE id > 10")
+    db.execute("DELETE FROM words_data WHERE id > 10")
     db.commit()
     db.close()
     await store.open("s", reported.append)
@@ -235,3 +212,40 @@ def test_the_first_search_creates_the_table(path: Path) -> None:
     assert not search.index_next_batch(db, "s")
     assert not schema.has_search_table(db)
     db.close()
+
+
+FORMER_INDEX = (
+    "DROP TABLE words",
+    "DROP TABLE names",
+    "CREATE VIRTUAL TABLE search USING fts5(text, grams, tokenize = 'porter unicode61 remove_diacritics 2')",
+    "INSERT INTO search(rowid, text, grams) SELECT id, message, '' FROM entries",
+)
+
+
+@pytest.mark.parametrize("edit", [None, "replace", "rewrite", "delete"])
+async def test_the_index_of_a_former_version_is_dropped_by_the_first_search_and_the_first_edit(
+    path: Path, store: SqliteStore, edit: str | None
+) -> None:
+    await append_texts(store, "secretword one", "needle two")
+    await store.append("other", [entry(1, "needle", session_id="other")])
+    for session_id in ("s", "other"):
+        await store.search(session_id, "x", 1)  # the former index holds both
+    await store.close()
+    with sqlite3.connect(path) as db:
+        for statement in FORMER_INDEX:
+            db.execute(statement)
+    db.close()
+    if edit == "replace":
+        await store.replace("s", 0, [entry(3, "needle three")])
+    elif edit == "rewrite":
+        await store.rewrite("s", [entry(1, "gone"), entry(2, "needle")])
+    elif edit == "delete":
+        await store.delete("s")
+    else:
+        assert await store.search("s", "secretword", 5) == [1]
+    await store.close()
+    with sqlite3.connect(path) as db:
+        assert db.execute("SELECT name FROM sqlite_master WHERE name = 'search'").fetchall() == []
+    db.close()
+    assert await store.search("other", "needles", 5) == [1]
+    assert await store.search("s", "needle", 5) == {None: [2], "replace": [3], "rewrite": [2], "delete": []}[edit]
