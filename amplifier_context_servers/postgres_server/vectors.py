@@ -33,7 +33,11 @@ class PostgresVectors:
         """Keep vectors, but for those of another text than the history has now."""
         by_seq = {one.seq: one for one in vectors}
         found = await self._pool.ask(queries.EMBEDDED_MESSAGES, {"id": session_id, "seqs": list(by_seq)})
-        kept = [by_seq[seq] for _, _, seq, message in found if digest(_text(session_id, message)) == by_seq[seq].digest]
+        kept = [
+            by_seq[seq]
+            for _, _, seq, message in found
+            if digest(text_of_message(session_id, message)) == by_seq[seq].digest
+        ]
         if not kept:
             return
         key, edits = found[0][:2]
@@ -49,7 +53,7 @@ class PostgresVectors:
         await self._pool.count(queries.SAVE_VECTORS, values)
 
 
-def _text(session_id: str, message: str) -> str:
+def text_of_message(session_id: str, message: str) -> str:
     """Return the text of a message; empty if it is damaged, which the next read reports."""
     try:
         return searchable_text(decode_entry(session_id, 0, 0, 0, message, decode_extra(None, None)))

@@ -214,6 +214,17 @@ def test_the_first_search_creates_the_table(path: Path) -> None:
     db.close()
 
 
+async def test_no_word_of_a_deleted_session_stays_in_the_file(path: Path, store: SqliteStore) -> None:
+    await append_texts(store, "secretword in getSecretName77", "two")
+    await store.append("other", [entry(1, "needle", session_id="other")])
+    for session_id in ("s", "other"):
+        await store.search(session_id, "x", 1)
+    await store.delete("s")
+    assert await store.search("other", "needle", 5) == [1]
+    await store.close()
+    assert b"secret" not in path.read_bytes().lower()
+
+
 FORMER_INDEX = (
     "DROP TABLE words",
     "DROP TABLE names",
