@@ -39,8 +39,6 @@ _NEWEST = """
 """
 _HASH_BYTES = 4_000_000  # of words in memory before they are written to the index: a quarter less time than FTS5's 1 MB
 
-Rows = Iterable[tuple[int, str]]
-
 
 def can_index(db: sqlite3.Connection) -> bool:
     """True if this build of SQLite has FTS5 with both tokenizers."""
@@ -57,14 +55,8 @@ def create_tables(db: sqlite3.Connection, options: str = "") -> None:
         db.execute(statement.format(options))
 
 
-def add_texts(db: sqlite3.Connection, texts: Rows, *, replace: bool = False) -> None:
-    """Add texts with their keys to an index.
-
-    Args:
-        db: with the tables of an index.
-        texts: each key once.
-        replace: True if the index may have some of the keys; they are looked for, which takes time.
-    """
+def add_texts(db: sqlite3.Connection, texts: Iterable[tuple[int, str]], *, replace: bool = False) -> None:
+    """Add texts with their keys to an index; with `replace`, which takes time, it may have some of the keys."""
     how = "REPLACE" if replace else "INSERT"
     for key, text in texts:
         clean, found = indexed(text)
@@ -100,12 +92,10 @@ class Fts:
         self._texts = texts
 
     def having(self, terms: Sequence[Term], limit: int) -> list[int]:
-        match = " AND ".join(_phrase(term) for term in terms if not term.is_inside)
-        inside = " AND ".join(_phrase(term) for term in terms if term.is_inside)
-        found = [
-            self._newest(table, asked, limit) for table, asked in zip(TABLES, (match, inside), strict=True) if asked
-        ]
-        return found[0] if len(found) == 1 else [key for key in found[0] if key in set(found[1])]
+        matches = (" AND ".join(_phrase(term) for term in terms if term.is_inside is one) for one in (False, True))
+        found = [self._newest(*asked, limit) for asked in zip(TABLES, matches, strict=True) if asked[1]]
+        others = set(found[-1])
+        return [key for key in found[0] if key in others]
 
     def _newest(self, table: str, match: str, limit: int) -> list[int]:
         values = (match, self._keys.start, self._keys.stop - 1, limit)

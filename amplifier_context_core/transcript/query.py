@@ -27,14 +27,14 @@ LONGEST_NAME = 64  # characters of an identifier whose parts are found; longer o
 _RUN = re.compile(f"[{UNSPACED}]+")
 _TOKEN = re.compile(r"[^\W_]+(?:[./:@#_-]+[^\W_]+)*")
 _CONTRACTION = re.compile("(?:n['\u2019]t|['\u2019](?:s|m|re|ve|ll|d))(?![^\\W_])")
-_LONG = re.compile(rf"[^\W_{UNSPACED}]{{{_MIN_INSIDE + 1},}}")
-# Of ASCII, those of `_LONG` that are `_is_mixed`: their first run of one kind is not all of them. Three times as fast.
+# The first run of one kind is not all of the word.
 _MIXED = re.compile(
     rf"(?<![A-Za-z0-9])(?=[A-Za-z0-9]{{{_MIN_INSIDE + 1}}})(?>[A-Z]?[a-z]++|[A-Z]++|[0-9]++)[A-Za-z0-9]+"
 )
-_BETWEEN_WORDS = re.compile(rf"[\W_{UNSPACED}]")
+_BETWEEN_WORDS = re.compile("[^A-Za-z0-9]")
 _ALONE = re.compile(r"[\s\u4e00-\u9fff]")  # no rule of Unicode changes such a character, or another because of it
-PARTS = re.compile(r"[^\W_]+")
+PARTS = re.compile(rf"[^\W_{UNSPACED}]+")
+_BEGIN, _END = rf"(?<![^\W_{UNSPACED}])", rf"(?![^\W_{UNSPACED}])"  # of a word
 _QUOTED = re.compile(r'"([^"]{3,200})"')
 _MARKS = re.compile("[\u0300-\u036f]")
 # Endings of English words: any, and what a root of four characters may have besides.
@@ -69,7 +69,7 @@ def forms(roots: Iterable[str]) -> str:
     """Return a regular expression for the forms of words in a folded text. Its first group is the root."""
     longest_first = "|".join(re.escape(one) for one in sorted(roots, key=len, reverse=True))
     endings = rf"(?<=([a-z]))\2?(?:{_ENDINGS}|d|(?<=[a-z]{{4}})(?:{_LONGER}))?"
-    return rf"(?<![^\W_])({longest_first})(?:{endings})?(?![^\W_])"
+    return rf"{_BEGIN}({longest_first})(?:{endings})?{_END}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +110,12 @@ class Term:
 
     @property
     def pattern(self) -> str:
-        """A regular expression that finds the term in a folded text; of a word its forms."""
-        if self.is_word:
-            return forms([root(self.text)])
+        """A regular expression that finds the term in its own form."""
         if self.unspaced:
             return r"\s*".join(map(re.escape, self.parts))
         if self.is_inside:
             return re.escape("".join(self.parts))
-        end = "" if self.is_prefix else r"(?![^\W_])"
-        return r"(?<![^\W_])" + r"[\W_]+".join(map(re.escape, self.parts)) + end
+        return _BEGIN + r"[\W_]+".join(map(re.escape, self.parts)) + ("" if self.is_prefix else _END)
 
 
 class Query:
@@ -164,13 +161,11 @@ def fold(text: str) -> str:
 def names(text: str) -> str:
     """Return the identifiers of a text in which parts are looked for, folded, a line each.
 
-    They are words with an inner capital, or of letters and digits; others are found by their parts and beginnings.
+    They are words of ASCII with an inner capital, or of letters and digits; others are found by their parts and
+    beginnings.
     """
-    found: dict[str, None] = {}
-    for piece in pieces(text, _BETWEEN_WORDS):
-        words = _MIXED.findall(piece) if text.isascii() else filter(_is_mixed, _LONG.findall(piece))
-        found.update((fold(word)[:LONGEST_NAME], None) for word in words)
-    return "\n".join(found)
+    words = (word for piece in pieces(text, _BETWEEN_WORDS) for word in _MIXED.findall(piece))
+    return "\n".join(dict.fromkeys(word[:LONGEST_NAME].lower() for word in words))
 
 
 def pieces(text: str, breaks: re.Pattern[str]) -> Iterator[str]:
@@ -183,9 +178,3 @@ def pieces(text: str, breaks: re.Pattern[str]) -> Iterator[str]:
         yield text[start : found.start()]
         start = found.start()
     yield text[start:]
-
-
-def _is_mixed(word: str) -> bool:
-    if word.isalpha():
-        return not (word.islower() or word.istitle() or word.isupper())
-    return not word.isdigit()

@@ -38,6 +38,7 @@ _SHORT, _USUAL_LENGTH = 300, 1_000  # characters of a message, for bm25; shorter
 # Of the score, besides bm25: chosen on half of the made questions; half or double changes little.
 _NEARBY, _EXACT, _WHOLE, _PHRASE = 0.4, 0.2, 1.0, 1.0
 _SPEAKER, _DATE = 0.2, 0.4
+_NAME = re.compile(r"[^\W_]+")  # the first of a speaker's names
 _FEW, _MANY = 200, 500  # texts: bounds of `frequent`, which is a twentieth of all between them
 _FREQUENT = 0.3  # weight of a frequent term
 _ASKING = 0.3  # of the weight of another term: what words of `_ASKING_WORDS` count
@@ -86,13 +87,7 @@ class Index(Protocol):
 def search(query: Query, index: Index, total: int, limit: int) -> list[int]:
     """Return the keys of the texts that match a query, the best first; of equal ones the later comes first.
 
-    An index reads few rows for it, whatever the length of the history: of each term at most `frequent(total)`.
-
-    Args:
-        query: what is looked for.
-        index: where.
-        total: number of its texts.
-        limit: keys, at most.
+    An index of `total` texts reads few rows for it: of each term at most `frequent(total)`, or `limit` if that is more.
     """
     if not query or limit < 1 or not total:
         return []
@@ -150,8 +145,9 @@ def _look_up(query: Query, index: Index, limit: int) -> dict[Term, Sequence[int]
             if (term.text in STOP_WORDS) is not is_stop_word:
                 continue
             for choice in term.choices:
-                hits = {one: keys for one in choice[:left] if (keys := index.having([one], limit))}
-                left -= len(choice[:left])
+                tried = choice[:left]
+                left -= len(tried)
+                hits = {one: keys for one in tried if (keys := index.having([one], limit))}
                 found.update(hits)
                 if hits:
                     break
@@ -202,7 +198,7 @@ def _rank(
         score += _WHOLE * (query.whole in folded) + sum(_PHRASE for phrase in query.phrases if phrase in folded)
         score += _SPEAKER * (text.role == query.role) + _DATE * any(date.has(text.created) for date in query.dates)
         scored.append((score, key))
-        given = PARTS.search(fold(text.name))
+        given = _NAME.search(fold(text.name))
         labels.append(given.group() if given else "" if text.role == "tool" else speaker_label(folded))
         if given:
             given_names.add(labels[-1])

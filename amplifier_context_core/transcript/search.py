@@ -37,14 +37,8 @@ class _Scan:
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self._entries = entries
-
-    @cached_property
-    def _raw(self) -> list[str]:
-        return list(map(searchable_text, self._entries))
-
-    @cached_property
-    def _folded(self) -> list[str]:
-        return list(map(fold, self._raw))
+        self._raw = list(map(searchable_text, entries))
+        self._folded = list(map(fold, self._raw))
 
     @cached_property
     def _names(self) -> list[str]:
@@ -69,13 +63,7 @@ class _Scan:
 
 
 class GuardedIndex:
-    """An index of a plug-in. Where it fails, or returns no entries, the history is scanned instead.
-
-    Args:
-        index: the index.
-        name: its name in config.
-        report: called with a line for each fault.
-    """
+    """An index of a plug-in, by its name in config. Where it fails, that is reported, and the history is scanned."""
 
     def __init__(self, index: SearchIndex, name: str, report: Report) -> None:
         self._index = index
