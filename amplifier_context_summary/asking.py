@@ -1,31 +1,31 @@
 """One question to a model: the limits before it, the events around it, the checks of its answer.
 
-An answer that is no good is asked for once more, with the reason. Where that brings nothing better, the first answer is
-read as plain sections. A call that fails is followed by a back-off.
+An answer that is no good is asked for once more, with the reason. A call that fails is followed by a back-off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, TypeVar
 
 from amplifier_context_core.economics.meter import MIN_RATIO
 from amplifier_context_core.events import Hooks, emit
+from amplifier_context_core.futures import in_thread
 from amplifier_context_core.messages.parsing import Message
 from amplifier_context_core.messages.tokens import TokenCounter
 from amplifier_context_core.messages.usage import Usage, measured
+from amplifier_context_core.transcript.entry import Entry
 
+from .answers import RejectedAnswer, Reply, lines_in
 from .call import TIMEOUT, Caller, CallFailed
-from .checks import RejectedAnswer, Reply, checked, is_json, patch_in
+from .checks import Shown, checked
 from .config import SummaryConfig
 from .files import files_of
 from .limits import Limits, Prices
-from .patch import Patch
 from .prompt import REPAIR
-from .request import Range
-from .state import State
+from .text import Text
 
 STARTED = "context:summary_started"
 FINISHED = "context:summary_finished"
@@ -68,8 +68,9 @@ class Question:
 
     Attributes:
         messages: of the request.
-        piece: the range that it is about.
-        state: before the range.
+        entries: of the range that it is about.
+        former: the text before the range.
+        most: tokens that the text may have.
         size: tokens of the request.
         prices: of the model.
         counter: text to tokens.
@@ -78,8 +79,9 @@ class Question:
     """
 
     messages: list[Message]
-    piece: Range
-    state: State
+    entries: Sequence[Entry]
+    former: Text
+    most: int
     size: int
     prices: Prices
     counter: TokenCounter
@@ -89,13 +91,24 @@ class Question:
     @property
     def about(self) -> dict[str, Any]:
         """Return what events say of it."""
-        return {"first": f"m{self.piece.first}", "last": f"m{self.piece.last}", "input_tokens": self.size}
+        first, last = (choose(entry.seq for entry in self.entries) for choose in (min, max))
+        return {"first": f"m{first}", "last": f"m{last}", "input_tokens": self.size}
 
     def again(self, reason: str) -> Question:
         """Return the question for a better answer than the last one."""
         text = REPAIR.format(reason=reason)
         messages = [*self.messages, {"role": "user", "content": text}]
         return replace(self, messages=messages, size=self.size + self.counter(text))
+
+    def read(self, answer: Reply) -> Text:
+        """Return the text of an answer, checked and within its size.
+
+        Raises:
+            RejectedAnswer: it cannot be used.
+        """
+        upto = max(entry.seq for entry in self.entries)
+        text = checked(lines_in(answer), Shown(self.entries, self.former), self.former, upto)
+        return text.fitted(self.counter, self.most).with_files(files_of(self.entries))
 
 
 @dataclass(slots=True)
@@ -115,7 +128,6 @@ class Asking:
         outcome: of the last attempt.
         changes: the number of answers kept and of failures. The session is saved after each, before it is announced.
         may_ask_again: the model may be asked once more after an answer that is no good.
-        writes_sections: the model wrote plain sections although JSON was asked for twice; until it writes JSON.
     """
 
     config: SummaryConfig
@@ -126,29 +138,21 @@ class Asking:
     outcome: Outcome = field(default_factory=Outcome)
     changes: int = 0
     may_ask_again: bool = True
-    writes_sections: bool = False
 
-    async def patch(self, caller: Caller, question: Question) -> Patch | None:
-        """Return the checked patch of one piece, None if there is none."""
-        piece, state = question.piece, question.state
-        entries = {entry.mark: entry for entry in piece.entries}
-        paths = frozenset(use.path for use in files_of(piece.rounds)) | {item.text for item in state.of("file")}
-
-        def read(answer: Reply, *, plain: bool) -> Patch:
-            return checked(patch_in(answer, plain=plain), entries, state, paths)
-
-        first: Reply | None = None
+    async def text(self, caller: Caller, question: Question) -> Text | None:
+        """Return the checked text that answers a question; None, with the reason noted, if there is none."""
+        is_again = False
         while True:
-            about = question.about | {"again": first is not None}
+            about = question.about | {"again": is_again}
+            if refused := self.refusal(question.size, question.prices, question.most):
+                self.note("refused", refused)
+                return None
             answer: Reply | None = None
             failed: CallFailed | None = None
-            refused = self.refusal(question.size, question.prices)
             try:
-                if refused:
-                    raise RejectedAnswer(refused)
                 ask = partial(caller.ask, question.messages, question.tools)
                 answer = await self.call(ask, question.size, question.prices, about, question.outdated)
-                patch = read(answer, plain=first is not None or self.writes_sections or not self.may_ask_again)
+                text = await in_thread(question.read, answer)
             except OutOfDate as problem:
                 await self.given_up(about, str(problem))
                 return None
@@ -156,31 +160,19 @@ class Asking:
                 reason, failed = problem.reason, problem
             except RejectedAnswer as problem:
                 reason = problem.reason
-                if answer is not None and self.may_ask_again:
-                    self.may_ask_again, first = False, answer
+                if self.may_ask_again:
+                    self.may_ask_again, is_again = False, True
                     question = question.again(reason)
                     continue
             else:
-                if is_json(answer):
-                    self.writes_sections = False
-                elif first is not None:
-                    self.writes_sections = True
                 await self.succeeded(about)
-                return patch
-            try:
-                patch = read(first or Reply(""), plain=True)
-            except RejectedAnswer:
-                if refused:
-                    self.note("refused", refused)
-                else:
-                    self.failed(about, reason, failed)
-                return None
-            await self.succeeded(about)
-            return patch
+                return text
+            self.failed(about, reason, failed)
+            return None
 
-    def refusal(self, size: int, prices: Prices) -> str:
-        """Return why a request of so many tokens may not be made now; empty if it may."""
-        cost = size * prices.fresh + self.config.summary_output // 2 * prices.output
+    def refusal(self, size: int, prices: Prices, written: int) -> str:
+        """Return why a request of `size` tokens with an answer of `written` may not be made now; empty if it may."""
+        cost = size * prices.fresh + written * prices.output
         return self.limits.refusal(self.clock(), size + self.config.summary_output, cost)
 
     async def call(

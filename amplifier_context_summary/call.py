@@ -15,7 +15,7 @@ from amplifier_context_core.economics.budget import model_of
 from amplifier_context_core.messages.parsing import Message
 from amplifier_context_core.messages.usage import COMPACTION_PURPOSE, Usage, usage_of
 
-from .checks import Reply, answer_of
+from .answers import Reply, answer_of
 from .limits import Prices, prices_of
 
 TIMEOUT = "timeout"  # `CallFailed.reason` of a call that took too long

@@ -1,51 +1,56 @@
-"""Putting the summary state into chapters: the last of the strategies that fold.
+"""Putting the summary text into chapters: the last of the strategies that fold.
 
-The digest has written its chapters when this strategy runs. It gives a chapter the part of the state that its own
-range brought, and makes room for it by condensing the digest's entries. The chapter never becomes larger, and people's
-rules stay in it word for word. A chapter that has its text already stays byte for byte as it is. Without a record that
-holds, the draft is returned as it came: the view is the digest's.
+The digest has written its chapters when this strategy runs. Each line of the newest text goes into the chapter of the
+message which the line names last; open tasks and the next step go into the newest chapter, and only if no round was
+folded after the text. The digest's entries are condensed to make room: a chapter never becomes larger, and people's
+words in it come first. A chapter whose lines stay the same stays byte for byte as it is. Without a record that holds,
+the draft is returned as it came.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from amplifier_context_core.compaction.checkpoint import ChapterText, DigestEntry, Draft, Segment
 from amplifier_context_core.compaction.condensing import condense
 from amplifier_context_core.compaction.digest import with_texts
-from amplifier_context_core.compaction.speech import RULE
 from amplifier_context_core.compaction.strategies import Goal, Strategy
 from amplifier_context_core.history.history import History
-from amplifier_context_core.messages.parsing import text_of
 from amplifier_context_core.messages.tokens import TokenCounter
 from amplifier_context_core.rendering.quoting import single_line
 from amplifier_context_core.view.chapter_carriers import carrier_of
 
 from .records import Record, Records
-from .state import StateLine
+from .text import SECTIONS, FileUse, Line
 
-_TEXT_SHARE = 0.5  # of a chapter's tokens: what the state may take of it at most; the digest keeps the rest
+TEXT_SHARE = 0.5  # of a chapter's tokens: what the text may take of it at most; the digest keeps the rest
 _TRIES = (1.0, 0.85, 0.7)  # of the room beside the text: condensing aims in characters and is measured in tokens
 _SMALLER = (1.0, 0.5, 0.25)  # of the room of the text, tried in this order
+_HEAD = 20  # tokens of what is said once in a text beside its lines, about
 _PERSON = "person"  # `Fact.speaker` of people's words
+_HEADS: Mapping[str, str] = {
+    "person": "What the person wants:",
+    "work": "Where the work stood:",
+    "findings": "Found out and decided:",
+    "files": "Files:",
+    "values": "Exact values:",
+}
 
 
-class StateInChapters(Strategy):
-    """Give chapters the part of the summary state that their range brought.
+class TextInChapters(Strategy):
+    """Give chapters the lines of the summary text.
 
     Args:
         records: of the session.
         history: of the session.
-        max_tokens: of the text of one chapter.
     """
 
     name: ClassVar[str] = "summary"
 
-    def __init__(self, records: Records, history: History | None = None, max_tokens: int = 4_000) -> None:
+    def __init__(self, records: Records, history: History | None = None) -> None:
         self.history = history
         self._records = records
-        self._max_tokens = max_tokens
         self._held: Sequence[Record] = ()
 
     def __repr__(self) -> str:
@@ -62,62 +67,90 @@ class StateInChapters(Strategy):
             self._held = tuple(await self._records.verified(self.history))
 
     def apply(self, draft: Draft, goal: Goal) -> Draft:
-        last = max((segment.last for segment in draft.segments if segment.chapter), default=0)
-        record = next((one for one in reversed(self._held) if one.upto <= last), None)
-        if record is None:
+        chapters = [segment for segment in draft.segments if segment.chapter and carrier_of(segment) is None]
+        newest = max((segment.last for segment in draft.segments if segment.chapter), default=0)
+        record = next((one for one in reversed(self._held) if one.upto <= newest), None)
+        if record is None or not record.text.lines:
             return draft
-        segments: list[Segment] = []
-        rules: str | None = None
-        for segment in draft.segments:
-            new = segment
-            if _wants_text(segment):
-                rules = _rules_in(draft) if rules is None else rules
-                lines = [line for line in record.state.lines(segment.first, segment.last) if not _is_in(line, rules)]
-                if lines:
-                    new = written(segment, lines, record, goal.counter, self._max_tokens)
-            segments.append(new)
-        return draft.with_segments(segments)
+        lines = [line for line in record.text.lines if record.upto == newest or not line.is_task]
+        written = dict(_written(chapters, lines, record, goal.counter))
+        return draft.with_segments(written.get(segment.first, segment) for segment in draft.segments)
 
 
-def _wants_text(segment: Segment) -> bool:
-    """True if it is a chapter without a text of its whole range."""
-    if segment.chapter is None or carrier_of(segment) is not None:
-        return False
-    return [(one.first, one.last) for one in segment.chapter.texts] != [(segment.first, segment.last)]
+def _written(
+    chapters: Sequence[Segment], lines: Sequence[Line], record: Record, counter: TokenCounter
+) -> Iterator[tuple[int, Segment]]:
+    """Yield each chapter, by its lowest seq, with the lines of its range and those that found no room in older ones."""
+    left = list(lines)
+    before = 0
+    for index, segment in enumerate(chapters):
+        is_newest = index == len(chapters) - 1
+        own = [line for line in left if is_newest or (line.place <= segment.last and not line.is_task)]
+        files = [use for use in record.text.files if before < int(use.mark[1:]) <= segment.last]
+        before = segment.last
+        new, shown = with_lines(segment, own, files, counter)
+        left = [line for line in left if line not in shown]
+        yield segment.first, segment if new == segment else new
 
 
-def written(
-    segment: Segment, lines: Sequence[StateLine], record: Record, counter: TokenCounter, max_tokens: int
-) -> Segment:
-    """Return a chapter with these lines of the state before its entries; the same chapter if they find no room.
+def with_lines(
+    segment: Segment, lines: Sequence[Line], files: Sequence[FileUse], counter: TokenCounter
+) -> tuple[Segment, Sequence[Line]]:
+    """Return a chapter with lines of a text before its entries, and the lines that found room.
 
     What the digest says of people's words comes first: the text and the other entries share the room beside it.
 
     Args:
-        segment: the chapter; it does not become larger.
-        lines: of the state.
-        record: that they are of.
+        segment: the chapter; it does not become larger than the digest's.
+        lines: those that may be in it, and no others.
+        files: that its calls touched.
         counter: text to tokens.
-        max_tokens: of the text.
     """
     chapter = segment.chapter
     if chapter is None:
-        return segment
-    head = f"As of m{min(record.upto, segment.last)}, in a model's words:"
+        return segment, ()
+    plain = with_texts(segment, (), None, counter, "fold") if chapter.texts else segment
     people, others = _parted(chapter.entries, counter)
-    free = segment.tokens - sum(entry.tokens for entry in people.values())
-    for part in _SMALLER:
-        room = int(min(max_tokens, segment.tokens * _TEXT_SHARE, free) * part) - counter(head) - 1
+    free = plain.tokens - sum(entry.tokens for entry in people.values())
+    for part in _SMALLER if lines else ():
+        room = int(min(plain.tokens * TEXT_SHARE, free) * part) - _HEAD
         chosen = _chosen(lines, counter, room)
         if not chosen:
-            return segment
-        text = ChapterText(segment.first, segment.last, "\n".join((head, *chosen)))
+            break
+        text = ChapterText(segment.first, segment.last, _worded(chosen, files, counter, room))
         for rest in _in_less_room(others, free - counter(text.text), counter):
             beside = _joined(chapter.entries, people, {entry.first: entry for entry in rest}, counter)
-            new = with_texts(segment, (text,), beside, counter, StateInChapters.name)
-            if new.tokens <= segment.tokens:
-                return new
-    return segment
+            new = with_texts(segment, (text,), beside, counter, TextInChapters.name)
+            if new.tokens <= plain.tokens:
+                return new, chosen
+    return plain, ()
+
+
+def _chosen(lines: Sequence[Line], counter: TokenCounter, room: int) -> list[Line]:
+    """Return the lines that fit into `room` tokens, those worth most first and newest first, in their order."""
+    order = sorted(range(len(lines)), key=lambda index: (-lines[index].worth, -lines[index].place, index))
+    chosen: set[int] = set()
+    for index in order:
+        cost = counter(single_line(lines[index].text)) + 1
+        if cost <= room:
+            room -= cost
+            chosen.add(index)
+    return [line for index, line in enumerate(lines) if index in chosen]
+
+
+def _worded(lines: Sequence[Line], files: Sequence[FileUse], counter: TokenCounter, room: int) -> str:
+    """Return lines under headings, the newest tasks last, and the files if they fit."""
+    worded = [f"In a model's words, as of m{max(line.place for line in lines)}:"]
+    for section in sorted(SECTIONS, key=lambda section: section == "work"):
+        said = [single_line(line.text) for line in lines if line.section == section]
+        worded += [_HEADS[section], *said] if said else []
+    so_far = "\n".join(worded)
+    for use, verb in (("written", "Files written: "), ("run", "Files run: "), ("read", "Files read: ")):
+        paths = [f"{one.path} ({one.mark})" for one in files if one.chief_use == use and one.path not in so_far]
+        line = verb + ", ".join(paths)
+        if paths and counter("\n".join([*worded, line])) <= room:
+            worded.append(line)
+    return "\n".join(worded)
 
 
 def _parted(entries: Sequence[DigestEntry], counter: TokenCounter) -> tuple[dict[int, DigestEntry], list[DigestEntry]]:
@@ -161,28 +194,30 @@ def _in_less_room(entries: Sequence[DigestEntry], room: int, counter: TokenCount
             yield [entry for entry in condense(entries, aim, counter) if entry is not None]
 
 
-def _chosen(lines: Sequence[StateLine], counter: TokenCounter, room: int) -> list[str]:
-    """Return the lines that fit into `room` tokens, those worth most first, in their order."""
-    order = sorted(range(len(lines)), key=lambda index: (-lines[index].worth, -index))
-    chosen: set[int] = set()
-    for index in order:
-        cost = counter(single_line(lines[index].text)) + 1
-        if cost <= room:
-            room -= cost
-            chosen.add(index)
-    return [single_line(line.text) for index, line in enumerate(lines) if index in chosen]
+def authors_of(chapters: Sequence[Segment], records: Sequence[Record], newest: int) -> list[dict[str, Any]]:
+    """Return for each chapter what wrote it, what that cost, and how old it is, as plain data.
 
+    ``writer`` is ``digest`` or the name of the model, ``cost`` that of the calls for it, in prices of a plain input
+    token of the session, ``messages_since`` the messages that came after what the text knows.
 
-def _rules_in(draft: Draft) -> str:
-    """Return the rules that a view shows already: in people's messages, and in the digest's entries."""
-    spoken: list[str] = []
-    for segment in draft.segments:
-        if segment.is_human:
-            spoken.extend(single_line(text_of(shown.message.get("content"))) for shown in segment.shown)
-        for entry in segment.chapter.listed if segment.chapter else ():
-            spoken.extend("".join(one.text for one in fact.sentences if one.worth >= RULE) for fact in entry.facts)
-    return "\n".join(spoken)
-
-
-def _is_in(line: StateLine, rules: str) -> bool:
-    return bool(line.rule) and single_line(line.rule) in rules
+    Args:
+        chapters: of a view.
+        records: that hold, the oldest first.
+        newest: highest seq of the history.
+    """
+    upto = max((segment.last for segment in chapters), default=0)
+    record = next((one for one in reversed(records) if one.upto <= upto), None)
+    listed: list[dict[str, Any]] = []
+    for segment in chapters:
+        is_written = carrier_of(segment) is not None or bool(segment.chapter and segment.chapter.texts)
+        of = record if is_written else None
+        listed.append(
+            {
+                "mark": f"m{segment.first}",
+                "to": f"m{segment.last}",
+                "writer": (of.writer if of else "") or ("a model" if is_written else "digest"),
+                "cost": round(of.cost) if of else 0,
+                "messages_since": newest - (of.upto if of else segment.last),
+            }
+        )
+    return listed

@@ -1,194 +1,185 @@
-"""The checks that an answer passes before it counts.
+"""The checks that the lines of an answer pass before they count.
 
-`patch_in` reads the patch from an answer; `checked` drops from it what the history does not show: quotations that no
-person wrote, marks of no message, finished tasks without a result, notes on files that no call named. What is left may
-enter the state. Nothing else does.
+`checked` drops what the history does not show: quotations of what was not written, names that exist neither in the
+range nor in the former text, marks of no message, wishes without a person's words, finished tasks without a result.
 
 Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import accumulate, groupby
 from typing import Any, cast
 
-from pydantic import ValidationError
-
+from amplifier_context_core.compaction.identifiers import identifiers
 from amplifier_context_core.compaction.speech import PASTED, Sentence, read
-from amplifier_context_core.messages.parsing import text_of
-from amplifier_context_core.messages.usage import text_of_answer
+from amplifier_context_core.messages.parsing import (
+    arguments_of,
+    arguments_text,
+    blocks_of,
+    calls_of,
+    result_text,
+    results_of,
+    text_of,
+)
 from amplifier_context_core.rendering.quoting import escape_tags, single_line
 from amplifier_context_core.transcript.entry import Entry
 
-from .patch import MAX_MARKS, MAX_QUOTE, DoneTask, FileNote, Patch, Rule, Statement
-from .sections import patch_in_sections
-from .state import State
+from .answers import RejectedAnswer
+from .text import MAX_CHARS, Line, Section, Text, in_order
 
-_CUT = frozenset({"length", "max_tokens", "max_output_tokens", "incomplete", "model_length"})
-_REFUSED = frozenset({"refusal", "refused", "content_filter", "safety", "prohibited_content", "blocked"})
-_REFUSAL = re.compile(
-    r"(?:i['\u2019]?m sorry|sorry|i can(?:not|['\u2019]t)|i am unable|i['\u2019]m unable|as an ai)\b", re.I
-)
-_MOST_CHARS = 400_000  # of an answer; a longer one is not read
-_MOST_OBJECTS = 20  # places where a JSON object may begin that are tried
-
-
-class RejectedAnswer(Exception):
-    """An answer that cannot be used.
-
-    Attributes:
-        reason: in words that quote nothing of the answer.
-    """
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+_QUOTED = re.compile(r"[\"\u201c]([^\"\u201c\u201d]{12,1000})[\"\u201d]")
+_GROUP = re.compile(r" ?\((m\d{1,19}(?:\.\d{1,4})?(?:(?:, ?|; ?| ?[-\u2013] ?| to | and )m\d{1,19}(?:\.\d{1,4})?)*)\)")
+_ONE = re.compile(r"m(\d{1,19})(?:\.\d{1,4})?")
+_ELLIPSIS = re.compile(r"\s*(?:\u2026|\.{3})\s*")
+_TOKEN = re.compile(r"[\w.@-]{3,}")
+_PART = re.compile(r"[^\W_]{3,}")
+_SEGMENT = re.compile(r"[/:#\\]+")
+_MOST_NAMES = 60  # of one line that are looked for
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What a provider answered.
-
-    Attributes:
-        text: all text blocks.
-        finish_reason: as the provider named it, in lower case; empty if it named none.
-        has_calls: True if it asks for tools.
-    """
-
-    text: str
-    finish_reason: str = ""
-    has_calls: bool = False
-
-
-def answer_of(response: Any) -> Reply:
-    """Return the answer in a kernel's `ChatResponse`; nothing of it is trusted."""
-    reason = getattr(response, "finish_reason", None)
-    calls = getattr(response, "tool_calls", None)
-    return Reply(text_of_answer(response) or "", reason.casefold() if isinstance(reason, str) else "", bool(calls))
-
-
-def patch_in(answer: Reply, *, plain: bool) -> Patch:
-    """Return the patch in an answer.
+class Shown:
+    """What the answer to a question may rest on: a range of the history, and the text before it.
 
     Args:
-        answer: of the model.
-        plain: true to read sections of plain text too, where there is no JSON.
-
-    Raises:
-        RejectedAnswer: it is empty, cut off, a refusal, too long, or holds no patch.
+        entries: of the range.
+        former: the text before the range; what it says was checked before.
     """
-    if answer.finish_reason in _CUT:
-        raise RejectedAnswer("it was cut off by the output limit; be shorter")
-    if answer.finish_reason in _REFUSED:
-        raise RejectedAnswer("the model refused")
-    if not answer.text.strip():
-        raise RejectedAnswer("it asked for tools" if answer.has_calls else "it was empty")
-    if len(answer.text) > _MOST_CHARS:
-        raise RejectedAnswer("it was far too long")
-    for found in _objects(answer.text):
-        try:
-            patch = Patch.model_validate(found)
-        except ValidationError:
-            continue
-        if not patch.is_empty:
-            return patch
-    if plain and not _REFUSAL.match(answer.text.strip()):
-        patch = patch_in_sections(answer.text)
-        if not patch.is_empty:
-            return patch
-    if _REFUSAL.match(answer.text.strip()):
-        raise RejectedAnswer("the model refused")
-    raise RejectedAnswer("it held no JSON object of the form that was described")
+
+    def __init__(self, entries: Sequence[Entry], former: Text) -> None:
+        self._former = former
+        people = {entry.seq for entry in entries if entry.human}
+        results = {entry.seq for entry in entries if entry.answered_ids}
+        self.marks = {entry.seq for entry in entries} | {seq for line in former.lines for seq in line.marks}
+        self.people = people | {seq for line in former.lines if line.section == "person" for seq in line.marks}
+        self.evident = people | results | {seq for line in former.lines if line.is_done for seq in line.marks}
+        self._entries = entries
+
+    @cached_property
+    def text(self) -> str:
+        """All that it says, with white space folded."""
+        said = [part for entry in self._entries for part in _texts(entry)]
+        return " ".join("\n".join([str(self._former), *said]).split())
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names and words of the text, in lower case."""
+        text = self.text.casefold()
+        return frozenset(token.strip(".-@") for token in _TOKEN.findall(text)) | frozenset(_PART.findall(text))
+
+    @cached_property
+    def spoken(self) -> list[tuple[int, list[Sentence]]]:
+        """What people wrote themselves, with the seq of the message; what they pasted is not among it."""
+        return [(entry.seq, passage) for entry in self._entries if entry.human for passage in _written(entry)]
+
+    def holds(self, name: str) -> bool:
+        """True if a name, or each part of it, is in the text."""
+        segments = (segment.strip(".-@") for segment in _SEGMENT.split(name.casefold()))
+        return all(self._is_known(segment) for segment in segments if len(segment) >= 3)
+
+    def _is_known(self, segment: str) -> bool:
+        parts = _PART.findall(segment)
+        return segment in self.names or bool(parts and self.names.issuperset(parts)) or segment.isdigit()
+
+    def quotes(self, words: str) -> bool:
+        """True if words are in the text; words that an ellipsis leaves out may be missing."""
+        return all(part in self.text for part in _ELLIPSIS.split(" ".join(words.split())) if part)
+
+    def sentences(self, words: str) -> tuple[int, str]:
+        """Return the whole sentences of a person that words are from, with the seq; 0 and no text if there are none.
+
+        A part of a sentence may demand what the sentence forbids.
+        """
+        wanted = single_line(words).strip()
+        for seq, passage in reversed(self.spoken):
+            if found := _sentences_with(wanted, passage):
+                return seq, found
+        for line in self._former.lines:
+            if line.section == "person" and wanted in line.text:
+                return max(line.marks, default=line.seq), words
+        return 0, ""
 
 
-def is_json(answer: Reply) -> bool:
-    """True if an answer holds a patch as JSON."""
-    try:
-        patch_in(answer, plain=False)
-    except RejectedAnswer:
-        return False
-    return True
-
-
-def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects that a text holds, the first outermost first."""
-    decoder = json.JSONDecoder()
-    place = text.find("{")
-    for _ in range(_MOST_OBJECTS):
-        if place < 0:
-            return
-        try:
-            found, end = decoder.raw_decode(text, place)
-        except (ValueError, RecursionError):
-            end = place + 1
-        else:
-            if isinstance(found, dict):
-                yield cast("dict[str, Any]", found)
-        place = text.find("{", end)
-
-
-def checked(patch: Patch, entries: Mapping[str, Entry], state: State, paths: frozenset[str]) -> Patch:
-    """Return a patch without what the history does not show.
+def checked(given: Iterable[tuple[Section, str]], shown: Shown, former: Text, upto: int) -> Text:
+    """Return the text of an answer, without the lines that the history does not show.
 
     Args:
-        patch: as the model gave it.
-        entries: those of the range, by mark.
-        state: before the range; marks in it were checked before.
-        paths: of files that the calls of the range, or of the state, name.
+        given: the lines of the answer with their headings.
+        shown: what the answer may rest on.
+        former: the text before the range. A line that it has already stays dated as it was.
+        upto: highest seq of the range.
 
     Raises:
-        RejectedAnswer: nothing of it is left.
+        RejectedAnswer: no line is left.
     """
-    known = frozenset(entries) | {mark for item in state.items for mark in item.marks}
-
-    def shown(marks: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(mark for mark in marks if mark in known)[:MAX_MARKS]
-
-    def statements(given: tuple[Any, ...]) -> tuple[Any, ...]:
-        kept = [one for one in given if _is_clean(*(v for v in one.model_dump().values() if isinstance(v, str)))]
-        return tuple(one.model_copy(update={"marks": shown(one.marks)}) for one in kept)
-
-    goal: tuple[Statement, ...] = statements((patch.goal,)) if patch.goal else ()
-    left = Patch(
-        goal=goal[0] if goal else None,
-        corrections=statements(patch.corrections),
-        rules=tuple(_rules(patch, entries)),
-        decisions=statements(patch.decisions),
-        facts=statements(patch.facts),
-        files=tuple(note for note in patch.files if _is_clean(note.note) and note.path in paths),
-        open=statements(patch.open),
-        done=tuple(_done(patch, entries, state)),
-        failures=statements(patch.failures),
-        next=patch.next if _is_clean(patch.next) else "",
-        hints=tuple(hint for hint in patch.hints if _is_clean(hint)),
-        drop=patch.drop,
-    )
-    if left.is_empty:
+    known = {(line.section, line.text): line for line in former.lines}
+    kept: dict[tuple[Section, str], Line] = {}
+    for section, text in given:
+        line = known.get((section, text)) or _checked(Line(section, text, upto), shown)
+        if line is not None:
+            kept.setdefault((line.section, line.text), known.get((line.section, line.text), line))
+    if not kept:
         raise RejectedAnswer("nothing of it is shown by the history")
-    return left
+    return Text(tuple(in_order(list(kept.values()))), former.files)
 
 
-def _is_clean(*texts: str) -> bool:
-    """True if no text holds a tag that could pose as the end or the beginning of a record."""
-    return all(escape_tags(text) == text for text in texts)
+def _checked(line: Line, shown: Shown) -> Line | None:
+    if escape_tags(line.text) != line.text:  # it could pose as the end or the beginning of a record
+        return None
+    text = _GROUP.sub(lambda group: _known_marks(group[1], shown), line.text)
+    of_person = False
+    for quoted in list(_QUOTED.finditer(text)):
+        if line.section != "person":
+            if not shown.quotes(quoted[1]):
+                return None
+            continue
+        seq, whole = shown.sentences(quoted[1])
+        if not seq:
+            return None
+        of_person = True
+        text = text.replace(quoted[0], f'"{whole}"')
+    if len(text) > 3 * MAX_CHARS or not all(map(shown.holds, identifiers(_GROUP.sub("", text), _MOST_NAMES))):
+        return None
+    line = Line(line.section, text.strip(), line.seq)
+    if line.section == "person" and not (of_person or shown.people.intersection(line.marks)):
+        return None
+    if line.is_done and not shown.evident.intersection(line.marks):
+        return None
+    return line if line.text else None
 
 
-def _rules(patch: Patch, entries: Mapping[str, Entry]) -> Iterator[Rule]:
-    """Yield the rules whose words a person wrote: the whole sentences, with the mark of the message.
+def _known_marks(group: str, shown: Shown) -> str:
+    marks = [found[0] for found in _ONE.finditer(group) if int(found[1]) in shown.marks]
+    return f" ({', '.join(marks)})" if marks else ""
 
-    A part of a sentence may demand what the sentence forbids. What a person pasted states no rule.
-    """
-    people = [(mark, passage) for mark, e in entries.items() if e.human for passage in _written(e)]
-    for rule in patch.rules:
-        words = single_line(rule.quote).strip("\"'\u201c\u201d ")
-        found = [(mark, sentences) for mark, passage in people if (sentences := _sentences_with(words, passage))]
-        if found and len(found[-1][1]) <= MAX_QUOTE and _is_clean(found[-1][1]):
-            mark, sentences = found[-1]
-            yield Rule(quote=sentences, marks=(mark,))
+
+def _texts(entry: Entry) -> Iterator[str]:
+    """Yield all texts of a message: what it says, what its calls are given, what its results hold."""
+    content = entry.message.get("content")
+    yield (
+        content
+        if isinstance(content, str)
+        else text_of([block for block in blocks_of(entry.message) if block.get("type") == "text"])
+    )
+    for call in calls_of(entry.message):
+        yield call.name
+        yield arguments_text(call)
+        yield from _strings(arguments_of(call))
+    if entry.answered_ids:
+        for result in results_of(entry.message):
+            yield result_text(result.content)
+
+
+def _strings(value: Any, depth: int = 4) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list)) and depth:
+        members = cast("dict[str, Any]", value).values() if isinstance(value, dict) else cast("list[Any]", value)
+        for member in members:
+            yield from _strings(member, depth - 1)
 
 
 def _written(entry: Entry) -> list[list[Sentence]]:
@@ -205,23 +196,8 @@ def _sentences_with(words: str, spoken: Sequence[Sentence]) -> str:
         return ""
     places = list(accumulate((len(sentence.text) for sentence in spoken), initial=0))
     holding = (
-        s.text for s, end, start in zip(spoken, places[1:], places, strict=False) if _meet(start, end, first, words)
+        s.text
+        for s, start, end in zip(spoken, places, places[1:], strict=False)
+        if start < first + len(words) and first < end
     )
     return "".join(holding).strip()
-
-
-def _meet(start: int, end: int, first: int, words: str) -> bool:
-    return start < first + len(words) and first < end
-
-
-def _done(patch: Patch, entries: Mapping[str, Entry], state: State) -> Iterator[DoneTask]:
-    """Yield the finished tasks that a result, or a person, shows."""
-    evident = {mark for mark, entry in entries.items() if entry.answered_ids or entry.human}
-    open_ids = {item.id for item in state.of("open")}
-    for task in patch.done:
-        evidence = tuple(mark for mark in task.evidence if mark in evident)[:MAX_MARKS]
-        if evidence and _is_clean(task.text) and (task.text or task.id in open_ids):
-            yield task.model_copy(update={"evidence": evidence})
-
-
-__all__ = ["FileNote", "RejectedAnswer", "Reply", "answer_of", "checked", "patch_in"]

@@ -53,10 +53,14 @@ class SummaryConfig(Config):
     )
     summary_prompt: Path | None = Field(None, description="file with a prompt of your own")
     summary_input: int = Field(
-        48_000, ge=500, description="tokens of history in one call, at most; a longer range is done in pieces"
+        48_000, ge=500, description="tokens of history in one call, at most; a longer range is cut"
     )
     summary_output: int = Field(4_000, ge=200, description="tokens of one answer, at most")
-    summary_tokens: int = Field(4_000, ge=200, description="size of the state, and of the text in one chapter")
+    summary_tokens: int = Field(
+        4_000,
+        ge=200,
+        description="size of the text, at most; a session with little room for chapters has a shorter one",
+    )
     summary_timeout: float = Field(300, gt=0, description="seconds that a call may take")
     compact_wait: float = Field(60, ge=0, description="seconds that `context.compact` waits for a model")
     max_summary_calls: int = Field(24, ge=0, description="calls in ten minutes; 0: never ask a model")
@@ -68,8 +72,7 @@ class SummaryConfig(Config):
     summary_spend: float = Field(
         0.12,
         ge=0,
-        description="what summaries may cost, as a share of what the session's input has cost; not asked before the "
-        "first call, whose cost counts",
+        description="what summaries may cost, as a share of what the session's input has cost until then",
     )
 
 

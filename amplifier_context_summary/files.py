@@ -13,15 +13,16 @@ from collections.abc import Iterable, Iterator
 from amplifier_context_core.compaction.identifiers import identifiers
 from amplifier_context_core.messages.parsing import Call, arguments_of, calls_of
 from amplifier_context_core.rendering.quoting import single_line
-from amplifier_context_core.rendering.rounds import Round
+from amplifier_context_core.transcript.entry import Entry
 
-from .state import FileUse
+from .text import FileUse
 
 _PATHS = ("path", "file_path", "filepath", "filename", "file", "notebook_path", "target_file", "target")
 _COMMANDS = ("command", "cmd", "script")
 # Names of tools in words: `edit_file`, `writeFile`, `str_replace_editor`.
 _WRITES = re.compile(r"write|edit|create|replace|patch|insert|update|save|append|delete|remove|move|rename", re.I)
 _RUNS = re.compile(r"bash|shell|run|exec|terminal|command|python", re.I)
+_NO_FILES = ("/dev/", "refs/", "origin/")
 _FILE = re.compile(r"[\w~./-]*/[\w./-]+|[\w-]+\.[A-Za-z]\w{0,5}")
 _ORDER = ("read", "written", "run")
 _MOST = 60  # files of one range; the newest
@@ -29,15 +30,14 @@ _LONGEST = 200  # characters of a path
 _OF_COMMAND = 3  # files named by one command
 
 
-def files_of(rounds: Iterable[Round]) -> list[FileUse]:
-    """Return what the calls of rounds did to files, in the order of their last use."""
+def files_of(entries: Iterable[Entry]) -> list[FileUse]:
+    """Return what calls did to files, in the order of their last use."""
     found: dict[str, tuple[set[str], str]] = {}
-    for round_ in rounds:
-        for entry in round_.entries:
-            for call in calls_of(entry.message):
-                for path, use in _uses(call):
-                    uses, _ = found.pop(path, (set[str](), ""))
-                    found[path] = (uses | {use}, entry.mark)
+    for entry in entries:
+        for call in calls_of(entry.message):
+            for path, use in _uses(call):
+                uses, _ = found.pop(path, (set[str](), ""))
+                found[path] = (uses | {use}, entry.mark)
     listed = [FileUse(path, tuple(use for use in _ORDER if use in uses), mark) for path, (uses, mark) in found.items()]
     return listed[-_MOST:]
 
@@ -55,7 +55,12 @@ def _uses(call: Call) -> Iterator[tuple[str, str]]:
     for key in _COMMANDS:
         command = arguments.get(key)
         if isinstance(command, str) and _RUNS.search(call.name):
-            named = (word for word in identifiers(command[:2_000], 40) if _FILE.fullmatch(word))
+            named = (word for word in identifiers(command[:2_000], 40) if _FILE.fullmatch(word) and _is_file(word))
             for path, _ in zip(named, range(_OF_COMMAND), strict=False):
                 yield path, "run"
             return
+
+
+def _is_file(word: str) -> bool:
+    """True unless a word is what shells and git name in commands beside files."""
+    return not word.startswith(_NO_FILES) and "://" not in word

@@ -89,6 +89,11 @@ class Limits:
     _not_before: float = 0.0
     _longest_wait: float = 0.0  # seconds that were to be waited, when `_not_before` was set
 
+    @property
+    def left(self) -> float:
+        """Money that the session may spend on summaries now."""
+        return self.share * self.session_cost - self.summary_cost
+
     def refusal(self, now: float, tokens: int, cost: float) -> str:
         """Return why a call may not be made now; empty if it may.
 
@@ -105,7 +110,7 @@ class Limits:
             return "max_summary_calls"
         if self._recent and sum(used for _, used in self._recent) + tokens > self.max_tokens:
             return "max_summary_tokens"
-        if self.calls and self.summary_cost + cost > self.share * self.session_cost:
+        if cost > self.left:
             return "summary_spend"
         return ""
 
@@ -119,7 +124,7 @@ class Limits:
         self.summary_cost += cost
 
     def succeeded(self) -> None:
-        """Note a call that gave a patch."""
+        """Note a call that gave a text."""
         self.failures = 0
         self._not_before = 0.0
 

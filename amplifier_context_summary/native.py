@@ -22,9 +22,9 @@ from amplifier_context_core.messages.parsing import Message, parse_message
 from amplifier_context_core.messages.tokens import TokenCounter, count_message_tokens
 from amplifier_context_core.view.chapter_carriers import sent_tokens, with_carrier, without_carriers
 
+from .answers import RejectedAnswer
 from .asking import Asking, Outdated, OutOfDate
 from .call import Caller, CallFailed
-from .checks import RejectedAnswer
 from .limits import Prices
 from .records import Records
 
@@ -79,7 +79,7 @@ async def compacted(
         "again": False,
         "writer": "native",
     }
-    if refused := asking.refusal(conversation.size, prices):
+    if refused := asking.refusal(conversation.size, prices, caller.max_output // 2):
         asking.note("refused", refused)
         return None
     ask = partial(caller.compact, conversation.messages, tools)

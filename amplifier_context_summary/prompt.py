@@ -10,11 +10,11 @@ from amplifier_context_core.errors import ConfigError
 
 _MOST_CHARS = 40_000  # a prompt beyond this would cost more than what it asks about
 REPAIR = (
-    "Your answer could not be used: {reason}. Answer once more, with one JSON object of the form that was described, "
-    "and nothing else."
+    "Your answer could not be used: {reason}. Answer once more, with the whole text under the five headings, and "
+    "nothing else."
 )
-FOCUS = "The answer is to dwell on this: {focus}"
-ASK = "Name what the range {first} to {last} changes in the state. Answer with one JSON object."
+FOCUS = "The text is to dwell on this: {focus}"
+ASK = "Write the whole summary of the session up to {last}, in at most about {words:,} words ({tokens:,} tokens)."
 
 
 @cache

@@ -1,7 +1,7 @@
-"""Records: the summary state as it was at certain places of the history, each bound to what it was made from.
+"""Records: the summary text as it was at certain places of the history, each bound to what it was made from.
 
 A record holds for exactly the entries that it was made from: its range, and all else that the question showed. If one
-of them was edited, taken out or erased, the record and all later ones are dropped: a later state derives from the
+of them was edited, taken out or erased, the record and all later ones are dropped: a later text derives from the
 earlier one. So text about an erased message is erased with it, whatever its words are.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -20,15 +20,16 @@ from amplifier_context_core.messages.parsing import Message
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_core.transcript.transcript import Snapshot
 
-from .state import State
+from .text import Text, text_of_state
 
 _KEPT = 3  # the newest, and what is gone back to when it does not hold any more
-VERSION = 2  # of what is saved; another one is not read
+VERSION = 3  # of what is saved
+_WITH_STATES = 2  # an earlier version, which is read too
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The summary state after a range of the history.
+    """The summary text after a range of the history.
 
     Attributes:
         start: index of the first entry of the range, counted from the first after the leading instructions.
@@ -36,8 +37,10 @@ class Record:
         reach: index after the last entry that it, or a record that it derives from, was made from; `covered` or more.
         upto: highest seq of the range.
         digest: hash of the entries from `start` to `reach` by seq and content, in hexadecimal.
-        state: after it.
+        text: after it.
         carrier: what the provider made of all up to `upto`, where it compacted the conversation itself.
+        writer: name of the model, as far as it is known.
+        cost: of the calls that it took, in prices of a plain input token of the session.
     """
 
     start: int
@@ -45,8 +48,10 @@ class Record:
     reach: int
     upto: int
     digest: str
-    state: State
+    text: Text
     carrier: Message | None = None
+    writer: str = ""
+    cost: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +141,23 @@ class Records:
         """Continue from what `dump` returned; return False if it cannot be read, and then begin without records."""
         self._revision = history.revision
         try:
-            read = _ADAPTER.validate_python(saved)
-        except ValidationError:
+            read = _ADAPTER.validate_python(_of_version_2(saved))
+        except (ValidationError, TypeError, ValueError, KeyError, AttributeError):
             return False
         if read.version != VERSION:
             return False
         self._records = list(read.records)
         self._unverified = True
         return True
+
+
+def _of_version_2(saved: object) -> object:
+    """Return what was saved; of version 2, where a record had a state, as this version saves it."""
+    given = cast("dict[str, Any]", saved) if isinstance(saved, dict) else {}
+    if given.get("version") != _WITH_STATES:
+        return saved
+    records = cast("list[dict[str, Any]]", given["records"])
+    return {"records": [{**one, "text": text_of_state(one["state"])} for one in records], "version": VERSION}
 
 
 async def _held(records: Iterable[Record], history: History, snapshot: Snapshot) -> AsyncGenerator[Record]:

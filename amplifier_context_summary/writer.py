@@ -1,8 +1,8 @@
 """The summary writer: a background task that asks a model for the next chapter before it is needed.
 
-It looks at each view that is handed out. Near the trigger it previews the next compaction and asks for a patch of the
-range that will be folded. It checks the answer, applies it to the state and keeps the record. The compaction takes what
-is ready.
+It looks at each view that is handed out. Near the trigger it previews the next compaction. If the range that will be
+folded is large enough, and reading it costs no more than its digest saves, it asks once for the whole text anew, and
+keeps the checked answer as a record. The compaction takes what is ready.
 It saves nothing: the manager runs the task, and saves the session after each question (`Asking.changes`).
 Whatever fails here, the digest is there: nothing waits, and nothing unchecked is kept.
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
-from amplifier_context_core.economics.budget import context_window
+from amplifier_context_core.economics.budget import context_window, model_of, name_of
 from amplifier_context_core.economics.trigger import TokenLimits
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.events import Hooks
@@ -26,6 +26,7 @@ from amplifier_context_core.history.history import History
 from amplifier_context_core.messages.parsing import Message
 from amplifier_context_core.messages.tokens import TokenCounter
 from amplifier_context_core.outgoing.prefix import RequestPrefix
+from amplifier_context_core.rendering.quoting import single_line
 from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_core.view.compactor import Compactor
 from amplifier_context_core.view.preview import Preview, preview
@@ -34,22 +35,22 @@ from amplifier_context_core.view.view_request import ViewRequest
 
 from .asking import Asking, Outdated, Question
 from .call import Caller, listed_window, provider_prices
+from .chapters import TEXT_SHARE
 from .config import SummaryConfig
-from .files import files_of
 from .limits import Limits, Prices
 from .native import Conversation, compacted, is_offered
-from .patch import Patch
 from .prompt import prompt_text
 from .records import Basis, Record, Records, digest_of
-from .request import Range, fork_text, pieces_of, range_of, request_text
-from .state import State, applied, bounded
+from .request import Range, fork_text, quotation, range_of, request_text
+from .text import Text
 
 log = logging.getLogger(__name__)
 
 _LEAST_TOKENS = 200  # of a range: a shorter one is not worth a call
-_MOST_PIECES = 6  # of one range; of a longer one the newest
+_LEAST_SHARE = 0.25  # of the threshold: a smaller range waits for the next compaction; one that is asked for does not
+_LEAST_READ = 0.3  # of what would be read, had the session the money: less is not worth a call
+_LEAST_TEXT = 150  # tokens that a text may have in any case
 _WINDOW_SHARE = 0.8  # of the summariser's window: what a request and its answer may take, as counted here
-_JSON = 1.8  # tokens of the state as JSON, of a token of its lines; chosen by hand, a law holds it
 _REGROWN = 0.15  # of the threshold: growth after which a view without a new range is looked at once more
 _GRACE = 5.0  # seconds that closing waits for a cancelled task
 
@@ -81,49 +82,28 @@ class Plan:
     """A range that is to be summarised.
 
     Attributes:
-        range: its rounds.
-        start: index of its first entry, from the first after the leading instructions.
-        state: before it.
-        reach: index after the last entry that the state was made from.
+        range: of the history.
+        text: before it.
+        reach: index after the last entry that the text was made from.
         basis: the history up to its end or the reach, and the records, as they were when it was read.
         counter: text to tokens.
-        focus: what the answer is to dwell on.
+        index: what the digest says of the range.
+        saved: tokens that the digest of the range saves.
+        room: tokens that a text may take of the chapters.
+        focus: what the text is to dwell on.
         focus_drops: of the compactor when the focus was read.
     """
 
     range: Range
-    start: int
-    state: State
+    text: Text
     reach: int
     basis: Basis
     counter: TokenCounter
+    index: str
+    saved: int
+    room: int
     focus: str | None = None
     focus_drops: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Rest:
-    """What of a plan is not asked about yet.
-
-    Attributes:
-        plan: the range.
-        caller: the provider.
-        prices: of the provider.
-        prompt: of the question.
-        pieces: of the range, each with its quotation, the next one first.
-        state: before the next piece.
-        start: index of its first entry, as in `Plan`.
-        most_state: tokens that the state may have.
-    """
-
-    plan: Plan
-    caller: Caller
-    prices: Prices
-    prompt: str
-    pieces: Sequence[tuple[Range, str]]
-    state: State
-    start: int
-    most_state: int
 
 
 @dataclass(slots=True)
@@ -178,23 +158,19 @@ class Writer:
         if moment.tokens < self.config.summarize_at * sent.limits.threshold:
             return False
         is_again = self._attempts == (self.compactor.compactions, 1) and self.asking.outcome.may_pass
-        if self.limits.waits(self.clock()) or not (is_again or self._is_news(sent, moment)):
+        if self.limits.waits(self.clock()) or not (is_again or self._is_news(moment)):
             return False
         if is_again:  # the call had no answer: it is made once more after the back-off
             self._attempts = (self.compactor.compactions, 2)
         self._looked_at = (self.compactor.compactions, moment.tokens + int(_REGROWN * sent.limits.threshold))
         return True
 
-    def _is_news(self, sent: SentView, moment: Moment) -> bool:
+    def _is_news(self, moment: Moment) -> bool:
         """True if no model was asked for the next compaction, and the view may have a range to ask for."""
         compactions, again_at = self._looked_at
         if compactions == self.compactor.compactions and moment.tokens < again_at:
             return False
-        if self._attempts[0] == self.compactor.compactions:
-            return False  # one attempt for each compaction
-        checkpoint = sent.view.checkpoint
-        folded = max((one.last for one in checkpoint.segments if one.chapter), default=0) if checkpoint else 0
-        return not any(record.upto > folded for record in self.records.valid(self.history))
+        return self._attempts[0] != self.compactor.compactions  # one attempt for each compaction
 
     async def wait(self, seconds: float | None = None) -> None:
         """Wait for the task in flight, at most so long. It goes on afterwards."""
@@ -228,45 +204,43 @@ class Writer:
 
     # -- what -------------------------------------------------------------------------------------------------------
 
-    async def ask(self, reason: Reason, moment: Moment, rest: Rest | None = None) -> Rest | None:
-        """Ask the next question about the range that the next compaction folds, if there is one to ask.
+    async def ask(self, reason: Reason, moment: Moment) -> None:
+        """Ask about the range that the next compaction folds, if that is worth it.
 
         Args:
             reason: why the compaction is due.
             moment: the view that was handed out last.
-            rest: what an earlier call returned; a plan is made when not given.
-
-        Returns:
-            What is left to ask; None when the task is done.
         """
-        if rest is not None:
-            return await self._ask_piece(rest)
         counter = await self.counter()
         request = ViewRequest(moment.limits, moment.prefix, tuple(moment.system), counter)
-        plan = await self._plan(await preview(self.compactor, request, reason), counter)
+        found = await preview(self.compactor, request, reason)
+        least = _LEAST_TOKENS if reason == "manual" else max(_LEAST_TOKENS, int(_LEAST_SHARE * found.threshold))
+        plan = await self._plan(found, counter, least)
         if plan is None:
-            return None
+            return
         self._attempts = max(self._attempts, (self.compactor.compactions, 1))
         self.asking.may_ask_again = reason == "manual" or self._attempts[1] == 1
-        return await self._ask(plan, moment)
+        await self._ask(plan, moment)
 
-    async def _plan(self, found: Preview, counter: TokenCounter) -> Plan | None:
-        """Return what the next compaction folds and no record covers; None if that is too little."""
+    async def _plan(self, found: Preview, counter: TokenCounter, least: int) -> Plan | None:
+        """Return what the next compaction folds and no record covers; None if that has fewer tokens than `least`."""
         history, upto = found.history, found.folded_upto
         # A manual compaction may fold less than was summarised ahead; its range is then asked for by itself.
         records = [record for record in await self.records.verified(self.history) if record.upto <= upto]
         leading = history.leading_count
         newest = records[-1] if records else None
-        start = leading + (newest.covered if newest else 0)
-        if start < history.gap.stop:
-            start = max(start, history.gap.stop)
+        start = max(leading + (newest.covered if newest else 0), history.gap.stop)
         end = next((i + 1 for i in range(len(history) - 1, start - 1, -1) if history[i].seq <= upto), start)
-        whole = range_of(history[start:end], start - leading, found.digest)
-        if whole is None or whole.tokens < _LEAST_TOKENS:
+        whole = range_of(history, start, end)
+        if whole is None or whole.tokens < least:
             return None
-        state, reach = (newest.state, newest.reach) if newest else (State(), 0)
+        digest = [entry for entry in found.digest.values() if entry.first >= whole.first]
+        index = "\n".join(single_line(fact.text) for entry in digest for fact in entry.facts)
+        room = int(TEXT_SHARE * sum(one.tokens for one in found.segments if one.chapter))
+        text, reach = (newest.text, newest.reach) if newest else (Text(), 0)
         basis = self.records.basis(history.revision, max(whole.covered, reach))
-        return Plan(whole, start - leading, state, reach, basis, counter, self._focus(), self.compactor.focus_drops)
+        saved = whole.tokens - sum(entry.tokens for entry in digest)
+        return Plan(whole, text, reach, basis, counter, index, saved, room, self._focus(), self.compactor.focus_drops)
 
     def _focus(self) -> str | None:
         return "\n\n".join(text for text in (self.compactor.focus, self.compactor.injected) if text) or None
@@ -294,89 +268,93 @@ class Writer:
 
     # -- asking -----------------------------------------------------------------------------------------------------
 
-    async def _ask(self, plan: Plan, moment: Moment) -> Rest | None:
-        """Ask for the patch of a range; of one that takes several questions, return the pieces."""
+    async def _ask(self, plan: Plan, moment: Moment) -> None:
+        """Ask for the text after a range, and keep it."""
         caller = self._caller(moment)
         if caller is None:
             self.asking.note("refused", "no provider")
-            return None
+            return
         prices = await self._prices(caller, moment)
         if self._is_native(caller, moment):
             await self._write_native(plan, caller, moment, prices)
-            return None
+            return
         window = await self._window(caller)
         caller = replace(caller, max_output=min(caller.max_output, window // 4))
-        most_state = min(self.config.summary_tokens, window // 8)
-        state = bounded(plan.state, plan.counter, most_state)
+        most = max(_LEAST_TEXT, min(self.config.summary_tokens, plan.room, window // 8, caller.max_output * 3 // 4))
+        former = plan.text.fitted(plan.counter, most)
         prompt = await in_thread(self._prompt)
-        beside = plan.counter(prompt) + int(_JSON * most_state) + caller.max_output
-        room = min(self.config.summary_input, int(_WINDOW_SHARE * window) - beside)
+        beside = plan.counter(prompt) + plan.counter(request_text(plan.range, "", former, most, plan.focus))
+        room = min(self.config.summary_input, int(_WINDOW_SHARE * window) - beside - caller.max_output)
         if room < _LEAST_TOKENS:
             self.asking.note("refused", "the window of the model is too small")
-            return None
-        pieces = (await in_thread(pieces_of, plan.range, plan.counter, room))[-_MOST_PIECES:]
-        if self.config.summary_call == "fork" and self._fork_pays and len(pieces) == 1:
-            question, reach = self._forked(plan, prompt, prices)
-            most = window - self.config.summary_output - self.config.safety_margin
-            if moment.limits.units.request(question.size) <= most:
-                alone = plan.counter(prompt) + plan.counter(pieces[0][1])
-                await self._write_forked(plan, caller, question, reach, alone)
-                return None
-        return await self._ask_piece(Rest(plan, caller, prices, prompt, pieces, state, plan.start, most_state))
-
-    async def _ask_piece(self, rest: Rest) -> Rest | None:
-        """Ask for the patch of the next piece, and keep one that holds. Return what is left after that."""
-        plan, (piece, quotation) = rest.plan, rest.pieces[0]
-        text = request_text(piece, quotation, rest.state, plan.focus)
+            return
+        if (wanted := min(room, plan.saved)) < _LEAST_TOKENS:
+            self.asking.note("refused", "to read the range costs more than its digest saves")
+            return
+        paid_for = int((self.limits.left - most * prices.output) / prices.fresh) - beside
+        if (room := min(wanted, paid_for)) < max(_LEAST_TOKENS, wanted * _LEAST_READ):
+            self.asking.note("refused", "summary_spend")
+            return
+        shown = await in_thread(quotation, plan.range, plan.counter, room)
+        if self.config.summary_call == "fork" and self._fork_pays:
+            question, reach = self._forked(plan, prompt, prices, most)
+            most_tokens = window - self.config.summary_output - self.config.safety_margin
+            if moment.limits.units.request(question.size) <= most_tokens:
+                await self._write_forked(plan, caller, question, reach, plan.counter(prompt) + plan.counter(shown))
+                return
+        text = request_text(plan.range, shown, former, most, plan.focus)
         messages: list[Message] = [
-            {"role": "system", "content": rest.prompt},
+            {"role": "system", "content": prompt},
             {"role": "user", "content": text},
         ]
-        size = plan.counter(rest.prompt) + plan.counter(text)
-        reach = max(piece.covered, plan.reach)
-        outdated = partial(self._outdated, plan, replace(plan.basis, covered=reach))
-        question = Question(messages, piece, rest.state, size, rest.prices, plan.counter, outdated)
-        patch = await self.asking.patch(rest.caller, question)
-        if patch is None:
-            return None
-        state = self._applied(plan, piece, rest.state, patch, rest.most_state)
-        if not await self._keep(piece, rest.start, reach, state, outdated):
-            return None
-        later = rest.pieces[1:]
-        return replace(rest, pieces=later, state=state, start=piece.covered) if later else None
+        reach = max(plan.range.covered, plan.reach)
+        question = self._question(
+            plan, messages, former, most, plan.counter(prompt) + plan.counter(text), prices, reach
+        )
+        await self._write(plan, caller, question, reach)
 
-    def _forked(self, plan: Plan, prompt: str, prices: Prices) -> tuple[Question, int]:
+    def _question(
+        self,
+        plan: Plan,
+        messages: list[Message],
+        former: Text,
+        most: int,
+        size: int,
+        prices: Prices,
+        reach: int,
+        tools: Mapping[str, Any] | None = None,
+    ) -> Question:
+        """Return a question about a plan; it may be asked while all up to the index `reach` is as it was."""
+        outdated = partial(self._outdated, plan, replace(plan.basis, covered=reach))
+        return Question(messages, plan.range.entries, former, most, size, prices, plan.counter, outdated, tools)
+
+    async def _write(self, plan: Plan, caller: Caller, question: Question, reach: int) -> None:
+        """Ask a question, and keep its answer."""
+        before = self.limits.summary_cost
+        text = await self.asking.text(caller, question)
+        if text is not None:
+            writer = caller.model or model_of(caller.provider) or name_of(caller.provider)
+            cost = self.limits.summary_cost - before
+            await self._keep(plan, reach, question.outdated, text=text, writer=writer, cost=cost)
+
+    def _forked(self, plan: Plan, prompt: str, prices: Prices, most: int) -> tuple[Question, int]:
         """Return the session's last request, which shows the range and which the provider cached, and a question.
 
         Beside it the index after the last entry that it shows: it shows what came after the range too. To end it with
         the range would cost more: providers store prefixes that end where requests ended.
-
-        Args:
-            plan: the range.
-            prompt: put before the question.
-            prices: of the provider.
         """
-        text = fork_text(prompt, plan.range, plan.state, plan.focus)
+        text = fork_text(prompt, plan.range, plan.index, plan.text, most, plan.focus)
         sent, tokens = self.last_request(None)
         messages: list[Message] = [*sent, {"role": "user", "content": text}]
         size = tokens + plan.counter(text)
         history = self.history.snapshot()
         reach = len(history) - history.leading_count
-        outdated = partial(self._outdated, plan, replace(plan.basis, covered=reach))
-        return Question(messages, plan.range, plan.state, size, prices, plan.counter, outdated, self.tools()), reach
+        return self._question(plan, messages, plan.text, most, size, prices, reach, self.tools()), reach
 
     async def _write_forked(self, plan: Plan, caller: Caller, question: Question, reach: int, alone: int) -> None:
-        """Ask a forked question; later no other one if it cost more than a separate one.
-
-        Args:
-            plan: the range.
-            caller: the provider.
-            question: after the last request.
-            reach: index after the last entry that the request shows.
-            alone: tokens of a separate request.
-        """
+        """Ask a forked question; later no other one if it cost more than one whose request had `alone` tokens."""
         prices, before = question.prices, self.limits.summary_cost
-        patch = await self.asking.patch(caller, question)
+        await self._write(plan, caller, question, reach)
         paid = self.limits.summary_cost - before
         had_answer = not self.asking.outcome.may_pass  # what a call without one cost is not known
         if had_answer and paid > alone * prices.fresh + self.config.summary_output * prices.output:
@@ -385,9 +363,6 @@ class Writer:
                 "session %s: a forked call cost more than one of its own; later calls are not forked",
                 self.history.session_id,
             )
-        if patch is not None:
-            state = self._applied(plan, plan.range, plan.state, patch, self.config.summary_tokens)
-            await self._keep(plan.range, plan.start, reach, state, question.outdated)
 
     async def _window(self, caller: Caller) -> int:
         """Return the tokens that the model which is asked reads and writes at once."""
@@ -411,47 +386,36 @@ class Writer:
         messages, size = self.last_request(plan.range.last)
         conversation = Conversation(messages, size, plan.range.first, plan.range.last, moment.prefix.key)
         outdated = partial(self._outdated, plan, plan.basis)
+        before = self.limits.summary_cost
         carrier = await compacted(self.asking, caller, conversation, self.tools(), prices, plan.counter, outdated)
         if carrier is not None:
-            await self._keep(plan.range, plan.start, plan.basis.covered, plan.state, outdated, carrier)
+            cost = self.limits.summary_cost - before
+            writer = model_of(caller.provider) or name_of(caller.provider)
+            reach = plan.basis.covered
+            await self._keep(plan, reach, outdated, text=plan.text, carrier=carrier, writer=writer, cost=cost)
 
     def _warn(self, text: str) -> None:
         if text not in self._warned:
             self._warned.add(text)
             log.warning("session %s: %s", self.history.session_id, text)
 
-    def _applied(self, plan: Plan, piece: Range, state: State, patch: Patch, most: int) -> State:
-        files = files_of(piece.rounds)
-        return applied(state, patch, piece.last, plan.counter, max_tokens=most, files=files)
-
-    async def _keep(
-        self,
-        piece: Range,
-        start: int,
-        reach: int,
-        state: State,
-        outdated: Outdated,
-        carrier: Message | None = None,
-    ) -> bool:
-        """Keep the record of a piece, unless what was asked about it is out of date.
+    async def _keep(self, plan: Plan, reach: int, outdated: Outdated, **made: Any) -> None:
+        """Keep the record of a range, unless what was asked about it is out of date.
 
         Args:
-            piece: the range.
-            start: index of its first entry, as in `Plan`.
+            plan: the range.
             reach: as in `Record`.
-            state: after it.
-            outdated: of the question that the state was made from: all that it showed must still hold.
-            carrier: what the provider made of the conversation, where it compacted that itself.
+            outdated: of the question: all that it showed must still hold.
+            made: the further fields of the record.
         """
-        snapshot = self.history.snapshot()
+        snapshot, whole = self.history.snapshot(), plan.range
         leading = snapshot.leading_count
-        digest = await in_thread(digest_of, snapshot[leading + start : leading + reach])
+        digest = await in_thread(digest_of, snapshot[leading + whole.start : leading + reach])
         if why := outdated():
             self.asking.note("failed", why)
-            return False
-        self.records.add(Record(start, piece.covered, reach, piece.last, digest, state, carrier), self.history)
-        self.asking.kept(f"m{piece.last}")
-        return True
+            return
+        self.records.add(Record(whole.start, whole.covered, reach, whole.last, digest, **made), self.history)
+        self.asking.kept(f"m{whole.last}")
 
     def _prompt(self) -> str:
         """Return the prompt; the shipped one, with a warning, if the file that the config names cannot be used."""

@@ -1,4 +1,4 @@
-"""What a request for a summary asks: the state so far and a range of the history, read back from its text.
+"""What a request for a summary asks: the text so far and a range of the history, read back from its text.
 
 The form is the one of docs/summary.md. Nothing is imported from the package that asks, so that a change of the form
 is seen here.
@@ -6,19 +6,18 @@ is seen here.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from ..checks.message_shapes import as_list, as_mapping, text_of
+from ..checks.message_shapes import text_of
 
-Speaker = Literal["person", "agent", "call", "result", "note"]
+Speaker = Literal["person", "agent", "call", "result", "program"]
 
-_STATE = re.compile(r"<context_record>\n\[the state so far[^\n]*\]\n(.*?)\n</context_record>", re.DOTALL)
+_FORMER = re.compile(r"<context_record>\n\[the summary so far[^\n]*\]\n(.*?)\n</context_record>", re.DOTALL)
 _HISTORY = re.compile(r"<context_record>\n\[history (m\d+) to (m\d+)[^\n]*\]\n(.*?)\n</context_record>", re.DOTALL)
-_HEAD = re.compile(r"(m\d+) (person|agent|call|result|note)(?: ([^:]*))?: ?(.*)")
+_HEAD = re.compile(r"(m\d+)(?:\.\d+)? (person|agent|call|result|program)(?: ([^:]*))?: ?(.*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +27,7 @@ class Quoted:
     Attributes:
         mark: of the message.
         speaker: of it.
-        name: of the tool; empty for speech.
+        name: of the tool, or of a result the call that it answers; empty for speech.
         text: its text, without the indentation of the quotation.
     """
 
@@ -43,12 +42,12 @@ class Asked:
     """A request for a summary.
 
     Attributes:
-        state: before the range, as JSON.
+        former: lines of the summary so far, by heading.
         first, last: marks of the range.
         history: the range.
     """
 
-    state: Mapping[str, Any]
+    former: dict[str, list[str]]
     first: str
     last: str
     history: tuple[Quoted, ...]
@@ -56,10 +55,6 @@ class Asked:
     def of(self, speaker: Speaker) -> Iterator[Quoted]:
         """Yield the messages of a speaker, in order."""
         return (one for one in self.history if one.speaker == speaker)
-
-    def items(self, section: str) -> list[Mapping[str, Any]]:
-        """Return the items of a section of the state."""
-        return [as_mapping(item) or {} for item in as_list(self.state.get(section)) or ()]
 
 
 def asked(request: Any) -> Asked | None:
@@ -69,21 +64,25 @@ def asked(request: Any) -> Asked | None:
             continue
         content: Any = message.model_dump(exclude_unset=True)["content"]
         text = text_of(content)
-        state, history = _STATE.search(text), _HISTORY.search(text)
-        if state is not None and history is not None:
-            return Asked(_json(state[1]), history[1], history[2], tuple(_quoted(history[3])))
+        former, history = _FORMER.search(text), _HISTORY.search(text)
+        if former is not None and history is not None:
+            return Asked(_sections(_plain(former[1])), history[1], history[2], tuple(_quoted(history[3])))
     return None
 
 
-def _json(text: str) -> Mapping[str, Any]:
-    try:
-        return as_mapping(json.loads(_plain(text))) or {}
-    except ValueError:
-        return {}
+def _sections(text: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    heading = ""
+    for line in text.splitlines():
+        if line.startswith("## "):
+            heading = line.removeprefix("## ")
+        elif line.startswith("- "):
+            found.setdefault(heading, []).append(line.removeprefix("- "))
+    return found
 
 
 def _quoted(text: str) -> Iterator[Quoted]:
-    mark, speaker, name = "", "note", ""
+    mark, speaker, name = "", "program", ""
     lines: list[str] = []
     for line in text.split("\n"):
         head = _HEAD.fullmatch(line)

@@ -1,15 +1,13 @@
-"""A writer of summaries that only extracts: a patch of sentences and names of the range, chosen by rules.
+"""A writer of summaries that only extracts: sentences of the text so far and of the range, chosen by rules.
 
 It replaces a model where none is at hand: in the services on loopback, in the lab, in the demo. The same range
-gives the same patch. It understands nothing, so it says what a model's patch costs and how it travels, and nothing of
+gives the same text. It understands nothing, so it says what a model's text costs and how it travels, and nothing of
 how good a model's summary is.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -17,10 +15,8 @@ from ..checks.texts import identifiers, is_rule
 from ..replay.answer_policies import Answer, Policy
 from .asked import Asked, Quoted, asked
 
-Json = dict[str, Any]
-
 LONGEST = 300  # characters of an extracted sentence
-FACTS, FAILURES, RULES, DECISIONS, HINTS = 8, 4, 8, 6, 8  # items of one patch at most
+LINES = 12  # under one heading at most
 
 _END = re.compile(r"(?<=[.!?])\s+|\n+")
 _DECIDED = re.compile(r"\b(?:decided|chose|chosen|instead of|rather than|because|will use|going with)\b", re.IGNORECASE)
@@ -32,9 +28,9 @@ _AHEAD = re.compile(r"^(?:let me|i['’]ll|i will|next,?|now,? (?:i|let))\b", re
 
 
 def extractive_answer(request: Any) -> Answer | None:
-    """Return the patch that a request for a summary gets, as an answer; None for any other request."""
+    """Return the text that a request for a summary gets, as an answer; None for any other request."""
     question = asked(request)
-    return None if question is None else Answer.of(json.dumps(extracted(question), ensure_ascii=False))
+    return None if question is None else Answer.of(extracted(question))
 
 
 def with_summaries(policy: Policy) -> Policy:
@@ -47,77 +43,64 @@ def with_summaries(policy: Policy) -> Policy:
     return answer
 
 
-def extracted(question: Asked) -> Json:
-    """Return the patch of a range."""
+def extracted(question: Asked) -> str:
+    """Return the text after a range: of each heading the lines so far, and those of the range, the newest."""
     people, agent, results = (list(question.of(speaker)) for speaker in ("person", "agent", "result"))
-    patch: Json = {
-        "goal": _goal(question, people),
-        "rules": [
-            {"quote": sentence, "marks": [one.mark]} for one, sentence in _sentences(people) if is_rule(sentence)
-        ][:RULES],
-        "decisions": [
-            {"text": sentence, "reason": _reason(sentence), "marks": [one.mark]}
-            for one, sentence in _sentences(agent)
-            if _DECIDED.search(sentence)
-        ][-DECISIONS:],
-        "facts": [
-            {"text": sentence, "marks": [one.mark]}
-            for one, sentence in _sentences(agent)
-            if _FOUND.search(sentence) and identifiers(sentence) and not _AHEAD.match(sentence)
-        ][-FACTS:],
-        "failures": [
-            {"text": failed[0].strip()[:LONGEST], "marks": [one.mark]}
-            for one in results
-            if (failed := _FAILED.search(one.text)) is not None
-        ][-FAILURES:],
-        "next": next((sentence for _, sentence in _sentences(reversed(agent)) if _AHEAD.match(sentence)), ""),
-        "hints": _hints(question.history),
+    found = {
+        "Person": [f'"{sentence}" ({one.mark})' for one, sentence in _sentences(people) if is_rule(sentence)],
+        "Findings": [
+            *(f"Decided: {text} ({one.mark})" for one, text in _sentences(agent) if _DECIDED.search(text)),
+            *(
+                f"Failed: {failed[0].strip()[:LONGEST]} ({one.mark})"
+                for one in results
+                if (failed := _FAILED.search(one.text)) is not None
+            ),
+        ],
+        "Values": [
+            f"{text} ({one.mark})"
+            for one, text in _sentences(agent)
+            if _FOUND.search(text) and identifiers(text) and not _AHEAD.match(text)
+        ],
     }
-    patch["open"], patch["done"] = _tasks(question)
-    return {key: value for key, value in patch.items() if value}
+    goal = [f"Wants: {_sentence(people[0].text)} ({people[0].mark})"] if people and not question.former else []
+    found["Person"] = goal + found["Person"]
+    lines = {head: [*question.former.get(head, ()), *new][-LINES:] for head, new in found.items()}
+    lines["Person"] = [*question.former.get("Person", ()), *found["Person"]][:LINES]
+    done = [line for line in question.former.get("Work", ()) if line.startswith("Done")]
+    tasks = _tasks(question, [line for line in question.former.get("Work", ()) if line.startswith("Open")])
+    ahead = next((text for _, text in _sentences(reversed(agent)) if _AHEAD.match(text)), "")
+    lines["Work"] = [*done, *tasks][-LINES:] + ([f"Next: {ahead}"] if ahead else [])
+    parts = (
+        "\n".join([f"## {head}", *(f"- {line}" for line in dict.fromkeys(of))]) for head, of in lines.items() if of
+    )
+    return "\n\n".join(parts)
 
 
-def _goal(question: Asked, people: list[Quoted]) -> Json | None:
-    """Return the first words of a person, if the state has no goal yet."""
-    if question.items("goal") or not people:
-        return None
-    return {"text": _sentence(people[0].text), "marks": [people[0].mark]}
-
-
-def _tasks(question: Asked) -> tuple[list[Json], list[Json]]:
-    """Return the tasks that are open after the range, and the ones that are done.
+def _tasks(question: Asked, opened: list[str]) -> list[str]:
+    """Return the tasks after the range.
 
     What a person asks is a task. It is done when the agent spoke after its last result and called no more tools before
     the person spoke again; that result is the evidence.
     """
-    opened: list[Json] = []
-    done: list[Json] = []
-    task: Json | None = next(({"id": one["id"], "text": one["text"]} for one in reversed(question.items("open"))), None)
-    result = ""
+    tasks: list[str] = []
+    task = opened[-1].removeprefix("Open: ").rsplit(" (", 1)[0] if opened else ""
+    mark, result = "", ""
     answered = False
     for one in question.history:
         match one.speaker:
             case "person":
-                if task is not None:
-                    (done if answered and result else opened).append(_ended(task, result if answered else ""))
-                task, result, answered = {"text": _sentence(one.text), "marks": [one.mark]}, "", False
+                if task:
+                    tasks.append(f"Done: {task} ({result})" if answered and result else f"Open: {task}")
+                task, mark, result, answered = _sentence(one.text), one.mark, "", False
             case "call":
                 answered = False
             case "result":
                 result = one.mark
             case "agent":
                 answered = True
-            case "note":
+            case "program":
                 pass
-    if task is not None and "marks" in task:
-        opened.append(task)
-    return opened, done
-
-
-def _ended(task: Json, evidence: str) -> Json:
-    if not evidence:
-        return task
-    return {**{key: value for key, value in task.items() if key != "marks"}, "evidence": [evidence]}
+    return [*tasks, f"Open: {task} ({mark})" if mark else f"Open: {task}"] if task else tasks
 
 
 def _sentences(messages: Iterable[Quoted]) -> Iterator[tuple[Quoted, str]]:
@@ -133,13 +116,3 @@ def _sentence(text: str) -> str:
     """Return the first sentence of a text, or its beginning."""
     first = next((part.strip() for part in _END.split(text) if part.strip()), text.strip())
     return first[:LONGEST]
-
-
-def _reason(sentence: str) -> str:
-    return sentence.partition(" because ")[2].strip(" .")
-
-
-def _hints(history: Iterable[Quoted]) -> list[str]:
-    """Return the names that most messages of the range hold."""
-    held = Counter(name for one in history for name in sorted(identifiers(one.text)) if len(name) <= 60)
-    return [name for name, _ in held.most_common(HINTS)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
@@ -12,11 +11,9 @@ from typing import Any
 from amplifier_core import ChatRequest, ChatResponse, Usage
 from amplifier_core.message_models import TextBlock
 
-from amplifier_context_core import TokenCounter
 from amplifier_context_core.stores import Store
 from amplifier_context_summary.config import load_summary_config
 from amplifier_context_summary.manager import SummaryManager
-from amplifier_context_summary.state import State
 
 Message = dict[str, Any]
 Script = Callable[[ChatRequest, int], "str | ChatResponse | Awaitable[str | ChatResponse]"]
@@ -58,21 +55,17 @@ def reply(text: str, finish_reason: str = "stop") -> ChatResponse:
 
 
 def good(request: ChatRequest, number: int) -> str:
-    """A patch made of the request by rules: a fact of each result, the newest rule, a task and its end."""
+    """A text made of the request by rules: a fact of each result, the newest rule, a task and its end."""
     text = str(request.messages[1].content)
-    text = text[text.index("[history ") :]
-    results = re.findall(r"^(m\d+) result[^:\n]*: (.{1,60})", text, re.M)
-    people = re.findall(r"^(m\d+) person: (.+)", text, re.M)
-    patch: dict[str, Any] = {
-        "facts": [{"text": f"SAW {line[:40]}", "marks": [mark]} for mark, line in results[-4:]],
-        "open": [{"text": f"TASK number {number}"}],
-        "next": f"STEP {number}",
-    }
-    if people:
-        patch["goal"] = {"text": f"GOAL {people[0][1][:40]}", "marks": [people[0][0]]}
-    if results:
-        patch["done"] = [{"text": f"PART {number} finished", "evidence": [results[-1][0]]}]
-    return json.dumps(patch)
+    former, history = text.split("[history ", 1)
+    results = re.findall(r"^(m\d+) result[^:\n]*: (.{1,60})", history, re.M)
+    people = re.findall(r"^(m\d+) person: (.+)", history, re.M)
+    findings = [*re.findall(r"^- (SAW .*)", former, re.M), *(f"SAW {line[:40]} ({mark})" for mark, line in results[-4:])]
+    lines = ["## Person", *(f"- WANTS {said[:40]} ({mark})" for mark, said in people[:1])]
+    lines += ["## Work", *(f"- {done}" for done in re.findall(r"^- (Done: .*)", former, re.M))]
+    lines += [f"- Done: PART {number} finished ({mark})" for mark, _ in results[-1:]]
+    lines += [f"- Open: TASK number {number}", f"- Next: STEP {number}"]
+    return "\n".join([*lines, "## Findings", *(f"- {line}" for line in findings)])
 
 
 def broken(request: ChatRequest, number: int) -> str:
@@ -110,8 +103,3 @@ async def drive(manager: Any, messages: list[Message], *, waits: bool = True) ->
             if waits:
                 await wait_for_summaries(manager)
     return views
-
-
-def tokens_of(state: State, counter: TokenCounter) -> int:
-    """The tokens that the items of a state take as lines."""
-    return sum(counter(item.line) + 1 for item in state.items)

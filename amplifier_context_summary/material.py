@@ -1,0 +1,268 @@
+"""The material of a request: a range of the history, as a model is to read it, within a number of tokens.
+
+A message begins with its mark and its speaker. Calls are numbered (`m4.2`), and each result names its call. Where there
+is no room for all, what calls say and changed stays longest; of results the first and last lines, errors and verdicts,
+and the lines that the agent went on to use. Nothing is shown twice, and no reminder of a program.
+
+Every line of a message but its first is indented, and tags are escaped, so that no content can pose as another message
+or close the quotation.
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from amplifier_context_core.compaction.identifiers import identifiers
+from amplifier_context_core.messages.parsing import (
+    Call,
+    arguments_of,
+    arguments_text,
+    blocks_of,
+    calls_of,
+    json_text,
+    result_text,
+    results_of,
+    text_of,
+)
+from amplifier_context_core.messages.tokens import TokenCounter
+from amplifier_context_core.rendering.quoting import escape_tags, single_line, without_surrogates
+from amplifier_context_core.rendering.truncate import clip_text
+from amplifier_context_core.transcript.entry import Entry
+
+_IMAGE = "(image)"
+_LONG_LINE = 300  # characters of one line of a result
+_SHORT_ARGUMENT = 200  # characters of an argument that stays on the line of its call
+_OLD_AND_NEW = frozenset(
+    {"old_string", "new_string", "old_str", "new_str", "old_text", "new_text", "oldtext", "newtext"}
+    | {"content", "file_text", "edits", "patch", "diff"}
+)
+_TROUBLE = re.compile(
+    r"\b(?:error|exception|fail(?:ed|ure|s)?|fatal|traceback|panic|denied|not found|cannot|undefined|"
+    r"\d+ (?:passed|failed|errors?|warnings?|problems?)|exit (?:code|status))\b|^(?:ok|PASS|FAIL)\b",
+    re.IGNORECASE,
+)
+_SCANNED = 20_000  # lines of one result
+_FREQUENT = 4  # lines of a result that a name may be in to say which of them were used
+_REMINDERS = (("<system-reminder>", "</system-reminder>"),)
+
+
+class Room(NamedTuple):
+    """Characters that the parts of one message may have."""
+
+    person: int
+    agent: int
+    arguments: int
+    result: int
+
+
+# The first at which a range fits is taken. Results give way first, then what calls were given, then speech.
+_ROOMS = (
+    Room(12_000, 6_000, 6_000, 12_000),
+    Room(12_000, 6_000, 6_000, 4_000),
+    Room(8_000, 4_000, 4_000, 2_000),
+    Room(6_000, 3_000, 2_500, 1_000),
+    Room(6_000, 2_500, 1_500, 500),
+    Room(4_000, 1_500, 800, 300),
+    Room(3_000, 800, 400, 160),
+    Room(1_500, 400, 200, 80),
+)
+
+
+@dataclass(slots=True)
+class _Rendering:
+    """A range as it is rendered once.
+
+    Attributes:
+        used: names that the agent wrote: what it went on to use of the results.
+        changed: lines that its calls changed.
+        calls: `m4.2` and whether the call changes a file, by call id; of messages before the range too.
+        seen: where a text came first.
+    """
+
+    room: Room
+    used: Collection[str]
+    changed: Collection[str]
+    calls: dict[str, tuple[str, bool]]
+    seen: dict[str, str] = field(default_factory=dict[str, str])
+
+    def message(self, entry: Entry) -> str:
+        """Return a message as quoted; empty if nothing of it is left."""
+        return "\n".join(self._lines(entry))
+
+    def _lines(self, entry: Entry) -> Iterator[str]:
+        message, mark = entry.message, entry.mark
+        results = list(results_of(message)) if entry.answered_ids else []
+        spoken = _spoken(entry) if not results or not isinstance(message.get("content"), str) else ""
+        if spoken:
+            speaker = "person" if entry.human else "agent" if entry.role == "assistant" else "program"
+            most = self.room.person if entry.human else self.room.agent
+            yield _quoted(f"{mark} {speaker}", clip_text(self._once(spoken, mark), most))
+        for number, call in enumerate(calls_of(message), 1):
+            name = f"{mark}.{number}"
+            self.calls[call.id] = (name, not _OLD_AND_NEW.isdisjoint(key.casefold() for key in arguments_of(call)))
+            yield _quoted(f"{name} call {single_line(call.name)[:60].replace(':', ' ')}", self._arguments(call))
+        for result in results:
+            of, is_change = self.calls.get(result.call_id, ("an earlier call", False))
+            text = self._once(without_reminders(result_text(result.content)) or "(no output)", mark)
+            yield _quoted(f"{mark} result of {of}", self._result(text, is_change=is_change))
+
+    def _once(self, text: str, mark: str) -> str:
+        if len(text) < 80:
+            return text
+        first = self.seen.setdefault(text, mark)
+        return text if first == mark else f"(the same as in {first})"
+
+    def _arguments(self, call: Call) -> str:
+        given = arguments_of(call)
+        if not given:
+            return clip_text(arguments_text(call), self.room.arguments)
+        short: list[str] = []
+        long: list[str] = []
+        for key, value in given.items():
+            text = value if isinstance(value, str) else json_text(value)
+            if len(text) <= _SHORT_ARGUMENT and "\n" not in text.strip():
+                short.append(f"{single_line(key)}={text.strip()}")
+            else:
+                long.append(f"{single_line(key)}:\n{text}")
+        room = max(80, self.room.arguments // max(1, len(long)))
+        return "\n".join([clip_text("; ".join(short), self.room.arguments), *(clip_text(text, room) for text in long)])
+
+    def _result(self, text: str, *, is_change: bool) -> str:
+        """Return a result cut to its room; of a change its first line says enough, unless it failed."""
+        if is_change and _TROUBLE.search(text[:_LONG_LINE]) is None:
+            return text.strip().split("\n", 1)[0][:_LONG_LINE]
+        if len(text) <= self.room.result:
+            return text
+        lines = text.splitlines()[:_SCANNED]
+        if len(lines) < 4:
+            return clip_text(text, self.room.result)
+        kept: set[int] = set()
+        room = self.room.result
+        for index in self._by_worth(lines):
+            size = min(len(lines[index]), _LONG_LINE) + 1
+            if index not in kept and size <= room:
+                room -= size
+                kept.add(index)
+            if room < 20:
+                break
+        return "\n".join(_with_gaps(lines, sorted(kept)))
+
+    def _by_worth(self, lines: Sequence[str]) -> Iterator[int]:
+        """Yield indices of lines, those worth most first; some come twice."""
+        last = len(lines) - 1
+        yield 0
+        yield from range(last, max(last - 3, 0), -1)
+        troubled = [index for index, line in enumerate(lines) if _TROUBLE.search(line[:_LONG_LINE])]
+        yield from (index for index in troubled[-6:])
+        changed = [index for index, line in enumerate(lines) if _plain(line) in self.changed]
+        yield from _around(changed, 2, last)
+        held = [[name for name in identifiers(line[:_LONG_LINE], 20) if name in self.used] for line in lines]
+        often = Counter(name for names in held for name in dict.fromkeys(names))
+        named = [index for index, names in enumerate(held) if any(often[name] <= _FREQUENT for name in names)]
+        yield from _around(named, 1, last)
+        yield from _around(changed, 8, last)
+        yield from troubled
+        yield from range(last, max(last - 10, 0), -1)
+        yield from range(min(20, last))
+
+
+def material(entries: Sequence[Entry], earlier: Mapping[str, str], counter: TokenCounter, max_tokens: int) -> str:
+    """Return a range as it is quoted, with at most `max_tokens`; where that takes it, the oldest messages are left out.
+
+    Args:
+        entries: that a view shows, in order.
+        earlier: names of calls before the range whose results are in it, by call id.
+        counter: text to tokens.
+        max_tokens: at least 1.
+    """
+    used, changed = _used(entries)
+    texts: list[str] = []
+    sizes: list[int] = []
+    for room in _ROOMS:
+        rendering = _Rendering(room, used, changed, {call: (name, False) for call, name in earlier.items()})
+        texts = [text for entry in entries if (text := rendering.message(entry))]
+        sizes = [counter(text) + 1 for text in texts]
+        if sum(sizes) <= max_tokens:
+            return "\n".join(texts)
+    total, first = sum(sizes), 0
+    while first < len(texts) - 1 and total > max_tokens - 12:
+        total -= sizes[first]
+        first += 1
+    left_out = f"[{first} older messages are left out]\n" if first else ""
+    text = left_out + "\n".join(texts[first:])
+    while counter(text) > max_tokens and len(text) > 200:
+        text = clip_text(text, int(len(text) * min(0.9, max_tokens / counter(text))))
+    return text
+
+
+def without_reminders(text: str) -> str:
+    """Return a text without the reminders that programs put into it."""
+    for opening, closing in _REMINDERS:
+        parts: list[str] = []
+        place = 0
+        while (start := text.find(opening, place)) >= 0 and (end := text.find(closing, start)) >= 0:
+            parts.append(text[place:start])
+            place = end + len(closing)
+        text = "".join([*parts, text[place:]])
+    return text.strip()
+
+
+def _spoken(entry: Entry) -> str:
+    content = entry.message.get("content")
+    blocks = blocks_of(entry.message)
+    text = content if isinstance(content, str) else text_of([b for b in blocks if b.get("type") == "text"])
+    images = sum(1 for block in blocks if "image" in str(block.get("type")))
+    return "\n".join(part for part in (without_reminders(text), " ".join([_IMAGE] * images)) if part)
+
+
+def _used(entries: Sequence[Entry]) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names that the agent wrote, and the lines that its calls changed."""
+    names: set[str] = set()
+    changed: set[str] = set()
+    for entry in entries:
+        if entry.role != "assistant":
+            continue
+        said = [_spoken(entry)]
+        for call in calls_of(entry.message):
+            for key, value in arguments_of(call).items():
+                text = value if isinstance(value, str) else json_text(value)
+                said.append(text)
+                if key.casefold() in _OLD_AND_NEW:
+                    changed.update(plain for line in text.splitlines()[:400] if len(plain := _plain(line)) >= 8)
+        for text in said:
+            names.update(identifiers(text, 400))
+    return frozenset(names), frozenset(changed)
+
+
+def _plain(line: str) -> str:
+    """Return a line without the number that a Read puts before it."""
+    number, arrow, rest = line.partition("\u2192")
+    return (rest if arrow and number.strip().isdigit() else line).strip()
+
+
+def _around(places: Sequence[int], reach: int, last: int) -> Iterator[int]:
+    for place in places:
+        yield from range(max(0, place - reach), min(last, place + reach) + 1)
+
+
+def _with_gaps(lines: Sequence[str], kept: Sequence[int]) -> Iterator[str]:
+    before = -1
+    for index in kept:
+        if gap := index - before - 1:
+            yield f"[... {gap} lines]"
+        line = lines[index]
+        yield line if len(line) <= _LONG_LINE else f"{line[: _LONG_LINE - 2]} …"
+        before = index
+    if gap := len(lines) - before - 1:
+        yield f"[... {gap} lines]"
+
+
+def _quoted(head: str, text: str) -> str:
+    """Return a message as quoted: its head, its text, and every further line indented."""
+    return f"{head}: " + "\n  ".join(escape_tags(without_surrogates(text)).strip().splitlines())

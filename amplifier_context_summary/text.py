@@ -1,0 +1,164 @@
+"""The summary text: what a model knows of the session, in lines under five headings.
+
+Each answer is the whole text again. So nothing is merged by code: what an answer leaves out or words anew is gone or
+changed. Code adds which files the calls touched, and drops what the history does not show (`checks.py`).
+
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from amplifier_context_core.messages.tokens import TokenCounter
+
+Section = Literal["person", "work", "findings", "files", "values"]
+SECTIONS: tuple[Section, ...] = get_args(Section)
+
+MAX_LINES = 200  # of a text
+MAX_CHARS = 800  # of a line; what is longer is cut at the end of a word
+MARK = re.compile(r"\bm([1-9]\d{0,17})(?:\.\d{1,4})?\b")
+_FILES = 60  # whose use is kept; the newest
+_WORTH: Mapping[Section, int] = {"person": 9, "work": 8, "findings": 6, "values": 5, "files": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class FileUse:
+    """What calls did to a file, read from the calls themselves.
+
+    Attributes:
+        path: as the calls name it.
+        uses: ``read``, ``written``, ``run``, in this order, without repetition.
+        mark: of the newest of these calls.
+    """
+
+    path: str
+    uses: tuple[str, ...]
+    mark: str
+
+    @property
+    def chief_use(self) -> str:
+        """What most matters of it: a file that was written and read was written."""
+        return "written" if "written" in self.uses else self.uses[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a text.
+
+    Attributes:
+        section: its heading.
+        text: on one line.
+        seq: highest seq of the range whose answer wrote it.
+    """
+
+    section: Section
+    text: str
+    seq: int = 0
+
+    @property
+    def marks(self) -> list[int]:
+        """The seqs of the marks that it names."""
+        return [int(found) for found in MARK.findall(self.text)]
+
+    @property
+    def is_done(self) -> bool:
+        """True if it says of a task that it is done."""
+        return self.section == "work" and self.text.casefold().startswith("done")
+
+    @property
+    def is_task(self) -> bool:
+        """True if it says what is open or comes next: after newer work it may not hold any more."""
+        return self.section == "work" and not self.is_done
+
+    @property
+    def place(self) -> int:
+        """Seq of the newest message that it names, at most `seq`; of a task, and where it names none, `seq`."""
+        return self.seq if self.is_task else max((seq for seq in self.marks if seq <= self.seq), default=self.seq)
+
+    @property
+    def worth(self) -> int:
+        """0 to 9: lines of the least worth go first where there is no room."""
+        return _WORTH[self.section] - self.is_done
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A summary text.
+
+    Attributes:
+        lines: in the order of the sections.
+        files: that calls touched, the one touched last at the end.
+    """
+
+    lines: tuple[Line, ...] = ()
+    files: tuple[FileUse, ...] = ()
+
+    def __str__(self) -> str:
+        """Return it as a model reads and writes it."""
+        parts = (
+            "\n".join([f"## {section.capitalize()}", *(f"- {line.text}" for line in lines)])
+            for section in SECTIONS
+            if (lines := [line for line in self.lines if line.section == section])
+        )
+        return "\n\n".join(parts)
+
+    def with_files(self, files: Iterable[FileUse]) -> Text:
+        """Return the text with what newer calls did to files."""
+        uses = {use.path: use for use in self.files}
+        for use in files:
+            before = uses.pop(use.path, None)
+            both = dict.fromkeys((*(before.uses if before else ()), *use.uses))
+            uses[use.path] = FileUse(use.path, tuple(both), use.mark)
+        return Text(self.lines, tuple(uses.values())[-_FILES:])
+
+    def fitted(self, counter: TokenCounter, max_tokens: int) -> Text:
+        """Return the text with at most so many tokens: lines of the least worth go first, of these the last ones."""
+        sizes = [counter(line.text) + 3 for line in self.lines]
+        room = max_tokens - sum(sizes) - 4 * len(SECTIONS)
+        if room >= 0:
+            return self
+        left = dict(enumerate(self.lines))
+        for index in sorted(left, key=lambda index: (self.lines[index].worth, -index)):
+            if room >= 0:
+                break
+            room += sizes[index]
+            del left[index]
+        return Text(tuple(left.values()), self.files)
+
+
+def text_of_state(state: Mapping[str, Any]) -> Text:
+    """Return the text of a summary state, which sessions were saved with until there were texts (record version 2)."""
+    lines = [_line_of_item(item) for item in state["items"]]
+    if state["next"]:
+        lines.append(Line("work", f"Next: {state['next']}", state["next_changed"]))
+    return Text(tuple(in_order(lines)))
+
+
+_OF_ITEMS: Mapping[str, tuple[Section, str]] = {
+    "goal": ("person", "Wants: "),
+    "correction": ("person", "Corrected: "),
+    "rule": ("person", "Rule: "),
+    "open": ("work", "Open: "),
+    "done": ("work", "Done: "),
+    "decision": ("findings", "Decided: "),
+    "fact": ("findings", ""),
+    "failure": ("findings", "Failed: "),
+    "file": ("files", ""),
+}
+
+
+def _line_of_item(item: Mapping[str, Any]) -> Line:
+    section, start = _OF_ITEMS[item["section"]]
+    said = f'"{item["text"]}"' if item["section"] == "rule" else item["text"]
+    detail = f": {item['detail']}" if item["detail"] else ""
+    marks = f" ({', '.join(item['marks'])})" if item["marks"] else ""
+    return Line(section, f"{start}{said}{detail}{marks}", item["changed"])
+
+
+def in_order(lines: Sequence[Line]) -> list[Line]:
+    """Return lines in the order of the sections, of one section as given."""
+    return sorted(lines, key=lambda line: SECTIONS.index(line.section))
