@@ -5,7 +5,7 @@ An answer that is no good is asked for once more, with the reason. A call that f
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -16,7 +16,6 @@ from amplifier_context_core.futures import in_thread
 from amplifier_context_core.messages.parsing import Message
 from amplifier_context_core.messages.tokens import TokenCounter
 from amplifier_context_core.messages.usage import Usage, measured
-from amplifier_context_core.transcript.entry import Entry
 
 from .answers import RejectedAnswer, Reply, lines_in
 from .call import TIMEOUT, Caller, CallFailed
@@ -25,6 +24,7 @@ from .config import SummaryConfig
 from .files import files_of
 from .limits import Limits, Prices
 from .prompt import REPAIR
+from .request import Range
 from .text import Text
 
 STARTED = "context:summary_started"
@@ -67,32 +67,25 @@ class Question:
     """What a model is asked.
 
     Attributes:
-        messages: of the request.
-        entries: of the range that it is about.
         former: the text before the range.
         most: tokens that the text may have.
         size: tokens of the request.
-        prices: of the model.
-        counter: text to tokens.
         outdated: returns why it may no longer be asked; empty if it may.
-        tools: mounted tools by name, where the request must look like the session's own.
     """
 
     messages: list[Message]
-    entries: Sequence[Entry]
+    range: Range
     former: Text
     most: int
     size: int
     prices: Prices
     counter: TokenCounter
     outdated: Outdated
-    tools: Mapping[str, Any] | None = None
 
     @property
     def about(self) -> dict[str, Any]:
-        """Return what events say of it."""
-        first, last = (choose(entry.seq for entry in self.entries) for choose in (min, max))
-        return {"first": f"m{first}", "last": f"m{last}", "input_tokens": self.size}
+        """What events say of it."""
+        return {"first": f"m{self.range.first}", "last": f"m{self.range.last}", "input_tokens": self.size}
 
     def again(self, reason: str) -> Question:
         """Return the question for a better answer than the last one."""
@@ -106,9 +99,9 @@ class Question:
         Raises:
             RejectedAnswer: it cannot be used.
         """
-        upto = max(entry.seq for entry in self.entries)
-        text = checked(lines_in(answer), Shown(self.entries, self.former), self.former, upto)
-        return text.fitted(self.counter, self.most).with_files(files_of(self.entries))
+        entries = self.range.entries
+        text = checked(lines_in(answer), Shown(entries, self.former), self.former, self.range.last)
+        return text.fitted(self.counter, self.most).with_files(files_of(entries))
 
 
 @dataclass(slots=True)
@@ -150,7 +143,7 @@ class Asking:
             answer: Reply | None = None
             failed: CallFailed | None = None
             try:
-                ask = partial(caller.ask, question.messages, question.tools)
+                ask = partial(caller.ask, question.messages)
                 answer = await self.call(ask, question.size, question.prices, about, question.outdated)
                 text = await in_thread(question.read, answer)
             except OutOfDate as problem:

@@ -62,19 +62,13 @@ class Caller:
     max_output: int
     timeout: float
 
-    async def ask(
-        self, messages: Sequence[Message], tools: Mapping[str, Any] | None = None
-    ) -> tuple[Reply, Usage | None]:
+    async def ask(self, messages: Sequence[Message]) -> tuple[Reply, Usage | None]:
         """Return the answer to messages, and what it took.
-
-        Args:
-            messages: of the request.
-            tools: mounted tools by name, for a request that must look like the session's own; it names no effort.
 
         Raises:
             CallFailed: the provider raised an error, took too long, or answered nothing that can be read.
         """
-        request = self._request(messages, tools)
+        request = self._request(messages, None)
         options: dict[str, Any] = {}
         if AUTO_CONTINUE in _capabilities(self.provider):
             options["request_options"] = {"auto_continue": False}
@@ -118,7 +112,6 @@ class Caller:
                     "tools": specs or None,
                     "model": self.model,
                     "max_output_tokens": self.max_output,
-                    # Another effort than the session's gives the cached prefix up (docs.rs/lean-ctx `proxy::effort`).
                     "reasoning_effort": "low" if tools is None else None,
                     "stream": False,
                     "timeout": self.timeout,

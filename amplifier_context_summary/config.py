@@ -14,6 +14,7 @@ from pydantic import Field
 
 from amplifier_context_core import load_config
 from amplifier_context_core.config import Config
+from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.stores import Durability
 
 log = logging.getLogger(__name__)
@@ -46,11 +47,7 @@ class SummaryConfig(Config):
     summary_writer: Literal["model", "native"] = Field(
         "model", description="native: the provider compacts the conversation itself, where it offers that"
     )
-    summary_call: Literal["standalone", "fork"] = Field(
-        "standalone",
-        description="standalone: a request of its own; fork: the session's last request with the question at its end, "
-        "where that fits, so that its beginning is read from the cache",
-    )
+    summary_call: Literal["standalone"] = Field("standalone", description="a request of its own; `fork` is gone")
     summary_prompt: Path | None = Field(None, description="file with a prompt of your own")
     summary_input: int = Field(
         48_000, ge=500, description="tokens of history in one call, at most; a longer range is cut"
@@ -89,6 +86,8 @@ def load_summary_config(raw: Mapping[str, Any] | None) -> SummaryConfig:
         value = given.pop(spelling, None)
         if value is not None:
             given.setdefault(key, value)
+    if given.get("summary_call") == "fork":
+        raise ConfigError("summary_call", "forked calls are gone: leave the key out; a request of its own is sent")
     strategy = given.pop("compaction_strategy", None)
     if isinstance(strategy, str) and strategy != "summary":
         log.info("%s: compaction_strategy %r is not used: this module summarises", MODULE, strategy[:40])

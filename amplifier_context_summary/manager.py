@@ -199,12 +199,12 @@ class SummaryManager(ContextManager):
         if not is_asking.get():
             super().on_context_length_error()
 
-    def _last_request(self, upto: int | None) -> tuple[list[dict[str, Any]], int]:
-        """Return the messages of the last request, and their tokens; chapters, and what they show up to a seq."""
+    def _last_request(self, upto: int) -> tuple[list[dict[str, Any]], int]:
+        """Return what the last request showed up to a seq, chapters too, and its tokens."""
         last = self.compactor.last_sent
         if last is None:
             return [], 0
-        shown = [one for one in last.messages if upto is None or one.seq <= upto]
+        shown = [one for one in last.messages if one.seq <= upto]
         return self._outgoing(replace(last, messages=shown)), sum(one.tokens for one in (*last.system, *shown))
 
     # -- control ----------------------------------------------------------------------------------------------------

@@ -34,9 +34,8 @@ class Record:
     Attributes:
         start: index of the first entry of the range, counted from the first after the leading instructions.
         covered: index after its last entry.
-        reach: index after the last entry that it, or a record that it derives from, was made from; `covered` or more.
         upto: highest seq of the range.
-        digest: hash of the entries from `start` to `reach` by seq and content, in hexadecimal.
+        digest: hash of the entries from `start` to `covered` by seq and content, in hexadecimal.
         text: after it.
         carrier: what the provider made of all up to `upto`, where it compacted the conversation itself.
         writer: name of the model, as far as it is known.
@@ -45,7 +44,6 @@ class Record:
 
     start: int
     covered: int
-    reach: int
     upto: int
     digest: str
     text: Text
@@ -90,7 +88,7 @@ class Records:
     def valid(self, history: History) -> list[Record]:
         """Return the records that hold for the history as it is now; the others are dropped."""
         same = history.unchanged_since(self._revision)
-        self._records = [record for record in self._records if record.reach <= same]
+        self._records = [record for record in self._records if record.covered <= same]
         self._revision = history.revision
         return self._records
 
@@ -153,17 +151,17 @@ class Records:
 
 def _of_version_2(saved: object) -> object:
     """Return what was saved; of version 2, where a record had a state, as this version saves it."""
-    given = cast("dict[str, Any]", saved) if isinstance(saved, dict) else {}
+    given = cast("dict[str, Any]", saved) if isinstance(saved, dict) else dict[str, Any]()
     if given.get("version") != _WITH_STATES:
         return saved
-    records = cast("list[dict[str, Any]]", given["records"])
+    records = [one for one in cast("list[dict[str, Any]]", given["records"]) if one["reach"] == one["covered"]]
     return {"records": [{**one, "text": text_of_state(one["state"])} for one in records], "version": VERSION}
 
 
 async def _held(records: Iterable[Record], history: History, snapshot: Snapshot) -> AsyncGenerator[Record]:
     """Yield records, the oldest first, up to the first whose entries are not those that it was made from."""
     for record in records:
-        first, end = (snapshot.leading_count + place for place in (record.start, record.reach))
+        first, end = (snapshot.leading_count + place for place in (record.start, record.covered))
         if end > len(snapshot):
             return
         is_loaded = first >= snapshot.gap.stop or end <= snapshot.gap.start

@@ -3,7 +3,7 @@
 It looks at each view that is handed out. Near the trigger it previews the next compaction. If the range that will be
 folded is large enough, and reading it costs no more than its digest saves, it asks once for the whole text anew, and
 keeps the checked answer as a record. The compaction takes what is ready.
-It saves nothing: the manager runs the task, and saves the session after each question (`Asking.changes`).
+It saves nothing: the manager runs the task, and saves the session after the question (`Asking.changes`).
 Whatever fails here, the digest is there: nothing waits, and nothing unchecked is kept.
 """
 
@@ -26,14 +26,13 @@ from amplifier_context_core.history.history import History
 from amplifier_context_core.messages.parsing import Message
 from amplifier_context_core.messages.tokens import TokenCounter
 from amplifier_context_core.outgoing.prefix import RequestPrefix
-from amplifier_context_core.rendering.quoting import single_line
 from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_core.view.compactor import Compactor
 from amplifier_context_core.view.preview import Preview, preview
 from amplifier_context_core.view.sent_view import SentView
 from amplifier_context_core.view.view_request import ViewRequest
 
-from .asking import Asking, Outdated, Question
+from .asking import Asking, Question
 from .call import Caller, listed_window, provider_prices
 from .chapters import TEXT_SHARE
 from .config import SummaryConfig
@@ -41,7 +40,7 @@ from .limits import Limits, Prices
 from .native import Conversation, compacted, is_offered
 from .prompt import prompt_text
 from .records import Basis, Record, Records, digest_of
-from .request import Range, fork_text, quotation, range_of, request_text
+from .request import Range, quotation, range_of, request_text
 from .text import Text
 
 log = logging.getLogger(__name__)
@@ -60,21 +59,13 @@ Reason = Literal["trigger", "manual"]
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The view that was handed out last, as far as the writer needs it.
-
-    Attributes:
-        limits: of its request.
-        prefix: what the request begins with.
-        system: the system prompt.
-        tokens: of the whole view, counted.
-        provider: that the request went to; None if the loop did not say.
-    """
+    """The view that was handed out last, as far as the writer needs it; `tokens` are those of the whole view."""
 
     limits: TokenLimits
     prefix: RequestPrefix
     system: Sequence[RenderedMessage]
     tokens: int
-    provider: Any = None
+    provider: Any = None  # that the request went to; None if the loop did not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +73,8 @@ class Plan:
     """A range that is to be summarised.
 
     Attributes:
-        range: of the history.
         text: before it.
-        reach: index after the last entry that the text was made from.
-        basis: the history up to its end or the reach, and the records, as they were when it was read.
-        counter: text to tokens.
-        index: what the digest says of the range.
+        basis: the history up to its end, and the records, as they were when it was read.
         saved: tokens that the digest of the range saves.
         room: tokens that a text may take of the chapters.
         focus: what the text is to dwell on.
@@ -96,14 +83,12 @@ class Plan:
 
     range: Range
     text: Text
-    reach: int
     basis: Basis
     counter: TokenCounter
-    index: str
     saved: int
     room: int
-    focus: str | None = None
-    focus_drops: int = 0
+    focus: str | None
+    focus_drops: int
 
 
 @dataclass(slots=True)
@@ -111,16 +96,10 @@ class Writer:
     """Asks a model for chapters ahead of time.
 
     Args:
-        config: the session's settings.
-        history: of the session.
-        compactor: of the session.
-        records: of the session.
-        limits: what may be spent.
-        hooks: for events; may be None.
         counter: returns the token counter.
         providers: returns the mounted providers by name.
         tools: returns the mounted tools by name.
-        last_request: returns the messages of the last request up to a seq, and their tokens; None for all of it.
+        last_request: returns the messages of the last request up to a seq, and their tokens.
         clock: seconds since 1970.
     """
 
@@ -133,7 +112,7 @@ class Writer:
     counter: Callable[[], Awaitable[TokenCounter]]
     providers: Callable[[], Mapping[str, Any]]
     tools: Callable[[], Mapping[str, Any]]
-    last_request: Callable[[int | None], tuple[list[Message], int]]
+    last_request: Callable[[int], tuple[list[Message], int]]
     clock: Callable[[], float] = time.time
     asking: Asking = field(init=False)
     session_prices: Prices = field(default_factory=Prices)
@@ -141,7 +120,6 @@ class Writer:
     _loop: asyncio.AbstractEventLoop | None = None
     _looked_at: tuple[int, int] = (-1, 0)  # compactions then, and tokens of the view from which it is looked at again
     _attempts: tuple[int, int] = (-1, 0)  # compactions when a model was asked last, and attempts since
-    _fork_pays: bool = True  # until a forked call cost more than a separate one
     _warned: set[str] = field(default_factory=set[str])
 
     def __post_init__(self) -> None:
@@ -158,19 +136,23 @@ class Writer:
         if moment.tokens < self.config.summarize_at * sent.limits.threshold:
             return False
         is_again = self._attempts == (self.compactor.compactions, 1) and self.asking.outcome.may_pass
-        if self.limits.waits(self.clock()) or not (is_again or self._is_news(moment)):
+        if self.limits.waits(self.clock()) or not (is_again or self._is_news(sent, moment)):
             return False
         if is_again:  # the call had no answer: it is made once more after the back-off
             self._attempts = (self.compactor.compactions, 2)
         self._looked_at = (self.compactor.compactions, moment.tokens + int(_REGROWN * sent.limits.threshold))
         return True
 
-    def _is_news(self, moment: Moment) -> bool:
+    def _is_news(self, sent: SentView, moment: Moment) -> bool:
         """True if no model was asked for the next compaction, and the view may have a range to ask for."""
         compactions, again_at = self._looked_at
         if compactions == self.compactor.compactions and moment.tokens < again_at:
             return False
-        return self._attempts[0] != self.compactor.compactions  # one attempt for each compaction
+        if self._attempts[0] == self.compactor.compactions:
+            return False  # one attempt for each compaction
+        checkpoint = sent.view.checkpoint
+        folded = max((one.last for one in checkpoint.segments if one.chapter), default=0) if checkpoint else 0
+        return not any(record.upto > folded for record in self.records.valid(self.history))
 
     async def wait(self, seconds: float | None = None) -> None:
         """Wait for the task in flight, at most so long. It goes on afterwards."""
@@ -234,26 +216,28 @@ class Writer:
         whole = range_of(history, start, end)
         if whole is None or whole.tokens < least:
             return None
-        digest = [entry for entry in found.digest.values() if entry.first >= whole.first]
-        index = "\n".join(single_line(fact.text) for entry in digest for fact in entry.facts)
-        room = int(TEXT_SHARE * sum(one.tokens for one in found.segments if one.chapter))
-        text, reach = (newest.text, newest.reach) if newest else (Text(), 0)
-        basis = self.records.basis(history.revision, max(whole.covered, reach))
-        saved = whole.tokens - sum(entry.tokens for entry in digest)
-        return Plan(whole, text, reach, basis, counter, index, saved, room, self._focus(), self.compactor.focus_drops)
+        digest = sum(entry.tokens for entry in found.digest.values() if entry.first >= whole.first)
+        return Plan(
+            whole,
+            newest.text if newest else Text(),
+            self.records.basis(history.revision, whole.covered),
+            counter,
+            whole.tokens - digest,
+            int(TEXT_SHARE * sum(one.tokens for one in found.segments if one.chapter)),
+            self._focus(),
+            self.compactor.focus_drops,
+        )
 
     def _focus(self) -> str | None:
         return "\n\n".join(text for text in (self.compactor.focus, self.compactor.injected) if text) or None
 
-    def _outdated(self, plan: Plan, basis: Basis) -> str:
+    def _outdated(self, plan: Plan) -> str:
         """Return why a question about a plan may neither be asked nor its answer kept; empty if both may.
 
-        Args:
-            plan: the range. Its focus may quote what was erased, and then the session has dropped it.
-            basis: of all that the question shows.
+        A focus may quote what was erased; then the session has dropped it.
         """
         is_dropped = plan.focus is not None and plan.focus_drops != self.compactor.focus_drops
-        return "its focus was dropped meanwhile" if is_dropped else self.records.outdated(basis, self.history)
+        return "its focus was dropped meanwhile" if is_dropped else self.records.outdated(plan.basis, self.history)
 
     def _caller(self, moment: Moment) -> Caller | None:
         """Return the provider that is asked; None, with one warning, if there is none."""
@@ -296,73 +280,15 @@ class Writer:
             self.asking.note("refused", "summary_spend")
             return
         shown = await in_thread(quotation, plan.range, plan.counter, room)
-        if self.config.summary_call == "fork" and self._fork_pays:
-            question, reach = self._forked(plan, prompt, prices, most)
-            most_tokens = window - self.config.summary_output - self.config.safety_margin
-            if moment.limits.units.request(question.size) <= most_tokens:
-                await self._write_forked(plan, caller, question, reach, plan.counter(prompt) + plan.counter(shown))
-                return
         text = request_text(plan.range, shown, former, most, plan.focus)
-        messages: list[Message] = [
-            {"role": "system", "content": prompt},
-            {"role": "user", "content": text},
-        ]
-        reach = max(plan.range.covered, plan.reach)
-        question = self._question(
-            plan, messages, former, most, plan.counter(prompt) + plan.counter(text), prices, reach
-        )
-        await self._write(plan, caller, question, reach)
-
-    def _question(
-        self,
-        plan: Plan,
-        messages: list[Message],
-        former: Text,
-        most: int,
-        size: int,
-        prices: Prices,
-        reach: int,
-        tools: Mapping[str, Any] | None = None,
-    ) -> Question:
-        """Return a question about a plan; it may be asked while all up to the index `reach` is as it was."""
-        outdated = partial(self._outdated, plan, replace(plan.basis, covered=reach))
-        return Question(messages, plan.range.entries, former, most, size, prices, plan.counter, outdated, tools)
-
-    async def _write(self, plan: Plan, caller: Caller, question: Question, reach: int) -> None:
-        """Ask a question, and keep its answer."""
+        messages: list[Message] = [{"role": "system", "content": prompt}, {"role": "user", "content": text}]
+        size = plan.counter(prompt) + plan.counter(text)
+        outdated = partial(self._outdated, plan)
+        question = Question(messages, plan.range, former, most, size, prices, plan.counter, outdated)
         before = self.limits.summary_cost
-        text = await self.asking.text(caller, question)
-        if text is not None:
-            writer = caller.model or model_of(caller.provider) or name_of(caller.provider)
-            cost = self.limits.summary_cost - before
-            await self._keep(plan, reach, question.outdated, text=text, writer=writer, cost=cost)
-
-    def _forked(self, plan: Plan, prompt: str, prices: Prices, most: int) -> tuple[Question, int]:
-        """Return the session's last request, which shows the range and which the provider cached, and a question.
-
-        Beside it the index after the last entry that it shows: it shows what came after the range too. To end it with
-        the range would cost more: providers store prefixes that end where requests ended.
-        """
-        text = fork_text(prompt, plan.range, plan.index, plan.text, most, plan.focus)
-        sent, tokens = self.last_request(None)
-        messages: list[Message] = [*sent, {"role": "user", "content": text}]
-        size = tokens + plan.counter(text)
-        history = self.history.snapshot()
-        reach = len(history) - history.leading_count
-        return self._question(plan, messages, plan.text, most, size, prices, reach, self.tools()), reach
-
-    async def _write_forked(self, plan: Plan, caller: Caller, question: Question, reach: int, alone: int) -> None:
-        """Ask a forked question; later no other one if it cost more than one whose request had `alone` tokens."""
-        prices, before = question.prices, self.limits.summary_cost
-        await self._write(plan, caller, question, reach)
-        paid = self.limits.summary_cost - before
-        had_answer = not self.asking.outcome.may_pass  # what a call without one cost is not known
-        if had_answer and paid > alone * prices.fresh + self.config.summary_output * prices.output:
-            self._fork_pays = False
-            log.info(
-                "session %s: a forked call cost more than one of its own; later calls are not forked",
-                self.history.session_id,
-            )
+        answer = await self.asking.text(caller, question)
+        if answer is not None:
+            await self._keep(plan, caller, before, answer)
 
     async def _window(self, caller: Caller) -> int:
         """Return the tokens that the model which is asked reads and writes at once."""
@@ -385,36 +311,34 @@ class Writer:
         """Ask the provider to compact all that the next compaction folds; keep what it makes."""
         messages, size = self.last_request(plan.range.last)
         conversation = Conversation(messages, size, plan.range.first, plan.range.last, moment.prefix.key)
-        outdated = partial(self._outdated, plan, plan.basis)
-        before = self.limits.summary_cost
+        before, outdated = self.limits.summary_cost, partial(self._outdated, plan)
         carrier = await compacted(self.asking, caller, conversation, self.tools(), prices, plan.counter, outdated)
         if carrier is not None:
-            cost = self.limits.summary_cost - before
-            writer = model_of(caller.provider) or name_of(caller.provider)
-            reach = plan.basis.covered
-            await self._keep(plan, reach, outdated, text=plan.text, carrier=carrier, writer=writer, cost=cost)
+            await self._keep(plan, caller, before, plan.text, carrier)
 
     def _warn(self, text: str) -> None:
         if text not in self._warned:
             self._warned.add(text)
             log.warning("session %s: %s", self.history.session_id, text)
 
-    async def _keep(self, plan: Plan, reach: int, outdated: Outdated, **made: Any) -> None:
+    async def _keep(
+        self, plan: Plan, caller: Caller, before: float, text: Text, carrier: Message | None = None
+    ) -> None:
         """Keep the record of a range, unless what was asked about it is out of date.
 
         Args:
-            plan: the range.
-            reach: as in `Record`.
-            outdated: of the question: all that it showed must still hold.
-            made: the further fields of the record.
+            before: what summaries had cost before the calls for it.
         """
-        snapshot, whole = self.history.snapshot(), plan.range
-        leading = snapshot.leading_count
-        digest = await in_thread(digest_of, snapshot[leading + whole.start : leading + reach])
-        if why := outdated():
+        history, whole = self.history.snapshot(), plan.range
+        entries = history[history.leading_count + whole.start : history.leading_count + whole.covered]
+        digest = await in_thread(digest_of, entries)
+        if why := self._outdated(plan):
             self.asking.note("failed", why)
             return
-        self.records.add(Record(whole.start, whole.covered, reach, whole.last, digest, **made), self.history)
+        writer = caller.model or model_of(caller.provider) or name_of(caller.provider)
+        cost = self.limits.summary_cost - before
+        record = Record(whole.start, whole.covered, whole.last, digest, text, carrier, writer, cost)
+        self.records.add(record, self.history)
         self.asking.kept(f"m{whole.last}")
 
     def _prompt(self) -> str:
