@@ -17,14 +17,12 @@ from amplifier_context_core.messages.parsing import Message
 from amplifier_context_core.messages.tokens import TokenCounter
 from amplifier_context_core.messages.usage import Usage, measured
 
-from .answers import RejectedAnswer, Reply, lines_in
 from .call import TIMEOUT, Caller, CallFailed
-from .checks import Shown, checked
+from .checks import RejectedAnswer, Reply, Shown, checked, lines_in
 from .config import SummaryConfig
 from .files import files_of
 from .limits import Limits, Prices
-from .prompt import REPAIR
-from .request import Range
+from .request import REPAIR, Range
 from .text import Text
 
 STARTED = "context:summary_started"
@@ -44,8 +42,6 @@ class Outcome:
     """What became of the last attempt, for `explain`.
 
     Attributes:
-        status: ``idle``, ``running``, ``ready``, ``failed`` or ``refused``.
-        reason: why it failed or was refused.
         upto: mark of the end of the newest range that was summarised.
         may_pass: true if a call had no answer, for a reason that may be gone after the back-off.
         about: what the event of a failure says of the question, while that event is not emitted.
@@ -106,19 +102,10 @@ class Question:
 
 @dataclass(slots=True)
 class Asking:
-    """Asks, within the limits of a session.
-
-    It saves nothing. By `changes`, the caller of a question decides whether to save the session after it.
-
-    Args:
-        config: the session's settings.
-        session_id: returns that of the session; a conflict changes it (`on_conflict`).
-        limits: what may be spent.
-        hooks: for events; may be None.
-        clock: seconds.
+    """Asks, within the limits of a session. It saves nothing: by `changes`, its caller decides whether to.
 
     Attributes:
-        outcome: of the last attempt.
+        session_id: returns that of the session; a conflict changes it (`on_conflict`).
         changes: the number of answers kept and of failures. The session is saved after each, before it is announced.
         may_ask_again: the model may be asked once more after an answer that is no good.
     """
@@ -181,8 +168,6 @@ class Asking:
         Args:
             ask: makes the call; returns what it brings and what it took.
             size: tokens of the request.
-            prices: of the model.
-            about: what events say of it.
             outdated: returns why it may no longer be made, after the handlers of its event; empty if it may.
 
         Raises:
@@ -227,8 +212,7 @@ class Asking:
         """Note an attempt that brought nothing; the next one waits, in the next process too.
 
         Args:
-            about: what its event says of the question, once the session is saved (`announce`); nothing if there was no
-                question.
+            about: what its event says, once the session is saved (`announce`); nothing if there was no question.
             reason: in words that quote nothing of the answer.
             call: the call that failed; None if there was an answer.
         """
@@ -271,10 +255,7 @@ class Asking:
 def _counted_usage(usage: Usage | None, size: int, written: int) -> Usage:
     """Return what a call took: as its provider reported it, and as counted here where the report is implausible.
 
-    Args:
-        usage: as reported; None if nothing was.
-        size: tokens of the request, counted here.
-        written: tokens of the text of the answer, about.
+    `size` and `written` are the tokens of the request and, about, of the answer's text.
     """
     if usage is None or measured(usage) < MIN_RATIO * size:
         return Usage(size, max(written, usage.output_tokens if usage else 0))

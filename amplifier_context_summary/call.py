@@ -15,7 +15,7 @@ from amplifier_context_core.economics.budget import model_of
 from amplifier_context_core.messages.parsing import Message
 from amplifier_context_core.messages.usage import COMPACTION_PURPOSE, Usage, usage_of
 
-from .answers import Reply, answer_of
+from .checks import Reply, answer_of
 from .limits import Prices, prices_of
 
 TIMEOUT = "timeout"  # `CallFailed.reason` of a call that took too long
@@ -48,14 +48,7 @@ class CallFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """How a model is asked.
-
-    Attributes:
-        provider: of the kernel.
-        model: named in the request; None for the provider's own.
-        max_output: tokens of an answer.
-        timeout: seconds.
-    """
+    """How a model is asked: `model` None for the provider's own, `max_output` in tokens, `timeout` in seconds."""
 
     provider: Any
     model: str | None
@@ -79,11 +72,7 @@ class Caller:
     async def compact(
         self, messages: Sequence[Message], tools: Mapping[str, Any]
     ) -> tuple[Mapping[str, Any], Usage | None]:
-        """Return what the provider's own compaction of a conversation returns, and what it took.
-
-        Args:
-            messages: the beginning of the session's request.
-            tools: mounted tools by name, as that request has them.
+        """Return what the provider's own compaction of the beginning of a request returns, and what it took.
 
         Raises:
             CallFailed: the provider raised an error or took too long.

@@ -11,8 +11,7 @@ Pure: no I/O; the caller gives the time (seconds since 1970).
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -30,15 +29,7 @@ _READ, _WRITE, _OUTPUT = 0.1, 1.25, 5.0
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Prices of one token each.
-
-    Attributes:
-        fresh: input that is not cached.
-        read: input read from the prompt cache.
-        write: input written to it.
-        output: what the model writes.
-        known: true if the provider named them; else they are relative to `fresh`.
-    """
+    """Prices of one token each; `known` if the provider named them, else they are relative to `fresh`."""
 
     fresh: float = 1.0
     read: float = _READ
@@ -69,13 +60,11 @@ class Limits:
     """The limits of one session.
 
     Attributes:
-        max_calls: in `WINDOW`.
         max_tokens: in `WINDOW`: the input of the calls made, and input and longest answer of the next one.
         share: of `session_cost` that summaries may cost.
-        session_cost: cost of the session's input so far.
-        summary_cost: cost of the summary calls so far.
-        calls: made so far.
         failures: in a row.
+        recent: time and input tokens of the calls in `WINDOW`.
+        longest_wait: seconds that were to be waited when `not_before` was set.
     """
 
     max_calls: int
@@ -85,9 +74,9 @@ class Limits:
     summary_cost: float = 0.0
     calls: int = 0
     failures: int = 0
-    _recent: deque[tuple[float, int]] = field(default_factory=deque[tuple[float, int]])
-    _not_before: float = 0.0
-    _longest_wait: float = 0.0  # seconds that were to be waited, when `_not_before` was set
+    recent: tuple[tuple[float, int], ...] = ()
+    not_before: float = 0.0
+    longest_wait: float = 0.0
 
     @property
     def left(self) -> float:
@@ -98,17 +87,15 @@ class Limits:
         """Return why a call may not be made now; empty if it may.
 
         Args:
-            now: seconds.
             tokens: of its input, about, and of its longest answer.
             cost: that it would have, about.
         """
-        while self._recent and not now - WINDOW < self._recent[0][0] <= now:
-            self._recent.popleft()
+        self.recent = tuple(one for one in self.recent if now - WINDOW < one[0] <= now)
         if self.waits(now):
             return "back-off after a failure"
-        if len(self._recent) >= self.max_calls:
+        if len(self.recent) >= self.max_calls:
             return "max_summary_calls"
-        if self._recent and sum(used for _, used in self._recent) + tokens > self.max_tokens:
+        if self.recent and sum(used for _, used in self.recent) + tokens > self.max_tokens:
             return "max_summary_tokens"
         if cost > self.left:
             return "summary_spend"
@@ -117,7 +104,7 @@ class Limits:
     def begin(self, now: float, tokens: int) -> None:
         """Note a call that is made now, with the tokens of its input."""
         self.calls += 1
-        self._recent.append((now, tokens))
+        self.recent = (*self.recent, (now, tokens))
 
     def paid(self, cost: float) -> None:
         """Note what a call cost."""
@@ -126,7 +113,7 @@ class Limits:
     def succeeded(self) -> None:
         """Note a call that gave a text."""
         self.failures = 0
-        self._not_before = 0.0
+        self.not_before = 0.0
 
     def failed(self, now: float, retry_after: float | None = None) -> None:
         """Note a call that failed: the next one waits, twice as long as the last time, or as the provider asks for."""
@@ -135,25 +122,16 @@ class Limits:
         if retry_after is not None and 0 < retry_after < _LONGEST_RETRY_AFTER:
             wait = max(wait, retry_after)
         wait = max(wait, self.waits(now))
-        self._not_before, self._longest_wait = now + wait, wait
+        self.not_before, self.longest_wait = now + wait, wait
 
     def waits(self, now: float) -> float:
         """Return for how many seconds no call is made. A clock that was set back by more than that ends the wait."""
-        wait = self._not_before - now
-        return wait if 0 < wait <= self._longest_wait else 0.0
+        wait = self.not_before - now
+        return wait if 0 < wait <= self.longest_wait else 0.0
 
     def dump(self) -> dict[str, Any]:
         """Return them as JSON, for the session state."""
-        saved = _SavedLimits(
-            self.session_cost,
-            self.summary_cost,
-            self.calls,
-            self.failures,
-            tuple(self._recent),
-            self._not_before,
-            self._longest_wait,
-        )
-        return asdict(saved)
+        return _ADAPTER.dump_python(_Saved(*(getattr(self, name) for name in _NAMES)), mode="json")
 
     def restore(self, saved: object) -> None:
         """Continue from what `dump` returned; from nothing if it cannot be read."""
@@ -161,10 +139,9 @@ class Limits:
             read = _ADAPTER.validate_python(saved)
         except ValidationError:
             return
-        self.session_cost, self.summary_cost = read.session_cost, read.summary_cost
-        self.calls, self.failures = read.calls, read.failures
-        self._recent = deque(read.recent)
-        self._not_before, self._longest_wait = read.not_before, min(read.longest_wait, _LONGEST_RETRY_AFTER)
+        for name in _NAMES:
+            setattr(self, name, getattr(read, name))
+        self.longest_wait = min(self.longest_wait, _LONGEST_RETRY_AFTER)
 
 
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -172,7 +149,7 @@ _Count = Annotated[int, Field(ge=0)]
 
 
 @dataclass(frozen=True, slots=True)
-class _SavedLimits:
+class _Saved:
     session_cost: _Amount = 0.0
     summary_cost: _Amount = 0.0
     calls: _Count = 0
@@ -182,4 +159,5 @@ class _SavedLimits:
     longest_wait: _Amount = 0.0
 
 
-_ADAPTER = TypeAdapter(_SavedLimits)
+_NAMES = tuple(one.name for one in fields(_Saved))
+_ADAPTER = TypeAdapter(_Saved)

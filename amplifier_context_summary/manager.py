@@ -42,14 +42,10 @@ class SummaryManager(ContextManager):
     """A context manager that asks a model for chapters ahead of time, and has the digest's where none is ready.
 
     Args:
-        config: settings.
-        session_id: identity of the session.
-        hooks: the kernel's hook registry, for events; may be None.
         store: where history is kept; in memory when not given.
         providers: returns the mounted providers by name.
         tools: returns the mounted tools by name.
-        counter: text to tokens; by default what `config.token_counter` names.
-        ladder: strategies in order; by default what `config.ladder` names.
+        counter, ladder: by default what the config names.
         plugins: strategies, counters and observers of others; by default the installed ones.
     """
 

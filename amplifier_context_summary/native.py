@@ -22,9 +22,9 @@ from amplifier_context_core.messages.parsing import Message, parse_message
 from amplifier_context_core.messages.tokens import TokenCounter, count_message_tokens
 from amplifier_context_core.view.chapter_carriers import sent_tokens, with_carrier, without_carriers
 
-from .answers import RejectedAnswer
 from .asking import Asking, Outdated, OutOfDate
 from .call import Caller, CallFailed
+from .checks import RejectedAnswer
 from .limits import Prices
 from .records import Records
 
@@ -45,15 +45,7 @@ def is_offered(provider: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What a provider is asked to compact: the beginning of the session's last request.
-
-    Attributes:
-        messages: as they are sent, the system prompt first.
-        size: tokens of them.
-        first: lowest seq that they cover.
-        last: highest seq.
-        key: provider and model of the session.
-    """
+    """What a provider is asked to compact: the beginning of the session's last request, the system prompt first."""
 
     messages: list[Message]
     size: int
@@ -102,12 +94,7 @@ async def compacted(
 
 
 def checked(result: Mapping[str, Any], provider: Any, key: Key) -> Message:
-    """Return a copy of the carrier in what `compact_context` returned.
-
-    Args:
-        result: ``kind`` is ``native``, ``message`` the carrier.
-        provider: that returned it.
-        key: provider and model that will read it.
+    """Return a copy of the carrier in what `compact_context` returned, for the model of `key`.
 
     Raises:
         RejectedAnswer: there is none, or a later request to this model would not be accepted with it.
@@ -133,11 +120,7 @@ def checked(result: Mapping[str, Any], provider: Any, key: Key) -> Message:
 
 @dataclass(slots=True)
 class Carriers:
-    """Puts the newest carrier of a session beside the chapters that it replaces.
-
-    Args:
-        records: of the session.
-    """
+    """Puts the newest carrier of a session beside the chapters that it replaces."""
 
     records: Records
 
@@ -146,8 +129,7 @@ class Carriers:
     ) -> tuple[Segment, ...]:
         """Return the segments with the newest carrier, if they fit with it; see `Carry`.
 
-        They must fit for a model that does not read the carrier too: another request at their budget may be to the one
-        that reads it, which would have to compact them again.
+        They must fit for a model that does not read the carrier too: a later request at their budget may be to it.
         """
         made = without_carriers(segments)
         for record in reversed(await self.records.verified(history)):

@@ -63,13 +63,7 @@ _ADAPTER = TypeAdapter(_SavedRecords)
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What a question to a model and its answer are made from.
-
-    Attributes:
-        revision: of the history.
-        covered: index after the last entry, counted from the first after the leading instructions.
-        drops: of the records.
-    """
+    """What a question is made from: a history at a revision, up to an index, and the records before `drops`."""
 
     revision: int
     covered: int
@@ -151,9 +145,9 @@ class Records:
 
 def _of_version_2(saved: object) -> object:
     """Return what was saved; of version 2, where a record had a state, as this version saves it."""
-    given = cast("dict[str, Any]", saved) if isinstance(saved, dict) else dict[str, Any]()
-    if given.get("version") != _WITH_STATES:
-        return saved
+    given = cast("dict[str, Any]", saved)
+    if not isinstance(saved, dict) or given.get("version") != _WITH_STATES:
+        return given
     records = [one for one in cast("list[dict[str, Any]]", given["records"]) if one["reach"] == one["covered"]]
     return {"records": [{**one, "text": text_of_state(one["state"])} for one in records], "version": VERSION}
 

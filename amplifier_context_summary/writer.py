@@ -37,10 +37,10 @@ from .call import Caller, listed_window, provider_prices
 from .chapters import TEXT_SHARE
 from .config import SummaryConfig
 from .limits import Limits, Prices
+from .material import material
 from .native import Conversation, compacted, is_offered
-from .prompt import prompt_text
 from .records import Basis, Record, Records, digest_of
-from .request import Range, quotation, range_of, request_text
+from .request import Range, prompt_text, range_of, request_text
 from .text import Text
 
 log = logging.getLogger(__name__)
@@ -279,7 +279,7 @@ class Writer:
         if (room := min(wanted, paid_for)) < max(_LEAST_TOKENS, wanted * _LEAST_READ):
             self.asking.note("refused", "summary_spend")
             return
-        shown = await in_thread(quotation, plan.range, plan.counter, room)
+        shown = await in_thread(material, plan.range.entries, plan.range.earlier, plan.counter, room)
         text = request_text(plan.range, shown, former, most, plan.focus)
         messages: list[Message] = [{"role": "system", "content": prompt}, {"role": "user", "content": text}]
         size = plan.counter(prompt) + plan.counter(text)
