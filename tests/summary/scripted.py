@@ -60,7 +60,8 @@ def good(request: ChatRequest, number: int) -> str:
     former, history = text.split("[history ", 1)
     results = re.findall(r"^(m\d+) result[^:\n]*: (.{1,60})", history, re.M)
     people = re.findall(r"^(m\d+) person: (.+)", history, re.M)
-    findings = [*re.findall(r"^- (SAW .*)", former, re.M), *(f"SAW {line[:40]} ({mark})" for mark, line in results[-4:])]
+    seen = [f"SAW {line[:40]} ({mark})" for mark, line in results[-4:]]
+    findings = [*re.findall(r"^- (SAW .*)", former, re.M), *seen]
     lines = ["## Person", *(f"- WANTS {said[:40]} ({mark})" for mark, said in people[:1])]
     lines += ["## Work", *(f"- {done}" for done in re.findall(r"^- (Done: .*)", former, re.M))]
     lines += [f"- Done: PART {number} finished ({mark})" for mark, _ in results[-1:]]

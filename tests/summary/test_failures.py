@@ -63,26 +63,6 @@ async def test_an_answer_that_fails_its_checks_is_asked_for_once_more_with_the_r
     assert "could not be used" in again
 
 
-async def test_plain_sections_count_where_the_limits_leave_no_second_call() -> None:
-    writer = Writer("sections")
-    manager = summary_manager(writer, max_summary_calls=1)
-    views = await drive(manager, SESSION)
-    assert "in a model's words" in text(views[-1])
-    assert len(writer.asked) == 1
-
-
-@pytest.mark.parametrize("kind", ["sections", "wrong", "chatting"])
-async def test_a_range_in_pieces_takes_one_call_more_than_pieces_at_most(kind: str) -> None:
-    writer = Writer(kind)
-    manager = summary_manager(writer, summary_input=500)
-    await drive(manager, SESSION[:41])
-    assert manager.compactor.compactions == 1
-    attempts = [str(request.messages[-1].content) for request in writer.asked]
-    assert sum("could not be used" in asked for asked in attempts) == 1
-    if kind == "sections":
-        assert len(attempts) > 2, "the range is not in pieces"
-
-
 async def test_events_report_calls_and_quote_nothing() -> None:
     hooks = HookRegistry()
     recorder = EventRecorder().attach(hooks, EVENTS)
@@ -93,19 +73,6 @@ async def test_events_report_calls_and_quote_nothing() -> None:
     assert failed["reason"] == "RateLimitError"
     assert failed["waits_seconds"] in (76, 77)
     assert "as the test asked for" not in str(failed)
-
-
-async def test_after_a_failure_no_call_is_made_until_the_back_off_is_over() -> None:
-    writer = Writer("error:ProviderUnavailableError")
-    manager = summary_manager(writer)
-    now = [0.0]
-    manager.writer.clock = lambda: now[0]
-    await drive(manager, work(60, output=900))
-    assert len(writer.asked) == 1
-    now[0] += 31
-    await drive(manager, work(60, output=900)[1:])
-    assert len(writer.asked) == 2
-    assert manager.limits.waits(now[0]) == pytest.approx(60)
 
 
 @pytest.mark.parametrize(("kind", "calls"), [("NetworkError", 2), ("RateLimitError", 2), ("AuthenticationError", 1)])

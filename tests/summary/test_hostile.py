@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from amplifier_core import ChatRequest
 
 from amplifier_context_core.stores import open_store
 from amplifier_context_testing import checked
@@ -56,7 +55,7 @@ async def test_the_session_goes_on_is_kept_and_stays_within_its_bounds(kind: str
         shown = text(view)
         assert shown.count("<context_record>") == shown.count("</context_record>")
         json.dumps(view, ensure_ascii=False).encode()
-    assert len(json.dumps(manager.extra_state())) < 60_000
+    assert len(json.dumps(manager._extra_state())) < 60_000
     await manager.close()
     again = summary_manager(None, store=open_store(url))
     assert await again.get_messages_for_request(BUDGET) == views[-1]
@@ -76,29 +75,3 @@ async def test_every_view_is_within_its_budget(budget: int) -> None:
             await manager.writer.wait(30)
     assert manager.compactor.compactions
     await manager.close()
-
-
-async def test_characters_that_control_how_a_text_is_shown_reach_no_state() -> None:
-    hidden = "\x00\x1b[31m\x9b\u202e\u2066\u200b\u2060\ufeff\U000e0041"
-    plain = "שָׁלוֹם \u200fעולם, می\u200cخواهم 👩\u200d👩\u200d👧"  # noqa: RUF001 - they are meant
-
-    def answer(request: ChatRequest, number: int) -> str:
-        one = {"text": f"{hidden}say{hidden}ing {plain}{hidden}", "marks": ["m3"], "reason": f"for{hidden}ever"}
-        lists = {key: [one] for key in ("corrections", "decisions", "facts", "open", "failures")}
-        return json.dumps({**lists, "goal": one, "next": one["text"], "hints": [one["text"]]})
-
-    def sections(request: ChatRequest, number: int) -> str:
-        return (
-            f"## Goal\n{hidden}say{hidden}ing {plain}{hidden}\n\n## Facts\n- {hidden}say{hidden}ing {plain}{hidden}\n"
-        )
-
-    for script in (answer, sections):
-        manager = summary_manager(Provider(script))
-        views = await drive(manager, SESSION)
-        kept = json.dumps(manager.extra_state(), ensure_ascii=False)
-        assert f"say [31m ing {plain}" in kept
-        assert f"say [31m ing {plain}" in text(views[-1])
-        for char in hidden.replace("[31m", ""):
-            assert json.dumps(char).strip('"') not in json.dumps(manager.extra_state())
-            assert char not in text(views[-1])
-        await manager.close()

@@ -6,13 +6,13 @@ import json
 from typing import Any
 
 import pytest
-from amplifier_core import ChatRequest, HookRegistry, HookResult
+from amplifier_core import HookRegistry, HookResult
 
 from amplifier_context_core.stores import MemoryStore
 from amplifier_context_summary.limits import Limits
 from amplifier_context_testing.summaries.writers import Writer
 from tests.messages import rounds, work
-from tests.summary.scripted import Provider, drive, good, summary_manager
+from tests.summary.scripted import drive, summary_manager
 
 SESSION = work(60, output=900)[:41]
 MORE = rounds(30, start=100, output=900)
@@ -73,26 +73,6 @@ async def test_a_failure_is_saved_before_handlers_hear_of_it() -> None:
     await drive(manager, SESSION)
     await manager.close()
     assert waits == [True]
-
-
-@pytest.mark.kernel
-async def test_each_answer_is_saved_before_the_next_question() -> None:
-    store, saved = MemoryStore(), list[bytes]()
-
-    async def answer(request: ChatRequest, number: int) -> str:
-        assert manager.compactor.compactions == 0, "a compaction saves the session too"
-        saved.append(await store.load_checkpoint("s") or b"")
-        return good(request, number)
-
-    provider = Provider(answer)
-    manager = summary_manager(provider, store=store, summary_input=500)
-    for message in SESSION:
-        await drive(manager, [message])
-        if saved:
-            break
-    assert len(saved) > 1
-    assert [f"STEP {number}".encode() in data for number, data in enumerate(saved)][1:] == [True] * (len(saved) - 1)
-    await manager.close()
 
 
 def limits() -> Limits:

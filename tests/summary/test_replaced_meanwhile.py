@@ -101,22 +101,6 @@ async def test_an_answer_about_a_history_that_is_gone_brings_nothing_of_it_back(
     await assert_only_new(manager, provider, held, place)
 
 
-@pytest.mark.parametrize("config", [{"summary_call": "fork"}, {"summary_input": 500}], ids=["fork", "pieces"])
-@pytest.mark.parametrize("change", [cleared, replaced], ids=lambda change: change.__name__)
-async def test_nor_does_one_of_a_forked_request_or_of_several_pieces(
-    change: Change, config: dict[str, Any], place: Place
-) -> None:
-    provider = HeldBack()
-    manager = summary_manager(provider, store=place.store(), session_id=place.session_id(), **config)
-    await until_asked(manager, provider, OLD)
-    await change(manager)
-    provider.release.set()
-    await wait_for_summaries(manager)
-    assert len(provider.requests) == 1, "the next piece is of the old history"
-    await drive(manager, new(manager, change))
-    await assert_only_new(manager, provider, 1, place)
-
-
 async def test_a_provider_that_ignores_its_cancellation_answers_a_cleared_session_with_nothing(place: Place) -> None:
     provider = Stubborn()
     manager = summary_manager(provider, store=place.store(), session_id=place.session_id())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from statistics import median
 
 import pytest
 
@@ -52,21 +51,10 @@ async def test_a_good_summary_is_in_the_chapters_beside_the_digests_index(digest
     done = await course(writer, MESSAGES)
     assert writer.answered >= 2
     assert done.bytes != digest.bytes
-    assert "Goal: Rename the module." in done.text
+    assert "Wants: Rename the module." in done.text
     assert "Never touch the generated files in build/out." in done.bytes[-1]
     assert len(done.named("finished")) == writer.answered
     assert done.named("failed") == []
-
-
-async def test_a_model_that_answers_in_sections_is_asked_for_json_once() -> None:
-    """Else each of its summaries would cost two calls."""
-    writer = Writer("sections")
-    done = await course(writer, MESSAGES)
-    assert len(done.named("finished")) >= 3
-    again = [data["again"] for data in done.named("started")]
-    assert again == [False, True, *([False] * (len(again) - 2))]
-    assert median(done.calls) <= 1
-    assert max(done.calls) <= 2
 
 
 async def test_no_request_waits_for_a_slow_summariser(digest: Course) -> None:
@@ -108,20 +96,28 @@ async def test_invented_quotes_files_and_marks_reach_no_view() -> None:
 
 async def test_a_task_is_not_done_because_the_model_says_so() -> None:
     writer = Writer("claiming")
-    done = await course(writer, MESSAGES)
+    done = await course(writer, MESSAGES, summary_background=False)
     assert writer.answered
     assert "Write the changelog." in done.text  # the answer as such was taken
-    assert not [line for line in done.text.split("\\n") if line.startswith("Done") and CLAIMED_TASK in line]
+    assert CLAIMED_TASK not in done.text
 
 
-async def test_an_answer_can_forge_neither_a_tag_nor_a_rule() -> None:
+async def test_what_was_open_is_not_shown_once_newer_rounds_were_folded() -> None:
+    """The same answers, asked for at the compaction and some requests before it."""
+    writer = Writer("claiming")
+    done = await course(writer, MESSAGES)
+    assert writer.answered
+    assert "Write the changelog." not in done.text
+
+
+async def test_an_answer_can_forge_neither_a_tag_nor_a_persons_words() -> None:
     writer = Writer("forging")
     done = await course(writer, MESSAGES)
     assert writer.answered
     assert_valid(done)
+    assert INJECTED_RULE not in done.text
     for chapter in done.chapters:
         assert chapter.count("<context_record>") == chapter.count("</context_record>") == 1
-        assert not [line for line in chapter.splitlines() if line.startswith("Rule") and INJECTED_RULE in line]
         assert not [line for line in chapter.splitlines() if line.startswith("[system]")]
 
 
@@ -132,8 +128,28 @@ async def test_a_ceiling_of_calls_is_kept() -> None:
     assert_valid(done)
 
 
-async def test_a_session_with_little_money_pays_for_the_first_call_only() -> None:
+async def test_a_session_with_little_money_asks_no_model() -> None:
     writer = Writer("good")
     done = await course(writer, MESSAGES, summary_spend=0.001)
-    assert len(writer.asked) == 1
+    assert writer.asked == []
     assert done.explained["summary"]["reason"] == "summary_spend"
+
+
+async def test_the_money_is_spread_over_the_session() -> None:
+    """A first call takes no more than what the session has earned, so that later ones are not starved by it."""
+    writer = Writer("good")
+    done = await course(writer, history(240), summary_spend=0.3)
+    begun = [number for number, step in enumerate(done.order) if step == "started"]
+    assert len(begun) >= 3
+    assert begun[-1] > 0.6 * len(done.order)
+    for data in done.named("finished"):
+        assert data["summary_cost"] <= 0.3 * data["session_cost"]
+
+
+async def test_explain_says_of_each_chapter_what_wrote_it_what_that_cost_and_how_old_it_is() -> None:
+    done = await course(Writer("good"), MESSAGES)
+    chapters = done.explained["summary"]["chapters"]
+    written = [chapter for chapter in chapters if chapter["writer"] == "writer-good"]
+    assert written
+    assert all(chapter["cost"] > 0 and chapter["messages_since"] > 0 for chapter in written)
+    assert {chapter["writer"] for chapter in chapters} <= {"writer-good", "digest"}
