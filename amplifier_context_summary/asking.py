@@ -96,7 +96,7 @@ class Question:
             RejectedAnswer: it cannot be used.
         """
         entries = self.range.entries
-        text = checked(lines_in(answer), Shown(entries, self.former), self.former, self.range.last)
+        text = checked(lines_in(answer), Shown(entries, self.former), self.former)
         return text.fitted(self.counter, self.most).with_files(files_of(entries))
 
 
@@ -107,6 +107,7 @@ class Asking:
     Attributes:
         session_id: returns that of the session; a conflict changes it (`on_conflict`).
         changes: the number of answers kept and of failures. The session is saved after each, before it is announced.
+        by_hand: the question is about a compaction that was asked for.
         may_ask_again: the model may be asked once more after an answer that is no good.
     """
 
@@ -118,6 +119,7 @@ class Asking:
     outcome: Outcome = field(default_factory=Outcome)
     changes: int = 0
     may_ask_again: bool = True
+    by_hand: bool = False
 
     async def text(self, caller: Caller, question: Question) -> Text | None:
         """Return the checked text that answers a question; None, with the reason noted, if there is none."""
@@ -153,7 +155,7 @@ class Asking:
     def refusal(self, size: int, prices: Prices, written: int) -> str:
         """Return why a request of `size` tokens with an answer of `written` may not be made now; empty if it may."""
         cost = size * prices.fresh + written * prices.output
-        return self.limits.refusal(self.clock(), size + self.config.summary_output, cost)
+        return self.limits.refusal(self.clock(), size + self.config.summary_output, cost, by_hand=self.by_hand)
 
     async def call(
         self,

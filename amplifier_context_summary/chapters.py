@@ -1,15 +1,16 @@
-"""Putting the summary text into chapters: the last of the strategies that fold.
+"""Putting the summary text into a view: the last of the strategies that fold.
 
-The digest has written its chapters when this strategy runs. Each line of the newest text goes into the chapter of the
-message which the line names last; open tasks and the next step go into the newest chapter, and only if no round was
-folded after the text. The digest's entries are condensed to make room: a chapter never becomes larger, and people's
-words in it come first. A chapter whose lines stay the same stays byte for byte as it is. Without a record that holds,
-the draft is returned as it came.
+The digest has written its chapters when this strategy runs. The newest text goes into the newest chapter, whole; its
+open tasks and its next step only if no round was folded after it. The digest's entries are condensed to make room, those of
+the newest chapters first: older ones stay byte for byte as long as that is enough. What the digest says of people's
+words stays. Together the chapters count exactly as many tokens as the digest's, and before the ladder runs they are
+made the digest's again (`PlainChapters`): so each compaction decides as it would without a model. Without a record that
+holds, the draft is returned as it came.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from amplifier_context_core.compaction.checkpoint import ChapterText, DigestEntry, Draft, Segment
@@ -17,17 +18,17 @@ from amplifier_context_core.compaction.condensing import condense
 from amplifier_context_core.compaction.digest import with_texts
 from amplifier_context_core.compaction.strategies import Goal, Strategy
 from amplifier_context_core.history.history import History
-from amplifier_context_core.messages.tokens import TokenCounter
+from amplifier_context_core.messages.tokens import TokenCounter, count_message_tokens
 from amplifier_context_core.rendering.quoting import single_line
 from amplifier_context_core.view.chapter_carriers import carrier_of
 
 from .records import Record, Records
 from .text import SECTIONS, FileUse, Line
 
-TEXT_SHARE = 0.5  # of a chapter's tokens: what the text may take of it at most; the digest keeps the rest
-_TRIES = (1.0, 0.85, 0.7)  # of the room beside the text: condensing aims in characters and is measured in tokens
+TEXT_SHARE = 0.5  # of what the digest's chapters say beside people's words: what the text may take of it at most
+_MOST_TAKEN = 0.75  # of one chapter's share in that: the newest chapter does not lose all
 _SMALLER = (1.0, 0.5, 0.25)  # of the room of the text, tried in this order
-_HEAD = 20  # tokens of what is said once in a text beside its lines, about
+_HEAD = 40  # tokens of the headings of a text, about
 _PERSON = "person"  # `Fact.speaker` of people's words
 _HEADS: Mapping[str, str] = {
     "person": "What the person wants:",
@@ -39,19 +40,14 @@ _HEADS: Mapping[str, str] = {
 
 
 class TextInChapters(Strategy):
-    """Give chapters the lines of the summary text.
-
-    Args:
-        records: of the session.
-        history: of the session.
-    """
+    """Put the summary text into the newest chapter."""
 
     name: ClassVar[str] = "summary"
 
     def __init__(self, records: Records, history: History | None = None) -> None:
         self.history = history
         self._records = records
-        self._held: Sequence[Record] = ()
+        self.held: Sequence[Record] = ()
 
     def __repr__(self) -> str:
         """Name the class alone: what it puts into a view depends on the session."""
@@ -64,71 +60,120 @@ class TextInChapters(Strategy):
             StoreError: the store cannot be read.
         """
         if self.history is not None:
-            self._held = tuple(await self._records.verified(self.history))
+            self.held = tuple(await self._records.verified(self.history))
 
     def apply(self, draft: Draft, goal: Goal) -> Draft:
-        chapters = [segment for segment in draft.segments if segment.chapter and carrier_of(segment) is None]
         newest = max((segment.last for segment in draft.segments if segment.chapter), default=0)
-        record = next((one for one in reversed(self._held) if one.upto <= newest), None)
+        record = next((one for one in reversed(self.held) if one.upto <= newest), None)
         if record is None or not record.text.lines:
             return draft
         lines = [line for line in record.text.lines if record.upto == newest or not line.is_task]
-        written = dict(_written(chapters, lines, record, goal.counter))
-        return draft.with_segments(written.get(segment.first, segment) for segment in draft.segments)
+        chapters = [segment for segment in draft.segments if segment.chapter and carrier_of(segment) is None]
+        if not chapters:
+            return draft
+        room = sum(segment.tokens for segment in chapters)
+        head = f"As of m{record.upto}, in a model's words:"
+        written = with_text(chapters, head, lines, record.text.files, goal.counter, room)
+        new = {old.first: old if one == old else one for old, one in zip(chapters, written, strict=True)}
+        return draft.with_segments(new.get(segment.first, segment) for segment in draft.segments)
 
 
-def _written(
-    chapters: Sequence[Segment], lines: Sequence[Line], record: Record, counter: TokenCounter
-) -> Iterator[tuple[int, Segment]]:
-    """Yield each chapter, by its lowest seq, with the lines of its range and those that found no room in older ones."""
-    left = list(lines)
-    before = 0
-    for index, segment in enumerate(chapters):
-        is_newest = index == len(chapters) - 1
-        own = [line for line in left if is_newest or (line.place <= segment.last and not line.is_task)]
-        files = [use for use in record.text.files if before < int(use.mark[1:]) <= segment.last]
-        before = segment.last
-        new, shown = with_lines(segment, own, files, counter)
-        left = [line for line in left if line not in shown]
-        yield segment.first, segment if new == segment else new
+class PlainChapters(Strategy):
+    """Make the chapters the digest's again, before the ladder decides."""
+
+    name: ClassVar[str] = "summary"
+
+    def __init__(self, texts: TextInChapters) -> None:
+        self._texts = texts
+
+    def __repr__(self) -> str:
+        """Name the class alone."""
+        return f"{type(self).__name__}()"
+
+    def apply(self, draft: Draft, goal: Goal) -> Draft:
+        if not self._texts.held:
+            return draft
+        plain = draft.with_segments(_plain(segment, goal.counter) for segment in draft.segments)
+        return plain if plain.tokens <= draft.tokens else draft
 
 
-def with_lines(
-    segment: Segment, lines: Sequence[Line], files: Sequence[FileUse], counter: TokenCounter
-) -> tuple[Segment, Sequence[Line]]:
-    """Return a chapter with lines of a text before its entries, and the lines that found room.
+def _plain(segment: Segment, counter: TokenCounter) -> Segment:
+    chapter = segment.chapter
+    if chapter is None or carrier_of(segment) is not None or (not chapter.texts and chapter.beside is None):
+        return segment
+    return with_texts(segment, (), None, counter, "fold")
 
-    What the digest says of people's words comes first: the text and the other entries share the room beside it.
+
+def with_text(
+    chapters: Sequence[Segment],
+    head: str,
+    lines: Sequence[Line],
+    files: Sequence[FileUse],
+    counter: TokenCounter,
+    most: int,
+) -> list[Segment]:
+    """Return chapters with a text in the newest one; the digest's, if it finds no room.
 
     Args:
-        segment: the chapter; it does not become larger than the digest's.
-        lines: those that may be in it, and no others.
-        files: that its calls touched.
+        chapters: at least one.
+        head: first line of the text.
+        lines: of the text.
+        files: that calls touched.
         counter: text to tokens.
+        most: tokens that the chapters may have together; with a text they count as many as the digest's, or these.
     """
-    chapter = segment.chapter
-    if chapter is None:
-        return segment, ()
-    plain = with_texts(segment, (), None, counter, "fold") if chapter.texts else segment
-    people, others = _parted(chapter.entries, counter)
-    free = plain.tokens - sum(entry.tokens for entry in people.values())
+    plain = [_plain(segment, counter) for segment in chapters]
+    total = min(most, sum(segment.tokens for segment in plain))
+    parts = [_parted(segment.chapter.entries if segment.chapter else (), counter) for segment in plain]
+    room = int(TEXT_SHARE * sum(entry.tokens for _, others in parts for entry in others))
     for part in _SMALLER if lines else ():
-        room = int(min(plain.tokens * TEXT_SHARE, free) * part) - _HEAD
-        chosen = _chosen(lines, counter, room)
+        chosen = _chosen(lines, counter, int(room * part) - _HEAD)
         if not chosen:
             break
-        text = ChapterText(segment.first, segment.last, _worded(chosen, files, counter, room))
-        for rest in _in_less_room(others, free - counter(text.text), counter):
-            beside = _joined(chapter.entries, people, {entry.first: entry for entry in rest}, counter)
-            new = with_texts(segment, (text,), beside, counter, TextInChapters.name)
-            if new.tokens <= plain.tokens:
-                return new, chosen
-    return plain, ()
+        text = ChapterText(plain[-1].first, plain[-1].last, _worded(head, chosen, files, counter, int(room * part)))
+        made = _in_less_room(plain, parts, text, counter, total)
+        if sum(map(_shown_tokens(counter), made)) <= total:
+            slack = total - sum(segment.tokens for segment in made[:-1])
+            host = made[-1].chapter
+            beside = host.beside if host else None
+            return [*made[:-1], with_texts(plain[-1], (text,), beside, counter, TextInChapters.name, slack)]
+    return plain if sum(segment.tokens for segment in plain) <= most else list(chapters)
+
+
+def _shown_tokens(counter: TokenCounter) -> Callable[[Segment], int]:
+    return lambda segment: sum(count_message_tokens(one.message, counter) for one in segment.shown)
+
+
+def _in_less_room(
+    plain: Sequence[Segment],
+    parts: Sequence[tuple[Mapping[int, DigestEntry], Sequence[DigestEntry]]],
+    text: ChapterText,
+    counter: TokenCounter,
+    total: int,
+) -> list[Segment]:
+    """Return chapters, the newest with a text, condensed from there on until they fit, if they can."""
+    size = _shown_tokens(counter)
+    made = [*plain[:-1], with_texts(plain[-1], (text,), None, counter, TextInChapters.name)]
+    over = sum(map(size, made)) - total
+    for index in range(len(made) - 1, -1, -1):
+        people, others = parts[index]
+        had = sum(entry.tokens for entry in others)
+        if over <= 0 or not had:
+            continue
+        aim = max(1 - _MOST_TAKEN, 1 - 1.1 * over / had)
+        rest = [entry for entry in condense(others, aim, counter) if entry is not None]
+        segment = plain[index]
+        beside = _joined(segment.chapter.entries if segment.chapter else (), people, rest, counter)
+        texts = (text,) if index == len(made) - 1 else ()
+        new = with_texts(segment, texts, beside, counter, TextInChapters.name if texts else segment.rule)
+        over -= size(made[index]) - size(new)
+        made[index] = new
+    return made
 
 
 def _chosen(lines: Sequence[Line], counter: TokenCounter, room: int) -> list[Line]:
-    """Return the lines that fit into `room` tokens, those worth most first and newest first, in their order."""
-    order = sorted(range(len(lines)), key=lambda index: (-lines[index].worth, -lines[index].place, index))
+    """Return the lines that fit into `room` tokens, those worth most first, in their order."""
+    order = sorted(range(len(lines)), key=lambda index: (-lines[index].worth, index))
     chosen: set[int] = set()
     for index in order:
         cost = counter(single_line(lines[index].text)) + 1
@@ -138,18 +183,18 @@ def _chosen(lines: Sequence[Line], counter: TokenCounter, room: int) -> list[Lin
     return [line for index, line in enumerate(lines) if index in chosen]
 
 
-def _worded(lines: Sequence[Line], files: Sequence[FileUse], counter: TokenCounter, room: int) -> str:
-    """Return lines under headings, the newest tasks last, and the files if they fit."""
-    worded = [f"In a model's words, as of m{max(line.place for line in lines)}:"]
+def _worded(head: str, lines: Sequence[Line], files: Sequence[FileUse], counter: TokenCounter, room: int) -> str:
+    """Return lines under headings, the work last, and the files if they fit."""
+    worded = [head]
     for section in sorted(SECTIONS, key=lambda section: section == "work"):
         said = [single_line(line.text) for line in lines if line.section == section]
         worded += [_HEADS[section], *said] if said else []
     so_far = "\n".join(worded)
     for use, verb in (("written", "Files written: "), ("run", "Files run: "), ("read", "Files read: ")):
         paths = [f"{one.path} ({one.mark})" for one in files if one.chief_use == use and one.path not in so_far]
-        line = verb + ", ".join(paths)
+        line = single_line(verb + ", ".join(paths))
         if paths and counter("\n".join([*worded, line])) <= room:
-            worded.append(line)
+            worded.insert(-1, line)
     return "\n".join(worded)
 
 
@@ -170,28 +215,19 @@ def _parted(entries: Sequence[DigestEntry], counter: TokenCounter) -> tuple[dict
 def _joined(
     entries: Sequence[DigestEntry],
     people: Mapping[int, DigestEntry],
-    others: Mapping[int, DigestEntry],
+    rest: Sequence[DigestEntry],
     counter: TokenCounter,
 ) -> list[DigestEntry]:
     """Return the entries of a chapter from both parts, people's words first; those of which nothing is left are out."""
     joined: list[DigestEntry] = []
+    others = {entry.first: entry for entry in rest}
     for entry in entries:
-        spoken, rest = people.get(entry.first), others.get(entry.first)
-        if spoken and rest:
-            joined.append(entry.with_facts((*spoken.facts, *rest.facts), counter))
-        elif part := spoken or rest:
+        spoken, other = people.get(entry.first), others.get(entry.first)
+        if spoken and other:
+            joined.append(entry.with_facts((*spoken.facts, *other.facts), counter))
+        elif part := spoken or other:
             joined.append(part)
     return joined
-
-
-def _in_less_room(entries: Sequence[DigestEntry], room: int, counter: TokenCounter) -> Iterator[Sequence[DigestEntry]]:
-    """Yield entries in less and less room (tokens), as they are first if they may fit, at last none."""
-    size = sum(entry.tokens for entry in entries)
-    if size <= room:
-        yield entries
-    for share in _TRIES:
-        if size and 0 < (aim := room * share / size) < 1:
-            yield [entry for entry in condense(entries, aim, counter) if entry is not None]
 
 
 def authors_of(chapters: Sequence[Segment], records: Sequence[Record], newest: int) -> list[dict[str, Any]]:

@@ -192,31 +192,27 @@ class Shown:
                 return seq, found
         for line in self._former.lines:
             if line.section == "person" and wanted in line.text:
-                return max(line.marks, default=line.seq), words
+                return max(line.marks, default=1), words
         return 0, ""
 
 
-def checked(given: Iterable[tuple[Section, str]], shown: Shown, former: Text, upto: int) -> Text:
+def checked(given: Iterable[tuple[Section, str]], shown: Shown, former: Text) -> Text:
     """Return the text of an answer, without the lines that the history does not show.
 
     Args:
         given: the lines of the answer with their headings.
         shown: what the answer may rest on.
-        former: the text before the range. A line that it has already stays dated as it was.
-        upto: highest seq of the range.
+        former: the text before the range; its own lines need not be shown again.
 
     Raises:
         RejectedAnswer: no line is left.
     """
-    known = {(line.section, line.text): line for line in former.lines}
-    kept: dict[tuple[Section, str], Line] = {}
-    for section, text in given:
-        line = known.get((section, text)) or _checked(Line(section, text, upto), shown)
-        if line is not None:
-            kept.setdefault((line.section, line.text), known.get((line.section, line.text), line))
+    known = set(former.lines)
+    lines = [line if line in known else _checked(line, shown) for line in (Line(*one) for one in given)]
+    kept = dict.fromkeys(line for line in lines if line is not None)
     if not kept:
         raise RejectedAnswer("nothing of it is shown by the history")
-    return Text(tuple(in_order(list(kept.values()))), former.files)
+    return Text(tuple(in_order(list(kept))), former.files)
 
 
 def _checked(line: Line, shown: Shown) -> Line | None:
@@ -236,7 +232,7 @@ def _checked(line: Line, shown: Shown) -> Line | None:
         text = text.replace(quoted[0], f'"{whole}"')
     if len(text) > 3 * MAX_CHARS or not all(map(shown.holds, identifiers(_GROUP.sub("", text), _MOST_NAMES))):
         return None
-    line = Line(line.section, text.strip(), line.seq)
+    line = Line(line.section, text.strip())
     if line.section == "person" and not (of_person or shown.people.intersection(line.marks)):
         return None
     if line.is_done and not shown.evident.intersection(line.marks):

@@ -11,6 +11,7 @@ Pure: no I/O; the caller gives the time (seconds since 1970).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
@@ -78,12 +79,11 @@ class Limits:
     not_before: float = 0.0
     longest_wait: float = 0.0
 
-    @property
-    def left(self) -> float:
-        """Money that the session may spend on summaries now."""
-        return self.share * self.session_cost - self.summary_cost
+    def left(self, *, by_hand: bool) -> float:
+        """Return the money that may be spent now; a first call for a compaction by hand is not bounded by it."""
+        return math.inf if by_hand and not self.calls else self.share * self.session_cost - self.summary_cost
 
-    def refusal(self, now: float, tokens: int, cost: float) -> str:
+    def refusal(self, now: float, tokens: int, cost: float, *, by_hand: bool = False) -> str:
         """Return why a call may not be made now; empty if it may.
 
         Args:
@@ -97,7 +97,7 @@ class Limits:
             return "max_summary_calls"
         if self.recent and sum(used for _, used in self.recent) + tokens > self.max_tokens:
             return "max_summary_tokens"
-        if cost > self.left:
+        if cost > self.left(by_hand=by_hand):
             return "summary_spend"
         return ""
 

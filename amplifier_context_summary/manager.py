@@ -28,7 +28,7 @@ from amplifier_context_core.view.undo import UNDONE, first_changed
 from amplifier_context_core.view.view_request import ViewRequest
 
 from .call import is_asking
-from .chapters import TextInChapters, authors_of
+from .chapters import PlainChapters, TextInChapters, authors_of
 from .config import MODULE, SummaryConfig
 from .limits import Limits, Prices
 from .native import Carriers
@@ -66,6 +66,7 @@ class SummaryManager(ContextManager):
         self._chapters = TextInChapters(self.records)
         plugins = plugins or installed_plugins()
         steps = list(ladder) if ladder is not None else build_ladder(config, plugins)
+        steps.insert(0, PlainChapters(self._chapters))
         steps.append(self._chapters)  # after all that gives way: a text takes no room from anything else
         super().__init__(
             config,

@@ -68,9 +68,9 @@ _ROOMS = (
     Room(8_000, 4_000, 4_000, 2_000),
     Room(6_000, 3_000, 2_500, 1_000),
     Room(6_000, 2_500, 1_500, 500),
-    Room(4_000, 1_500, 800, 300),
-    Room(3_000, 800, 400, 160),
-    Room(1_500, 400, 200, 80),
+    Room(4_000, 2_000, 800, 300),
+    Room(3_000, 1_200, 400, 240),
+    Room(2_000, 800, 250, 160),
 )
 
 
@@ -146,7 +146,7 @@ class _Rendering:
         room = self.room.result
         for index in self._by_worth(lines):
             size = min(len(lines[index]), _LONG_LINE) + 1
-            if index not in kept and size <= room:
+            if index not in kept and (size <= room or not kept):
                 room -= size
                 kept.add(index)
             if room < 20:
@@ -255,7 +255,7 @@ def _with_gaps(lines: Sequence[str], kept: Sequence[int]) -> Iterator[str]:
     before = -1
     for index in kept:
         if gap := index - before - 1:
-            yield f"[... {gap} lines]"
+            yield f"[... {gap} lines]" if gap > 1 else lines[index - 1][:_LONG_LINE]
         line = lines[index]
         yield line if len(line) <= _LONG_LINE else f"{line[: _LONG_LINE - 2]} …"
         before = index

@@ -47,17 +47,10 @@ class FileUse:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a text.
-
-    Attributes:
-        section: its heading.
-        text: on one line.
-        seq: highest seq of the range whose answer wrote it.
-    """
+    """One line of a text, under its heading."""
 
     section: Section
     text: str
-    seq: int = 0
 
     @property
     def marks(self) -> list[int]:
@@ -73,11 +66,6 @@ class Line:
     def is_task(self) -> bool:
         """True if it says what is open or comes next: after newer work it may not hold any more."""
         return self.section == "work" and not self.is_done
-
-    @property
-    def place(self) -> int:
-        """Seq of the newest message that it names, at most `seq`; of a task, and where it names none, `seq`."""
-        return self.seq if self.is_task else max((seq for seq in self.marks if seq <= self.seq), default=self.seq)
 
     @property
     def worth(self) -> int:
@@ -134,7 +122,7 @@ def text_of_state(state: Mapping[str, Any]) -> Text:
     """Return the text of a summary state, which sessions were saved with until there were texts (record version 2)."""
     lines = [_line_of_item(item) for item in state["items"]]
     if state["next"]:
-        lines.append(Line("work", f"Next: {state['next']}", state["next_changed"]))
+        lines.append(Line("work", f"Next: {state['next']}"))
     return Text(tuple(in_order(lines)))
 
 
@@ -156,7 +144,7 @@ def _line_of_item(item: Mapping[str, Any]) -> Line:
     said = f'"{item["text"]}"' if item["section"] == "rule" else item["text"]
     detail = f": {item['detail']}" if item["detail"] else ""
     marks = f" ({', '.join(item['marks'])})" if item["marks"] else ""
-    return Line(section, f"{start}{said}{detail}{marks}", item["changed"])
+    return Line(section, f"{start}{said}{detail}{marks}")
 
 
 def in_order(lines: Sequence[Line]) -> list[Line]:

@@ -201,6 +201,7 @@ class Writer:
         if plan is None:
             return
         self._attempts = max(self._attempts, (self.compactor.compactions, 1))
+        self.asking.by_hand = reason == "manual"
         self.asking.may_ask_again = reason == "manual" or self._attempts[1] == 1
         await self._ask(plan, moment)
 
@@ -275,8 +276,9 @@ class Writer:
         if (wanted := min(room, plan.saved)) < _LEAST_TOKENS:
             self.asking.note("refused", "to read the range costs more than its digest saves")
             return
-        paid_for = int((self.limits.left - most * prices.output) / prices.fresh) - beside
-        if (room := min(wanted, paid_for)) < max(_LEAST_TOKENS, wanted * _LEAST_READ):
+        left = self.limits.left(by_hand=self.asking.by_hand)
+        paid_for = (left - most * prices.output) / prices.fresh - beside
+        if (room := int(min(wanted, paid_for))) < max(_LEAST_TOKENS, wanted * _LEAST_READ):
             self.asking.note("refused", "summary_spend")
             return
         shown = await in_thread(material, plan.range.entries, plan.range.earlier, plan.counter, room)

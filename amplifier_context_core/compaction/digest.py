@@ -122,6 +122,7 @@ def chapter_of(
     span: tuple[int, int] | None = None,
     texts: Sequence[ChapterText] = (),
     beside: Sequence[DigestEntry] | None = None,
+    least: int = 0,
 ) -> tuple[Chapter, RenderedMessage]:
     """Return a chapter of these entries, and the message it is shown as.
 
@@ -135,20 +136,21 @@ def chapter_of(
         original_tokens: tokens of all its rounds in the history; by default those of the rounds it describes.
         span: lowest and highest seq it replaces; by default from its first entry to its last.
         texts: of another author, shown first.
-        beside: the entries as they are shown beside the texts; by default as they are.
+        beside: the entries as they are shown, for the texts of this chapter or of a later one; by default as they are.
+        least: tokens that it counts at least.
     """
     total = sum(entry.original_tokens for entry in entries) if original_tokens is None else original_tokens
     span = span or (entries[0].first, entries[-1].last)
     plain = _rendered(entries, span, left_out, "digest", ())
     tokens = count_message_tokens(plain, counter)
-    if not texts:
+    if not texts and beside is None:
         return Chapter(tuple(entries), total, left_out), RenderedMessage(plain, tokens)
-    chapter = Chapter(
-        tuple(entries), total, left_out, "summary", tuple(texts), None if beside is None else tuple(beside)
-    )
+    author = "summary" if texts else "digest"
+    chapter = Chapter(tuple(entries), total, left_out, author, tuple(texts), None if beside is None else tuple(beside))
     unlisted = left_out + len(entries) - len(chapter.listed)
     message = _rendered(chapter.listed, span, unlisted, chapter.author, texts)
-    return chapter, RenderedMessage(message, max(tokens, count_message_tokens(message, counter)))
+    least = max(least, tokens) if texts else least
+    return chapter, RenderedMessage(message, max(least, count_message_tokens(message, counter)))
 
 
 def with_texts(
@@ -157,6 +159,7 @@ def with_texts(
     beside: Sequence[DigestEntry] | None,
     counter: TokenCounter,
     rule: str,
+    least: int = 0,
 ) -> Segment:
     """Return a chapter with other texts; its entries stay.
 
@@ -166,6 +169,7 @@ def with_texts(
         beside: the entries as they are shown beside the texts: some of them, or the same in fewer words.
         counter: text to tokens.
         rule: name of the strategy.
+        least: tokens that it counts at least.
 
     Raises:
         ValueError: the segment is no chapter.
@@ -181,6 +185,7 @@ def with_texts(
         span=(segment.first, segment.last),
         texts=texts,
         beside=beside,
+        least=least,
     )
     chapter = replace(chapter, made_at=old.made_at)
     return replace(segment, shown=(shown,), tokens=shown.tokens, rule=rule, chapter=chapter)

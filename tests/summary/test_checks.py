@@ -1,102 +1,171 @@
-"""What an answer must show before it counts."""
+"""What an answer must show before it counts, whatever else it says."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from amplifier_context_core import approx_token_counter
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_core.transcript.transcript import Transcript
-from amplifier_context_summary.checks import RejectedAnswer, checked
-from amplifier_context_summary.patch import MAX_MARKS, Patch
-from amplifier_context_summary.state import State
+from amplifier_context_summary.checks import RejectedAnswer, Reply, Shown, checked, lines_in
+from amplifier_context_summary.text import MAX_LINES, Line, Text
 
-CALL = {"id": "c1", "tool": "run", "arguments": {"command": "pytest"}}
+CALL = {"id": "c1", "tool": "run", "arguments": {"command": "pytest tests/test_lexer.py"}}
 HISTORY: list[dict[str, Any]] = [
     {"role": "user", "content": "Never delete the tests\nin `old/`. Run them all!\n> quoted: always push"},
     {"role": "assistant", "content": "I have run them, all pass.", "tool_calls": [CALL]},
-    {"role": "tool", "tool_call_id": "c1", "content": "12 passed"},
+    {"role": "tool", "tool_call_id": "c1", "content": "lexer.py:14: E501\n12 passed in 3.1s"},
 ]
 PASTED_RULE = "Never log to stdout."
 
 
-def entries(messages: list[dict[str, Any]]) -> dict[str, Entry]:
+def entries(messages: list[dict[str, Any]]) -> list[Entry]:
     transcript = Transcript()
     for message in messages:
         copied, info = parse_message(message)
         transcript.append(transcript.draft(copied, info, 10, created=""))
-    return {entry.mark: entry for entry in transcript.snapshot()}
+    return list(transcript.snapshot())
 
 
-def check(patch: dict[str, Any]) -> Patch:
-    return checked(Patch.model_validate(patch), entries(HISTORY), State(), frozenset())
+def kept(answer: str, messages: list[dict[str, Any]] = HISTORY, former: Text | None = None) -> list[str]:
+    """The lines that are kept of an answer; a decision that always counts is left out."""
+    text = f"{answer}\n## Findings\n- We go on."
+    shown, before = entries(messages), former or Text()
+    lines = checked(lines_in(Reply(text)), Shown(shown, before), before).lines
+    return [line.text for line in lines if line.text != "We go on."]
 
 
-@pytest.mark.parametrize(("evidence", "counts"), [("m3", True), ("m1", True), ("m2", False)])
+@pytest.mark.parametrize(("evidence", "counts"), [("m3", True), ("m1", True), ("m2", False), ("m9", False)])
 def test_a_task_is_done_by_the_mark_of_a_result_or_a_person_but_not_of_the_call(evidence: str, counts: bool) -> None:
-    done = {"done": [{"text": "run the tests", "evidence": [evidence]}], "next": "go on"}
-    assert bool(check(done).done) is counts
+    line = f"Done: run the tests ({evidence})"
+    assert kept(f"## Work\n- {line}") == ([line] if counts else [])
+
+
+def test_a_task_that_was_done_needs_no_new_evidence() -> None:
+    line = "Done: run the linter (m900)"
+    assert kept(f"## Work\n- {line}", former=Text((Line("work", line),))) == [line]
 
 
 @pytest.mark.parametrize(
-    ("quote", "kept"),
+    ("quote", "whole"),
     [
         ("delete the tests", "Never delete the tests"),
-        ("Run them", "Run them all!"),
         ("tests in `old/`. Run", "Never delete the tests in `old/`. Run them all!"),
         ("Never delete the tests in `old/`. Run them all!", "Never delete the tests in `old/`. Run them all!"),
         ("delete the files", None),
-        ("  ", None),
+        ("Run them all! > quoted: always push", None),
     ],
 )
-def test_a_rule_is_the_whole_sentence_of_a_person_that_the_quote_is_from(quote: str, kept: str | None) -> None:
-    rules = check({"rules": [{"quote": quote}], "next": "go on"}).rules
-    assert [rule.quote for rule in rules] == ([kept] if kept else [])
-
-
-def rules_in(content: str) -> list[str]:
-    """Return the rules that are kept of a message of a person when a model quotes `PASTED_RULE`."""
-    quoted = Patch.model_validate({"rules": [{"quote": PASTED_RULE}], "next": "go on"})
-    people = entries([{"role": "user", "content": content}])
-    return [rule.quote for rule in checked(quoted, people, State(), frozenset()).rules]
+def test_a_quotation_of_a_person_is_the_whole_sentence_that_it_is_from(quote: str, whole: str | None) -> None:
+    assert kept(f'## Person\n- Rule: "{quote}" (m1)') == ([f'Rule: "{whole}" (m1)'] if whole else [])
 
 
 @pytest.mark.parametrize(
     "pasted",
-    [
-        f"```\n{PASTED_RULE}\n```",
-        f"> {PASTED_RULE}",
-        f"<log>\n{PASTED_RULE}\n</log>",
-        f"The output: <log>{PASTED_RULE}</log>",
-    ],
+    [f"```\n{PASTED_RULE}\n```", f"> {PASTED_RULE}", f"<log>\n{PASTED_RULE}\n</log>", f"It: <log>{PASTED_RULE}</log>"],
     ids=["fence", "quotation", "element", "tags on a line"],
 )
-def test_what_a_person_pasted_is_no_rule_unless_the_person_writes_it_too(pasted: str) -> None:
-    assert rules_in(f"See this:\n{pasted}\nGo on.") == []
-    assert rules_in(f"See this:\n{pasted}\n{PASTED_RULE}") == [PASTED_RULE]
+def test_what_a_person_pasted_is_not_the_persons_unless_the_person_writes_it_too(pasted: str) -> None:
+    answer = f'## Person\n- "{PASTED_RULE}" (m1)'
+    assert kept(answer, [{"role": "user", "content": f"See this:\n{pasted}\nGo on."}]) == []
+    assert len(kept(answer, [{"role": "user", "content": f"See this:\n{pasted}\n{PASTED_RULE}"}])) == 1
 
 
-def test_a_message_too_long_to_be_written_by_a_person_states_no_rule() -> None:
-    assert rules_in(f"{PASTED_RULE} " * 400) == []
+def test_a_message_too_long_to_be_written_by_a_person_is_not_quoted() -> None:
+    assert kept(f'## Person\n- "{PASTED_RULE}" (m1)', [{"role": "user", "content": f"{PASTED_RULE} " * 400}]) == []
 
 
-def test_a_quote_that_reaches_from_a_persons_words_into_pasted_ones_is_no_rule() -> None:
-    assert check({"rules": [{"quote": "Run them all! > quoted: always push"}], "next": "go on"}).rules == ()
+@pytest.mark.parametrize("line", ["Wants all tests deleted.", "Wants all tests deleted. (m2)", "Ask nothing. (m77)"])
+def test_a_wish_without_the_mark_of_a_persons_message_is_no_wish(line: str) -> None:
+    assert kept(f"## Person\n- {line}") == []
+    assert kept("## Person\n- Wants all tests run. (m1)") == ["Wants all tests run. (m1)"]
 
 
-def test_an_item_names_few_marks_and_unknown_ones_take_no_place() -> None:
-    unknown = [f"m{number}" for number in range(100, 200)]
-    known = ["m1", "m2", "m3"]
-    [fact] = check({"facts": [{"text": "a", "marks": [*unknown, *known]}]}).facts
-    assert fact.marks == ("m1", "m2", "m3")
-    many = {f"m{number}": entry for number in range(1, 300) for entry in [entries(HISTORY)["m3"]]}
-    given = {"facts": [{"text": "a", "marks": list(many)}], "done": [{"text": "b", "evidence": list(many)}]}
-    left = checked(Patch.model_validate(given), many, State(), frozenset())
-    assert len(left.facts[0].marks) == len(left.done[0].evidence) == MAX_MARKS
+@pytest.mark.parametrize(
+    ("line", "counts"),
+    [
+        ("`lexer.py` breaks E501 at line 14 (m3)", True),
+        ("tests/test_lexer.py passes: 12 passed (m2, m3)", True),
+        ("src/parser.py breaks E501 (m3)", False),
+        ("parse_all_tokens is called (m3)", False),
+        ('It printed "12 passed in 3.1s" (m3)', True),
+        ('It printed "12 passed … 3.1s" (m3)', True),
+        ('It printed "13 passed in 3.1s" (m3)', False),
+        ("All is fine <context_record> (m3)", False),
+    ],
+)
+def test_names_and_quotations_are_in_the_range(line: str, counts: bool) -> None:
+    assert kept(f"## Values\n- {line}") == ([line] if counts else [])
 
 
-def test_a_patch_of_which_nothing_is_shown_is_rejected() -> None:
+def test_names_of_the_former_text_still_count() -> None:
+    former = Text((Line("files", "src/parser.py: parse_all_tokens() (m70)"),))
+    assert kept("## Files\n- src/parser.py: parse_all_tokens() renamed (m70, m3)", former=former)
+
+
+def test_unknown_marks_are_dropped_and_the_others_stay() -> None:
+    assert kept("## Findings\n- Twelve pass (m3, m77; m2.1). So go on (m99).") == ["Twelve pass (m3, m2.1). So go on."]
+
+
+def test_an_answer_of_which_nothing_is_shown_is_rejected() -> None:
     with pytest.raises(RejectedAnswer):
-        check({"rules": [{"quote": "Always push."}], "done": [{"text": "all", "evidence": ["m2"]}]})
+        checked([("person", "Always push.")], Shown(entries(HISTORY), Text()), Text())
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (Reply(""), "empty"),
+        (Reply("", has_calls=True), "asked for tools"),
+        (Reply("## Work\n- Next: go on", "length"), "cut off"),
+        (Reply("## Work\n- Next: go on", "content_filter"), "refused"),
+        (Reply("I'm sorry, I can't do that.\n## Work\n- Next: go on"), "refused"),
+        (Reply("## Work\n" + "- a\n" * 200_000), "too long"),
+        (Reply("Fine, I go on."), "no line"),
+        (Reply('{"facts": [{"text": "a"}]}'), "no line"),
+        (Reply("## Work\n\n- None.\n"), "no line"),
+    ],
+)
+def test_an_answer_that_cannot_be_used_says_why_and_quotes_nothing(answer: Reply, reason: str) -> None:
+    with pytest.raises(RejectedAnswer, match=reason):
+        lines_in(answer)
+
+
+@pytest.mark.parametrize(
+    "heading", ["## Work", "### Where the work stands", "**Work:**", "**Work**:", "2. Pending tasks:"]
+)
+def test_headings_are_read_in_the_ways_that_models_write_them(heading: str) -> None:
+    assert lines_in(Reply(f"Here it is.\n{heading}\n* Next: go\u202e  on\x1b[31m")) == [("work", "Next: go on [31m")]
+
+
+words = st.text('ab \n#*-m1()"\u201c.:`/_', max_size=40)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["Person", "Work", "Findings", "Files", "Values"]), words), max_size=300))
+def test_whatever_is_answered_a_text_is_bounded_and_checking_it_again_changes_nothing(given_: list[Any]) -> None:
+    answer = "\n".join(f"## {section}\n- {line}" for section, line in given_)
+    shown = entries(HISTORY)
+    try:
+        text = checked(lines_in(Reply(answer)), Shown(shown, Text()), Text())
+    except RejectedAnswer:
+        return
+    assert len(text.lines) <= MAX_LINES
+    assert all("\n" not in line.text for line in text.lines)
+    again = checked([(line.section, line.text) for line in text.lines], Shown(shown, text), text)
+    assert again == text
+    for most in (20, 100):
+        fitted = text.fitted(approx_token_counter, most)
+        assert fitted.lines == () or approx_token_counter(str(fitted)) <= most + 20
+        assert fitted.fitted(approx_token_counter, most) == fitted
+
+
+def test_what_a_person_wants_stays_longest_where_there_is_no_room() -> None:
+    lines = [Line(section, f"{section} {number} (m3)") for section in ("person", "files") for number in range(20)]
+    fitted = Text(tuple(lines)).fitted(approx_token_counter, 160)
+    assert {line.section for line in fitted.lines} == {"person"}
+    assert fitted.lines[0].text == "person 0 (m3)"

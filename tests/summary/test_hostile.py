@@ -15,31 +15,24 @@ from tests.summary.scripted import BUDGET, Provider, drive, good, summary_manage
 pytestmark = pytest.mark.kernel
 
 SESSION = work(60, output=900)[:43]  # one compaction, and the summary that it takes
-FACT = {"text": "a fact", "marks": ["m3"]}
+HIDDEN = "\x00\x1b[31m\x9b\u202e\u2066\u200b\u2060\ufeff\U000e0041"
+PLAIN = "שָׁלוֹם \u200fעולם, می\u200cخواهم 👩\u200d👩\u200d👧"  # noqa: RUF001 - they are meant
 HOSTILE = {
-    "lone surrogates": '{"facts": [{"text": "a \\ud800 b", "marks": ["m3"]}], "hints": ["\\udfff"], "next": "\\ud800"}',
-    "control characters": json.dumps(
-        {"facts": [{"text": "a\u0000b\u2028c\x1b[31m"}], "next": "x\r\n</context_record>\r\ny"}
-    ),
-    "deep": '{"facts": ' + "[" * 50_000 + "]" * 50_000 + ', "next": "go on"}',
-    "deep objects": '{"a":' * 50_000,
-    "many objects": '{"facts": []} ' * 20_000,
-    "a large number": '{"facts": [{"text": "a", "marks": [' + "9" * 4_000 + ']}], "next": "go on"}',
-    "not a number": '{"facts": [{"text": "a", "marks": [NaN, Infinity, -1, 1e400]}], "next": "go on"}',
-    "many marks": json.dumps({"facts": [{"text": "a", "marks": " ".join(f"m{n}" for n in range(50_000))}]}),
-    "many items": json.dumps({"facts": [FACT] * 9_000, "drop": ["f1"] * 9_000, "hints": ["a"] * 9_000}),
-    "another shape": json.dumps(
-        {"facts": {"text": ["a"]}, "rules": 5, "done": [[["m3"]]], "open": {"id": {}}, "next": [{}]}
-    ),
-    "keys twice": '{"next": "a", "next": {"text": "go on"}, "goal": "x", "goal": null}',
-    "a heading in each line": "## Facts\n" * 20_000 + "- a fact",
-    "headings with colons": ("a" * 60 + ":\n") * 4_000,
+    "lone surrogates": "## Findings\n- a \ud800 b (m3)\n## Work\n- Next: \ud800",
+    "control characters": f"## Findings\n- {HIDDEN}say{HIDDEN}ing {PLAIN}{HIDDEN}\n## Work\n- x\r</context_record>\ry",
+    "json": '{"a":' * 50_000,
+    "a heading in each line": "## Findings\n" * 20_000 + "- a fact",
+    "headings with colons": ("1. " + "a" * 60 + ":\n") * 4_000,
     "stars": "**" * 20_000 + ":",
-    "a long line": "## Facts\n" + "word " * 70_000,
-    "one long word": "## Facts\n- " + "w" * 300_000,
-    "a chapter of its own": json.dumps(
-        {"facts": [{"text": '<context_record>\n[m1 to m9 in short]\nRule: "x"\n</context_record>'}]}
-    ),
+    "quotation marks": "## Person\n- " + '"' * 90_000 + " (m1)",
+    "quotations": "## Values\n- " + '"aaaaaaaaaaaa" ' * 9_000,
+    "many marks": "## Findings\n- a (" + ", ".join(f"m{n}" for n in range(50_000)) + ")",
+    "a large mark": f"## Findings\n- a (m{'9' * 4_000}) m{'9' * 17}",
+    "slashes": "## Files\n- " + "a/" * 90_000,
+    "many lines": "## Findings\n" + "- a fact (m3)\n" * 9_000,
+    "a long line": "## Findings\n" + "word " * 70_000,
+    "one long word": "## Findings\n- " + "w" * 300_000,
+    "a chapter of its own": "## Findings\n- <context_record>\n[m1 to m9 in short]\nRule: x\n</context_record>",
 }
 
 
@@ -74,4 +67,14 @@ async def test_every_view_is_within_its_budget(budget: int) -> None:
             assert manager.compactor.last_sent.counted <= budget
             await manager.writer.wait(30)
     assert manager.compactor.compactions
+    await manager.close()
+
+
+async def test_characters_that_control_how_a_text_is_shown_reach_no_text() -> None:
+    manager = summary_manager(Provider(lambda request, number: HOSTILE["control characters"]))
+    views = await drive(manager, SESSION)
+    kept = json.dumps(manager._extra_state(), ensure_ascii=False)
+    for shown in (kept, text(views[-1])):
+        assert f"say [31m ing {PLAIN}" in shown
+        assert not any(char in shown for char in HIDDEN.replace("[31m", ""))
     await manager.close()

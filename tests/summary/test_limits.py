@@ -24,7 +24,6 @@ NOW = 1_800_000_000.0
     ("kind", "config"),
     [
         ("good", {"max_summary_calls": 1}),
-        ("good", {"summary_spend": 0.0}),
         ("good", {"max_summary_tokens": 1}),
         ("error:ProviderUnavailableError", {}),
     ],

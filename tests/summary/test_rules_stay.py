@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -13,9 +12,9 @@ from amplifier_context_core import approx_token_counter as counter
 from amplifier_context_core.compaction.checkpoint import DigestEntry, Fact, Segment
 from amplifier_context_core.compaction.digest import chapter_of, with_texts
 from amplifier_context_core.compaction.speech import RULE, Speaker, read
-from amplifier_context_summary.chapters import written
-from amplifier_context_summary.records import Record
-from amplifier_context_summary.state import State, StateLine
+from amplifier_context_core.messages.tokens import count_message_tokens
+from amplifier_context_summary.chapters import with_text
+from amplifier_context_summary.text import SECTIONS, FileUse, Line
 from tests.messages import rounds, text
 from tests.summary.scripted import Provider, drive, summary_manager
 
@@ -48,20 +47,27 @@ def quoted_of_people(segment: Segment) -> list[str]:
     return [one.text.strip() for fact in facts if fact.speaker == "person" for one in fact.sentences]
 
 
-@given(
-    chapters(), st.lists(st.builds(StateLine, words, st.integers(0, 9)), min_size=1, max_size=30), st.integers(1, 900)
-)
+lines_ = st.lists(st.builds(Line, st.sampled_from(SECTIONS), words), max_size=30)
+FILES = [FileUse("src/a.py", ("read", "written"), "m3")]
+
+
+@given(st.lists(chapters(), min_size=1, max_size=4), lines_)
 def test_a_text_takes_no_room_from_peoples_words_and_leaves_nothing_behind(
-    chapter: Segment, lines: list[StateLine], room: int
+    given_: list[Segment], lines: list[Line]
 ) -> None:
-    new = written(chapter, lines, Record(0, 9, 9, chapter.last, "", State()), counter, room)
-    assert new.tokens == chapter.tokens
-    shown = str(new.shown[0].message["content"])
-    assert all(sentence in shown for sentence in quoted_of_people(chapter))
-    assert new.chapter is not None
-    assert chapter.chapter is not None
-    assert new.chapter.entries == chapter.chapter.entries
-    assert with_texts(new, (), None, counter, "").shown == chapter.shown
+    total = sum(chapter.tokens for chapter in given_)
+    new = with_text(given_, "As of m9:", lines, FILES, counter, total)
+    assert sum(chapter.tokens for chapter in new) == total
+    assert sum(count_message_tokens(one.shown[0].message, counter) for one in new) <= total
+    for old, chapter in zip(given_, new, strict=True):
+        shown = str(chapter.shown[0].message["content"])
+        assert all(sentence in shown for sentence in quoted_of_people(old))
+        assert old.chapter is not None
+        assert chapter.chapter is not None
+        assert chapter.chapter.entries == old.chapter.entries
+        assert with_texts(chapter, (), None, counter, "").shown == old.shown
+    assert with_text(new, "As of m9:", lines, FILES, counter, total) == new
+    assert [one.shown for one in with_text(new, "As of m9:", (), (), counter, total)] == [one.shown for one in given_]
 
 
 _WHY = (
@@ -79,16 +85,20 @@ SESSION: list[dict[str, Any]] = [
     ),
     *rounds(20, start=65, output=700),
 ]
+
+
+def answered(facts: list[str], tasks: list[str], rules: list[str]) -> str:
+    return "\n".join(["## Findings", *facts, "## Work", *tasks, "## Person", *rules])
+
+
 answers = st.one_of(
     st.just(""),
-    st.fixed_dictionaries(
-        {
-            "facts": st.lists(st.fixed_dictionaries({"text": words.map(lambda topic: f"{topic}, " * 12)}), max_size=25),
-            "open": st.lists(st.fixed_dictionaries({"text": words.map(lambda topic: f"{topic}; " * 9)}), max_size=9),
-            "rules": st.lists(st.fixed_dictionaries({"quote": st.sampled_from(RULES)}), max_size=4),
-            "next": words,
-        }
-    ).map(json.dumps),
+    st.builds(
+        answered,
+        st.lists(words.map(lambda topic: f"- {topic}, " * 12), max_size=25),
+        st.lists(words.map(lambda topic: f"- Open: {topic}; "), max_size=9),
+        st.lists(st.sampled_from(RULES).map(lambda rule: f'- "{rule}"'), max_size=4),
+    ),
 )
 
 
