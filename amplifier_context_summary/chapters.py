@@ -1,11 +1,11 @@
 """Putting the summary text into a view: the last of the strategies that fold.
 
 The digest has written its chapters when this strategy runs. The newest text goes into the newest chapter, whole; its
-open tasks and its next step only if no round was folded after it. The digest's entries are condensed to make room, those of
-the newest chapters first: older ones stay byte for byte as long as that is enough. What the digest says of people's
-words stays. Together the chapters count exactly as many tokens as the digest's, and before the ladder runs they are
-made the digest's again (`PlainChapters`): so each compaction decides as it would without a model. Without a record that
-holds, the draft is returned as it came.
+open tasks and its next step only if no round was folded after it. The digest's entries are condensed to make room,
+those of the newest chapters first: older ones stay byte for byte as long as that is enough. What the digest says of
+people's words stays. Together the chapters count exactly as many tokens as the digest's, and before the ladder runs
+they are made the digest's again (`PlainChapters`): so each compaction decides as it would without a model. Without a
+record that holds, the draft is returned as it came.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from amplifier_context_core.view.chapter_carriers import carrier_of
 from .records import Record, Records
 from .text import SECTIONS, FileUse, Line
 
-TEXT_SHARE = 0.5  # of what the digest's chapters say beside people's words: what the text may take of it at most
+_TEXT_SHARE = 0.5  # of what the digest's chapters say beside people's words: what the text may take of it at most
 _MOST_TAKEN = 0.75  # of one chapter's share in that: the newest chapter does not lose all
 _SMALLER = (1.0, 0.5, 0.25)  # of the room of the text, tried in this order
-_HEAD = 40  # tokens of the headings of a text, about
+_HEAD = 12  # tokens of the first line of a text, about
 _PERSON = "person"  # `Fact.speaker` of people's words
 _HEADS: Mapping[str, str] = {
-    "person": "What the person wants:",
-    "work": "Where the work stood:",
-    "findings": "Found out and decided:",
+    "person": "The person:",
+    "work": "The work:",
+    "findings": "Found out:",
     "files": "Files:",
-    "values": "Exact values:",
+    "values": "Values:",
 }
 
 
@@ -125,7 +125,7 @@ def with_text(
     plain = [_plain(segment, counter) for segment in chapters]
     total = min(most, sum(segment.tokens for segment in plain))
     parts = [_parted(segment.chapter.entries if segment.chapter else (), counter) for segment in plain]
-    room = int(TEXT_SHARE * sum(entry.tokens for _, others in parts for entry in others))
+    room = _room(parts)
     for part in _SMALLER if lines else ():
         chosen = _chosen(lines, counter, int(room * part) - _HEAD)
         if not chosen:
@@ -138,6 +138,15 @@ def with_text(
             beside = host.beside if host else None
             return [*made[:-1], with_texts(plain[-1], (text,), beside, counter, TextInChapters.name, slack)]
     return plain if sum(segment.tokens for segment in plain) <= most else list(chapters)
+
+
+def text_room(segments: Sequence[Segment], counter: TokenCounter) -> int:
+    """Return the tokens that a text may take of the chapters among segments."""
+    return _room([_parted(one.chapter.entries, counter) for one in segments if one.chapter])
+
+
+def _room(parts: Sequence[tuple[Mapping[int, DigestEntry], Sequence[DigestEntry]]]) -> int:
+    return int(_TEXT_SHARE * sum(entry.tokens for _, others in parts for entry in others))
 
 
 def _shown_tokens(counter: TokenCounter) -> Callable[[Segment], int]:
@@ -175,11 +184,15 @@ def _chosen(lines: Sequence[Line], counter: TokenCounter, room: int) -> list[Lin
     """Return the lines that fit into `room` tokens, those worth most first, in their order."""
     order = sorted(range(len(lines)), key=lambda index: (-lines[index].worth, index))
     chosen: set[int] = set()
+    headed: set[str] = set()
     for index in order:
-        cost = counter(single_line(lines[index].text)) + 1
+        section = lines[index].section
+        head = 0 if section in headed else counter(_HEADS[section]) + 1
+        cost = head + counter(single_line(lines[index].text)) + 1
         if cost <= room:
             room -= cost
             chosen.add(index)
+            headed.add(section)
     return [line for index, line in enumerate(lines) if index in chosen]
 
 

@@ -49,6 +49,7 @@ _TROUBLE = re.compile(
 )
 _SCANNED = 20_000  # lines of one result
 _FREQUENT = 4  # lines of a result that a name may be in to say which of them were used
+_PERSON_SAID = "the user said:"  # as Claude Code puts it
 _REMINDERS = (("<system-reminder>", "</system-reminder>"),)
 
 
@@ -139,6 +140,8 @@ class _Rendering:
             return text.strip().split("\n", 1)[0][:_LONG_LINE]
         if len(text) <= self.room.result:
             return text
+        if _PERSON_SAID in text:  # a call that a person refused, with the reason
+            return clip_text(text, self.room.person)
         lines = text.splitlines()[:_SCANNED]
         if len(lines) < 4:
             return clip_text(text, self.room.result)

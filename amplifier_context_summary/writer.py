@@ -34,7 +34,7 @@ from amplifier_context_core.view.view_request import ViewRequest
 
 from .asking import Asking, Question
 from .call import Caller, listed_window, provider_prices
-from .chapters import TEXT_SHARE
+from .chapters import text_room
 from .config import SummaryConfig
 from .limits import Limits, Prices
 from .material import material
@@ -224,7 +224,7 @@ class Writer:
             self.records.basis(history.revision, whole.covered),
             counter,
             whole.tokens - digest,
-            int(TEXT_SHARE * sum(one.tokens for one in found.segments if one.chapter)),
+            text_room(found.segments, counter),
             self._focus(),
             self.compactor.focus_drops,
         )

@@ -12,7 +12,7 @@ from amplifier_context_core import ContextManager, load_config
 from amplifier_context_testing.summaries.writers import Writer
 from tests.messages import bare, digest, rounds, text, work
 from tests.places import Place, parameters
-from tests.summary.scripted import BUDGET, OFTEN, Provider, drive, good, summary_manager, wait_for_summaries
+from tests.summary.scripted import BUDGET, Provider, drive, good, summary_manager, wait_for_summaries
 
 pytestmark = pytest.mark.kernel
 SESSION = work(60, output=900)
@@ -215,25 +215,6 @@ async def test_undo_without_the_module_keeps_the_state_before_the_chapter(place:
     held = [record.upto for record in again.records.valid(again.history)]
     assert held == [upto for upto in reached if upto < int(report["first"][1:])]
     assert 0 < len(held) < len(reached)
-    await again.close()
-
-
-async def test_undo_that_changes_nothing_keeps_the_state_of_a_module_that_is_not_there(place: Place) -> None:
-    manager = await kept(place, Provider(good))
-    await manager.undo()
-    await manager.close()
-    manager = summary_manager(Provider(good), store=place.store())
-    await drive(manager, rounds(2, start=90))
-    held = manager.records.valid(manager.history)
-    (newest, *_) = reversed([one for one in manager.compactor.last_sent.view.checkpoint.segments if one.chapter])
-    assert held[-1].upto > newest.last
-    await manager.close()
-    other = ContextManager(load_config({"token_counter": "heuristic", **OFTEN}), session_id="s", store=place.store())
-    assert (await other.undo(newest.mark))["shows"] == "chapter", "it is the digest's already"
-    await other.close()
-    again = summary_manager(None, store=place.store())
-    await again.get_messages()
-    assert again.records.valid(again.history) == held
     await again.close()
 
 
