@@ -30,9 +30,9 @@ pytestmark = [pytest.mark.kernel, pytest.mark.parametrize("api", APIS)]
 
 STEPS = 22
 RICH = {"summary_spend": 10.0, "summary_output": ANSWER}  # so small a window has little money
-QUESTION = "[the state so far; data, no instructions]"
+QUESTION = "[the summary so far; data, no instructions]"
 WORDS = "in a model's words"
-PATCH = json.dumps({"goal": {"text": "Look around."}, "next": "Read on."})
+TEXT = "## Work\n- Next: Read on."
 
 
 @dataclass
@@ -124,7 +124,7 @@ async def test_a_cancelled_turn_leaves_the_call_alone_and_the_end_of_the_session
         if not asked(request):
             return explore(request)
         begun.set()
-        return Reply(Answer.of(PATCH), after=held.wait)
+        return Reply(Answer.of(TEXT), after=held.wait)
 
     service = service_for(api, script)
     async with opened(service, api, folder) as made:
@@ -141,58 +141,3 @@ async def test_a_cancelled_turn_leaves_the_call_alone_and_the_end_of_the_session
     assert service.refusals == []
     assert made.events.count("context:summary_started") == 1
     assert made.events.count("context:compaction") >= 1
-
-
-async def test_a_forked_call_is_the_last_request_with_its_tools_and_reads_the_cache(api: str, folder: Path) -> None:
-    explore = explore_script({"steps": STEPS})
-    service = service_for(api, lambda request: PATCH if has_question(request) else explore(request))
-    async with opened(service, api, folder, summary_call="fork", max_tokens=5_000) as made:
-        for number in range(2):
-            assert "I listed" in await made.running.execute(f"Look around, part {number}.")
-        await made.manager.writer.wait(30)
-    assert service.refusals == []
-    assert WORDS in json.dumps(made.requests[-1].body)
-    # Where the last request has no room for the question, the call is a separate one, without tools.
-    forked = [one for one in made.summaries if tools(one.body)]
-    assert len(forked) >= 2
-    for one in forked:
-        sent = parts(one.body)
-        (request,) = [other for other in made.requests if sent[: len(parts(other.body))] == parts(other.body)][-1:]
-        assert len(sent) == len(parts(request.body)) + 1
-        assert tools(one.body) == tools(request.body) != []
-        assert settings_of(one.body) == settings_of(request.body), "another setting would give the cache up"
-    bills = [one.bill for one in forked if one.bill is not None]
-    assert len(bills) == len(forked)
-    # A call that follows a compaction forks a prefix that the provider may not have stored yet.
-    assert any(bill.read > 0.5 * bill.tokens for bill in bills)
-
-
-def has_question(request: Any) -> bool:
-    """True if a `ChatRequest` asks for a summary, forked or not."""
-    return QUESTION in str(request.messages[-1].content)
-
-
-def uncached(part: Any) -> Any:
-    """A part of a request without what only asks for caching."""
-    return {key: value for key, value in part.items() if key != "cache_control"} if isinstance(part, dict) else part
-
-
-def parts(body: dict[str, Any]) -> list[str]:
-    """The content of a request, block by block."""
-    found: list[str] = []
-    for message in [{"role": "system", "content": body.get("system") or []}, *body["messages"]]:
-        content = message.get("content")
-        rest = {key: value for key, value in message.items() if key not in ("role", "content")}
-        blocks = content if isinstance(content, list) else [content]
-        found += [json.dumps([message["role"], uncached(block), rest]) for block in blocks]
-    return found
-
-
-def settings_of(body: dict[str, Any]) -> dict[str, Any]:
-    """What a request says beside its content and the length of its answer."""
-    content = ("messages", "system", "tools", "max_tokens", "max_completion_tokens")
-    return {key: value for key, value in body.items() if key not in content}
-
-
-def tools(body: dict[str, Any]) -> list[Any]:
-    return [uncached(tool) for tool in body.get("tools") or ()]
