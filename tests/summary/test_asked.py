@@ -147,19 +147,6 @@ async def test_a_late_summary_for_a_smaller_budget_leaves_the_view_of_the_larger
     assert digest(bare(await manager.get_messages_for_request(BUDGET))) == digest(bare(views[-1]))
 
 
-async def test_a_late_summary_of_an_edited_range_is_not_kept() -> None:
-    writer = Writer("slow")
-    manager = summary_manager(writer)
-    await drive(manager, SESSION, waits=False)
-    messages = await manager.get_messages()
-    messages[4] = {**messages[4], "content": "something else"}
-    await manager.set_messages(messages)
-    writer.release.set()
-    await wait_for_summaries(manager)
-    assert manager.records.valid(manager.history) == []
-    assert (await manager.explain())["summary"]["reason"] == "the history was edited meanwhile"
-
-
 @pytest.mark.parametrize("share", [0.3, 0.95])
 async def test_a_model_is_asked_when_a_view_has_the_share_of_the_trigger_that_the_config_says(share: float) -> None:
     provider = Provider(good)

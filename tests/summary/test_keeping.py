@@ -218,14 +218,6 @@ async def test_undo_without_the_module_keeps_the_state_before_the_chapter(place:
     await again.close()
 
 
-async def test_undo_without_a_chapter_says_so() -> None:
-    manager = summary_manager(None)
-    await manager.add_message({"role": "user", "content": "Hello."})
-    assert await manager.undo() == {"undone": False, "reason": "nothing is folded"}
-    with pytest.raises(ValueError, match="mark"):
-        await manager.undo("x")
-
-
 async def test_compact_asks_with_its_focus_right_after_a_resume(place: Place) -> None:
     manager = summary_manager(Provider(good), store=place.store())
     await drive(manager, SESSION[:27])

@@ -19,7 +19,7 @@ from tests.manager.measured import Counting
 from tests.messages import bare, digest, text, work
 from tests.places import BACKENDS, Place, parameters
 from tests.summary.scripted import Provider, good, summary_manager, wait_for_summaries
-from tests.summary.test_native import NATIVE, WORDS, Odd, carrier, carriers
+from tests.summary.test_native import NATIVE, Odd, carrier, carriers
 
 pytestmark = pytest.mark.kernel
 SESSION = work(60, output=900)
@@ -129,21 +129,6 @@ class Slow(Odd):
     async def compact_context(self, request: Any) -> Any:
         await self.writer.release.wait()
         return await super().compact_context(request)
-
-
-async def test_a_providers_compaction_is_put_in_by_the_commit_and_by_nothing_before(place: Place) -> None:
-    provider = Slow()
-    manager = session(place, provider, cache_ttl=60, **NATIVE)
-    provider.writer.release.set()
-    found = await drive(manager, SESSION, provider)
-    assert manager.compactor.compactions >= 2
-    assert [view[0] for view in found if carriers(view)]
-    assert WORDS in text(found[-1])
-    await manager.close()
-    again = session(place, Odd(None), cache_ttl=60, **NATIVE)
-    view = await counted(again, provider)
-    assert digest(bare(view)) == digest(bare(found[-1]))
-    await again.close()
 
 
 async def test_a_late_carrier_is_put_in_by_the_commit_and_by_nothing_before(place: Place) -> None:
