@@ -1,15 +1,16 @@
 """Putting the summary text into a view: the last of the strategies that fold.
 
 The digest has written its chapters when this strategy runs. The newest text goes into the newest chapter, whole; its
-open tasks and its next step only if no round was folded after it. The digest's entries are condensed to make room,
-those of the newest chapters first: older ones stay byte for byte as long as that is enough. What the digest says of
-people's words stays. Together the chapters count exactly as many tokens as the digest's, and before the ladder runs
-they are made the digest's again (`PlainChapters`): so each compaction decides as it would without a model. Without a
-record that holds, the draft is returned as it came.
+open tasks and its next step only if no round was folded after it. The digest's entries of what the text knows are
+condensed to make room, the newest first: older chapters stay byte for byte as long as that is enough. What the digest
+says of people's words stays. Together the chapters count exactly as many tokens as the digest's, and before the ladder
+runs they are made the digest's again (`PlainChapters`): so each compaction decides as it would without a model. Without
+a record that holds, the draft is returned as it came.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -25,7 +26,7 @@ from amplifier_context_core.view.chapter_carriers import carrier_of
 from .records import Record, Records
 from .text import SECTIONS, FileUse, Line
 
-_TEXT_SHARE = 0.5  # of what the digest's chapters say beside people's words: what the text may take of it at most
+_TEXT_SHARE = 0.5  # of what the digest says of what the text knows, beside people's words: what it may take of it
 _MOST_TAKEN = 0.75  # of one chapter's share in that: the newest chapter does not lose all
 _SMALLER = (1.0, 0.5, 0.25)  # of the room of the text, tried in this order
 _HEAD = 12  # tokens of the first line of a text, about
@@ -72,8 +73,7 @@ class TextInChapters(Strategy):
         if not chapters:
             return draft
         room = sum(segment.tokens for segment in chapters)
-        head = f"As of m{record.upto}, in a model's words:"
-        written = with_text(chapters, head, lines, record.text.files, goal.counter, room)
+        written = with_text(chapters, record.upto, lines, record.text.files, goal.counter, room)
         new = {old.first: old if one == old else one for old, one in zip(chapters, written, strict=True)}
         return draft.with_segments(new.get(segment.first, segment) for segment in draft.segments)
 
@@ -106,7 +106,7 @@ def _plain(segment: Segment, counter: TokenCounter) -> Segment:
 
 def with_text(
     chapters: Sequence[Segment],
-    head: str,
+    upto: int,
     lines: Sequence[Line],
     files: Sequence[FileUse],
     counter: TokenCounter,
@@ -116,7 +116,7 @@ def with_text(
 
     Args:
         chapters: at least one.
-        head: first line of the text.
+        upto: highest seq that the text knows.
         lines: of the text.
         files: that calls touched.
         counter: text to tokens.
@@ -124,8 +124,9 @@ def with_text(
     """
     plain = [_plain(segment, counter) for segment in chapters]
     total = min(most, sum(segment.tokens for segment in plain))
-    parts = [_parted(segment.chapter.entries if segment.chapter else (), counter) for segment in plain]
+    parts = [_parted(segment.chapter.entries if segment.chapter else (), counter, upto) for segment in plain]
     room = _room(parts)
+    head = f"As of m{upto}, in a model's words:"
     for part in _SMALLER if lines else ():
         chosen = _chosen(lines, counter, int(room * part) - _HEAD)
         if not chosen:
@@ -160,19 +161,19 @@ def _in_less_room(
     counter: TokenCounter,
     total: int,
 ) -> list[Segment]:
-    """Return chapters, the newest with a text, condensed from there on until they fit, if they can."""
+    """Return chapters, the newest with a text, condensed until they fit, if they can."""
     size = _shown_tokens(counter)
     made = [*plain[:-1], with_texts(plain[-1], (text,), None, counter, TextInChapters.name)]
     over = sum(map(size, made)) - total
     for index in range(len(made) - 1, -1, -1):
-        people, others = parts[index]
+        kept, others = parts[index]
         had = sum(entry.tokens for entry in others)
         if over <= 0 or not had:
             continue
         aim = max(1 - _MOST_TAKEN, 1 - 1.1 * over / had)
         rest = [entry for entry in condense(others, aim, counter) if entry is not None]
         segment = plain[index]
-        beside = _joined(segment.chapter.entries if segment.chapter else (), people, rest, counter)
+        beside = _joined(segment.chapter.entries if segment.chapter else (), kept, rest, counter)
         texts = (text,) if index == len(made) - 1 else ()
         new = with_texts(segment, texts, beside, counter, TextInChapters.name if texts else segment.rule)
         over -= size(made[index]) - size(new)
@@ -197,45 +198,47 @@ def _chosen(lines: Sequence[Line], counter: TokenCounter, room: int) -> list[Lin
 
 
 def _worded(head: str, lines: Sequence[Line], files: Sequence[FileUse], counter: TokenCounter, room: int) -> str:
-    """Return lines under headings, the work last, and the files if they fit."""
-    worded = [head]
-    for section in sorted(SECTIONS, key=lambda section: section == "work"):
+    """Return lines under headings, the work last, and before it the files if they fit."""
+    worded: list[str] = []
+    for section in (*(section for section in SECTIONS if section != "work"), "work"):
         said = [single_line(line.text) for line in lines if line.section == section]
         worded += [_HEADS[section], *said] if said else []
     so_far = "\n".join(worded)
-    for use, verb in (("written", "Files written: "), ("run", "Files run: "), ("read", "Files read: ")):
-        paths = [f"{one.path} ({one.mark})" for one in files if one.chief_use == use and one.path not in so_far]
-        line = single_line(verb + ", ".join(paths))
+    for use in ("read", "written"):
+        paths = [f"{one.path} ({one.mark})" for one in files if one.use == use and one.path not in so_far]
+        line = single_line(f"Files {use}: {', '.join(paths)}")
         if paths and counter("\n".join([*worded, line])) <= room:
-            worded.insert(-1, line)
-    return "\n".join(worded)
+            worded.insert(0, line)
+    return "\n".join([head, *worded])
 
 
-def _parted(entries: Sequence[DigestEntry], counter: TokenCounter) -> tuple[dict[int, DigestEntry], list[DigestEntry]]:
-    """Return what entries say of people's words, by their lowest seq, and all else that they say."""
-    people: dict[int, DigestEntry] = {}
+def _parted(
+    entries: Sequence[DigestEntry], counter: TokenCounter, upto: float = math.inf
+) -> tuple[dict[int, DigestEntry], list[DigestEntry]]:
+    """Return what entries say of people's words and of rounds after a seq, by their lowest seq, and all else."""
+    kept: dict[int, DigestEntry] = {}
     others: list[DigestEntry] = []
     for entry in entries:
-        spoken = [fact for fact in entry.facts if fact.speaker == _PERSON]
-        rest = [fact for fact in entry.facts if fact.speaker != _PERSON]
+        spoken = [fact for fact in entry.facts if fact.speaker == _PERSON or entry.last > upto]
+        rest = [fact for fact in entry.facts if fact.speaker != _PERSON and entry.last <= upto]
         if spoken:
-            people[entry.first] = entry.with_facts(spoken, counter)
+            kept[entry.first] = entry.with_facts(spoken, counter)
         if rest:
             others.append(entry.with_facts(rest, counter) if spoken else entry)
-    return people, others
+    return kept, others
 
 
 def _joined(
     entries: Sequence[DigestEntry],
-    people: Mapping[int, DigestEntry],
+    kept: Mapping[int, DigestEntry],
     rest: Sequence[DigestEntry],
     counter: TokenCounter,
 ) -> list[DigestEntry]:
-    """Return the entries of a chapter from both parts, people's words first; those of which nothing is left are out."""
+    """Return the entries of a chapter from both parts; those of which nothing is left are out."""
     joined: list[DigestEntry] = []
     others = {entry.first: entry for entry in rest}
     for entry in entries:
-        spoken, other = people.get(entry.first), others.get(entry.first)
+        spoken, other = kept.get(entry.first), others.get(entry.first)
         if spoken and other:
             joined.append(entry.with_facts((*spoken.facts, *other.facts), counter))
         elif part := spoken or other:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from amplifier_context_core.messages.tokens import TokenCounter
@@ -27,22 +27,11 @@ _WORTH: Mapping[Section, int] = {"person": 9, "work": 8, "findings": 6, "values"
 
 @dataclass(frozen=True, slots=True)
 class FileUse:
-    """What calls did to a file, read from the calls themselves.
-
-    Attributes:
-        path: as the calls name it.
-        uses: ``read``, ``written``, ``run``, in this order, without repetition.
-        mark: of the newest of these calls.
-    """
+    """What calls did to a file: ``read``, or ``written`` if one of them did that; `mark` is that of the newest."""
 
     path: str
-    uses: tuple[str, ...]
+    use: str
     mark: str
-
-    @property
-    def chief_use(self) -> str:
-        """What most matters of it: a file that was written and read was written."""
-        return "written" if "written" in self.uses else self.uses[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +85,10 @@ class Text:
 
     def with_files(self, files: Iterable[FileUse]) -> Text:
         """Return the text with what newer calls did to files."""
-        uses = {use.path: use for use in self.files}
-        for use in files:
-            before = uses.pop(use.path, None)
-            both = dict.fromkeys((*(before.uses if before else ()), *use.uses))
-            uses[use.path] = FileUse(use.path, tuple(both), use.mark)
+        uses = {one.path: one for one in self.files}
+        for new in files:
+            before = uses.pop(new.path, None)
+            uses[new.path] = replace(new, use="written") if before and before.use == "written" else new
         return Text(self.lines, tuple(uses.values())[-_FILES:])
 
     def fitted(self, counter: TokenCounter, max_tokens: int) -> Text:

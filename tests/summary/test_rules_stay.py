@@ -48,15 +48,15 @@ def quoted_of_people(segment: Segment) -> list[str]:
 
 
 lines_ = st.lists(st.builds(Line, st.sampled_from(SECTIONS), words), max_size=30)
-FILES = [FileUse("src/a.py", ("read", "written"), "m3")]
+FILES = [FileUse("src/a.py", "written", "m3")]
 
 
-@given(st.lists(chapters(), min_size=1, max_size=4), lines_)
-def test_a_text_takes_no_room_from_peoples_words_and_leaves_nothing_behind(
-    given_: list[Segment], lines: list[Line]
+@given(st.lists(chapters(), min_size=1, max_size=4), lines_, st.integers(1, 30))
+def test_a_text_takes_no_room_from_peoples_words_or_from_what_it_does_not_know_and_leaves_nothing_behind(
+    given_: list[Segment], lines: list[Line], upto: int
 ) -> None:
     total = sum(chapter.tokens for chapter in given_)
-    new = with_text(given_, "As of m9:", lines, FILES, counter, total)
+    new = with_text(given_, upto, lines, FILES, counter, total)
     assert sum(chapter.tokens for chapter in new) == total
     assert sum(count_message_tokens(one.shown[0].message, counter) for one in new) <= total
     for old, chapter in zip(given_, new, strict=True):
@@ -66,8 +66,10 @@ def test_a_text_takes_no_room_from_peoples_words_and_leaves_nothing_behind(
         assert chapter.chapter is not None
         assert chapter.chapter.entries == old.chapter.entries
         assert with_texts(chapter, (), None, counter, "").shown == old.shown
-    assert with_text(new, "As of m9:", lines, FILES, counter, total) == new
-    assert [one.shown for one in with_text(new, "As of m9:", (), (), counter, total)] == [one.shown for one in given_]
+        later = [entry for entry in old.chapter.entries if entry.last > upto]
+        assert all(fact.text in shown for entry in later for fact in entry.facts)
+    assert with_text(new, upto, lines, FILES, counter, total) == new
+    assert [one.shown for one in with_text(new, upto, (), (), counter, total)] == [one.shown for one in given_]
 
 
 _WHY = (
