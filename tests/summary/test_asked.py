@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from amplifier_core import ChatRequest, ChatResponse
 
+from amplifier_context_core.errors import ConfigError
 from amplifier_context_summary.call import AUTO_CONTINUE
+from amplifier_context_summary.config import load_summary_config
 from amplifier_context_testing.summaries.writers import Writer
 from tests.messages import bare, digest, text, work
 from tests.summary.scripted import BUDGET, Provider, drive, good, summary_manager, wait_for_summaries
@@ -158,3 +160,9 @@ async def test_a_model_is_asked_when_a_view_has_the_share_of_the_trigger_that_th
             sizes.append(manager.compactor.last_sent.counted if manager.compactor.last_sent else 0)
     trigger = manager.compactor.last_sent.limits.threshold
     assert sizes[-2] < share * trigger <= sizes[-1]
+
+
+def test_a_forked_call_of_former_versions_is_refused_with_the_way_out() -> None:
+    assert load_summary_config({"summary_call": "standalone"}).summary_call == "standalone"
+    with pytest.raises(ConfigError, match="leave the key out"):
+        load_summary_config({"summary_call": "fork"})
