@@ -24,6 +24,7 @@ from amplifier_context_core.view.chapter_carriers import carrier_of
 from amplifier_context_core.view.measured_view import CountView, FitOutput
 from amplifier_context_core.view.preview import preview
 from amplifier_context_core.view.sent_view import SentView
+from amplifier_context_core.session.companion import SessionCompanion
 from amplifier_context_core.view.undo import UNDONE, first_changed
 from amplifier_context_core.view.view_request import ViewRequest
 
@@ -36,6 +37,36 @@ from .records import Records
 from .writer import Moment, Reason, Writer
 
 log = logging.getLogger(__name__)
+
+
+class _Summaries(SessionCompanion):
+    """The summaries of a session, for the requests and the saved state of its manager."""
+
+    def __init__(self, manager: SummaryManager) -> None:
+        super().__init__()
+        self._manager = manager
+
+    @property
+    def late(self) -> Strategy | None:
+        return self._manager.late
+
+    async def before_request(self, token_budget: int | None, provider: object) -> None:
+        await self._manager.before_request(token_budget, provider)
+
+    def handed_out(self, sent: SentView, provider: object) -> None:
+        self._manager.handed_out(sent, provider)
+
+    def reopened(self) -> None:
+        self._manager.records.clear()
+
+    def undone(self, first: int) -> None:
+        pass  # `SummaryManager.undo` drops the records
+
+    def state(self, revision: int) -> dict[str, Any]:
+        return self._manager.extra_state()
+
+    def restore(self, state: dict[str, Any], revision: int) -> None:
+        self._manager.restore_extra(state)
 
 
 class SummaryManager(ContextManager):
@@ -78,6 +109,7 @@ class SummaryManager(ContextManager):
             plugins=plugins,
             carry=Carriers(self.records).carry,
             prepare=self._chapters.prepare,
+            companion=_Summaries(self),
         )
         self._chapters.history = self.history
         self.limits = Limits(config.max_summary_calls, config.max_summary_tokens, config.summary_spend)
@@ -100,20 +132,13 @@ class SummaryManager(ContextManager):
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
-    async def _request(self, token_budget: int | None, provider: object, required: frozenset[int]) -> SentView:
+    async def before_request(self, token_budget: int | None, provider: object) -> None:
+        """Wait for a summary before a request that would compact without one (`summary_background: false`)."""
         if not self._settings.summary_background:
             await self._prepare(token_budget, provider)
-        return await super()._request(token_budget, provider, required)
 
-    async def _measured_request(
-        self, provider: object, retain_contents: Sequence[str], count_view: CountView, fit_output: FitOutput | None
-    ) -> dict[str, Any]:
-        if not self._settings.summary_background:
-            await self._prepare(None, provider)
-        return await super()._measured_request(provider, retain_contents, count_view, fit_output)
-
-    def _handed_out(self, sent: SentView, provider: object) -> None:
-        super()._handed_out(sent, provider)
+    def handed_out(self, sent: SentView, provider: object) -> None:
+        """Note the last request, and ask for the next summary if it is due."""
         self._moment = moment = Moment(sent.limits, sent.prefix, sent.system, sent.counted, provider)
         if self.history.last_seq != self._estimated_upto:  # else a page of the host may ask for the view again
             self._estimated_upto = self.history.last_seq
@@ -121,7 +146,7 @@ class SummaryManager(ContextManager):
             self._estimated = sent.shared_prefix_tokens * Prices().read + rest * Prices().write
             self.limits.session_cost += self._estimated
         # If the session is not resumed, it was closed while this request was on its way.
-        if self._resumed and self.writer.takes_up(sent, moment):
+        if self.session.is_open and self.writer.takes_up(sent, moment):
             self.writer.start(self._write_summaries("trigger", moment))
 
     async def _write_summaries(self, reason: Reason, moment: Moment) -> None:
@@ -134,7 +159,7 @@ class SummaryManager(ContextManager):
         try:
             await self.writer.ask(reason, moment)
             if asking.changes != changes:
-                await self._save()
+                await self.session.save()
                 await asking.announce()
         except asyncio.CancelledError:
             asking.note("idle")
@@ -142,7 +167,7 @@ class SummaryManager(ContextManager):
         except Exception as problem:  # noqa: BLE001 - a fault here must not reach a request; the digest is there
             log.warning("session %s: a summary failed (%s)", self.history.session_id, type(problem).__name__)
             asking.failed({}, type(problem).__name__)
-            await self._save()
+            await self.session.save()
 
     async def _summarised(self, reason: Reason, moment: Moment, wait: float) -> None:
         """Have the next compaction's range summarised, and wait for that at most `wait` seconds."""
@@ -153,22 +178,21 @@ class SummaryManager(ContextManager):
         await self.writer.wait(wait)
 
     @property
-    def _late(self) -> Strategy | None:
+    def late(self) -> Strategy | None:
         """The strategy that writes chapters again where the prefix is written again anyway; None without a record."""
         return self._chapters if self.records.valid(self.history) else None
 
-    async def _request_to(self, token_budget: int | None, provider: object, counter: TokenCounter) -> ViewRequest:
+    async def _request_to(self, token_budget: int | None, provider: object) -> ViewRequest:
         key: Key = (name_of(provider), model_of(provider) or "")
-        return await self._view_request(self._budget(token_budget, provider).tokens, key, counter)
+        return await self.requests.request_for(self.requests.budget(token_budget, provider).tokens, key)
 
     async def _prepare(self, token_budget: int | None, provider: object) -> None:
         """Wait for a summary before a request that would compact without one (`summary_background: false`)."""
-        await self.ready()
+        await self.session.ready()
         await self.writer.wait(self._settings.summary_timeout)
         if self.compactor.last_sent is None:
             return
-        counter = await self.token_counter()
-        request = await self._request_to(token_budget, provider, counter)
+        request = await self._request_to(token_budget, provider)
         found = await preview(self.compactor, request, "trigger")
         if found.is_due:
             moment = Moment(request.limits, request.prefix, request.system, found.tokens, provider)
@@ -202,7 +226,7 @@ class SummaryManager(ContextManager):
         if last is None:
             return [], 0
         shown = [one for one in last.messages if one.seq <= upto]
-        return self._outgoing(replace(last, messages=shown)), sum(one.tokens for one in (*last.system, *shown))
+        return self.requests.outgoing(replace(last, messages=shown)), sum(one.tokens for one in (*last.system, *shown))
 
     # -- control ----------------------------------------------------------------------------------------------------
 
@@ -220,13 +244,12 @@ class SummaryManager(ContextManager):
         if first is not None or last is not None:
             return await super().compact(focus, first, last)
         focus = None if focus is None else checked_text("focus", focus)
-        await self.ready()
+        await self.session.ready()
         self.compactor.focus = focus or self.compactor.focus
-        counter = await self.token_counter()
         sent = self.compactor.last_sent
         provider = self._moment.provider if self._moment else None
         key = sent.key if sent else ("", "")
-        request = await self._view_request(sent.limits.budget if sent else self._budget().tokens, key, counter)
+        request = await self.requests.request_for(sent.limits.budget if sent else self.requests.budget().tokens, key)
         moment = Moment(request.limits, request.prefix, request.system, sent.counted if sent else 0, provider)
         await self._summarised("manual", moment, self._settings.compact_wait)
         report = await super().compact()  # the focus is set; it may have been forgotten since
@@ -247,7 +270,7 @@ class SummaryManager(ContextManager):
         report = await super().undo(mark)
         if (first := first_changed(report)) is not None:
             self.records.drop_newest(self.history, first)
-            await self._save()
+            await self.session.save()
         return report
 
     async def explain(self) -> dict[str, Any]:
@@ -274,14 +297,10 @@ class SummaryManager(ContextManager):
 
     # -- saved with the session -------------------------------------------------------------------------------------
 
-    async def _resume(self) -> None:
-        self.records.clear()  # another program may have erased what they were made from: the store has those that hold
-        await super()._resume()
-
-    def _extra_state(self) -> dict[str, Any]:
+    def extra_state(self) -> dict[str, Any]:
         return {MODULE: {**self.records.dump(self.history), "limits": self.limits.dump()}}
 
-    def _restore_extra(self, extra: dict[str, Any]) -> None:
+    def restore_extra(self, extra: dict[str, Any]) -> None:
         if MODULE in extra and not self.records.restore(extra[MODULE], self.history):
             self.warnings.note("repair", "the saved state of summaries cannot be read; the digest goes on without it")
         saved: object = extra.get(MODULE)

@@ -1,4 +1,4 @@
-"""The demo with a context that asks a model: a service on loopback answers, by a script."""
+"""The demo with a context that asks a model: a script answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .conftest import Run, lines_with
 pytestmark = pytest.mark.kernel
 
 
-def test_a_context_that_asks_a_model_runs_over_http_and_says_that_there_is_no_model(run: Run, clone: Path) -> None:
+def test_a_context_that_asks_a_model_runs_and_says_that_there_is_no_model(run: Run, clone: Path) -> None:
     result = run("--context", "context-summary", "--budget", 4_000)
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()
@@ -24,6 +24,4 @@ def test_a_context_that_asks_a_model_runs_over_http_and_says_that_there_is_no_mo
     (summaries,) = lines_with(result, "  summaries  ")
     (place,) = (number for number, line in enumerate(lines) if "the newest chapter begins with the words" in line)
     assert re.match(r"\s+(The person|The work|Found out|Files|Values)", lines[place + 1])
-    calls = int(re.search(r"(\d+) calls", summaries)[1])  # type: ignore[index]
-    (service,) = lines_with(result, "  service  ")
-    assert f"{63 + calls} requests over HTTP, 0 refused" in service
+    assert int(re.search(r"(\d+) calls", summaries)[1]) >= len(ready)  # type: ignore[index]

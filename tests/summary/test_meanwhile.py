@@ -134,7 +134,7 @@ async def test_a_focus_that_is_forgotten_while_a_model_is_asked_is_in_no_state()
     provider.release.set()
     await wait_for_summaries(manager)
     await compacting
-    assert SECRET not in str(manager._extra_state())
+    assert SECRET not in str(manager.extra_state())
     assert SECRET not in text(await manager.get_messages_for_request(BUDGET))
     assert manager.compactor.focus is None
     await manager.close()
@@ -187,7 +187,7 @@ async def test_a_fork_made_while_a_model_is_asked_goes_on_by_itself(place: Place
     provider.release.set()
     await wait_for_summaries(manager)
     assert len(manager.records.valid(manager.history)) == 2
-    assert "file 200" not in str(manager._extra_state())
+    assert "file 200" not in str(manager.extra_state())
     await drive(manager, SESSION[added:])
     await fork.close()
     await manager.close()
@@ -240,7 +240,7 @@ async def test_a_provider_that_ignores_its_cancellation_delays_no_close_and_chan
     assert await again.get_messages() == stored
     provider.release.set()
     await asyncio.sleep(0.05)
-    assert again._extra_state()["context-summary"]["records"] == []
+    assert again.extra_state()["context-summary"]["records"] == []
     await again.close()
 
 
