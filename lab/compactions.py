@@ -1,7 +1,8 @@
 """What a view holds right after a compaction: how many of the newest rounds are whole, and what the rest is spent on.
 
 A compaction is a request with a view below 0.9 of the view before. A round is a message of the agent with the results
-of its calls. It is open while a result is missing, and whole if the view holds each of its messages as it was.
+of its calls. It is open while a result is missing, and whole if the view holds each of its messages as it was, the
+numbers of lines apart.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from amplifier_context_testing.caches.token_scale import TokenScale
 from amplifier_context_testing.checks.message_shapes import Message, calls_of, results_of
 
 from .shares import quantile, rounded
+from .working_memory import unnumbered
 
 SHRUNK = 0.9  # of the view before
 LARGE = 1 / 3  # of the budget: a newest round above it is counted apart
@@ -120,5 +122,6 @@ def _is_open(one: Sequence[Message]) -> bool:
 
 
 def _as_sent(message: Message) -> Message:
-    """Return a message as loops send it: absent content becomes empty text."""
-    return message if message.get("content") is not None else {**message, "content": ""}
+    """Return a message as loops send it: absent content becomes empty text; without the numbers of lines."""
+    content = message.get("content")
+    return {**message, "content": "\n".join(unnumbered(content)) if isinstance(content, str) else content or ""}

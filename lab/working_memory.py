@@ -26,11 +26,16 @@ OLD = frozenset({"old_string", "old_str", "old_text", "oldText"})  # arguments t
 _NUMBER = re.compile(r"\s*\d+\s*[→\t|-]")  # as Read, cat -n and the context of grep -n write it
 
 
-def lines(text: str) -> Iterator[str]:
-    """Yield the lines of a text, in order."""
+def unnumbered(text: str) -> Iterator[str]:
+    """Yield the lines of a text without their numbers, in order."""
     for line in text.split("\n"):
         number = _NUMBER.match(line)
-        line = folded(line[number.end() :] if number else line)
+        yield line[number.end() :] if number else line
+
+
+def lines(text: str) -> Iterator[str]:
+    """Yield the lines of a text that are long enough, in order."""
+    for line in map(folded, unnumbered(text)):
         if len(line) >= SHORTEST:
             yield line
 
