@@ -104,6 +104,9 @@ class Config(BaseModel):
         0.60, gt=0, lt=1, description="share chapters may fill at most, however much they replace"
     )
     json_tables: bool = Field(True, description="large tool outputs in JSON are shown as tables, nothing left out")
+    fewer_line_numbers: bool = Field(
+        True, description="of lines that a tool numbers, the first, each tenth and the last keep their numbers"
+    )
     recall_share: float = Field(
         0.30, ge=0, le=1, description="share of the room above the target that recalls fill between two compactions"
     )

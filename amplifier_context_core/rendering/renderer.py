@@ -38,6 +38,7 @@ from ..messages.tokens import TokenCounter, count_message_tokens
 from ..messages.usage import Response
 from ..transcript.entry import Entry
 from .json_tables import MAX_CHARS, json_as_table
+from .line_numbers import with_fewer_line_numbers
 from .normalize import calls_as_text, normalize_block, normalize_call, normalize_call_block, normalize_call_item
 from .offload import describe, offloaded
 from .provider_limits import safe_call_id, safe_tool_name
@@ -118,6 +119,7 @@ class Renderer:
         output_bytes: UTF-8 bytes (about: characters) above which it is clipped as well.
         offload_limit: tokens above which it is described instead (`rendering.offload`); 0 for never.
         tables: True to show large JSON outputs as tables.
+        fewer_line_numbers: True to show each tenth number of listings.
         interrupted: turns that were interrupted; the placeholder results of their calls state it.
         summaries: short forms registered for tool results.
         compacted_at: highest seq when the view's checkpoint was made; see `without_response_id`.
@@ -130,6 +132,7 @@ class Renderer:
     summaries: Summaries = field(default_factory=dict[int, Mapping[str, str]])
     compacted_at: int = 0
     tables: bool = False
+    fewer_line_numbers: bool = False
     offload_limit: int = 0
     # By id: seq and index; and the reverse.
     _owners: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]], init=False)
@@ -257,13 +260,17 @@ class Renderer:
         else:
             message = {"role": "tool", "tool_call_id": wire, "content": content}
             changed = True
+        listing = self._listed(message, entry)
+        if listing is not None:
+            fixes.append(f"{entry.mark}: each tenth line of a listing is shown with its number")
+            message = listing.message
         table = self._tabled(message, entry)
         if table is not None:
             fixes.append(f"{entry.mark}: an output in JSON is shown as a table")
             if table.tokens <= self.output_limit:
                 return table
             message, changed = table.message, True
-        known = table.tokens if table else None
+        known = table.tokens if table else listing.tokens if listing else None
         apart = self._offloaded(message, entry, call, short_forms, result.content, known)
         if apart is not None:
             fixes.append(f"{entry.mark}: an output too large for the view is described")
@@ -272,7 +279,20 @@ class Renderer:
         if clipped is not None:
             fixes.append(f"{entry.mark}: an output larger than its share is clipped")
             return clipped
-        return self._rendered(message, entry, changed)
+        return listing if listing and not table else self._rendered(message, entry, changed)
+
+    @property
+    def _longest(self) -> int:
+        """Characters above which an output is not written otherwise."""
+        return max(MAX_CHARS, self.output_bytes)
+
+    def _listed(self, message: Message, entry: Entry) -> RenderedMessage | None:
+        """Return an output with fewer line numbers; None if it is no listing."""
+        content = cast(object, message["content"])
+        if not self.fewer_line_numbers or not isinstance(content, str) or len(content) > self._longest:
+            return None
+        fewer = with_fewer_line_numbers(content)
+        return self._rendered({**message, "content": fewer}, entry, True) if fewer is not content else None
 
     def _tabled(self, message: Message, entry: Entry) -> RenderedMessage | None:
         """Return a large JSON output of a tool as a table; None if it is not large, or no JSON in one line."""
@@ -283,7 +303,7 @@ class Renderer:
             or _TABLE * self._weight(content, entry) <= self.output_limit
         ):
             return None
-        table = json_as_table(content, max(MAX_CHARS, self.output_bytes))
+        table = json_as_table(content, self._longest)
         return self._rendered({**message, "content": table}, entry, True) if table is not None else None
 
     def _offloaded(

@@ -119,6 +119,7 @@ class ViewFactory:
             output_bytes=self._config.max_tool_result_bytes,
             summaries=self._short_forms.at_once,
             tables=self._config.json_tables,
+            fewer_line_numbers=self._config.fewer_line_numbers,
             # Of the saved limit, so that a resumed view shows each output as it did.
             offload_limit=int(output_limit * self._config.offload_above / self._config.output_share),
         )

@@ -71,6 +71,18 @@ def test_a_large_output_in_json_is_shown_as_a_table_and_says_so() -> None:
     assert rendering.fixes == ("m3: an output in JSON is shown as a table",)
 
 
+def test_a_listing_is_shown_with_fewer_line_numbers_and_says_so() -> None:
+    listing = "\n".join(f"{number:6}\tline {number}" for number in range(1, 41))
+    rendering = rendered(listing, output_limit=1_000, fewer_line_numbers=True)
+    shown = rendering.messages[1]
+    assert shown.message["content"].startswith("     1\tline 1\nline 2\n")
+    assert shown.tokens == count_message_tokens(shown.message, approx_token_counter)
+    assert rendering.fixes == ("m3: each tenth line of a listing is shown with its number",)
+    clipped = rendered(listing, output_limit=1_000, fewer_line_numbers=True, output_bytes=300).messages[1]
+    assert len(clipped.message["content"]) <= 300
+    assert clipped.message["content"].startswith("     1\tline 1\nline 2\n")
+
+
 def test_a_table_larger_than_its_share_is_clipped() -> None:
     rendering = rendered(RECORDS, output_limit=80, tables=True)
     text = rendering.messages[1].message["content"]

@@ -30,6 +30,7 @@ CONFIGS = st.fixed_dictionaries(
         "cadence": st.sampled_from(["auto", "fixed"]),
         "auto_compact": st.booleans(),
         "json_tables": st.booleans(),
+        "fewer_line_numbers": st.booleans(),
         "output_share": st.sampled_from([0.05, 0.5]),
     },
 )

@@ -19,6 +19,7 @@ RECORDS = [
     call("j"),
     result("j", json.dumps([{"flight_number": f"HAT{number}", "price": number} for number in range(40)])),
 ]
+LISTING = [call("r"), result("r", "\n".join(f"{number:6}\tline {number}" for number in range(1, 21)))]
 PINNED = [user(words(f"pin{number}_", 250), metadata={"pinned": True}) for number in range(40)]
 TALK = work(60, output=600)
 GIANT = [*work(4), *rounds(1, start=90, output=30_000)]
@@ -84,6 +85,7 @@ def showing(words: str) -> Measure:
         ("output_share", 0.05, 0.4, GIANT, longest_output),
         ("offload_above", 5.0, 0.05, GIANT, showing("are kept outside this view")),
         ("json_tables", False, True, [*work(4), *RECORDS], showing("(flight_number,price)")),
+        ("fewer_line_numbers", False, True, [*work(4), *LISTING], showing("\nline 11\nline 12\n")),
     ],
 )
 async def test_what_a_setting_is_a_share_of_grows_with_it(
