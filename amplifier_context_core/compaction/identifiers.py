@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 # A run of word characters with the separators that paths, modules, ids, mail addresses and tickets use.
 # A path keeps its beginning: /etc/hosts, ./run.sh, ~/.ssh, .gitignore.
-_TOKEN = re.compile(r"(?:(?<![\w.~/])(?:~?\.{0,2}/)?\.?)?[A-Za-z0-9_][A-Za-z0-9_./:@#-]{4,}")
+_TOKEN = re.compile(r"(?:(?<![\w.~/<])(?:~?\.{0,2}/)?\.?)?[A-Za-z0-9_][A-Za-z0-9_./:@#-]{4,}")
 _CAMEL = re.compile(r"[a-z][A-Z]")
 _EDGES = "./:@#-"
 _SHORTEST = 5  # characters

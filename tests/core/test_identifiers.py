@@ -31,7 +31,17 @@ def test_names_are_found_as_they_are_spelled(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "prose", ["", "The quick brown fox jumps over the lazy dog", "It is done", "well-known", "e.g. or", "a/b", "don't!"]
+    "prose",
+    [
+        "",
+        "The quick brown fox jumps over the lazy dog",
+        "It is done",
+        "well-known",
+        "e.g. or",
+        "a/b",
+        "don't!",
+        "</a-tag>",
+    ],
 )
 def test_prose_is_no_name(prose: str) -> None:
     assert identifiers(prose) == []
