@@ -42,6 +42,7 @@ _NOT_SHOWN = {  # settings
     "queue_limit",
 }
 _ADDED = {
+    "fewer_line_numbers",
     "offload_above",
     "state_tools",
 }  # settings that stored sessions may not know: at their default they are no part of the key

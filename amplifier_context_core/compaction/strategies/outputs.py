@@ -79,8 +79,7 @@ class _OutputStrategy(Strategy):
         def shorten(text: str, entry: Entry | None, call: str) -> str:
             return self.shorten(text, entry, summaries.of(entry, call) if entry else None)
 
-        # The end is negative where fewer rounds show output than are spared: then a part of them is not, as ever.
-        for index in rounds[: len(rounds) - self.kept(goal)]:
+        for index in rounds[: max(0, len(rounds) - self.kept(goal))]:
             segment = segments[index]
             if tokens <= goal.target:
                 break
