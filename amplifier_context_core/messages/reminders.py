@@ -26,6 +26,8 @@ _OF_PROGRAMS = _REMINDERS | {
     "bash-stderr",
 }
 _INTERRUPT = re.compile(r"\s*\[Request interrupted by user(?: for tool use)?\]\s*")  # as Claude Code notes it
+# How Claude Code begins the summary that it puts in place of a conversation, in the name of its user.
+_CONTINUED = re.compile(r"\s*This session is being continued from a previous conversation that ran out of context\.")
 _TAG = re.compile(r"\s*<([a-z-]{1,40})(?=[\s>])")
 _LONGEST_TAG = 1_000  # characters; a longer one is no tag
 _SOURCE = re.compile(r"""<system-reminder\s[^>]{0,900}?source=["']([^"'>]{1,200})["']""")
@@ -49,8 +51,8 @@ def is_native_context(metadata: Mapping[str, Any]) -> bool:
 
 
 def is_of_a_program(text: str) -> bool:
-    """True if the text of a user's message is only reminders, reports of a program, or a note of an interrupt."""
-    return _INTERRUPT.fullmatch(text) is not None or _holds_only(_OF_PROGRAMS, text)
+    """True if the text of a user's message is only reminders, reports of a program, its summary, or an interrupt."""
+    return bool(_INTERRUPT.fullmatch(text) or _CONTINUED.match(text)) or _holds_only(_OF_PROGRAMS, text)
 
 
 def lineages_of(role: str, metadata: Mapping[str, Any], text: str) -> frozenset[str]:

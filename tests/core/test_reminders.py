@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core.messages.reminders import lineages_of
+from amplifier_context_core.messages.reminders import is_of_a_program, lineages_of
 
 KEPT = {"ephemeral": True, "persisted": True}
 
@@ -51,3 +51,18 @@ def test_a_newer_text_with_the_same_sources_replaces_a_reminder(
     role: str, metadata: dict[str, Any], text: str, lineages: set[str]
 ) -> None:
     assert lineages_of(role, metadata, text) == lineages
+
+
+@pytest.mark.parametrize(
+    ("text", "is_of_one"),
+    [
+        ("<task-notification>done</task-notification>\n<bash-stdout></bash-stdout>", True),
+        ("<task-notification>done</task-notification> Look at it.", False),
+        ("[Request interrupted by user for tool use]", True),
+        ("[Request interrupted by user] Stop.", False),
+        ("This session is being continued from a previous conversation that ran out of context. It was on a.py.", True),
+        ("Is this session being continued from a previous conversation that ran out of context.", False),
+    ],
+)
+def test_what_a_host_writes_in_the_name_of_its_user_is_of_a_program(text: str, is_of_one: bool) -> None:
+    assert is_of_a_program(text) == is_of_one
