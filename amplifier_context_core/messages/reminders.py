@@ -52,7 +52,12 @@ def is_native_context(metadata: Mapping[str, Any]) -> bool:
 
 def is_of_a_program(text: str) -> bool:
     """True if the text of a user's message is only reminders, reports of a program, its summary, or an interrupt."""
-    return bool(_INTERRUPT.fullmatch(text) or _CONTINUED.match(text)) or _holds_only(_OF_PROGRAMS, text)
+    return _INTERRUPT.fullmatch(text) is not None or is_summary_of_host(text) or _holds_only(_OF_PROGRAMS, text)
+
+
+def is_summary_of_host(text: str) -> bool:
+    """True if a host put the text in place of the conversation before it: no call from there is answered any more."""
+    return _CONTINUED.match(text) is not None
 
 
 def lineages_of(role: str, metadata: Mapping[str, Any], text: str) -> frozenset[str]:

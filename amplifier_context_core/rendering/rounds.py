@@ -17,8 +17,8 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ..messages.parsing import LOADED_TOOLS, Result, metadata_of, results_of
-from ..messages.reminders import is_native_context
+from ..messages.parsing import LOADED_TOOLS, Result, metadata_of, results_of, text_of
+from ..messages.reminders import is_native_context, is_summary_of_host
 from ..transcript.entry import Entry
 from .sendable import is_left_out
 
@@ -141,9 +141,9 @@ class _Growing:
 class RoundList:
     """Rounds of a growing list of entries, updated incrementally in O(1) per entry.
 
-    A call waits for its result until an assistant has answered a newer human message, or for many rounds. Until then no
-    compaction may cover its round. The limit keeps a call that is never answered from stopping compactions for ever. A
-    result that comes later still joins its call.
+    A call waits for its result until an assistant has answered a newer human message, or a host's summary of what was
+    before, or for many rounds. Until then no compaction may cover its round. The limit keeps a call that is never
+    answered from stopping compactions for ever. A result that comes later still joins its call.
 
     A result that the host put in the place of another, as of a job that runs, may be replaced again. Its round is not
     `final` for as many rounds: an edit of what a compaction covered is followed by a compaction.
@@ -200,7 +200,7 @@ class RoundList:
             self._waiting_at.add(changed)
             for call in waiting:
                 self._open.setdefault(call, []).append(changed)
-        if entry.human:
+        if entry.human or (entry.role == "user" and is_summary_of_host(text_of(entry.message.get("content")))):
             self._newest_human = changed
         elif entry.role == "assistant":
             self._close_before(max(self._newest_human, len(self._rounds) - _MAX_WAIT))

@@ -52,6 +52,14 @@ def test_a_round_with_an_open_call_is_not_closed_nor_is_what_follows_it() -> Non
     assert closed(user(), call("a"), call("b"), result("b")) == 1
 
 
+def test_no_call_waits_behind_what_a_host_put_in_place_of_the_conversation() -> None:
+    summary = user("This session is being continued from a previous conversation that ran out of context. On a.py.")
+    note = user("note", metadata={"source": "hook"})
+    assert closed(user(), call("a"), summary, says()) == 4
+    assert closed(user(), call("a"), user("And?"), says()) == 4
+    assert closed(user(), call("a"), note, says()) == 1
+
+
 def test_a_replaced_result_is_waited_for_as_long_as_a_first_one() -> None:
     def entries(rounds: int) -> list[Entry]:
         talk = [user(), call("a"), result("a", "started"), result("a", "new"), user("And?"), says()]
