@@ -23,7 +23,7 @@ class Tuning:
     agent_share: float = 0.30  # of the tokens a chapter replaces: for the agent's sentences in it. Frontier
     people: float = 0.8  # share of the room for people's sentences, where not all that they wrote themselves fits
     pasted: float = 0.05  # share of the room that sentences which people pasted may take of that
-    agent: float = 0.60  # share of what is left then, for sentences of the agent. Frontier
+    agent: float = 0.44  # share of what is left then, for sentences of the agent. Frontier
     # Share of what is left then, for calls; above it they are cut: mark, tool and names of the oldest stay. Frontier
     calls: float = 0.15
     freshness: float = 0.2  # worth of the newest entry above the oldest. At 0.5 recall fell by 0.001 at 10 % and 5 %
@@ -35,7 +35,7 @@ class Tuning:
     least_chapters: int = 1_200
     # Of the geometric mean of the budget and the tokens that chapters replace, what they may fill where that is more: a
     # small view of a long session keeps as much as it can. The same experiment
-    chapters_of_replaced: float = 0.13
+    chapters_of_replaced: float = 0.145
     condensed_share: float = 0.65  # of the tokens that chapters may fill: what condensing aims at. Frontier
     # Of the same, what it aims at at most, to keep all that people wrote themselves. docs/reports/evaluation.md (Chats)
     condensed_for_people: float = 0.75
