@@ -78,7 +78,7 @@ class FullJudge(BillJudge):
     def _judge_validity(self, index: int, view: Sequence[Message]) -> None:
         figures, session = self.figures, self._course.session
         broken, added = self._course.recording.faults.of(view, index)
-        human = newest_human(session.messages[:index])
+        human = newest_human([one for at, one in enumerate(session.messages[:index]) if at not in session.host])
         lost = human is not None and not holds_human(view, human)
         figures.invalid += bool(broken) or lost
         figures.faulty += bool(added) or lost
