@@ -75,7 +75,6 @@ class Spent:
 
 
 def asking(label: str, price: float, spent: Spent, config: Mapping[str, Any]) -> Manager:
-
     async def open_asking(scale: TokenScale, budget: int) -> Opened:
         writer = LabWriter(scale, price)
         opened = await open_paced(mount_of(MODULE), {**UNLIMITED, **config}, writer)

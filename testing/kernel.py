@@ -5,31 +5,21 @@
         assert await running.execute("Hi") == "Hello."
 
 The plan is a host's plan, the loading is the kernel's: entry points, or folders by way of a source resolver, as hosts
-do. Only where this package is not installed are its own modules found without an entry point.
+do.
 """
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from .recorder import EventRecorder
-
-OWN_MODULES = {
-    "loop-replay": "replay.loop",
-    "provider-replay": "replay.provider",
-    "provider-wire": "wire.provider",
-    "tool-folder": "demo.folder_tools",
-}
-"""Amplifier module ids of this package and the Python modules that mount them."""
 
 Mount = Callable[[Any, dict[str, Any]], Awaitable[Any]]
 """`async mount(coordinator, config)`, what an Amplifier module is."""
@@ -151,12 +141,6 @@ class FolderResolver:
         return FolderSource(folder)
 
 
-def own_mount(module_id: str) -> Mount | None:
-    """Return the mount function of one of this package's modules, entry point or not; `None` for other ids."""
-    name = OWN_MODULES.get(module_id)
-    return None if name is None else importlib.import_module(f".{name}", __package__).mount
-
-
 def local_folder(hint: Any) -> Path | None:
     """Return the folder that a plan's `source` names; None for what is elsewhere (git, http)."""
     text = str(hint)
@@ -166,7 +150,7 @@ def local_folder(hint: Any) -> Path | None:
 
 
 def _loader(coordinator: Any, modules: dict[str, Mount]) -> Any:
-    """Return the kernel's loader, after `modules`, and after our own modules where they have no entry point."""
+    """Return the kernel's loader, after `modules`."""
     from amplifier_core.loader import ModuleLoader
 
     kernels_own: Any = ModuleLoader  # unannotated in parts
@@ -176,8 +160,6 @@ def _loader(coordinator: Any, modules: dict[str, Mount]) -> Any:
             self, module_id: str, config: Any = None, source_hint: Any = None, coordinator: Any = None
         ) -> Any:
             chosen = modules.get(module_id)
-            if chosen is None and not source_hint and not entry_points(group="amplifier.modules", name=module_id):
-                chosen = own_mount(module_id)
             if chosen is None:
                 inherited: Any = super()
                 return await inherited.load(module_id, config, source_hint, coordinator)
@@ -187,7 +169,6 @@ def _loader(coordinator: Any, modules: dict[str, Mount]) -> Any:
 
 
 def _bound(module_id: str, mount: Mount, config: dict[str, Any]) -> Callable[[Any], Awaitable[Any]]:
-
     async def mount_with_config(coordinator: Any) -> Any:
         return await mount(coordinator, config)
 
