@@ -19,12 +19,11 @@ from amplifier_context_core.messages.carriers import can_read, carried_text
 from amplifier_context_core.messages.tokens import TokenCounter
 from amplifier_context_core.messages.usage import Response, Usage, measured
 from amplifier_context_core.plugins import Plugins, installed_plugins
+from amplifier_context_core.session.companion import SessionCompanion
 from amplifier_context_core.stores import Store
 from amplifier_context_core.view.chapter_carriers import carrier_of
-from amplifier_context_core.view.measured_view import CountView, FitOutput
 from amplifier_context_core.view.preview import preview
 from amplifier_context_core.view.sent_view import SentView
-from amplifier_context_core.session.companion import SessionCompanion
 from amplifier_context_core.view.undo import UNDONE, first_changed
 from amplifier_context_core.view.view_request import ViewRequest
 
