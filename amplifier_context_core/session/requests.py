@@ -28,7 +28,7 @@ from ..transcript.returned_views import HandedViews
 from ..transcript.transcript import Snapshot
 from ..view.active_operations import calls_of_operations
 from ..view.handed_views import handed_views, is_dropped_chapter, views_of_before
-from ..view.measured_view import CountView, FitOutput, Measured, MeasuredRequest, RequestTransaction
+from ..view.measured_view import CountView, FitOutput, MeasuredRequest, RequestTransaction
 from ..view.plan import CompactionResult
 from ..view.sent_view import SentView, outgoing_messages
 from ..view.view_request import ViewRequest
@@ -119,14 +119,15 @@ class Requests:
 
         async def accept(agree: Callable[[], bool]) -> bool:
             with session.one_loop.at_work():
-                sent = await session.compactor.hand_out_if(measured.plan, agree)
-                if sent is None:
+                handed = await session.compactor.hand_out_if(measured.plan, agree)
+                if handed is None:
                     return False
+                sent, result = handed
                 session.items.sent_list = listed
                 self._handed_out(sent, provider)
                 if measured.attempt.tokens:
                     session.meter.report(sent.counted, Usage(measured.attempt.tokens), for_view.key)
-                await session.history.shielded(self._after_commit(measured))
+                await session.history.shielded(self._after_commit(result))
                 return True
 
         return {**measured.report(), "transaction": RequestTransaction(accept)}
@@ -284,9 +285,9 @@ class Requests:
         self.recall_taken = 0  # the view counts what recalls brought before this request
         session.companion.handed_out(sent, provider)
 
-    async def _after_commit(self, measured: Measured) -> None:
+    async def _after_commit(self, result: CompactionResult | None) -> None:
         session = self._session
-        await session.then_save(self.announce(measured.plan.result))
+        await session.then_save(self.announce(result))
         await session.compactor.emit_warnings()
         if session.compactor.last_sent is not None:
             await self._announce_sent(session.compactor.last_sent)

@@ -361,19 +361,23 @@ class Compactor:
         self.short_forms.shown(sent.newest_seq)
         return self.sent.note(sent, plan.pause, self.compactions)
 
-    async def hand_out_if(self, plan: Plan, agree: Callable[[], bool]) -> SentView | None:
+    async def hand_out_if(
+        self, plan: Plan, agree: Callable[[], bool]
+    ) -> tuple[SentView, CompactionResult | None] | None:
         """Commit a plan, if it is not out of date, and hand it out.
 
         Args:
             agree: called right before the session changes, with nothing in between; false to change nothing.
 
         Returns:
-            None if the history of the plan was edited meanwhile, or if `agree` returned False.
+            What is handed out, with the compaction that was committed. None if the history of the plan was edited
+            meanwhile, or if `agree` returned False.
         """
         async with self.lock.hold():
             if not self.shows_current_history(plan) or not agree():
                 return None
-            return self.hand_out(plan, serves=True)
+            is_current = plan.revision == self.cache.revision(plan.request.limits.budget)
+            return self.hand_out(plan, serves=True), plan.result if is_current else None
 
     def _warn_of_re_reads(self, found: ReReads, limits: TokenLimits) -> None:
         """Warn that several sources are read again and again: once, and again after a compaction that found none."""

@@ -138,7 +138,7 @@ async def test_a_compaction_that_came_between_is_kept() -> None:
     manager, result, _ = await pending()
     view = await ask(manager, None)
     assert await result["transaction"].commit() is True
-    assert (await manager.explain())["compactions"] == 1
+    assert (await manager.explain())["compactions"] == len(await manager.compactions()) == 1
     assert text(await ask(manager, None)) == text(view)
 
 
