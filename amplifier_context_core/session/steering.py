@@ -13,12 +13,11 @@ from ..events import inside_handler
 from ..futures import in_thread
 from ..transcript.entry import Entry, seq_of
 from ..view.pins import check_pin
-from ..view.plan import CompactionJob, Plan
+from ..view.plan import ALL, CompactionJob, Plan
 from ..view.undo import first_changed, undo_compaction, undone_report
 from .requests import Requests
 from .session import Session
 
-_ANY = range(1 << 62)
 
 
 class Steering:
@@ -46,8 +45,8 @@ class Steering:
         await self._session.ready()
         compactor = self._session.compactor
         async with compactor.lock.hold():
-            plan = await self._plan(span)
-            job = CompactionJob(plan, is_manual=True, focus_drops=compactor.focus_drops)
+            plan = await self._plan()
+            job = CompactionJob(plan, span, focus_drops=compactor.focus_drops)
             result = (await compactor.compact(job)).result
             if result is None or not result.has_gain:
                 return {"would_compact": False, "reason": "nothing could be freed"}
@@ -138,20 +137,14 @@ class Steering:
             return None  # a handler of a compaction asks for another: there would be no end to it
         async with compactor.alone():
             async with compactor.lock.hold():
-                plan = await self._plan(span)
-            _, result = await compactor.compacted(plan, is_manual=True)
+                plan = await self._plan()
+            _, result = await compactor.compacted(plan, span=span)
             await self._requests.announce(result)
         return result.report if result and result.has_gain else None
 
-    async def _plan(self, span: range) -> Plan:
-        """Return the plan for the last budget, in which the rounds outside a span of seqs stay as they are."""
-        request = await self._requests.for_last_budget()
-        plan = await self._session.compactor.cache.choose(request)
-        rounds = (segment.round for segment in plan.view.segments() if segment.round)
-        kept = frozenset(entry.seq for one in rounds for entry in one.entries if entry.seq not in span)
-        if not kept:
-            return plan
-        return replace(plan, candidate=replace(plan.candidate, request=replace(request, required=kept)))
+    async def _plan(self) -> Plan:
+        """Return the plan for the last budget; the caller holds the lock of the views."""
+        return await self._session.compactor.cache.choose(await self._requests.for_last_budget())
 
     async def _newest_result(self, call_id: str) -> int | None:
         """Return the seq of the newest result of a call; None while there is none."""
@@ -169,7 +162,7 @@ def span_of(first: str | None, last: str | None) -> range:
     Raises:
         ValueError: one of them is no mark.
     """
-    return range(seq_of(first) if first else _ANY.start, seq_of(last) + 1 if last else _ANY.stop)
+    return range(seq_of(first) if first else ALL.start, seq_of(last) + 1 if last else ALL.stop)
 
 
 def _newest_with(call_id: str, entries: Sequence[Entry]) -> Entry | None:

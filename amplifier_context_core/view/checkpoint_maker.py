@@ -77,7 +77,7 @@ class CheckpointMaker:
             freed -= dict(ladder.freed).get("recalled", 0)  # recalled text alone is not worth a new prefix
         if freed <= 0 or (job.reason == "trigger" and freed < limits.min_freed):
             return _result(job, old, time.monotonic() - started, ladder)
-        is_asked = bool(job.focus or job.injected or request.required)
+        is_asked = bool(job.focus or job.injected or job.kept)
         segments = await self.with_carrier(given.whole(ladder.draft.segments), request)
         of_session = self.pins or self.short_forms or interrupted or is_asked or Draft(segments).has_texts
         last_seq = self.history.last_seq
@@ -111,7 +111,7 @@ class CheckpointMaker:
         goal = _goal_of(job, self.config, max(1, target + kept - growth), self.short_forms.known)
         pin_tokens = int(capacity * self.config.pin_share)
         protection = Protection(
-            frozenset(self.pins), pin_tokens, job.request.required, given.open_rounds, job.request.most_human_tokens
+            frozenset(self.pins), pin_tokens, job.kept, given.open_rounds, job.request.most_human_tokens
         )
         trigger = max(1, job.request.limits.threshold + kept - growth)
         recent = max(0, int(target * self.config.protected_recent) - growth)

@@ -234,18 +234,21 @@ class Compactor:
         return await emit(self.hooks, self, PRE_COMPACT, dict(job.announcement))
 
     async def compacted(
-        self, plan: Plan, *, is_manual: bool = False, with_hooks: bool = True
+        self, plan: Plan, *, span: range | None = None, with_hooks: bool = True
     ) -> tuple[Plan, CompactionResult | None]:
         """Compact the view of a plan, and commit that; return the plan that is current then, and what it came to.
 
         The caller is `alone`. It saves the session, and then announces the result.
 
+        Args:
+            span: seqs of the rounds that may change, of a compaction whatever the threshold; None for one that is due.
+
         Returns:
             No result if a handler postponed it, or if it was out of date or needless by then.
         """
-        job = CompactionJob(plan, is_manual, focus_drops=self.focus_drops)
+        job = CompactionJob(plan, span, focus_drops=self.focus_drops)
         if with_hooks:
-            if not is_manual and not self.cache.is_current(plan):
+            if not job.is_manual and not self.cache.is_current(plan):
                 return plan, None  # another compaction ended meanwhile
             decision = await self.ask_handlers(job)
             job = replace(job, injected=decision.injected)
@@ -257,7 +260,7 @@ class Compactor:
             while True:
                 # While handlers ran, it may have become needless, or another view may have come to serve the budget.
                 plan = await self._current(job.request, job.plan)
-                if not is_manual and plan.reason is None:
+                if not job.is_manual and plan.reason is None:
                     return plan, None
                 plan = await self.compact(job if plan is job.plan else replace(job, plan=plan))
                 if plan.revision == self.cache.revision(job.request.limits.budget):

@@ -29,6 +29,8 @@ from .verdict import Verdict, verdict_on
 from .view import View
 from .view_request import ViewRequest
 
+ALL = range(1 << 62)  # seqs
+
 
 class Revision(NamedTuple):
     """What the session has for a budget. A plan that was made from another revision does not change the session.
@@ -119,16 +121,31 @@ class CompactionJob:
 
     Attributes:
         plan: what the request would be sent without it.
-        is_manual: asked for, whatever the threshold.
+        span: seqs of the rounds that may change, of a compaction that is asked for whatever the threshold; None for one
+            that is due.
         injected: what handlers of the compaction want a summary to dwell on.
         focus_drops: of the compactor when this was made: once it differs, `injected` may have been erased.
     """
 
     plan: Plan
-    is_manual: bool = False
+    span: range | None = None
     injected: str | None = None
     focus_drops: int = 0
     focus: str | None = None
+
+    @property
+    def is_manual(self) -> bool:
+        """True if it is asked for, whatever the threshold."""
+        return self.span is not None
+
+    @cached_property
+    def kept(self) -> frozenset[int]:
+        """Seqs of entries whose rounds must stay: what the request requires, and what is outside the span."""
+        if self.span is None or self.span == ALL:
+            return self.request.required
+        rounds = (segment.round for segment in self.plan.view.segments() if segment.round)
+        outside = (entry.seq for one in rounds for entry in one.entries if entry.seq not in self.span)
+        return self.request.required.union(outside)
 
     @cached_property
     def reason(self) -> str:

@@ -12,7 +12,7 @@ from typing import Literal
 from ..compaction.checkpoint import DigestEntry, Segment
 from ..transcript.transcript import Snapshot
 from .compactor import Compactor
-from .plan import CompactionJob
+from .plan import ALL, CompactionJob
 from .view_request import ViewRequest
 
 
@@ -53,7 +53,8 @@ async def preview(compactor: Compactor, request: ViewRequest, reason: Literal["t
     async with compactor.lock.hold():
         plan = await compactor.cache.choose(request)
         given = await plan.candidate.draft()
-    job, threshold = CompactionJob(plan, is_manual=reason == "manual", focus=compactor.focus), plan.verdict.threshold
+    span = ALL if reason == "manual" else None
+    job, threshold = CompactionJob(plan, span, focus=compactor.focus), plan.verdict.threshold
     growth = max(0, threshold - job.tokens) if reason == "trigger" else 0
     result = await compactor.maker.ladder_result(job, given, growth)
     return Preview(plan.history, result.draft.segments, job.tokens, threshold, plan.reason is not None)

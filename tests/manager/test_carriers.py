@@ -12,7 +12,8 @@ from amplifier_context_core.session.host import Host
 from amplifier_context_core.transcript.recalled import RECALL_TOOL
 from amplifier_context_testing import check_request
 from tests.manager.measured import Counting, settings
-from tests.managers import new_manager
+from tests.managers import feed, new_manager
+from tests.messages import rounds, work
 
 Message = dict[str, Any]
 
@@ -86,6 +87,16 @@ async def test_a_result_that_comes_after_it_is_sent_with_its_call_after_it() -> 
     assert manager.compactor.compactions
     again = await manager.get_messages_for_request(BUDGET, READER)
     assert again[:3] == view, "a compaction for another model folds no part of it"
+
+
+async def test_a_compaction_of_a_range_reports_what_is_sent() -> None:
+    manager = new_manager(max_tokens=20_000)
+    await feed(manager, [*work(20), carrier(), *rounds(80, start=20)])
+    await manager.get_messages_for_request(None, READER)
+    report = await manager.compact(first="m120")
+    assert report["compacted"]
+    await manager.get_messages_for_request(None, READER)
+    assert report["after_tokens"] == (await manager.usage())["used"] < report["before_tokens"]
 
 
 async def test_a_recalled_text_that_it_replaces_counts_nowhere() -> None:
