@@ -48,7 +48,7 @@ class TextInChapters(Strategy):
     def __init__(self, records: Records, history: History | None = None) -> None:
         self.history = history
         self._records = records
-        self.held: Sequence[Record] = ()
+        self._held: Sequence[Record] = ()
 
     def __repr__(self) -> str:
         """Name the class alone: what it puts into a view depends on the session."""
@@ -61,12 +61,16 @@ class TextInChapters(Strategy):
             StoreError: the store cannot be read.
         """
         if self.history is not None:
-            self.held = tuple(await self._records.verified(self.history))
+            self._held = tuple(await self._records.verified(self.history))
+
+    def record_for(self, draft: Draft) -> Record | None:
+        """Return the record whose text belongs into the chapters of a draft; None if there is none."""
+        newest = _newest(draft)
+        return next((one for one in reversed(self._held) if one.upto <= newest and one.text.lines), None)
 
     def apply(self, draft: Draft, goal: Goal) -> Draft:
-        newest = max((segment.last for segment in draft.segments if segment.chapter), default=0)
-        record = next((one for one in reversed(self.held) if one.upto <= newest), None)
-        if record is None or not record.text.lines:
+        record, newest = self.record_for(draft), _newest(draft)
+        if record is None:
             return draft
         lines = [line for line in record.text.lines if record.upto == newest or not line.is_task]
         chapters = [segment for segment in draft.segments if segment.chapter and carrier_of(segment) is None]
@@ -76,6 +80,10 @@ class TextInChapters(Strategy):
         written = with_text(chapters, record.upto, lines, record.text.files, goal.counter, room)
         new = {old.first: old if one == old else one for old, one in zip(chapters, written, strict=True)}
         return draft.with_segments(new.get(segment.first, segment) for segment in draft.segments)
+
+
+def _newest(draft: Draft) -> int:
+    return max((segment.last for segment in draft.segments if segment.chapter), default=0)
 
 
 class PlainChapters(Strategy):
@@ -91,7 +99,7 @@ class PlainChapters(Strategy):
         return f"{type(self).__name__}()"
 
     def apply(self, draft: Draft, goal: Goal) -> Draft:
-        if not self._texts.held:
+        if self._texts.record_for(draft) is None:
             return draft
         plain = draft.with_segments(_plain(segment, goal.counter) for segment in draft.segments)
         return plain if plain.tokens <= draft.tokens else draft
