@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from amplifier_context_core import ContextManager, Entry, InvalidMessage
+from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.stores import read_in_batches
 from amplifier_context_core.stores.codec import loads
 from amplifier_context_core.stores.validation import check_conversation_id
@@ -21,7 +22,7 @@ from ..views import copy_of
 from .atif import is_atif, read_atif, write_atif
 from .claude_code import is_claude_code, read_claude_code
 from .codex import is_codex, read_codex
-from .conversation import Conversation, UnknownFormat, items, mapping
+from .conversation import Conversation, Message, UnknownFormat, items, mapping
 from .markdown import write_markdown
 from .message_lists import is_message_list, read_messages
 
@@ -54,17 +55,19 @@ def import_(file: Path, session_id: str | None, name: str | None, url: str | Non
             if (await at.store.extent(chosen)).last_seq:
                 raise click.ClickException(f"{shell_quoted(chosen)} exists in {at.location}; name another by --session")
             manager = ContextManager(session_id=chosen, store=at.store)
-            added = 0
+            sound: list[Message] = []
             for number, message in enumerate(found.messages, 1):
                 try:
-                    await manager.add_message(message)
-                    added += 1
+                    sound.append(parse_message(message)[0])
                 except InvalidMessage as problem:
                     click.echo(f"message {number:,} is left out: {problem}", err=True)
-            await manager.close()
-            if not added:
+            try:
+                await manager.set_messages(sound)  # all in one commit: a sync for each would take minutes
+            finally:
+                await manager.close()
+            if not sound:
                 raise click.ClickException(f"{file} has no message that can be stored")
-            click.echo(f"{shell_quoted(chosen)} in {at.location}: {counted(added, 'message')}")
+            click.echo(f"{shell_quoted(chosen)} in {at.location}: {counted(len(sound), 'message')}")
             for what, count in sorted(found.left_out.items()):
                 click.echo(f"left out: {count:,} {what}", err=True)
             click.echo(at.command("report", chosen, options=("-o", "report.html")), err=True)
