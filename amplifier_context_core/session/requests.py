@@ -79,8 +79,12 @@ class Requests:
         session = self._session
         await self._begin(token_budget, provider)
         budget = self.budget(token_budget, provider).tokens
-        request, listed = await self._with_items(budget, provider, required)
-        sent = await session.then_save(self._viewed(request))
+        while True:
+            revision = session.history.revision
+            request, listed = await self._with_items(budget, provider, required)
+            sent = await session.then_save(self._viewed(request))
+            if session.history.revision == revision:
+                break  # else the request may show what was erased meanwhile, in its system prompt for one
         session.items.sent_list = listed
         self._handed_out(sent, provider)
         await self._announce_sent(sent)

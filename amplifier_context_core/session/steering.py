@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from ..arguments import checked_flag, checked_text
@@ -17,7 +16,6 @@ from ..view.plan import ALL, CompactionJob, Plan
 from ..view.undo import first_changed, undo_compaction, undone_report
 from .requests import Requests
 from .session import Session
-
 
 
 class Steering:

@@ -84,6 +84,26 @@ async def test_an_edit_while_rounds_are_rendered_is_not_mixed_into_the_checkpoin
         assert SECRET.encode() not in (await store.load_checkpoint(manager.session_id) or b"")
 
 
+async def test_a_stored_system_message_that_is_erased_while_rounds_are_rendered_is_not_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    manager = manager_of()
+    await manager.add_message({"role": "system", "content": f"The code is {SECRET}."})
+    await chat(manager, 3)
+    rendered = tail.rendered_rounds
+    edits = iter([lambda: manager.forget(containing=SECRET)])
+
+    async def slow(renderer: Any, rounds: Any) -> Any:
+        done = await rendered(renderer, rounds)
+        for make in edits:
+            await make()
+        return done
+
+    monkeypatch.setattr(tail, "rendered_rounds", slow)
+    assert SECRET not in str(await manager.get_messages_for_request(8_000))
+    assert next(edits, None) is None
+
+
 @pytest.mark.parametrize("edit", ["forget", "clear"])
 async def test_what_is_erased_while_rounds_are_rendered_is_not_sent(edit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     manager = manager_of()
