@@ -348,7 +348,7 @@ async def undo() -> str:
     """A session whose compactions are taken back, the newest and that of a mark, also after a resume."""
     scene = Scene(target_usage=0.3, compact_threshold=0.9, cadence="auto")
     undone = 0
-    for number, messages in enumerate(work(240)[start : start + 40] for start in range(0, 240, 40)):
+    for number, messages in enumerate(work(240)[start : start + 20] for start in range(0, 240, 20)):
         await scene.play(messages, 2 * BUDGET)
         await scene.compact()
         await scene.ask()
