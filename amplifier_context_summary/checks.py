@@ -127,7 +127,7 @@ def _cut(text: str) -> str:
 _QUOTED = re.compile(r"[\"\u201c]([^\"\u201c\u201d]{12,1000})[\"\u201d]")
 _GROUP = re.compile(r" ?\((m\d{1,19}(?:\.\d{1,4})?(?:(?:, ?|; ?| ?[-\u2013] ?| to | and )m\d{1,19}(?:\.\d{1,4})?)*)\)")
 _ONE = re.compile(r"m(\d{1,19})(?:\.\d{1,4})?")
-_ELLIPSIS = re.compile(r"\s*(?:\u2026|\.{3})\s*")
+_ELLIPSIS = re.compile(r" ?(?:\u2026|\.{3}) ?")  # of a text with single blanks
 _TOKEN = re.compile(r"[\w.@-]{3,}")
 _PART = re.compile(r"[^\W_]{3,}")
 _SEGMENT = re.compile(r"[/:#\\]+")

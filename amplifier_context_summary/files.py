@@ -37,7 +37,11 @@ def files_of(entries: Iterable[Entry]) -> list[FileUse]:
 def _path(call: Call) -> str | None:
     arguments = {key.casefold(): value for key, value in arguments_of(call).items()}
     path = next((arguments[key] for key in _PATHS if key in arguments), None)
-    if not isinstance(path, str) or len(path) > _LONGEST or not _IS_FILE.fullmatch(re.split(r"[/\\]", path)[-1]):
+    if (
+        not isinstance(path, str)
+        or len(path) > _LONGEST
+        or not _IS_FILE.fullmatch(path.replace("\\", "/").rpartition("/")[2])
+    ):
         return None
     return single_line(path)
 

@@ -26,7 +26,6 @@ PIECES = {
     "core.compaction.digest._LOCATION": (120, "`identifiers.LONGEST`"),
     "core.compaction.excerpts._IMPERATIVE": (82, "`tuning.excerpt_chars`, and the mark of a cut"),
     "core.transcript.question_hints._LABEL": (80, "`MAX_LABEL`"),
-    "summary.files._FILE": (120, "`identifiers.LONGEST`"),
 }
 # Patterns, and functions that make some, which meet no text of a transcript, of a model or of a query.
 ELSEWHERE = {

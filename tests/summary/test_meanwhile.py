@@ -372,10 +372,10 @@ async def test_events_name_the_session_that_a_conflict_made() -> None:
     store = MemoryStore()
     append = store.append
 
-    async def lost(session_id: str, entries: Any, *, atomic: bool = True) -> None:
+    async def lost(session_id: str, entries: Any) -> None:
         if session_id == "s" and provider.asked.is_set():
             raise SessionLost("s", "another writer")
-        await append(session_id, entries, atomic=atomic)
+        await append(session_id, entries)
 
     store.append = lost
     hooks = HookRegistry()
