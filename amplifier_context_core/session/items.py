@@ -138,9 +138,9 @@ class SessionItems:
         return None if self._listed.shows(listed) else listed
 
     def take_sent_list(self) -> ItemList | None:
-        """Return `sent_list`, which is None from now on."""
+        """Return `sent_list`, unless the history has it: two requests at once send the same. It is None from now on."""
         sent, self.sent_list = self.sent_list, None
-        return sent
+        return None if sent and self._listed.shows(sent) else sent
 
     def came_back(self, messages: Iterable[Message]) -> None:
         """Note messages that a host added to the history: it may hand in the view that it was sent, with its list."""
