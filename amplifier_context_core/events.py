@@ -49,12 +49,10 @@ class HookDecision:
 
     Attributes:
         denied: a handler denied, or wants a user to be asked first.
-        reason: the reason given, for reports.
         injected: text that the strategies of the compaction are given.
     """
 
     denied: bool = False
-    reason: str | None = None
     injected: str | None = None
 
 
@@ -84,7 +82,6 @@ async def emit(hooks: Hooks | None, owner: object, event: str, data: dict[str, A
         with suppress(ValueError):  # its loop was closed before it ended: Python ends it in whatever context runs then
             _emission.reset(token)
     action = getattr(result, "action", "continue")
-    reason = getattr(result, "reason", None)
     injected = [
         content
         for content in (getattr(item, "content", None) for item in getattr(result, "context_injections", None) or ())
@@ -93,9 +90,7 @@ async def emit(hooks: Hooks | None, owner: object, event: str, data: dict[str, A
     single = getattr(result, "context_injection", None)
     if not injected and action == "inject_context" and isinstance(single, str):
         injected = [single]
-    return HookDecision(
-        action in ("deny", "ask_user"), reason if isinstance(reason, str) else None, "\n\n".join(injected) or None
-    )
+    return HookDecision(action in ("deny", "ask_user"), "\n\n".join(injected) or None)
 
 
 def inside_handler(owner: object) -> bool:

@@ -253,7 +253,7 @@ class Compactor:
             decision = await self.ask_handlers(job)
             job = replace(job, injected=decision.injected)
             if decision.denied and job.tokens <= job.request.limits.capacity:
-                log.info("a handler postponed the compaction%s", f": {decision.reason}" if decision.reason else "")
+                log.info("session %s: a handler postponed the compaction", self._history.session_id)
                 self.back_off(plan)  # also if it is out of date: handlers are not asked again
                 return self._committed(plan), None
         async with self.lock.hold():

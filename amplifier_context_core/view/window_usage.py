@@ -19,6 +19,7 @@ TOOLS, SYSTEM, PINS, PEOPLE, CHAPTERS, ROUNDS = "tools", "system", "pins", "peop
 KINDS = (TOOLS, SYSTEM, PINS, PEOPLE, CHAPTERS, ROUNDS)
 STEPS = 20  # of a full window; the event is emitted when another step is reached
 
+_WIDEST = 400  # columns; more would be memory for a bar
 _NARROWEST = 44  # columns: a row with a bar of 10
 
 
@@ -108,9 +109,9 @@ def text_of_usage(usage: dict[str, Any], width: int = 80) -> str:
 
     Args:
         usage: of `window_usage`.
-        width: columns; below 44 it is 44 wide.
+        width: columns, from 44 to 400; others are taken for the nearest of these.
     """
-    width = max(_NARROWEST, width)
+    width = min(max(_NARROWEST, width), _WIDEST)
     size, cost = usage["size"], usage["next_request"]
     rows = [*usage["kinds"].items(), ("free", usage["free"])]
     bar = width - 34

@@ -262,6 +262,18 @@ async def test_a_no_holds_for_a_view_with_the_human_message_whole_again_although
     assert asked == [size(view)]
 
 
+async def test_the_reason_of_a_no_is_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    """A handler may quote the conversation in it."""
+    caplog.set_level(logging.DEBUG)
+    hooks = hooks_with(answering("deny", reason="they said hunter2"))
+    manager = await feed(new_manager(hooks=hooks), work(30))
+    await manager.compact()
+    assert "a handler postponed the compaction" in caplog.text
+    assert "hunter2" not in "".join(
+        record.getMessage() for record in caplog.records if "amplifier_context" in record.name
+    )
+
+
 async def test_a_denied_manual_compaction_is_reported_to_its_caller() -> None:
     manager = await feed(new_manager(hooks=hooks_with(answering("deny"))), work(30))
     await ask(manager, BUDGET)
