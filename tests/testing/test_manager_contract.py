@@ -1,9 +1,7 @@
-"""The contract of context managers: our modules keep it; a list, and a replaced module where there is one, do not."""
+"""The contract of context managers: our modules keep it, a list without a limit does not."""
 
 from __future__ import annotations
 
-import importlib
-from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar
@@ -38,8 +36,8 @@ class TestPersistent(ManagerContract):
         return await amplifier_context_persistent.mount(coordinator, {**config, "store": next(self.urls)})
 
 
-class Lacking(ManagerContract):
-    """Fails these claims and no other."""
+class TestUnlimited(ManagerContract):
+    """A list without a limit fails these claims and no other."""
 
     FAILS: ClassVar = (
         "test_every_request_of_a_long_session_is_one_that_providers_take",
@@ -53,21 +51,5 @@ class Lacking(ManagerContract):
         if request.node.name in self.FAILS:
             request.applymarker(pytest.mark.xfail(raises=AssertionError))
 
-
-class TestUnlimited(Lacking):
     async def mount(self, coordinator: Any, config: dict[str, Any]) -> Any:
         return await mount_list(coordinator, config)
-
-
-REPLACED = "amplifier_module_context_persistent"  # run at commit 01f1c99 of its repository
-
-
-@pytest.mark.skipif(find_spec(REPLACED) is None, reason=f"{REPLACED} is not installed")
-class TestReplaced(Lacking):
-    @pytest.fixture(autouse=True)
-    def folder(self, tmp_path: Path) -> None:
-        self.paths = (tmp_path / f"{number}.jsonl" for number in count())
-
-    async def mount(self, coordinator: Any, config: dict[str, Any]) -> Any:
-        module = importlib.import_module(REPLACED)
-        return await module.mount(coordinator, {**config, "transcript_path": next(self.paths)})
