@@ -251,8 +251,9 @@ class SqliteEngine:
         locked = [task for task in tasks if self._has_lock(task)]
         if locked:
             self._write(locked)
+        deleted = {task.session_id: task.deletes for task in tasks if task.error is None}  # by the last change made
         for task in tasks:
-            if task.has_locked if task.error is not None else task.deletes:
+            if deleted.get(task.session_id, task.has_locked):
                 try:
                     self.release(task.session_id)
                 except (StoreError, *_FAULTS) as problem:

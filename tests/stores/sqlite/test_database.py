@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from amplifier_context_core import ConfigError
-from amplifier_context_core.errors import StoreError
+from amplifier_context_core.errors import SessionInUse, StoreError
 from amplifier_context_core.stores import Extent, open_store
 from amplifier_context_core.stores.sqlite import schema
 from amplifier_context_core.stores.sqlite.errors import driver_error
@@ -218,6 +218,24 @@ async def test_an_append_that_fails_takes_none_of_its_group_along(path: Path) ->
     ]
     assert [(await store.extent(name)).length for name in ("a", "taken", "b", "c")] == [3, 0, 0, 2]
     await other.open("b")  # a failed task has acquired no lease
+    await store.close()
+    await other.close()
+
+
+async def test_a_failed_change_leaves_the_lock_of_one_that_was_made_with_it(path: Path) -> None:
+    store, other = SqliteStore(path), SqliteStore(path)
+    bad = entry(1, "x")
+    bad.message["content"] = b"no JSON"
+    await store.append("else", entries(1, 1))
+    await asyncio.gather(
+        store.append("else", entries(2, 2)),
+        store.append("s", [bad]),
+        store.append("s", entries(1, 2)),
+        return_exceptions=True,
+    )
+    assert (await store.extent("s")).length == 2
+    with pytest.raises(SessionInUse):
+        await other.open("s")
     await store.close()
     await other.close()
 
