@@ -58,7 +58,7 @@ class Config(BaseModel):
         0.95, gt=0, le=1, description="share above which a view is compacted; with `cadence: auto` the latest moment"
     )
     target_usage: float = Field(
-        0.40, gt=0, lt=1, description="share that a compaction aims at, at most; often less, as whole rounds fold"
+        0.50, gt=0, lt=1, description="share that a compaction aims at, at most; often less, as whole rounds fold"
     )
     protected_recent: float = Field(
         0.45, ge=0, le=1, description="share of the target that the newest rounds keep, while older ones can go"
