@@ -66,7 +66,7 @@ PROVIDER = Provider()
 def manager_of(store: Store, session_id: str = SESSION) -> ContextManager:
     """Return a manager of a session, with the settings and the clock that all of this uses."""
     seconds = count()
-    settings = load_config({"token_counter": "heuristic", "max_tokens": BUDGETS[-1]})
+    settings = load_config({"token_counter": "heuristic", "max_tokens": BUDGETS[-1], "target_usage": 0.4})
     return ContextManager(
         settings,
         session_id=session_id,

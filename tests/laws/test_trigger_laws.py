@@ -175,4 +175,4 @@ def test_where_a_compaction_writes_all_of_its_target_it_aims_lower() -> None:
     def target(key: tuple[str, str]) -> int:
         return token_limits(Config.model_validate({"token_meter": "estimate"}), Meter(learn=False), 10_000, key).target
 
-    assert (target(("openai", "gpt-5.5")), target(("openai", "gpt-5.6"))) == (4_000, 3_200)
+    assert (target(("openai", "gpt-5.5")), target(("openai", "gpt-5.6"))) == (5_000, 4_000)
