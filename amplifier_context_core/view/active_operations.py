@@ -12,10 +12,9 @@ from ..transcript.transcript import Snapshot
 
 
 def calls_of_operations(history: Snapshot, operations: object) -> frozenset[int]:
-    """Return the seqs of the calls that hosts name as active, and of their results.
+    """Return the seqs of the calls that hosts name as active, and of their results, as far as they are loaded.
 
     Args:
-        history: of the session; entries that are not loaded are not searched.
         operations: what the capability ``context.active_operations`` returned: a list of mappings with ``call_id``. Any
             other value means that there are none.
     """

@@ -48,12 +48,10 @@ class ViewCache:
 
     @property
     def views(self) -> Collection[View]:
-        """All views, the least recently used first."""
         return tuple(self._views)
 
     @property
     def by_budget(self) -> Mapping[int, View]:
-        """The view that served each budget last."""
         return dict(self._by_budget)
 
     def revision(self, budget: int) -> Revision:
@@ -61,7 +59,6 @@ class ViewCache:
         return Revision(view, view.checkpoint if view else None, frozenset(self._pins), self._edits)
 
     def touch(self, budget: int, view: View) -> None:
-        """Note that a view serves a budget now."""
         if view in self._views:
             self._views.remove(view)
         self._views.append(view)
@@ -75,8 +72,8 @@ class ViewCache:
     def put_in(self, budget: int, new: View) -> None:
         """Let a view serve a budget, in place of the others that were made for it.
 
-        A view of the same checkpoint stays beside it: requests may alternate between a limit for which the newest human
-        message is clipped, and one that has room for it.
+        A twin stays beside it: requests may alternate between a limit for which the newest human message is clipped,
+        and one that has room for it.
         """
         for old in self.views if new.budget == budget else ():
             if old.budget == budget and old is not new and not _is_twin(old, new):
@@ -111,9 +108,8 @@ class ViewCache:
     def _eligible(self, budget: int) -> list[View]:
         """Return the views that may serve a budget: the one that served it last, then the largest first.
 
-        Beside the one that served it last, only views with a newer checkpoint may, or one that differs from its own in
-        the newest human message alone (`put_in`): with an older one, or none, what compactions took out would come
-        back, and the whole prefix would be written again.
+        With an older checkpoint than that one has, what compactions took out would come back, and the whole prefix
+        would be written again.
         """
         last = self._by_budget.get(budget)
         near = [
@@ -136,7 +132,7 @@ class ViewCache:
     # -- choosing -----------------------------------------------------------------------------------------------------
 
     async def choose(self, request: ViewRequest) -> Plan:
-        """Return the view that serves a request, and why it must be compacted first. Nothing that is saved changes."""
+        """Return the plan of a request, neither compacted nor clipped. Nothing that is saved changes."""
         budget = request.limits.budget
         await self._restore_uncompacted(budget, request.counter)  # it loads the history
         # The history may change while this waits: all of it is of one state, and `is_current` compares with that.
@@ -218,14 +214,14 @@ class ViewCache:
         return True
 
     async def show_newest_human(self) -> None:
-        """Show the newest message of a person in every view, after newer ones were taken out of the history."""
+        """For after newer messages of people were taken out of the history."""
         history, interrupted = self._history.snapshot(), self._history.interrupted
         for view in self.views:
             if await self._refresh(view, history, interrupted):
                 await self._show_newest_human(view, history)
 
     async def _show_newest_human(self, view: View, history: Snapshot) -> None:
-        """Show the newest message of a person, which a checkpoint that was made with a newer one need not show."""
+        """Show the newest message of a person: a checkpoint that was made with a newer one need not show it."""
         newest = _newest_human(history)
         if newest is None:
             await self._history.load()
@@ -235,7 +231,6 @@ class ViewCache:
             await view.show_verbatim(newest, history)
 
     async def show_verbatim(self, seqs: Collection[int]) -> None:
-        """Show entries that were folded, clipped or dropped verbatim again, in every view."""
         self._edits += 1
         history, interrupted = self._history.snapshot(), self._history.interrupted
         for view in self.views:
@@ -246,7 +241,6 @@ class ViewCache:
     # -- resuming -----------------------------------------------------------------------------------------------------
 
     def valid_views(self) -> list[View]:
-        """Return the views whose checkpoints are of the history as it is now."""
         return [
             view
             for view in self._views
@@ -255,9 +249,6 @@ class ViewCache:
 
     def restore(self, state: SessionState, entries: Mapping[int, Entry], counter: TokenCounter) -> None:
         """Restore the views that have a checkpoint.
-
-        Args:
-            entries: by seq, all that its checkpoints show.
 
         Raises:
             IndexError, KeyError, ValueError: an entry is missing, or the state makes no sense; nothing was restored.
@@ -285,12 +276,10 @@ class ViewCache:
         self._uncompacted_key = state.compatibility_key
 
     def uncompacted(self, counter: TokenCounter) -> tuple[UncompactedViewState, ...]:
-        """Return the views without a checkpoint of a resumed session that are still to be made."""
         is_usable = self._uncompacted_key == self.factory.compatibility_key(counter)
         return tuple(self._uncompacted.values()) if is_usable else ()
 
     async def _restore_uncompacted(self, budget: int, counter: TokenCounter) -> None:
-        """Make the view without a checkpoint that served this budget before the session was resumed."""
         saved = self._uncompacted.pop(budget, None)
         if saved is None or self._uncompacted_key != self.factory.compatibility_key(counter):
             return

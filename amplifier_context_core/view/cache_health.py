@@ -34,25 +34,16 @@ ADVICE = (
 
 @dataclass(frozen=True, slots=True)
 class CachedRequest:
-    """One answered request, in tokens as its provider reported them.
+    """One answered request, in tokens as its provider reported them."""
 
-    Attributes:
-        number: of the request, from 1.
-        written: into the cache; 0 where the provider does not report it.
-        expected: what it could have read at least, as far as this package knows.
-        reason: why the provider could not read all of the request before, or did not; None if it did.
-        conversation: tokens of the view without its system prompt, estimated.
-        compacted: a compaction was made since the request before.
-    """
-
-    number: int
+    number: int  # from 1
     tokens: int
     read: int
-    written: int
-    expected: int
-    reason: PrefixBreak | None
-    conversation: int = 0
-    compacted: bool = False
+    written: int  # 0 where the provider does not report it
+    expected: int  # what it could have read at least, as far as this package knows
+    reason: PrefixBreak | None  # why the provider could not read all of the request before, or did not; None if it did
+    conversation: int = 0  # tokens of the view without its system prompt, estimated
+    compacted: bool = False  # a compaction was made since the request before
 
     @property
     def uncached(self) -> int:
@@ -70,11 +61,7 @@ class CachedRequest:
 
 
 class CacheHealth:
-    """The caches of one session, since the process began.
-
-    Attributes:
-        advice: what to set otherwise, for people; empty if nothing is wrong.
-    """
+    """The caches of one session, since the process began; `advice` is what people should set otherwise."""
 
     def __init__(self) -> None:
         self.clear()
@@ -137,7 +124,6 @@ class CacheHealth:
 
     @property
     def line(self) -> str:
-        """One line for people."""
         if not self._count:
             return "no usage reported yet"
         requests = f"{self._count:,} request{'s' if self._count > 1 else ''}"
@@ -149,7 +135,7 @@ class CacheHealth:
         return f"{text}; {self.advice}" if self.advice else text
 
     def as_json(self) -> dict[str, Any]:
-        """Plain JSON data, as docs/reference.md describes it."""
+        """As docs/reference.md describes it."""
         return {
             "line": self.line,
             "requests": self._count,

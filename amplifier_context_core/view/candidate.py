@@ -30,18 +30,10 @@ _LEFT_OPEN = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A view for a request.
-
-    Attributes:
-        view: up to date with the history.
-        outgoing: what the request is sent of the view, if it need not be clipped.
-        newest_seq: highest seq of the entries that the view has.
-    """
-
-    view: View
+    view: View  # up to date with the history
     request: ViewRequest
-    outgoing: Outgoing
-    newest_seq: int
+    outgoing: Outgoing  # what the request is sent of the view, if it need not be clipped
+    newest_seq: int  # highest seq of the entries that the view has
 
     @classmethod
     async def of(cls, view: View, request: ViewRequest) -> Candidate:
@@ -79,11 +71,7 @@ class Candidate:
         return Growth(size, rewritten, max(1, tail.tokens - tail.recalled.tokens), tail.responses)
 
     def _recalled_tokens(self, all_: RecalledSize, messages: Callable[[], Iterable[RenderedMessage]]) -> int:
-        """Return the tokens of recalled text among messages of the view, less what a carrier replaces.
-
-        Args:
-            all_: of the messages, with what a carrier replaces.
-        """
+        """Return tokens of recalled text among messages, less what a carrier replaces; `all_` are those before that."""
         placing = self.outgoing.placing
         return recalled_size(placing.as_sent(messages())).tokens if placing.changed else all_.tokens
 
@@ -97,10 +85,8 @@ class Candidate:
         return int((self.request.limits.threshold - self.request.system_tokens - self.checkpoint_tokens) * _LEFT_OPEN)
 
     async def draft(self) -> ViewDraft:
-        """Return what a compaction of the view works on.
-
-        Open rounds count for a part of it (`_waiting_tokens`). Beyond that they are clipped when the view is handed
-        out, so that no other round suffers for a state of a moment.
+        """Open rounds count for a part of the draft (`_waiting_tokens`). Beyond that they are clipped when the view is
+        handed out, so that no other round suffers for a state of a moment.
         """
         view, sent, capacity = self.view, self.outgoing, self.request.limits.capacity
         covered = self.compactable_count
@@ -127,10 +113,9 @@ class Candidate:
         return messages, self.request.system_tokens + tokens_of(messages)
 
     async def _clipped_to(self, capacity: int) -> Sequence[RenderedMessage]:
-        """Return what the request has of the messages, with rounds that no checkpoint can cover yet clipped to fit.
+        """Return the messages of the request, with rounds that no checkpoint can cover yet clipped to fit.
 
-        Where that is not enough for the newest human message to stay whole, other messages are clipped before it. The
-        view itself is not changed.
+        Where that is not enough for the newest human message to stay whole, other messages are clipped before it.
         """
         view, request, counter = self.view, self.request, self.view.counter
         closed, later = view.tail.parted(self._open_room)

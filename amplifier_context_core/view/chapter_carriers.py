@@ -27,8 +27,8 @@ def with_carrier(
     A chapter that reaches further is parted.
 
     Returns:
-        None in two cases. The chapters end before `upto`, so that the view shows rounds that the carrier covers. Or
-        no chapter ends by then, and the first one cannot be parted there, because one of its entries reaches across.
+        None if the chapters end before `upto`, so that the view shows rounds that the carrier covers. Also None if no
+        chapter ends by then, and the first one cannot be parted there: one of its entries reaches across.
     """
     parted = [part for segment in without_carriers(segments) for part in _parted(segment, upto, counter)]
     chapters = [segment for segment in parted if segment.chapter]
@@ -42,7 +42,6 @@ def with_carrier(
 
 
 def without_carriers(segments: Sequence[Segment]) -> tuple[Segment, ...]:
-    """Return the segments of a view without carriers beside chapters."""
     return tuple(
         replace(one, shown=one.shown[:-1], tokens=one.tokens - carrier.tokens)
         if (carrier := carrier_of(one)) is not None
@@ -52,7 +51,6 @@ def without_carriers(segments: Sequence[Segment]) -> tuple[Segment, ...]:
 
 
 def carrier_of(segment: Segment) -> RenderedMessage | None:
-    """Return the carrier beside a chapter; None if there is none."""
     last = segment.shown[-1] if segment.chapter and segment.shown else None
     return last if last is not None and is_carrier(last.message) else None
 

@@ -13,7 +13,6 @@ from ..messages.parsing import text_of
 
 
 def chapters_of(segments: Iterable[Segment]) -> list[dict[str, Any]]:
-    """Return each chapter: its first and last mark, its rounds, its tokens and those it replaces, and its text."""
     return [
         {
             "mark": f"m{segment.first}",

@@ -44,20 +44,14 @@ reads the carrier, and the counter: the same segments, or some with a carrier be
 
 @dataclass(slots=True)
 class CheckpointMaker:
-    """Makes the compactions of one session.
-
-    Attributes:
-        carry: puts a provider's own compaction beside the chapters of a new checkpoint; None for none.
-        prepare: awaited before strategies run in a thread: it reads what they need; None for nothing.
-    """
-
     history: History
     config: Config
     ladder: Sequence[Strategy]
     factory: ViewFactory
     pins: Collection[int]
     short_forms: ShortForms
-    carry: Carry | None
+    carry: Carry | None  # puts a provider's own compaction beside the chapters of a new checkpoint; None for none
+    # Awaited before strategies run in a thread: it reads what they need; None for nothing.
     prepare: Callable[[], Awaitable[None]] | None
 
     async def result(self, job: CompactionJob) -> CompactionResult:
@@ -92,7 +86,7 @@ class CheckpointMaker:
         return replace(result, re_reads=re_reads(given.draft.segments))
 
     async def with_carrier(self, segments: tuple[Segment, ...], request: ViewRequest) -> tuple[Segment, ...]:
-        """Return the segments of a new checkpoint with a provider's own compaction beside them, if there is one."""
+        """Return the segments of a checkpoint with a provider's own compaction beside them, if there is one."""
         if self.carry is None:
             return segments
         # Half of the way from the target to the threshold.
@@ -100,11 +94,7 @@ class CheckpointMaker:
         return await self.carry(self.history, segments, room, request.counter)
 
     async def ladder_result(self, job: CompactionJob, given: ViewDraft, growth: int = 0) -> LadderResult:
-        """Return what the ladder makes of a draft.
-
-        Args:
-            growth: tokens that the view will have grown by; what they take is left free beside the draft.
-        """
+        """`growth`: tokens that the view will have grown by; what they take is left free beside the draft."""
         target, capacity = job.target, job.request.limits.capacity
         # Recalled text of the newest round does not count: recalls bring no compaction closer.
         kept = 0 if given.open_rounds else newest_recalled(given.draft.segments)
@@ -126,14 +116,12 @@ class CheckpointMaker:
         return await self.with_carrier((await self._off_loop(apply_alone, strategy, draft, goal)).segments, request)
 
     async def _off_loop(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Run strategies in a worker thread, after what they need was read."""
         if self.prepare is not None:
             await self.prepare()
         return await in_thread(work, *args, **kwargs)
 
 
 def _goal_of(job: CompactionJob, config: Config, tokens: int, summaries: Summaries) -> Goal:
-    """Return what the strategies of a compaction aim at."""
     return Goal(
         tokens,
         job.request.limits.capacity,
@@ -150,11 +138,8 @@ def _goal_of(job: CompactionJob, config: Config, tokens: int, summaries: Summari
 async def _checkpoint(
     job: CompactionJob, segments: tuple[Segment, ...], covered: int, last_seq: int, *, from_content: bool
 ) -> Checkpoint:
-    """Return the checkpoint of a compaction.
-
-    Args:
-        covered: entries after the leading ones that the checkpoint replaces.
-        from_content: true if the checkpoint follows from the covered entries alone, so that other sessions may use it.
+    """`covered`: entries after the leading ones that the checkpoint replaces; `from_content`: the checkpoint follows
+    from the covered entries alone, so that other sessions may use it.
     """
     base, history = job.plan.view.checkpoint, job.plan.history
     name = repr(job.request.counter)
@@ -180,7 +165,7 @@ async def _checkpoint(
 
 
 def _dated(segments: Sequence[Segment], base: Sequence[Segment], last_seq: int) -> tuple[Segment, ...]:
-    """Return segments with the time of each chapter: a chapter of the same range keeps the one that it had."""
+    """Let a chapter keep the time of a former one of the same range; others get `last_seq`."""
     known = {(one.first, one.last): one.chapter.made_at for one in base if one.chapter}
     return tuple(
         replace(one, chapter=replace(one.chapter, made_at=known.get((one.first, one.last), last_seq)))
@@ -197,7 +182,7 @@ def _result(
     ladder: LadderResult | None = None,
     invalidated: int | None = None,
 ) -> CompactionResult:
-    """Return what a compaction came to, with its figures; see `CompactionResult`. The duration is in seconds."""
+    """`duration`: in seconds."""
     report, after = dict(job.announcement), len(candidate.outgoing.messages)
     report |= {"before_messages": report["message_count"], "message_count": after, "after_messages": after}
     report |= outcome(job.tokens, candidate.tokens, invalidated, ladder, job.request.limits.units)

@@ -16,7 +16,7 @@ _KEYS = ("trigger", "budget", "before_tokens", "after_tokens", "prefix_given_up_
 
 
 class CompactionLog:
-    """Rows of plain JSON, the newest last."""
+    """The newest row is last."""
 
     def __init__(self) -> None:
         self._rows: deque[dict[str, Any]] = deque(maxlen=_MOST)
@@ -26,11 +26,10 @@ class CompactionLog:
         return [copy_json(row) for row in self._rows]
 
     def restore(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Go on from the rows of an earlier process."""
         self._rows = deque(map(dict, rows), maxlen=_MOST)
 
     def add(self, at: str, report: Mapping[str, Any]) -> str:
-        """Add the report of a compaction at a time (ISO 8601); return it as a line of text."""
+        """Add the report of a compaction at a time (ISO 8601); return its line of text."""
         names = [strategy["name"] for strategy in report["strategies"] if strategy["freed"]]
         row = {"at": at, **{key: report[key] for key in _KEYS}, "strategies": names}
         self._rows.append(row)
@@ -38,6 +37,6 @@ class CompactionLog:
 
 
 def line_of_compaction(row: Mapping[str, Any]) -> str:
-    """Return a row as a line of text, without its time."""
+    """The time is left out."""
     sizes = f"{row['before_tokens']:,} to {row['after_tokens']:,} tokens of {row['budget']:,}"
     return f"{row['trigger']}, {sizes}, {row['prefix_given_up_tokens']:,} of the cached prefix written again"

@@ -51,12 +51,6 @@ class Compactor:
 
     Attributes:
         changes: of the views, in this process. When it grows, the session state is to be saved.
-        focus: what summaries should dwell on.
-        injected: the same, of the handlers of the compaction that was accepted last.
-        focus_drops: times that both were dropped by a command: what quotes an earlier one is out of date.
-        dropped_chapters: hashes of the texts of chapters that `start_over` dropped; no process has the same.
-        lock: held by the task that works on the views.
-        log: of the accepted compactions.
     """
 
     def __init__(
@@ -74,9 +68,10 @@ class Compactor:
         self.compactions = self.changes = self.tokens_saved = 0
         self.pins: set[int] = set()
         self.short_forms = ShortForms()
-        self.focus: str | None = None
-        self.injected: str | None = None
-        self.focus_drops = 0
+        self.focus: str | None = None  # what summaries should dwell on
+        self.injected: str | None = None  # the same, of the handlers of the compaction that was accepted last
+        self.focus_drops = 0  # times that both were dropped by a command: what quotes an earlier one is out of date
+        # Hashes of the texts of chapters that `start_over` dropped; no process has the same.
         self.dropped_chapters: set[int] = set()
         self._history = history
         self._config = config
@@ -84,13 +79,13 @@ class Compactor:
         self._observers = observers
         self.hooks = hooks
         self._warnings = warnings
-        self.lock = CrossLoopLock()
+        self.lock = CrossLoopLock()  # held by the task that works on the views
         factory = ViewFactory(config, ladder, self.pins, self.short_forms)
         self.cache = ViewCache(history, config, factory, self.pins)
         self.maker = CheckpointMaker(history, config, ladder, factory, self.pins, self.short_forms, carry, prepare)
         self._in_flight = CrossLoopLock()  # held from the announcement of a compaction to its end
         self.sent = SentViews()
-        self.log = CompactionLog()
+        self.log = CompactionLog()  # of the accepted compactions
 
     @property
     def last_sent(self) -> SentView | None:
@@ -109,16 +104,16 @@ class Compactor:
             return plan if plan.reason else await plan.fitted()
 
     def must_compact(self, plan: Plan) -> bool:
-        """True if the view must be compacted before it is sent. A handler gets it as it is, if it fits."""
+        """A handler gets the view as it is, if it fits."""
         has_room = plan.candidate.tokens <= plan.request.limits.capacity
         return plan.reason is not None and not (has_room and inside_handler(self))
 
     async def emit_warnings(self) -> None:
-        """Emit the warnings that came up; the caller does not hold `lock`."""
+        """The caller does not hold `lock`."""
         await self._warnings.emit_pending(self)
 
     async def announce_prefix(self) -> None:
-        """Emit that a view does not begin with the one handed out before; the caller does not hold `lock`."""
+        """The caller does not hold `lock`."""
         await self.sent.announce(self.hooks, self)
 
     def limits(self, budget: int, key: Key) -> TokenLimits:
@@ -137,15 +132,10 @@ class Compactor:
 
     @property
     def is_compacting(self) -> bool:
-        """True while a compaction is announced or made."""
         return self._in_flight.is_held
 
     async def show_verbatim(self, seqs: Collection[int]) -> None:
-        """Bring entries that were folded, clipped or dropped back into the view, verbatim.
-
-        Raises:
-            PinRefused: the history has no such entry.
-        """
+        """Raises `PinRefused`: the history has no such entry."""
         async with self.lock.hold():
             history = self._history.snapshot()
             for seq in seqs:
@@ -154,12 +144,11 @@ class Compactor:
             await self.cache.show_verbatim(seqs)
 
     async def show_newest_human(self) -> None:
-        """Show the newest message of a person in every view, after newer ones were taken out of the history."""
         async with self.lock.hold():
             await self.cache.show_newest_human()
 
     async def register_short_form(self, seq: int | None, call_id: str, text: str) -> None:
-        """Note the short form of a tool result, in the views too that took the result in but were not handed out.
+        """Note a short form, in the views too that took the result in but were not handed out.
 
         Args:
             seq: of the result; None for the next result of the call.
@@ -169,7 +158,6 @@ class Compactor:
                 self.cache.render_again(seq)
 
     def drop_views(self) -> None:
-        """Drop every rendering; the next view is made from the history."""
         self.cache.clear()
         self.sent.clear()
 
@@ -187,7 +175,6 @@ class Compactor:
         self.drop_focus()
 
     def reset(self) -> None:
-        """Drop everything that derives from a history that was cleared."""
         self.drop_state()
         self._warnings.reset()
 
@@ -199,7 +186,6 @@ class Compactor:
         self.drop_focus()
 
     def drop_focus(self) -> None:
-        """Drop what summaries should dwell on, and what is being made from it."""
         self.focus = self.injected = None
         self.focus_drops += 1
         self.cache.note_edit()
@@ -207,7 +193,7 @@ class Compactor:
     # -- compaction -------------------------------------------------------------------------------------------------
 
     async def _current(self, request: ViewRequest, plan: Plan | None) -> Plan:
-        """Return this plan, or another one if it is out of date; the caller holds the lock."""
+        """The caller holds the lock."""
         return plan if plan is not None and self.cache.is_current(plan) else await self.choose(request)
 
     async def choose(self, request: ViewRequest) -> Plan:
@@ -230,7 +216,7 @@ class Compactor:
         return plan if segments is checkpoint.segments else await self.cache.with_segments(plan, segments)
 
     async def ask_handlers(self, job: CompactionJob) -> HookDecision:
-        """Announce a compaction to handlers; the caller is `alone`."""
+        """The caller is `alone`."""
         return await emit(self.hooks, self, PRE_COMPACT, dict(job.announcement))
 
     async def compacted(
@@ -241,7 +227,7 @@ class Compactor:
         The caller is `alone`. It saves the session, and then announces the result.
 
         Args:
-            span: seqs of the rounds that may change, of a compaction whatever the threshold; None for one that is due.
+            span: see `CompactionJob`.
 
         Returns:
             No result if a handler postponed it, or if it was out of date or needless by then.
@@ -307,10 +293,7 @@ class Compactor:
         self._warn_of_re_reads(result.re_reads, job.request.limits)
 
     async def announce(self, result: CompactionResult) -> None:
-        """Report the result of a compaction to observers and handlers.
-
-        One of them may hang or end the process, so the caller saves the session first. It does not hold `lock`.
-        """
+        """The caller does not hold `lock`. It saves the session first: a handler may hang or end the process."""
         for name, why in result.ladder.skipped if result.ladder else ():
             self._warnings.fault(f"strategy {name} {why}; it is skipped")
         if result.has_gain:
@@ -326,7 +309,7 @@ class Compactor:
         return self._history.unchanged_since(then.revision) >= len(then) - then.leading_count
 
     async def compact(self, job: CompactionJob) -> Plan:
-        """Return the plan with what a compaction of its view came to; the caller holds the lock."""
+        """The caller holds the lock."""
         if job.focus_drops != self.focus_drops:  # what handlers injected may have been erased since
             job = replace(job, injected=None, focus_drops=self.focus_drops)
         result = await self.maker.result(replace(job, focus=self.focus))
@@ -343,10 +326,10 @@ class Compactor:
     # -- handing out ------------------------------------------------------------------------------------------------
 
     def hand_out(self, plan: Plan, *, serves: bool, is_sent: bool = True) -> SentView:
-        """Note and return what is handed to a request, for the meter and for reports.
+        """Note and return what is handed to a request.
 
         Args:
-            serves: true to commit the plan.
+            serves: commit the plan.
             is_sent: false for a report of a view that a request would compact first: it need not fit.
 
         Raises:
@@ -367,14 +350,10 @@ class Compactor:
     async def hand_out_if(
         self, plan: Plan, agree: Callable[[], bool]
     ) -> tuple[SentView, CompactionResult | None] | None:
-        """Commit a plan, if it is not out of date, and hand it out.
+        """Commit a plan, if it is not out of date, and hand it out; None if its history was edited or `agree` says no.
 
         Args:
-            agree: called right before the session changes, with nothing in between; false to change nothing.
-
-        Returns:
-            What is handed out, with the compaction that was committed. None if the history of the plan was edited
-            meanwhile, or if `agree` returned False.
+            agree: called right before the session changes, with nothing in between.
         """
         async with self.lock.hold():
             if not self.shows_current_history(plan) or not agree():
@@ -383,7 +362,7 @@ class Compactor:
             return self.hand_out(plan, serves=True), plan.result if is_current else None
 
     def _warn_of_re_reads(self, found: ReReads, limits: TokenLimits) -> None:
-        """Warn that several sources are read again and again: once, and again after a compaction that found none."""
+        """Once, and again after a compaction that found none."""
         if not found.sources:
             self._warnings.rearm("re-reads", limits.budget)
         elif found.sources >= _MANY_SOURCES:

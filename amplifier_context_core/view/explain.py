@@ -23,20 +23,12 @@ _MAX_ROUNDS = 5_000  # rounds listed one by one
 
 @dataclass(frozen=True, slots=True)
 class SessionFigures:
-    """What a report contains about the session beside its view.
-
-    Attributes:
-        tokens_saved: tokens that they freed together, as the provider counts.
-        warnings: texts of the warnings, newest last.
-        cache: one line on the caches of the providers.
-    """
-
     session_id: str
     turns: int
     compactions: int
-    tokens_saved: int
-    warnings: Collection[str]
-    cache: str
+    tokens_saved: int  # of all compactions, as the provider counts
+    warnings: Collection[str]  # the newest last
+    cache: str  # one line on the caches of the providers
 
 
 def explain(
@@ -49,7 +41,7 @@ def explain(
     are rounded one by one, so their sums may differ from the totals by a few tokens.
 
     Args:
-        exact: true if this package's counts are those of a provider's tokenizer.
+        exact: this package's counts are those of a provider's tokenizer.
     """
     limits, units = sent.limits, sent.limits.units
     pin_tokens = int(limits.capacity * config.pin_share)
@@ -102,7 +94,6 @@ def explain(
 
 
 def _why(sent: SentView, config: Config) -> str:
-    """Return in words when the view is compacted, and why it was not although it is larger."""
     limits, units = sent.limits, sent.limits.units
     if not config.auto_compact:
         return f"auto_compact is off: compacted only above the budget of {limits.accepted:,} tokens"
@@ -143,9 +134,7 @@ def _row(segment: Segment, first: int, last: int, turn: str, before: int, after:
 
 
 def _unlisted(segments: list[Segment], covered: list[Entry]) -> list[dict[str, Any]]:
-    """Stretches of what the view does not show in full that no segment and no entry of a chapter names, in order.
-
-    A chapter that covers them counts them; else they were dropped.
+    """Return stretches that are not shown in full and that no segment and no entry of a chapter names, in order.
 
     Args:
         covered: entries of the history that its checkpoint or its first chapters cover.

@@ -88,7 +88,6 @@ def beside_conversation(system_tokens: int, units: Units) -> list[Member]:
 def overflow(
     segments: Sequence[Segment], limits: TokenLimits, system_tokens: int, counted: int
 ) -> tuple[str, list[Member]]:
-    """Return the text about a view above its budget, and its members with their sizes."""
     units = limits.units
     largest = sorted(segments, key=lambda segment: segment.tokens, reverse=True)[:_MAX_SIZES]
     members = beside_conversation(system_tokens, units)
@@ -98,7 +97,6 @@ def overflow(
 
 
 def many_re_reads(found: ReReads, limits: TokenLimits) -> tuple[str, dict[str, int]]:
-    """Return the text about what is read again and again, and its figures."""
     tokens = limits.units.part(found.tokens)
     text = f"re-reads {found.sources} sources; the budget is about {tokens:,} tokens too small"
     return text, {"sources": found.sources, "tokens": tokens}
@@ -107,7 +105,6 @@ def many_re_reads(found: ReReads, limits: TokenLimits) -> tuple[str, dict[str, i
 def clipped_protected(
     result: LadderResult, limits: TokenLimits, system_tokens: int, pin_tokens: int
 ) -> tuple[str, list[Member]]:
-    """Return the text about protected rounds that were clipped, or pins beyond their share, and the members."""
     units = limits.units
     parts: list[str] = []
     if result.clipped_protected or max(system_tokens, result.protected_tokens) > limits.threshold:

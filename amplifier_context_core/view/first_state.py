@@ -45,7 +45,7 @@ _STATE: _Keys = {
 
 
 def from_version_1(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a state of version 1 as one of version 2. What makes no sense stays for its reader to refuse."""
+    """What makes no sense stays for its reader to refuse."""
     return {**_renamed(state, _STATE), "version": 2}
 
 

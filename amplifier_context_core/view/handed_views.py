@@ -22,7 +22,6 @@ _WANTS_SHORT_IDS: Key = ("mistral", "")
 
 
 def handed_views(compactor: Compactor, *, merge: bool) -> list[HandedView]:
-    """Return the views that this process has handed out, the newest first, as far as they are remembered."""
     return [
         _handed(one.key, (*one.system, *one.messages), one.newest_seq, merge=merge) for one in compactor.sent.handed_out
     ]
@@ -32,9 +31,6 @@ async def views_of_before(compactor: Compactor, request: ViewRequest, *, merge: 
     """Return the views of a resumed session as its last process handed them out.
 
     It is not saved which providers they went to: each view comes with call ids of both lengths, if they differ.
-
-    Args:
-        request: shows its system prompt.
     """
     found: list[HandedView] = []
     async with compactor.lock.hold():
@@ -53,8 +49,7 @@ def is_dropped_chapter(message: Message, dropped: Collection[int], erased: Colle
     """True if a message is a chapter of a view that was dropped because it may quote what was erased.
 
     Args:
-        message: of a list that a host hands in.
-        dropped: hashes of the texts of such chapters, see `Compactor.dropped_chapters`.
+        dropped: see `Compactor.dropped_chapters`.
         erased: seqs of erased entries; a chapter that names one may quote it, of any origin.
     """
     spans = chapter_spans(message)
@@ -65,7 +60,6 @@ def is_dropped_chapter(message: Message, dropped: Collection[int], erased: Colle
 
 
 def _handed(key: Key, messages: Iterable[RenderedMessage], newest_seq: int, *, merge: bool) -> HandedView:
-    """Return messages of a view as `outgoing_messages` gives them, with the entries that each of them shows."""
     return HandedView(
         [Shown(message, seqs) for message, seqs in provider_messages(key, messages, merge=merge)], newest_seq
     )

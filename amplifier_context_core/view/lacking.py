@@ -37,7 +37,7 @@ _TRIED = 20  # names that are looked for in a view between two such moments
 
 
 def nearness(hits: Sequence[int]) -> dict[int, float]:
-    """Return what messages at and near hits (seqs, the best first) count for it, by seq."""
+    """Return what messages count for being at or near hits (the best first), by seq."""
     near: dict[int, float] = {}
     for rank, hit in enumerate(hits[:_HITS]):
         for seq in range(max(1, hit - _NEAR), hit + _NEAR + 1):
@@ -100,7 +100,7 @@ def _texts(history: Iterable[Entry]) -> Iterator[tuple[Entry, str]]:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Yield a text in pieces of whole lines, and let other threads run between them."""
+    """Yield pieces of whole lines, and let other threads run between them."""
     start = 0
     while start < len(text):
         yield_gil()

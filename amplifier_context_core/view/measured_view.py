@@ -36,18 +36,12 @@ _LEAST_STEP = 200  # counted tokens between two counts of which a ratio is read
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """What the loop's callback returned for one view.
-
-    Attributes:
-        tokens: of the whole request, as the provider counted them; None if it did not.
-        estimated: of the whole request, with the provider's reserve; None if unknown.
-        limit: tokens that the provider takes; None if unknown.
-    """
+    """What the loop's callback returned for one view."""
 
     raw: Mapping[str, Any]
-    tokens: int | None
-    estimated: int | None
-    limit: int | None
+    tokens: int | None  # of the whole request, as the provider counted them; None if it did not
+    estimated: int | None  # of the whole request, with the provider's reserve; None if unknown
+    limit: int | None  # tokens that the provider takes; None if unknown
 
     @property
     def is_too_large(self) -> bool:
@@ -66,13 +60,8 @@ class Count:
 
 
 def count_of(raw: object, *, fitted: bool = False) -> Count:
-    """Return a callback's result as a count.
-
-    Args:
-        fitted: true for what ``fit_output`` returned: it must hold a decision.
-
-    Raises:
-        TypeError: it is not of that form; the message names the field.
+    """`fitted`: for what ``fit_output`` returned: it must hold a decision. Raises `TypeError`: it is not of that form;
+    the message names the field.
     """
     name = "fit_output" if fitted else "count_view"
     fields = _mapping(raw)
@@ -98,23 +87,17 @@ def count_of(raw: object, *, fitted: bool = False) -> Count:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a measured request came to.
-
-    Attributes:
-        messages: of the view, as they were counted.
-        first: what it returned for the view before any compaction; None if that was too large to ask about.
-        outcome: ``not_needed``, ``target_reached``, ``protected_floor`` (what is left must stay, or is too little to
-            free), ``postponed`` (by a handler), ``reduced_output`` or ``measurement_unavailable``.
-        count_calls: how often the provider was asked.
-    """
+    """What a measured request came to."""
 
     plan: Plan
-    messages: list[dict[str, Any]]
+    messages: list[dict[str, Any]]  # of the view, as they were counted
     attempt: Count
-    first: Count | None
+    first: Count | None  # count of the view before any compaction; None if that was too large to ask about
+    # ``not_needed``, ``target_reached``, ``protected_floor`` (what is left must stay, or is too little to free),
+    # ``postponed`` (by a handler), ``reduced_output`` or ``measurement_unavailable``.
     outcome: str
     limits: TokenLimits
-    count_calls: int
+    count_calls: int  # how often the provider was asked
 
     def report(self) -> dict[str, Any]:
         """Return the result of the contract, without its transaction. Figures are the provider's tokens."""
@@ -135,21 +118,13 @@ class Measured:
 
 @dataclass(slots=True)
 class MeasuredRequest:
-    """One request that is counted by its provider.
-
-    Attributes:
-        request: that the views are for; each step gives it limits.
-        messages_of: returns the messages of a view as its provider takes them.
-        fit_output: the loop's callback that asks for a shorter answer; may be None.
-    """
-
     compactor: Compactor
-    request: ViewRequest
+    request: ViewRequest  # that the views are for; each step gives it limits
     config: Config
     meter: Meter
-    messages_of: Callable[[SentView], list[dict[str, Any]]]
+    messages_of: Callable[[SentView], list[dict[str, Any]]]  # returns the messages of a view as its provider takes them
     count_view: CountView
-    fit_output: FitOutput | None
+    fit_output: FitOutput | None  # the loop's callback that asks for a shorter answer; may be None
     count_calls: int = 0
     _decision: HookDecision | None = None  # of the handlers, once they were asked
     _focus_drops: int = 0  # of the compactor before they were asked
@@ -158,12 +133,9 @@ class MeasuredRequest:
     _selected_for: int = 0  # `TokenLimits.accepted` of the last selection
 
     async def run(self) -> Measured:
-        """Return the view to be sent and its figures.
-
-        Raises:
-            ContextLengthError: what must be kept does not fit what the provider takes.
-            ContextOverflow: under `strict`, when what must be kept does not fit the budget.
-            TypeError: a callback returned something of another form.
+        """Raises `ContextLengthError`: what must be kept does not fit what the provider takes; `ContextOverflow`: under
+        `strict`, when what must be kept does not fit the budget; `TypeError`: a callback returned something of another
+        form.
         """
         limits = self._likely_limits()
         self._selected_for = limits.accepted
@@ -214,12 +186,12 @@ class MeasuredRequest:
         return Measured(plan, self._messages, attempt, first, outcome, limits, self.count_calls)
 
     async def _as_it_is(self, limits: TokenLimits) -> Plan:
-        """Plan the view of this budget as it is, neither compacted nor clipped."""
+        """Plan the view of this budget neither compacted nor clipped."""
         async with self.compactor.lock.hold():
             return await self._chosen(limits)
 
     async def _chosen(self, limits: TokenLimits) -> Plan:
-        """Choose the view for these limits, with what the request requires; the caller holds the lock."""
+        """The caller holds the lock."""
         plan = await self.compactor.choose(replace(self.request, limits=limits))
         missing = [seq for seq in self.request.required if not plan.view.shows(seq)]
         return await self.compactor.cache.with_verbatim(plan, missing) if missing else plan
@@ -258,7 +230,7 @@ class MeasuredRequest:
         return attempt
 
     async def _other(self, plan: Plan, limits: TokenLimits) -> Plan | None:
-        """Return another view of the session that is within these limits as it is; None if there is none."""
+        """Return another view of the session that is within these limits as it is."""
         if limits.accepted == self._selected_for:
             return None  # it was selected for them
         self._selected_for = limits.accepted
@@ -276,7 +248,6 @@ class MeasuredRequest:
         return None if fitted.is_too_large else fitted
 
     async def _clipped(self, plan: Plan, attempt: Count, limits: TokenLimits) -> tuple[Plan, Count]:
-        """Clip what no compaction can take away, and count that."""
         async with self.compactor.lock.hold():
             request = replace(self.request, limits=limits)
             clipped = await replace(plan, candidate=await Candidate.of(plan.view, request), clipped=None).fitted()
@@ -307,7 +278,6 @@ class MeasuredRequest:
         return exact_limits(self.config, limits.budget, accepted, limits.units, key, prices=prices)
 
     def _limits(self, attempt: Count, limits: TokenLimits) -> TokenLimits:
-        """Return the limits of the request as far as its provider's counts show them."""
         if attempt.size is None or not self._counted:
             return limits
         key = self.request.key
@@ -325,8 +295,7 @@ class RequestTransaction:
     """Decides once whether a measured request is sent. Both methods may be called again, in any order.
 
     Args:
-        accept: changes the session if a function, called right before that, says yes; false if the session did not
-            change.
+        accept: changes the session if a function, called right before that, says yes; false if it did not change.
     """
 
     def __init__(self, accept: Callable[[Callable[[], bool]], Awaitable[bool]]) -> None:

@@ -18,11 +18,7 @@ from ..transcript.transcript import Snapshot
 def check_pin(
     entry: Entry, history: Snapshot, pins: Collection[int], *, capacity: int, units: Units, pin_share: float
 ) -> None:
-    """Raise `PinRefused` if pins outgrow their share of the capacity together with this entry.
-
-    Args:
-        history: what is stored now; messages in it may ask to be pinned (``metadata.pinned``).
-    """
+    """Raises `PinRefused`: pins outgrow their share of the capacity together with this entry."""
     share = int(capacity * pin_share)
     in_history = {one.seq for one in history if metadata_of(one.message).get("pinned") is True}
     others = in_history.union(pins) - {entry.seq}

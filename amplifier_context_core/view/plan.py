@@ -33,41 +33,26 @@ ALL = range(1 << 62)  # seqs
 
 
 class Revision(NamedTuple):
-    """What the session has for a budget. A plan that was made from another revision does not change the session.
-
-    Attributes:
-        view: that serves the budget; None if there is none.
-        edits: of views in place, and of what summaries should dwell on.
-    """
+    """What the session has for a budget. A plan that was made from another revision does not change the session."""
 
     view: View | None
     checkpoint: Checkpoint | None
     pins: frozenset[int]
-    edits: int
+    edits: int  # of views in place, and of what summaries should dwell on
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a request is to be sent.
-
-    Attributes:
-        history: what the view is up to date with.
-        revision: of the session for the budget when this was planned.
-        is_copy: the view is none of the session's, and is to serve the budget.
-        clipped: the messages, where those of the view do not fit.
-        postponed: the compaction that a handler postponed; None without one.
-    """
-
     candidate: Candidate
     verdict: Verdict
     pause: Pause
-    history: Snapshot
+    history: Snapshot  # what the view is up to date with
     interrupted: frozenset[int]
     revision: Revision
-    is_copy: bool = False
-    clipped: Sequence[RenderedMessage] | None = None
+    is_copy: bool = False  # the view is none of the session's, and is to serve the budget
+    clipped: Sequence[RenderedMessage] | None = None  # the messages, where those of the view do not fit
     result: CompactionResult | None = None
-    postponed: CompactionJob | None = None
+    postponed: CompactionJob | None = None  # the compaction that a handler postponed
 
     @property
     def request(self) -> ViewRequest:
@@ -79,7 +64,7 @@ class Plan:
 
     @property
     def reason(self) -> str | None:
-        """Why the view must be compacted first; None when it need not."""
+        """Why the view must be compacted first."""
         return self.verdict.reason
 
     @property
@@ -92,24 +77,23 @@ class Plan:
 
     @property
     def sent(self) -> SentView:
-        """What is sent, the messages that the history gets with the request too."""
+        """With the messages that the history gets with the request."""
         request, one = self.request, self.candidate
         limits = replace(request.limits, threshold=self.verdict.threshold)
         messages = [*self.messages, *request.appended]
         return SentView(limits, request.system, messages, self.counted, one.view, one.outgoing, one.newest_seq)
 
     async def fitted(self) -> Plan:
-        """Return the plan with messages clipped to fit, as far as they can be."""
+        """Messages are clipped as far as they can be."""
         if self.counted <= self.request.limits.capacity:
             return self
         return replace(self, clipped=(await self.candidate.fitted())[0])
 
     def under(self, limits: TokenLimits, config: Config) -> Plan:
-        """Return the same messages under other limits, and why the view must be compacted first."""
+        """Return the same messages under other limits."""
         return self.judged(replace(self.candidate, request=replace(self.request, limits=limits)), config)
 
     def judged(self, candidate: Candidate, config: Config) -> Plan:
-        """Return the plan with another view, and the verdict on that."""
         return replace(
             self, candidate=candidate, verdict=verdict_on(candidate, self.pause, config).unless_postponed(candidate)
         )
@@ -117,25 +101,18 @@ class Plan:
 
 @dataclass(frozen=True)
 class CompactionJob:
-    """A compaction that is about to happen. Its figures are those of its view when they are first asked for.
+    """A compaction that is about to happen. Its figures are those of its view when they are first asked for."""
 
-    Attributes:
-        plan: what the request would be sent without it.
-        span: seqs of the rounds that may change, of a compaction that is asked for whatever the threshold; None for one
-            that is due.
-        injected: what handlers of the compaction want a summary to dwell on.
-        focus_drops: of the compactor when this was made: once it differs, `injected` may have been erased.
-    """
-
-    plan: Plan
+    plan: Plan  # what the request would be sent without it
+    # Seqs of the rounds that may change, of a compaction that is asked for whatever the threshold; None for one that is
+    # due.
     span: range | None = None
-    injected: str | None = None
-    focus_drops: int = 0
+    injected: str | None = None  # what handlers of the compaction want a summary to dwell on
+    focus_drops: int = 0  # of the compactor when this was made: once it differs, `injected` may have been erased
     focus: str | None = None
 
     @property
     def is_manual(self) -> bool:
-        """True if it is asked for, whatever the threshold."""
         return self.span is not None
 
     @cached_property
@@ -149,7 +126,7 @@ class CompactionJob:
 
     @cached_property
     def reason(self) -> str:
-        """Why: ``trigger``, ``cold cache``, ``hard limit`` or ``manual``."""
+        """``trigger``, ``cold cache``, ``hard limit`` or ``manual``."""
         return "manual" if self.is_manual else self.plan.reason or "hard limit"
 
     @cached_property
@@ -163,7 +140,7 @@ class CompactionJob:
 
     @cached_property
     def target(self) -> int:
-        """Size that the compaction aims at (counted tokens); a manual one aims at the same size each time."""
+        """Counted tokens; a manual one aims at the same size each time."""
         limits = self.request.limits
         return limits.target if self.is_manual else compaction_target(self.plan.verdict.threshold, limits)
 
@@ -177,25 +154,16 @@ class CompactionJob:
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """What a compaction came to.
-
-    Attributes:
-        candidate: the view that serves the budget once this is committed, a new one, or the old one when nothing was
-            gained; for the request of the job.
-        report: the figures of ``context:post_compact``.
-        ladder: what the strategies did; None when there was nothing for them to work on.
-        invalidated_tokens: of the prefix that the new view gives up; None when nothing was gained.
-        re_reads: what the rounds since the former compaction read again.
-    """
-
     job: CompactionJob
+    # The view that serves the budget once this is committed, a new one, or the old one when nothing was gained; for the
+    # request of the job.
     candidate: Candidate
-    report: dict[str, Any]
-    ladder: LadderResult | None = None
-    invalidated_tokens: int | None = None
-    re_reads: ReReads = field(default_factory=ReReads)
+    report: dict[str, Any]  # the figures of ``context:post_compact``
+    ladder: LadderResult | None = None  # None when there was nothing for the strategies to work on
+    invalidated_tokens: int | None = None  # of the prefix that the new view gives up; None when nothing was gained
+    re_reads: ReReads = field(default_factory=ReReads)  # what the rounds since the former compaction read again
 
     @property
     def has_gain(self) -> bool:
-        """True if there is a new view; otherwise the old one stays, and the next attempt is postponed."""
+        """If not, the old view stays, and the next attempt is postponed."""
         return self.invalidated_tokens is not None

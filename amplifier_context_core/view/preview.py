@@ -18,16 +18,9 @@ from .view_request import ViewRequest
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What the next compaction of a view would make of it.
-
-    Attributes:
-        segments: of the view after that compaction.
-        tokens: of the view now, its system prompt included.
-    """
-
     history: Snapshot
-    segments: tuple[Segment, ...]
-    tokens: int
+    segments: tuple[Segment, ...]  # of the view after that compaction
+    tokens: int  # of the view now, its system prompt included
     threshold: int
     is_due: bool
 
@@ -44,11 +37,8 @@ class Preview:
 
 
 async def preview(compactor: Compactor, request: ViewRequest, reason: Literal["trigger", "manual"]) -> Preview:
-    """Return what the next compaction would make of the view that serves a request. Nothing is changed.
-
-    Args:
-        reason: ``manual``: the compaction is made now. ``trigger``: when the view has grown to its threshold; what
-            comes until then is taken to stay as it is.
+    """`reason`: ``manual``: the compaction is made now. ``trigger``: when the view has grown to its threshold; what
+    comes until then is taken to stay as it is.
     """
     async with compactor.lock.hold():
         plan = await compactor.cache.choose(request)

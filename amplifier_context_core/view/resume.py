@@ -30,27 +30,16 @@ _LARGE = 200_000  # bytes of saved state from which on it is read off the event 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """What the store has of a session.
-
-    Attributes:
-        state: the saved session state; None if there was none that can be used. Views with a checkpoint are restored
-            already.
-        problems: why saved state, or a part of it, was left out.
-    """
-
     is_new: bool
+    # None if there was none that can be used. Views with a checkpoint are restored already.
     state: SessionState | None = None
-    problems: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()  # why saved state, or a part of it, was left out
 
 
 async def resume(
     store: Store, history: History, cache: ViewCache, counter: Callable[[], Awaitable[TokenCounter]]
 ) -> Resumed:
-    """Open the session in its store and continue from what is there.
-
-    Args:
-        history: of the session; it is opened and filled.
-        cache: views of the session, empty; those that were saved with a checkpoint are restored.
+    """Open the session in its store, fill its empty history and cache, and continue from what is there.
 
     Raises:
         SessionInUse: another writer has the session.
@@ -85,11 +74,9 @@ async def _from_checkpoint(
     length: int,
     last_seq: int,
 ) -> str | None:
-    """Resume without the entries that the checkpoints cover.
+    """Resume without the entries that the checkpoints cover; return None if that was possible, else why not.
 
-    Returns:
-        None if the session was resumed. Otherwise the reason to report, or an empty text if the state is of another
-        counter or history, which is no fault.
+    The reason is an empty text if the state is of another counter or history, which is no fault.
     """
     session_id = history.session_id
     if (
@@ -165,7 +152,6 @@ async def _saved_state(store: Store, session_id: str) -> tuple[SessionState | No
 
 
 def collect_checkpoints(history: History, cache: ViewCache, counter: TokenCounter) -> SessionState:
-    """Return the views of a session alone: its checkpoints, and which budget each serves."""
     return collect_views(
         history.snapshot(),
         history.turn_count,
@@ -218,7 +204,7 @@ def holds_text(state: SessionState, forms: Collection[str]) -> bool:
 def restore_state(
     state: SessionState, history: History, compactor: Compactor, meter: Meter, warnings: SessionWarnings
 ) -> None:
-    """Continue from the saved session state, its checkpoints excepted; `resume` has restored those."""
+    """Continue from all but the checkpoints, which `resume` has restored."""
     for provider, model, correction in state.corrections:
         meter.corrections[provider, model] = correction
     compactor.cache.restore_uncompacted(state)
@@ -234,7 +220,7 @@ def restore_state(
 
 
 async def save_state(store: Store, session_id: str, state: SessionState) -> StoreError | None:
-    """Save what a resumed session continues from; return why the store refused it, or None if it took it."""
+    """Return why the store refused it, or None if it took it."""
     try:
         data = await in_thread(dump, state)
         await store.save_checkpoint(session_id, state.covered_count, data)

@@ -20,33 +20,19 @@ from .view import View
 
 @dataclass(frozen=True, slots=True)
 class SentView:
-    """The view of one request, for the meter, for events and for reports.
+    """The view of one request, for the meter, for events and for reports."""
 
-    Attributes:
-        limits: of the request; its threshold is that of this view.
-        messages: of the view, after the system prompt.
-        counted: tokens of all of them.
-        view: the view they were taken from; it goes on growing.
-        outgoing: what the request had of that view before anything was clipped or added.
-        newest_seq: highest seq of the entries that the view had then.
-        shared_prefix_tokens: of the messages at the start that the view before began with too.
-        reusable_tokens: of the messages at the start that its provider may read from its cache: those that the view
-            sent to it before began with too.
-        prefix_break: why the provider cannot read all that it had before; None if it can.
-        compactions: accepted when it was handed out.
-    """
-
-    limits: TokenLimits
+    limits: TokenLimits  # of the request; its threshold is that of this view
     system: Sequence[RenderedMessage]
-    messages: Sequence[RenderedMessage]
-    counted: int
-    view: View
-    outgoing: Outgoing
-    newest_seq: int
-    shared_prefix_tokens: int = 0
-    reusable_tokens: int = 0
-    prefix_break: PrefixBreak | None = None
-    compactions: int = 0
+    messages: Sequence[RenderedMessage]  # of the view, after the system prompt
+    counted: int  # tokens of all of them
+    view: View  # the view they were taken from; it goes on growing
+    outgoing: Outgoing  # what the request had of that view before anything was clipped or added
+    newest_seq: int  # highest seq of the entries that the view had then
+    shared_prefix_tokens: int = 0  # of the messages at the start that the view before began with too
+    reusable_tokens: int = 0  # the same of the view sent to its provider before, which may read them from its cache
+    prefix_break: PrefixBreak | None = None  # why the provider cannot read all that it had before; None if it can
+    compactions: int = 0  # accepted when it was handed out
 
     @property
     def prefix(self) -> RequestPrefix:
@@ -67,7 +53,7 @@ class SentView:
 
 
 def outgoing_messages(sent: SentView, *, merge: bool) -> list[Message]:
-    """Return the messages of a sent view as its provider takes them. They are the caller's to change."""
+    """They are the caller's to change."""
     messages = [message for message, _ in provider_messages(sent.key, (*sent.system, *sent.messages), merge=merge)]
     return [copy_message(message) for message in with_cache_hints(messages, sent.key)]
 

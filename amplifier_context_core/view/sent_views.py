@@ -22,18 +22,12 @@ _MAX_FORMER = 8  # views that are remembered after another one took their place
 
 
 class SentViews:
-    """The views handed out last.
-
-    Attributes:
-        last: the newest of all; None before the first.
-        changed: why a view was handed out that does not begin with the one before it, until that is announced; None if
-            each did. An error is on the safe side: where the one before is not known any more, it did not.
-        asked: budget (tokens) and provider of the newest request, which `clear` keeps; None before the first.
-    """
-
     def __init__(self) -> None:
         self.last: SentView | None = None
+        # Why a view was handed out that does not begin with the one before it, until that is announced; None if each
+        # did. An error is on the safe side: where the one before is not known any more, it did not.
         self.changed: PrefixBreak | None = None
+        # Budget (tokens) and provider of the newest request, which `clear` keeps; None before the first.
         self.asked: tuple[int, Key] | None = None
         self._by_key: dict[Key, SentView] = {}
         self._former: deque[SentView] = deque(maxlen=_MAX_FORMER)
@@ -51,8 +45,6 @@ class SentViews:
         self, prefix: RequestPrefix, system: Sequence[RenderedMessage], pause: Pause, cache_ttl: int
     ) -> PrefixBreak | None:
         """Return why the next request writes the whole prefix again, whatever its view; None if it need not.
-
-        A change of the view itself is not among the answers.
 
         Args:
             cache_ttl: seconds after which the provider forgets a prefix; 0 for never.
@@ -93,16 +85,13 @@ class SentViews:
     def _reason(
         self, sent: SentView, before: SentView | None, shared: int, pause: Pause, compactions: int
     ) -> PrefixBreak | None:
-        """Return why the view is not the one sent to its provider before, and more; None if it is."""
         found = self.break_before(sent.prefix, sent.system, pause, sent.limits.cache_ttl)
         if found is not None or before is None or shared == _length(before):
             return found
         return _cause(sent, before, compactions)
 
     async def announce(self, hooks: Hooks | None, owner: object) -> None:
-        """Emit that a view was handed out that does not begin with the one before, if one was.
-
-        A handler's own view is announced with the next one that is no handler's. After a cancelled emission it is
+        """A handler's own view is announced with the next one that is no handler's. After a cancelled emission it is
         announced once more.
         """
         if inside_handler(owner):
@@ -131,7 +120,6 @@ def _length(sent: SentView) -> int:
 
 
 def _cause(sent: SentView, before: SentView, compactions: int) -> PrefixBreak:
-    """Return why a view does not begin with the one sent to its provider before."""
     if [shown.message for shown in before.system] != [shown.message for shown in sent.system]:
         return PrefixBreak.SYSTEM_PROMPT
     if compactions > before.compactions:

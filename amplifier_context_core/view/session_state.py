@@ -35,18 +35,11 @@ _MAX_BEHIND = 5_000  # entries; a checkpoint that covers this many fewer than th
 
 @dataclass(frozen=True, slots=True)
 class ViewState:
-    """A view with a checkpoint, as it is saved; see `View`.
-
-    Attributes:
-        digest: hash of what its checkpoint covers, in hexadecimal.
-        checkpoint: its checkpoint, without that hash and without the rounds of its segments; see `rehydrate`.
-        seqs: for each segment, the seqs of its round (empty for a chapter), and the ids of its unanswered calls.
-    """
-
     budget: int
     output_limit: int
-    digest: str
-    checkpoint: Checkpoint
+    digest: str  # hash of what its checkpoint covers, in hexadecimal
+    checkpoint: Checkpoint  # without that hash and without the rounds of its segments; see `rehydrate`
+    # For each segment, the seqs of its round (empty for a chapter), and the ids of its unanswered calls.
     seqs: tuple[tuple[tuple[int, ...], tuple[str, ...]], ...]
     backoff: CompactionBackoff | None = None
 
@@ -63,63 +56,41 @@ class UncompactedViewState:
 
 @dataclass(frozen=True, slots=True)
 class SavedItems:
-    """Pool and queue of a session, as they are saved.
-
-    Attributes:
-        listed: the last list of them in the history.
-        lines: number of lines that it shows.
-    """
-
     pool: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     queue: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    listed: str = ""
-    lines: int = 0
+    listed: str = ""  # the last list of them in the history
+    lines: int = 0  # number of lines that it shows
 
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """Everything beside the history.
-
-    Attributes:
-        tail_start: index of the first entry that is needed to continue; all checkpoints cover those before it.
-        covered_count: entries that the newest of the checkpoints covers.
-        turns_before: turns that begin before `tail_start`.
-        by_budget: budget -> index of the view that served it last.
-        short_forms: short forms of tool results, by seq and call id.
-        pending_summaries: short forms of calls whose results are still to come, by call id.
-        interrupted: turns whose open calls were stopped.
-        injected: what handlers of the compaction that was accepted last want a summary to dwell on.
-        erased: what echoes of erased entries are recognised by.
-        at_once: the short forms that a view shows at once; see `ShortForms`.
-        extra: what a module keeps beside this, by the name of the module. JSON.
-        cleared_seq: the highest seq when the history was cleared last; 0 if it never was.
-    """
-
     counter: str
     compatibility_key: str
     leading_count: int = 0
-    tail_start: int = 0
-    covered_count: int = 0
-    turns_before: int = 0
+    tail_start: int = 0  # index of the first entry that is needed to continue; all checkpoints cover those before it
+    covered_count: int = 0  # entries that the newest of the checkpoints covers
+    turns_before: int = 0  # turns that begin before `tail_start`
     views: tuple[ViewState, ...] = ()
-    by_budget: tuple[tuple[int, int], ...] = ()
+    by_budget: tuple[tuple[int, int], ...] = ()  # budget -> index of the view that served it last
     corrections: tuple[tuple[str, str, Correction], ...] = ()
     pins: tuple[int, ...] = ()
+    # By seq and call id; `pending_summaries` by call id, see `ShortForms`.
     short_forms: tuple[tuple[int, dict[str, str]], ...] = ()
     pending_summaries: dict[str, str] = field(default_factory=dict[str, str])
-    interrupted: tuple[int, ...] = ()
+    interrupted: tuple[int, ...] = ()  # turns whose open calls were stopped
     focus: str | None = None
     compactions: int = 0
     tokens_saved: int = 0
     warnings_sent: tuple[str, ...] = ()
-    erased: tuple[Redaction, ...] = ()
+    erased: tuple[Redaction, ...] = ()  # what echoes of erased entries are recognised by
     version: int = VERSION
     uncompacted_views: tuple[UncompactedViewState, ...] = ()
     at_once: tuple[tuple[int, dict[str, str]], ...] = ()
+    # What a module keeps beside this, by the name of the module. JSON.
     extra: dict[str, Any] = field(default_factory=dict[str, Any])
     items: SavedItems | None = None
-    injected: str | None = None
-    cleared_seq: int = 0
+    injected: str | None = None  # what handlers of the compaction that was accepted last want a summary to dwell on
+    cleared_seq: int = 0  # the highest seq when the history was cleared last; 0 if it never was
     log: tuple[dict[str, Any], ...] = ()
 
     @property
@@ -140,12 +111,9 @@ def collect_views(
     counter: object,
     compatibility_key: str,
 ) -> SessionState:
-    """Return the state of a session's views; the caller adds the rest.
+    """Return the state of views (the least recently used first); the caller adds the rest.
 
     A checkpoint that lags far behind the newest one is left out: a resumed session would have to read all after it.
-
-    Args:
-        views: those with a checkpoint of this history, the least recently used first.
     """
     made = [(view, view.checkpoint) for view in views if view.checkpoint]
     newest = max((checkpoint.covered for _, checkpoint in made), default=0)
@@ -171,7 +139,6 @@ def collect_views(
 
 
 def view_state(budget: int, output_limit: int, checkpoint: Checkpoint, backoff: CompactionBackoff | None) -> ViewState:
-    """Return the state of a view, with the seqs of what its checkpoint shows."""
     seqs = tuple(
         (tuple(entry.seq for entry in segment.round.entries), segment.round.unanswered) if segment.round else ((), ())
         for segment in checkpoint.segments
@@ -182,11 +149,7 @@ def view_state(budget: int, output_limit: int, checkpoint: Checkpoint, backoff: 
 
 
 def rehydrate(state: ViewState, entries: Mapping[int, Entry]) -> Checkpoint:
-    """Return the checkpoint of a saved view, with its rounds.
-
-    Raises:
-        KeyError: an entry it shows is not among these.
-    """
+    """Raises `KeyError`: an entry that the checkpoint shows is not among these."""
     segments: list[Segment] = []
     for segment, (seqs, unanswered) in zip(state.checkpoint.segments, state.seqs, strict=True):
         round_ = Round(tuple(entries[seq] for seq in seqs), unanswered) if seqs else None
@@ -195,7 +158,7 @@ def rehydrate(state: ViewState, entries: Mapping[int, Entry]) -> Checkpoint:
 
 
 def counter_name(counter: object) -> str:
-    """Return what a counter calls itself, without its address in memory."""
+    """An address in memory is left out."""
     return _PLACE_IN_MEMORY.sub("", repr(counter))
 
 
@@ -205,7 +168,7 @@ def dump(state: SessionState) -> bytes:
 
 
 def load(data: bytes) -> SessionState | None:
-    """Return the state that bytes hold; None when another module wrote them, such as a manager of `compat`.
+    """Return None when another module wrote the bytes, such as a manager of `compat`.
 
     Raises:
         ValueError: they are of another version, or damaged.

@@ -16,15 +16,11 @@ _SENT = re.compile(r"(.*?)(?: at ([0-9]{1,18}))?", re.DOTALL)
 
 
 class SessionWarnings:
-    """The warnings of one session, in the log, as texts for reports and as ``context:warning``.
-
-    Attributes:
-        texts: of the warnings, newest last.
-        kinds: those of `once` that were given, each with the budget that it is about, in tokens, or 0.
-    """
+    """The warnings of one session, in the log, as texts for reports and as ``context:warning``."""
 
     def __init__(self, session_id: str, hooks: Hooks | None) -> None:
-        self.texts: list[str] = []
+        self.texts: list[str] = []  # newest last
+        # Those of `once` that were given, each with the budget that it is about, in tokens, or 0.
         self.kinds: dict[str, int] = {}
         self._session_id = session_id
         self._hooks = hooks
@@ -32,12 +28,7 @@ class SessionWarnings:
         self._faults: set[str] = set()
 
     def once(self, kind: str, text: str, *, budget: int = 0, **figures: Any) -> None:
-        """Warn of something once a session, not on every request.
-
-        Args:
-            budget: that it is about, in tokens; a key of the event if it is given.
-            figures: further keys of the event.
-        """
+        """Warn of something once a session, not on every request; `figures` are further keys of the event."""
         if kind not in self.kinds:
             self.kinds[kind] = budget
             self._note({"reason": kind, "message": text, **({"budget": budget} if budget else {}), **figures})
@@ -72,7 +63,6 @@ class SessionWarnings:
         log.warning("session %s: %s", self._session_id, data["message"])
 
     async def emit_pending(self, owner: object) -> None:
-        """Emit the warnings that handlers have not seen yet."""
         while self._pending:
             await emit(self._hooks, owner, WARNING, self._pending.pop(0))
 

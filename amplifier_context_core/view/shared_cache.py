@@ -18,7 +18,7 @@ from ..messages import count_cache
 
 
 class SharedCheckpoint(NamedTuple):
-    """A checkpoint, and the last attempt to compact its view when it was made."""
+    """`backoff` is that of its view when it was made."""
 
     checkpoint: Checkpoint
     backoff: CompactionBackoff | None
@@ -33,7 +33,7 @@ def put(key: str, checkpoint: Checkpoint, backoff: CompactionBackoff | None) -> 
     """Let other sessions find a checkpoint by what it covers, if it was made from that alone.
 
     Args:
-        key: what must be the same for it to be reused; see `ViewFactory.compatibility_key`.
+        key: see `ViewFactory.compatibility_key`.
     """
     if not checkpoint.from_content:
         return
@@ -45,20 +45,18 @@ def put(key: str, checkpoint: Checkpoint, backoff: CompactionBackoff | None) -> 
 
 
 def get(key: str, digest: bytes) -> SharedCheckpoint | None:
-    """Return a checkpoint that covers exactly this content; None if no session has one."""
     with _guard:
         found = _checkpoints.get((key, digest))
         return None if found is None else SharedCheckpoint(found, _backoffs.get(id(found)))
 
 
 def is_empty() -> bool:
-    """True if there is no checkpoint to be found."""
     with _guard:
         return not _checkpoints
 
 
 def clear() -> None:
-    """Drop all shared checkpoints and token counts: messages were erased, or a measurement must start without them."""
+    """Drop shared token counts too: messages were erased, or a measurement must start without them."""
     count_cache.clear()
     with _guard:
         _checkpoints.clear()

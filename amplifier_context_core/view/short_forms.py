@@ -14,34 +14,20 @@ Forms = dict[int, dict[str, str]]  # by seq of the result and call id
 
 
 class ShortForms:
-    """The short forms of one session.
-
-    Attributes:
-        known: all of them but the pending ones, by seq of the result and call id.
-        at_once: those that a view shows at once.
-        pending: by call id, those of calls whose results are still to come.
-        shown_to: highest seq that a request was sent, or that a checkpoint shows.
-    """
-
     def __init__(self) -> None:
-        self.known: Forms = {}
-        self.at_once: Forms = {}
-        self.pending: dict[str, str] = {}
-        self.shown_to = 0
+        self.known: Forms = {}  # all of them but the pending ones
+        self.at_once: Forms = {}  # those that a view shows at once
+        self.pending: dict[str, str] = {}  # by call id, those of calls whose results are still to come
+        self.shown_to = 0  # highest seq that a request was sent, or that a checkpoint shows
 
     def __bool__(self) -> bool:
         return bool(self.known)
 
     def shown(self, seq: int) -> None:
-        """Note that the entries up to this one were shown as they are."""
         self.shown_to = max(self.shown_to, seq)
 
     def register(self, seq: int | None, call_id: str, text: str) -> bool:
-        """Note the short form of the result that an entry holds; None for the next result of the call.
-
-        Returns:
-            True if views are to show it at once.
-        """
+        """Note the short form of a result (None: the next of the call); return True if views are to show it at once."""
         if seq is None:
             self.pending[call_id] = text
             return False
@@ -52,7 +38,6 @@ class ShortForms:
         return True
 
     def result_came(self, seq: int, call_ids: Iterable[str]) -> None:
-        """Register the pending short forms of the calls that an entry answers."""
         for call_id in call_ids:
             if call_id in self.pending:
                 self.register(seq, call_id, self.pending.pop(call_id))

@@ -21,17 +21,11 @@ from ..transcript.entry import Entry
 
 
 class ViewTail:
-    """The rendered rounds after a checkpoint.
-
-    Attributes:
-        start: index of the first entry.
-        end: index of the next entry to add.
-        newest_seq: highest seq of its entries; 0 before the first.
-    """
+    """`start`: index of the first entry; `end`: index of the next entry to add."""
 
     def __init__(self, renderer: Renderer, start: int) -> None:
         self.start = self.end = start
-        self.newest_seq = 0
+        self.newest_seq = 0  # highest seq of its entries; 0 before the first
         self.tokens = 0
         self.responses = 0
         self.recalled = RecalledSize()
@@ -94,7 +88,6 @@ class ViewTail:
         return [message for _, rendered in self._shown for message in rendered.messages]
 
     def segments(self) -> list[Segment]:
-        """Return the rounds as far as they show anything."""
         return _segments(self._shown)
 
     def parted(self, open_room: int) -> tuple[list[Segment], list[Segment]]:
@@ -108,7 +101,6 @@ class ViewTail:
         return _segments(self._shown[:count]), _segments(self._shown[count:])
 
     async def parted_off_loop(self, open_room: int) -> tuple[list[Segment], list[Segment]]:
-        """Return `parted`; many are made in a thread."""
         return await in_thread_if(self._closed_count(open_room) > YIELD_EVERY, self.parted, open_room)
 
     def closed_end(self, open_room: int) -> int:
@@ -117,14 +109,11 @@ class ViewTail:
 
     @property
     def fixes(self) -> dict[int, tuple[str, ...]]:
-        """What was fixed, by the lowest seq of the round."""
+        """By the lowest seq of the round."""
         return {round_.first: rendered.fixes for round_, rendered in self._shown if rendered.fixes}
 
     def _closed_count(self, open_room: int) -> int:
-        """Return how many leading rounds may be covered: all closed, none with an entry after one of the rest.
-
-        It is what was rendered last that counts.
-        """
+        """Return how many leading rounds may be covered, of those rendered last."""
         closed, final = self._rounds.closed, self._rounds.final
         if sum(rendered.tokens for _, rendered in self._shown[final:closed]) <= open_room:
             closed = final
@@ -142,7 +131,7 @@ class ViewTail:
 
 
 async def rendered_rounds(renderer: Renderer, rounds: Sequence[Round]) -> list[RenderedRound]:
-    """Return rounds as they are shown; large ones are rendered in a thread.
+    """Large rounds are rendered in a thread.
 
     A renderer only reads while it renders, so nothing is lost if the caller is cancelled meanwhile.
     """

@@ -28,22 +28,16 @@ UNDONE = "undone"
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """What became of a chapter.
+    """What became of a chapter."""
 
-    Attributes:
-        shows: ``originals``; ``digest``: they did not fit, and a text of another author was taken out; ``chapter``:
-            they did not fit, and there was nothing else to take out.
-        first: lowest seq of the chapter.
-        tokens: of the view now, without its system prompt.
-    """
-
+    # ``originals``; ``digest``: they did not fit, and a text of another author was taken out; ``chapter``: they did not
+    # fit, and there was nothing else to take out.
     shows: Shows
-    first: int
+    first: int  # lowest seq of the chapter
     last: int
-    tokens: int
+    tokens: int  # of the view now, without its system prompt
 
     def as_json(self) -> dict[str, Any]:
-        """Return it for a caller: marks, and what is shown."""
         return {"first": f"m{self.first}", "last": f"m{self.last}", "shows": self.shows}
 
 
@@ -57,7 +51,7 @@ def undone_report(done: Sequence[Undone]) -> dict[str, Any]:
 
 
 def first_changed(report: Mapping[str, Any]) -> int | None:
-    """Return the lowest seq of the chapters that an undo changed, as `undone_report` names them; None if it did not."""
+    """Return the lowest seq of the chapters that an undo changed; None if it changed none."""
     return min((seq_of(one["first"]) for one in report.get("chapters", ()) if one["shows"] != "chapter"), default=None)
 
 
@@ -67,8 +61,7 @@ async def undo_compaction(
     """Take chapters of a view back, the newest first; return what became of each, nothing if there is none.
 
     Args:
-        view: up to date with the history.
-        history: all of it is loaded.
+        view: up to date with the history, all of which is loaded.
         seq: of a message; its chapter is taken back. None for all chapters of the newest compaction.
         room: tokens that the view may have.
     """
@@ -79,7 +72,7 @@ async def undo_compaction(
 
 
 def _newest(chapters: Sequence[Segment]) -> list[Segment]:
-    """Return the chapters that the newest compaction made; the last one where a stored session does not say."""
+    """Return the chapters of the newest compaction; the last one where a stored session does not say."""
     newest = max((one.chapter.made_at for one in chapters if one.chapter), default=0)
     return [one for one in chapters if newest and one.chapter and one.chapter.made_at == newest] or list(chapters[-1:])
 
@@ -100,7 +93,7 @@ def _without(segment: Segment, round_: Round, counter: TokenCounter) -> list[Seg
 async def _with_originals(
     view: View, checkpoint: Checkpoint, chapter: Segment, rounds: Sequence[Round], counter: TokenCounter
 ) -> tuple[Segment, ...]:
-    """Return the segments of a checkpoint with rounds of a chapter in its place; those shown already stay so."""
+    """Put rounds in the place of their chapter; those shown already stay so."""
     kept = {one.seq for segment in checkpoint.segments if segment.state == "kept" for one in segment.shown}
     left = [round_ for round_ in rounds if round_.first not in kept]
     made: list[Segment] = []

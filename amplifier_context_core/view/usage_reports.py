@@ -14,18 +14,10 @@ _MAX_REPORTS = 64  # kept between two answers; an agent makes few side calls
 
 
 class UsageReports:
-    """Reports of one request, since its view was handed out.
-
-    Attributes:
-        request: its view; None before the first view and once it is answered.
-        requested_at: ISO 8601, UTC: when it was handed out; None without a request.
-        step: of the usage that was announced last; see `window_usage`.
-    """
-
     def __init__(self) -> None:
-        self.request: SentView | None = None
-        self.requested_at: str | None = None
-        self.step = 0
+        self.request: SentView | None = None  # its view; None before the first view and once it is answered
+        self.requested_at: str | None = None  # ISO 8601, UTC: when it was handed out; None without a request
+        self.step = 0  # of the usage that was announced last; see `window_usage`
         self._answered: tuple[int, int] | None = None  # compactions when it was sent, and its tokens
         self._newest: tuple[SentView, str] | None = None
         self._is_sent = False  # a provider has the request, and its answer is still to come
@@ -33,19 +25,19 @@ class UsageReports:
         self._reports: list[Response] = []
 
     def begin(self, view: SentView, now: str) -> None:
-        """Note that a view was handed out; collect reports of it unless a provider works on another one."""
+        """Reports of it are collected unless a provider works on another one."""
         self._newest = view, now
         if not self._is_sent:
             self._expect_newest()
 
     def sent(self) -> None:
-        """Note that a provider was sent a request: the view handed out last."""
+        """The provider was sent the view handed out last."""
         if self._newest is not None and self._newest[0] is not self.request:
             self._expect_newest()
         self._is_sent = self.request is not None
 
     def given_up(self) -> None:
-        """Note that the request may have no answer: it failed, or the conversation went on without one."""
+        """The request may have no answer: it failed, or the conversation went on without one."""
         if self._is_sent:
             self._is_sent = False
             if self._newest is not None and self._newest[0] is not self.request:
@@ -72,7 +64,7 @@ class UsageReports:
         return usage is not None
 
     def usage_for(self, response: Response | None) -> Usage | None:
-        """Return the usage to learn from: the loop's own report, if it made one, else that of the matching response."""
+        """The loop's own report goes before the matching response."""
         if self._owned is not None:
             return self._owned[0]
         return response.usage if response else None
@@ -86,13 +78,12 @@ class UsageReports:
         return self._answered[1] if self._answered and self._answered[0] == compactions else None
 
     def end(self) -> None:
-        """Drop the reports: the answer came, and later reports belong to other requests."""
+        """The answer came: later reports belong to other requests."""
         self.request = self.requested_at = self._newest = None
         self._is_sent = False
         self._reports.clear()
 
     def clear(self) -> None:
-        """Drop what was reported of a history that was cleared."""
         self.end()
         self._answered = None
 
@@ -107,8 +98,7 @@ class UsageReports:
         than the view has was a side call, even if it is the only one.
 
         Args:
-            counted: tokens of the view, as counted here.
-            expected: tokens of the view, as its provider would report them.
+            counted: tokens of the view, as counted here; `expected`, as its provider would report them.
         """
 
         def distance(response: Response) -> float:

@@ -16,18 +16,11 @@ from .view_request import ViewRequest
 
 
 class Verdict(NamedTuple):
-    """Whether a view must be compacted first.
-
-    Attributes:
-        reason: ``trigger``, ``cold cache`` or ``hard limit``; None when it need not.
-        threshold: size of the view, its system prompt included, above which it is compacted.
-    """
-
-    reason: str | None
-    threshold: int
+    reason: str | None  # ``trigger``, ``cold cache`` or ``hard limit``; None when the view need not be compacted first
+    threshold: int  # size of the view, its system prompt included, above which it is compacted
 
     def unless_postponed(self, candidate: Candidate) -> Verdict:
-        """Return the verdict without its reason if another attempt to compact the view is not worth it yet."""
+        """Leave the reason out if another attempt to compact the view is not worth it yet."""
         backoff, capacity = candidate.view.backoff, candidate.request.limits.capacity
         if self.reason is None or backoff is None:
             return self
@@ -36,10 +29,7 @@ class Verdict(NamedTuple):
 
 
 def verdict_on(candidate: Candidate, pause: Pause, config: Config) -> Verdict:
-    """Return why a view must be compacted before it is sent, and its threshold.
-
-    Recalled text counts towards the hard limit only. After a pause the threshold is less if the cache is cold.
-    """
+    """Recalled text counts towards the hard limit only. After a pause the threshold is less if the cache is cold."""
     request = candidate.request
     threshold, is_cold = threshold_of(candidate, config), _is_cold(candidate.view, request, pause, config)
     due = cold_threshold(threshold, request.system_tokens + candidate.checkpoint_tokens) if is_cold else threshold
@@ -51,7 +41,6 @@ def verdict_on(candidate: Candidate, pause: Pause, config: Config) -> Verdict:
 
 
 def threshold_of(candidate: Candidate, config: Config) -> int:
-    """Return the size of a view, its system prompt included, above which it is compacted."""
     limits = candidate.request.limits
     adaptive = config.cadence != "fixed" and config.auto_compact
     growth = candidate.growth if adaptive else None

@@ -29,14 +29,7 @@ from .view_request import ViewRequest
 
 
 class View:
-    """One checkpoint, or none, and the rendered rounds since.
-
-    Attributes:
-        checkpoint: covers the beginning of the history; None when all of it is shown.
-        budget: tokens of the requests it was made for.
-        keep: seqs of entries that distant history must show.
-        revision: of the history at the last update, or that the checkpoint is of; -1 for that of the first update.
-    """
+    """One checkpoint, or none, and the rendered rounds since."""
 
     def __init__(
         self,
@@ -48,11 +41,12 @@ class View:
         revision: int = -1,
         backoff: CompactionBackoff | None = None,
     ) -> None:
-        self.checkpoint = checkpoint
-        self.budget = budget
+        self.checkpoint = checkpoint  # covers the beginning of the history; None when all of it is shown
+        self.budget = budget  # tokens of the requests it was made for
         self.backoff = backoff
         self._renderer = renderer
-        self.keep = keep
+        self.keep = keep  # seqs of entries that distant history must show
+        # Of the history at the last update, or that the checkpoint is of; -1 for that of the first update.
         self.revision = revision
         self._interrupted: frozenset[int] = frozenset()
         self._known: Outgoing | None = None  # what a request was sent last
@@ -110,17 +104,16 @@ class View:
             self._messages = None
 
     def render_again(self) -> None:
-        """Render the rounds since the checkpoint again at the next update, because what they are made of changed."""
+        """For when what the rounds are made of changed."""
         self._reset()
 
     @cached_property
     def opening(self) -> RenderedMessage:
-        """The message before the first one, where the view needs one; see `opening_index`."""
+        """See `opening_index`."""
         return RenderedMessage(OPENING, count_message_tokens(OPENING, self.counter))
 
     @property
     def opening_tokens(self) -> int:
-        """Tokens of the opening message; 0 where the view needs none."""
         return self.opening.tokens if self.opening_index() is not None else 0
 
     @property
@@ -129,13 +122,12 @@ class View:
 
     @property
     def tokens(self) -> int:
-        """Tokens of the view without the system prompt. A request may be sent less (`outgoing`)."""
+        """Without the system prompt. A request may be sent less (`outgoing`)."""
         before = self.checkpoint.tokens if self.checkpoint else sum(segment.tokens for segment in self._distant)
         return before + self.tail.tokens + self.opening_tokens
 
     @property
     def recalled(self) -> RecalledSize:
-        """What the recall tool brought back into the view."""
         return self.recalled_before + self.tail.recalled
 
     @property
@@ -145,32 +137,30 @@ class View:
 
     @property
     def newest_seq(self) -> int:
-        """Highest seq of the entries that the view took in."""
         return max(self.made_at, self.tail.newest_seq)
 
     async def outgoing(self, request: ViewRequest) -> Outgoing:
-        """Return what a request is sent of the view. Of a view that only grew, only the new messages are read."""
+        """Of a view that only grew, only the new messages are read."""
         messages, prefix, required, known = self.messages(), request.prefix, request.required, self._known
         is_long = hashes_much(messages, prefix, required, known)
         self._known = await in_thread_if(is_long, outgoing, messages, prefix, self.counter, required, known)
         return self._known
 
     def messages(self) -> list[RenderedMessage]:
-        """Return the messages of the view without the system prompt. Do not mutate them."""
+        """Without the system prompt. Do not mutate them."""
         if (opening := self.opening_index()) is None:
             return self._all_messages()
         messages = self._all_messages()
         return [*messages[:opening], self.opening, *messages[opening:]]
 
     def _all_messages(self) -> list[RenderedMessage]:
-        """Return the messages of checkpoint and rounds: a list that is replaced, never mutated."""
+        """Return a list that is replaced, never mutated."""
         if self._messages is None:
             self._messages = [*messages_of(self.head), *self.tail.messages()]
         return self._messages
 
     @property
     def head(self) -> Sequence[Segment]:
-        """The segments before the tail."""
         return self.checkpoint.segments if self.checkpoint else self._distant
 
     @property
@@ -219,19 +209,18 @@ class View:
         return [next(again) if one.rule == "floor" and one.round is not None else one for one in self.head]
 
     async def verbatim(self, rounds: Sequence[Round]) -> list[Segment]:
-        """Return rounds of the history as segments that show them verbatim; the view stays as it is."""
+        """The view stays as it is."""
         for entry in (entry for round_ in rounds for entry in round_.entries):
             self._renderer.register_calls(entry)
         rendered = await rendered_rounds(self._renderer, rounds)
         return [segment_for(*one) for one in zip(rounds, rendered, strict=True)]
 
     def replace_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Show another checkpoint of the same entries."""
+        """The new one is of the same entries."""
         self.checkpoint = checkpoint
         self._messages = None
 
     def segments(self) -> list[Segment]:
-        """Return all that the view shows, segment by segment, for reports."""
         return [*self.head, *self.tail.segments()]
 
     @property
@@ -240,11 +229,11 @@ class View:
 
     @property
     def fixes(self) -> dict[int, tuple[str, ...]]:
-        """What was fixed, by the lowest seq of the round."""
+        """By the lowest seq of the round."""
         return self.tail.fixes
 
     def opening_index(self) -> int | None:
-        """Return the index in the view of the opening message; None if it needs none.
+        """Return the index of the opening message; None if the view needs none.
 
         It comes right before the first message that is no instruction, unless that is a user's. Instructions that were
         sent before that message came keep their index.
@@ -256,7 +245,7 @@ class View:
 
 
 def with_segments(checkpoint: Checkpoint, segments: Sequence[Segment]) -> Checkpoint:
-    """Return a checkpoint of the same entries that shows other segments; no other session may use it."""
+    """No other session may use the checkpoint."""
     tokens = sum(segment.tokens for segment in segments)
     return replace(checkpoint, segments=tuple(segments), tokens=tokens, from_content=False)
 

@@ -21,23 +21,14 @@ from ..rendering.renderer import RenderedMessage
 
 @dataclass(frozen=True, slots=True)
 class ViewDraft:
-    """What a compaction of a view works on.
+    """What the carrier that is sent replaces is no part of the draft; `whole` adds it again."""
 
-    What the carrier that is sent replaces is no part of the draft; `whole` adds it again.
-
-    Attributes:
-        draft: the segments that a compaction may change.
-        open_rounds: the segments after the draft. A checkpoint of them would keep placeholders for missing results.
-        cost: tokens of the draft's segments as they are sent now.
-        covered: entries, counted from the first after the system prompt, that a checkpoint covers.
-        originals: the segments before the open rounds, as the view shows them.
-    """
-
-    draft: Draft
+    draft: Draft  # the segments that a compaction may change
+    # The segments after the draft. A checkpoint of them would keep placeholders for missing results.
     open_rounds: Sequence[Segment]
-    cost: int
-    covered: int
-    originals: Sequence[Segment]
+    cost: int  # tokens of the draft's segments as they are sent now
+    covered: int  # entries, counted from the first after the system prompt, that a checkpoint covers
+    originals: Sequence[Segment]  # the segments before the open rounds, as the view shows them
     placing: Placing
 
     def whole(self, made: Sequence[Segment]) -> tuple[Segment, ...]:
@@ -64,7 +55,7 @@ def parted(segments: Sequence[Segment], placing: Placing) -> tuple[list[Segment]
 
 
 def without_bound(segments: Iterable[Segment], prefix: RequestPrefix, counter: TokenCounter) -> list[Segment]:
-    """Return segments without bound thinking, all of whose prefixes are about to change."""
+    """Strip thinking whose prefix is about to change."""
 
     def stripped(segment: Segment) -> Segment:
         made = [bare(one, counter) if prefix.binds(one) else one for one in segment.shown]
@@ -74,7 +65,7 @@ def without_bound(segments: Iterable[Segment], prefix: RequestPrefix, counter: T
 
 
 def _showing(segment: Segment, messages: Sequence[RenderedMessage]) -> Segment:
-    """Return a segment with these messages; the same object if they are its own."""
+    """Return the same object if the messages are its own."""
     if len(messages) == len(segment.shown) and all(a is b for a, b in zip(messages, segment.shown, strict=True)):
         return segment
     return replace(segment, shown=tuple(messages), tokens=tokens_of(messages))

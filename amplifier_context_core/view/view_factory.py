@@ -61,11 +61,7 @@ def settings_in(key: str) -> dict[str, Any]:
 
 
 class ViewFactory:
-    """Makes the views of one session.
-
-    Args:
-        ladder: strategies of a compaction, as part of `compatibility_key`.
-    """
+    """`ladder` is part of `compatibility_key`."""
 
     def __init__(
         self, config: Config, ladder: Sequence[Strategy], pins: Collection[int], short_forms: ShortForms
@@ -89,12 +85,12 @@ class ViewFactory:
         counter: TokenCounter,
         backoff: CompactionBackoff | None = None,
     ) -> View:
-        """Return a view for a budget, without any entries yet."""
+        """The view has no entries yet."""
         output_limit = max(_MIN_OUTPUT, int(limits.capacity * self._config.output_share))
         return self.view(checkpoint, limits.budget, output_limit, counter, backoff=backoff)
 
     def copy(self, view: View, counter: TokenCounter) -> View:
-        """Return a view of the same history and checkpoint, without any entries after the checkpoint yet."""
+        """The copy has no entries after the checkpoint yet."""
         return self.view(
             view.checkpoint, view.budget, view.output_limit, counter, revision=view.revision, backoff=view.backoff
         )
@@ -109,11 +105,7 @@ class ViewFactory:
         revision: int = -1,
         backoff: CompactionBackoff | None = None,
     ) -> View:
-        """Return a view without any entries yet, see `View`.
-
-        Args:
-            output_limit: tokens above which a single tool output is clipped.
-        """
+        """`output_limit`: tokens above which a single tool output is clipped."""
         renderer = Renderer(
             counter,
             output_limit,

@@ -18,24 +18,17 @@ from ..rendering.renderer import RenderedMessage
 
 @dataclass(frozen=True, slots=True)
 class ViewRequest:
-    """A request that a view is for.
-
-    Attributes:
-        required: seqs that must stay verbatim in the view.
-        appended: messages that the history gets with the request; the view ends with them.
-        late: writes the chapters of the view again if the provider writes the whole prefix again in any case; None to
-            leave them.
-        system_tokens: of the system prompt, and of what else is sent beside the view.
-    """
-
     limits: TokenLimits
     prefix: RequestPrefix
     system: tuple[RenderedMessage, ...]
     counter: TokenCounter
-    required: frozenset[int] = frozenset()
+    required: frozenset[int] = frozenset()  # seqs that must stay verbatim in the view
+    # Messages that the history gets with the request; the view ends with them.
     appended: tuple[RenderedMessage, ...] = ()
+    # Writes the chapters of the view again if the provider writes the whole prefix again in any case; None to leave
+    # them.
     late: Strategy | None = None
-    system_tokens: int = field(init=False)
+    system_tokens: int = field(init=False)  # of the system prompt, and of what else is sent beside the view
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "system_tokens", sum(shown.tokens for shown in (*self.system, *self.appended)))

@@ -24,13 +24,8 @@ _NARROWEST = 44  # columns: a row with a bar of 10
 
 
 def window_usage(sent: SentView, pins: Collection[int], *, exact: bool, reported: int | None) -> dict[str, Any]:
-    """Return how full the window of a request is.
-
-    Args:
-        sent: the view of the request.
-        pins: seqs pinned by command.
-        exact: true if this package's counts are those of a provider's tokenizer.
-        reported: what the provider reported since the last compaction; None if nothing.
+    """`pins`: seqs pinned by command; `exact`: this package's counts are those of a provider's tokenizer; `reported`:
+    what the provider reported since the last compaction; None if nothing.
     """
     limits, units = sent.limits, sent.limits.units
     used, room = units.request(sent.counted), limits.reported(limits.threshold)
@@ -54,13 +49,13 @@ def window_usage(sent: SentView, pins: Collection[int], *, exact: bool, reported
 
 
 def step_of(sent: SentView) -> int:
-    """Return how full the window of a request is, in steps: `STEPS` is full."""
+    """`STEPS` is full."""
     limits = sent.limits
     return min(STEPS, STEPS * limits.units.request(sent.counted) // limits.budget)
 
 
 def _counted(sent: SentView, pins: Collection[int]) -> Counter[str]:
-    """Return the counted tokens of each kind but the tools. A pin counts with its round, in which it stays."""
+    """Count each kind but the tools. A pin counts with its round, in which it stays."""
     people: set[int] = set()
     pinned: set[int] = set()
     for segment in sent.view.segments():
@@ -79,7 +74,7 @@ def _counted(sent: SentView, pins: Collection[int]) -> Counter[str]:
 
 
 def _by_kind(counted: Counter[str], units: Units) -> dict[str, int]:
-    """Return the provider's tokens of each kind. They are differences of sizes, so that they add up to the request."""
+    """They are differences of sizes, so that they add up to the request."""
     kinds = {TOOLS: units.overhead}
     total = 0
     for kind in KINDS[1:]:
@@ -108,7 +103,6 @@ def text_of_usage(usage: dict[str, Any], width: int = 80) -> str:
     """Return the usage as a screen of plain text: a bar, and a row for each kind with its tokens and share.
 
     Args:
-        usage: of `window_usage`.
         width: columns, from 44 to 400; others are taken for the nearest of these.
     """
     width = min(max(_NARROWEST, width), _WIDEST)
