@@ -1,7 +1,4 @@
-"""Amounts as people write them: ``32000``, ``32_000``, ``32,000``, ``32k``, ``0.2m``.
-
-Pure: no I/O, no clock.
-"""
+"""Amounts as people write them: ``32000``, ``32_000``, ``32,000``, ``32k``, ``0.2m``. Pure: no I/O, no clock."""
 
 from __future__ import annotations
 

@@ -19,7 +19,6 @@ from .messages.timestamps import utc_now
 from .messages.tokens import TokenCounter
 from .messages.usage import Response
 from .plugins import installed_plugins
-from .rendering.system_prompt import PromptFactory
 from .session.answers import Answers
 from .session.forgetting import Erased, Forgetting
 from .session.options import SessionOptions
@@ -28,6 +27,7 @@ from .session.requests import Requests
 from .session.search import SessionSearch
 from .session.session import Session
 from .session.steering import Steering
+from .session.system_prompt import PromptFactory
 from .transcript.entry import seq_of, seqs_of
 from .transcript.redaction import forms_of
 from .transcript.transcript import CopyingSnapshot, Snapshot

@@ -3,8 +3,6 @@
 Each round gets one entry: its mark, the speaker or the call, how the call ended, and the identifiers first seen there.
 The output of a tool enters as identifiers and short quotations only, never as prose. Every fact takes a single
 line and is escaped, so that no output can close the chapter or pose as an instruction.
-
-Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 A sentence is kept whole or left out; ``…`` marks a gap. Sentences of people rank by whether they state a rule.
 Sentences of the agent rank by content: a conclusion, a decision, a reason, a number or a question ranks above the
 announcement of the next call.
-
-Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 A tool is recognized by its name together with what it was called with, or by the shape of what it was called with
 alone: a list of items that have a text and a status. A call that reads a state, changes a part of one, was refused or
 got no result writes none.
-
-Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

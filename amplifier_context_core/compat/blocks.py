@@ -5,9 +5,7 @@ that the core stores and can send to every provider. `from_dict` reads that form
 and the kernel. Keys without a field are kept in `extra`. A block without a typed form (thinking, a document, an image
 by its URL) is an `OtherBlock`. So no data is lost.
 
-A malformed field of a block raises `InvalidMessage`, which names the field.
-
-Pure: no I/O, no clock.
+A malformed field of a block raises `InvalidMessage`, which names the field. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

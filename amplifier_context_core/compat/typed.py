@@ -2,9 +2,7 @@
 
 A `Message` that was read from a dict keeps it. If the message was not changed, `to_dict` returns exactly that dict,
 whatever its shape; a changed message is written from its blocks. So copying a history through typed messages does not
-change it, however often.
-
-Pure: no I/O, no clock.
+change it, however often. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 A provider forgets a prefix that no request used for its time to live. How long that was is read from the times of the
 messages alone: from the newest answer to the newest message. A message without a time gets that of its arrival, so in
 an imported history without times there are no pauses. The same history gives the same view, whenever it is asked for.
-
-Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

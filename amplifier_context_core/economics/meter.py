@@ -3,8 +3,6 @@
 Per (provider, model) it learns an offset (tools, instructions: what is sent beside the messages) and a ratio (another
 tokenizer than ours). Both are bounded, so that one odd report does little harm. A refused request ("too long") teaches
 it a smaller window.
-
-Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 At such a moment another change of the view costs nothing extra: no cached prefix is given up. So a compaction that is
 nearly due is made then, and what was made in the background is put into the view.
-
-Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

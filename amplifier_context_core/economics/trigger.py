@@ -4,8 +4,6 @@ A compaction gives up a cached prefix and writes it again. Without a compaction,
 the cache once more. With ``cadence: auto`` the threshold is the break-even point of the two costs, as in the ski-rental
 problem. With ``cadence: fixed`` it is a share of the budget. After a pause longer than the provider's cache lives the
 prefix is written again in any case, and a compaction that is nearly due is made.
-
-Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 They differ after an interrupted change, after damage, and after another program deleted entries of the store. An entry
 in memory is never given up. An entry that is only in the store is inserted into the part of a resumed history that was
 not loaded, or after the entry that it follows. Entries are identified by seq, never by index, so no entry comes twice.
-
 Pure: no I/O, no clock.
 """
 

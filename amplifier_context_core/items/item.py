@@ -1,5 +1,4 @@
 """One item: a payload of any type, perhaps with an id and a description by which it is selected.
-
 Pure: no I/O, no clock.
 """
 

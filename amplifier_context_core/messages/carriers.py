@@ -2,9 +2,7 @@
 
 The provider sends what is in the metadata, never the content, which is a label. Only the model that made a compaction
 can read it: its provider refuses a request with one of another model (provider-anthropic, `native_compaction.py`;
-provider-openai, `native_context.py`).
-
-Pure: no I/O, no clock.
+provider-openai, `native_context.py`). Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

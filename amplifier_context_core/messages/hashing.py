@@ -1,5 +1,4 @@
 """Hashes by content: the same for the same message, in whichever session and at whatever time it was added.
-
 Pure: no I/O, no clock.
 """
 

@@ -4,9 +4,7 @@ A message is any JSON object that hosts, loops and providers were observed to st
 `parse_message` reads it once. It returns an isolated copy and a `MessageInfo` with what the rest of the core needs
 (role, calls made, calls answered, whether a human wrote it). The history keeps the message as given; the view
 normalizes shapes that providers refuse. One change is made: a surrogate pair becomes the character that it encodes,
-because every store does the same.
-
-Pure: no I/O, no clock.
+because every store does the same. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Text that hosts and hooks put into a conversation: what is not a person's, and which of it a newer text replaces.
 
 Loops keep the reminders of their hooks as messages of the user, so that a request begins with the request before it
-(docs/kernel.md). Each is a snapshot: a newer one with the same sources replaces it.
-
-Pure: no I/O, no clock.
+(docs/kernel.md). Each is a snapshot: a newer one with the same sources replaces it. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What a provider answers, and what it reports of its answer: text, tokens, model, outcome.
-
-Pure: no I/O, no clock.
-"""
+"""What a provider answers, and what it reports of its answer: text, tokens, model, outcome. Pure: no I/O, no clock."""
 
 from __future__ import annotations
 

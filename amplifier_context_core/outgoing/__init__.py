@@ -1,1 +1,1 @@
-"""What a provider is sent of a view: a pure function of its messages and of what the request begins with."""
+"""What a provider is sent of a view, given what the request begins with. Pure: no I/O, no clock."""

@@ -1,7 +1,4 @@
-"""The messages of a request without thinking that is bound to another prefix (`RequestPrefix`).
-
-Pure: no I/O, no clock.
-"""
+"""The messages of a request without thinking that is bound to another prefix (`RequestPrefix`)."""
 
 from __future__ import annotations
 

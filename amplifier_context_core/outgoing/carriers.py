@@ -11,8 +11,6 @@ rounds that had to stay verbatim follow it.
 
 A strategy gets neither what a carrier replaces nor the carriers that are not sent. They remain in the checkpoint, for
 requests to other models.
-
-Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

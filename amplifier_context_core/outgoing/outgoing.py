@@ -2,8 +2,6 @@
 
 Both depend on what comes before a message and on the prefix of the request, never on what comes after it. So of a view
 that only grew since a known request with the same prefix, only the new messages are read and hashed.
-
-Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

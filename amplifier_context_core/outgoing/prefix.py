@@ -7,8 +7,6 @@ had read when it wrote the block. So an answer with such thinking is stored with
 No kind of edit has a rule of its own, because each changes that hash: a compaction, a pin, an edit by the host, an
 erased message, other tools, another system prompt, another model. The same holds in a resumed session.
 docs/caching.md has the vendors' rules.
-
-Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

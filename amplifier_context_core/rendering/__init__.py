@@ -1,1 +1,1 @@
-"""Rendering: entries become messages that every provider accepts. Nothing here performs I/O."""
+"""Rendering: entries become messages that every provider accepts. Pure: no I/O, no clock."""

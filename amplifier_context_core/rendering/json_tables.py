@@ -6,8 +6,6 @@ one line per record. Only JSON in a single line is changed, as programs write it
 which an editor of the file needs unchanged.
 
 The cost is bounded: a text longer than the caller's limit is not parsed.
-
-Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

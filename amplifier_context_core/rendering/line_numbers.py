@@ -3,8 +3,6 @@
 Tools that read files write a number before each line, and `grep` with context a path too: a third of the tokens of
 code. The first and the last line keep theirs, and each match of a search, so that of each other line it follows. Its
 indentation stays, as an edit of the file needs it.
-
-Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ one. `plain` maps such characters, in the sense of UTS #39 (Unicode Security Mec
 
 Sources of the tables: confusables.txt of UTS #39, without what NFKD maps by itself; for brackets, all characters that
 the Unicode Character Database names left angle, square, corner, lenticular or tortoise shell bracket.
-
-Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

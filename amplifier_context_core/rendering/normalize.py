@@ -2,8 +2,6 @@
 
 A block or call in that shape is returned as the same object. Others are translated (Anthropic's and OpenAI's shapes),
 completed, or turned into text.
-
-Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 The description is the tool's own (`compact_summary`), or is made by rules: the shape of JSON, of a table with
 separators, of a diff, a log or a listing, and the lines that report errors. The whole output is in the history, and so
 in the store, from the moment it came; the view never holds it.
-
-Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ so resumes and forks send the same bytes. Ids and names that all accept are sent
 Mistral's rule for call ids is stricter than all others: exactly nine letters or digits. A form that met it would
 replace nearly every id that other providers issue. So only requests to a model of Mistral's have such ids, see
 `with_short_ids`. They follow from the ids of the view, so that the prefix of these requests is stable as well.
-
-Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 Chapters and notes are sent in the role of the user. They quote outputs of tools and earlier messages. Quoted text must
 not close its tag, open another, or pose as text of a user or a system. Tags in look-alike characters are escaped as
 well, and a quotation is clipped inside its tags.
-
-Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

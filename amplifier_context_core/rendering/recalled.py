@@ -2,8 +2,6 @@
 
 Towards the trigger of a compaction a recalled text counts as one line, whatever its size. So a session with recalls is
 compacted when the same session with one-line answers would be. The originals stay in the history.
-
-Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

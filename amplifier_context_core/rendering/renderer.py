@@ -12,8 +12,6 @@ deterministic and idempotent and that report each change (`RenderedRound.fixes`)
 - a tool output above the limit is clipped, at any age, so that one large output cannot evict everything else.
 
 A message that needs no fix is shown exactly as it is stored, without the keys that are not for providers.
-
-Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

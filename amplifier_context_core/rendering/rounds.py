@@ -7,8 +7,6 @@ Pairing is by position, then id: a result answers the newest unanswered call of 
 ids. A result without such a call is an orphan, and a round of its own. A result may come late, with other messages in
 between; it still belongs to the round of its call. But words of a person stay in their place: a message with words of
 a person and a late result is a round of its own, in which the result is an orphan.
-
-Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

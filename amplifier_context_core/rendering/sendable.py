@@ -1,7 +1,4 @@
-"""What of a stored message is sent at all: rows, keys and characters that no provider gets are left out here.
-
-Pure: no I/O, no clock.
-"""
+"""What of a stored message is sent at all: rows, keys and characters that no provider gets are left out here."""
 
 from __future__ import annotations
 

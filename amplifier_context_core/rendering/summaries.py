@@ -1,8 +1,6 @@
 """Summaries of tool results: a short form that a host registered, or the ``compact_summary`` in the message.
 
 An entry may hold many results, and each is looked up by its call. So an entry is parsed once, not once per result.
-
-Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Thinking in messages: which models bind it, where providers take it, and how a message is sent without it.
 
 docs/caching.md gives the vendors' rules with their sources.
-
-Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Clipping of a long text: its head and its tail, and between them a mark that states what was cut.
-
-Pure: no I/O, no clock.
-"""
+"""Clipping of a long text: its head and its tail, and between them a mark that states what was cut."""
 
 from __future__ import annotations
 

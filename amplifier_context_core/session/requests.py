@@ -22,7 +22,6 @@ from ..events import USAGE, emit, inside_handler
 from ..messages.parsing import Message, text_of
 from ..messages.usage import Usage
 from ..outgoing.prefix import RequestPrefix, tools_of
-from ..rendering.system_prompt import SystemPrompt, rendered_instruction
 from ..transcript.entry import Entry
 from ..transcript.returned_views import HandedViews
 from ..transcript.transcript import Snapshot
@@ -38,6 +37,7 @@ from .host import Host
 from .host_checkpoint import HostCheckpoint
 from .items import ItemList
 from .session import Session
+from .system_prompt import SystemPrompt, rendered_instruction
 
 log = logging.getLogger(__name__)
 

@@ -2,9 +2,7 @@
 
 Hosts save transcripts, filter them (no system messages, no thinking, no null keys), repair them, and pass them back. A
 stored message must not be added twice, and a change by the host must not be lost. A message that matches keeps its
-entry, and with it its seq and its tokens. Everything else is an edit.
-
-Pure: no I/O, no clock.
+entry, and with it its seq and its tokens. Everything else is an edit. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """An entry of a history: one message with its measurements.
 
 Its identity is its `seq`, which is given once and never reused, whatever happens to the history around it. It is
-printed as the mark `m12`.
-
-Pure: no I/O, no clock.
+printed as the mark `m12`. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The lines of a message that match a query best.
-
-Pure: no I/O, no clock.
-"""
+"""The lines of a message that match a query best. Pure: no I/O, no clock."""
 
 from __future__ import annotations
 

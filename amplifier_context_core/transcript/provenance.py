@@ -1,5 +1,4 @@
 """Where an assistant message came from: what the message states, and what its provider reported.
-
 Pure: no I/O, no clock.
 """
 

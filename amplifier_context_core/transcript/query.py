@@ -1,7 +1,4 @@
-"""A query as terms, and a text as its words are compared.
-
-Pure: no I/O, no clock.
-"""
+"""A query as terms, and a text as its words are compared. Pure: no I/O, no clock."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """How a search finds and orders texts: the same for every index.
 
-Pure: no I/O, no clock. An index says which texts have a term (`Index.having`); the best of them are read, and ordered.
+An index says which texts have a term (`Index.having`); the best of them are read, and ordered.
 A text's score is the sum of
 
 - bm25 over the terms of the query, a word having several forms,
@@ -10,7 +10,7 @@ A text's score is the sum of
 - a small amount for words in the query's own form, and one for the whole query or a quoted phrase verbatim,
 - an amount each if the message is of the speaker or of the day that the query names (`question_hints.py`).
 
-`docs/reports/evaluation.md` has the figures.
+`docs/reports/evaluation.md` has the figures. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 The result of such a call is a copy of other messages, or of items. It names its sources: a line for each one that it
 quotes begins with its mark in brackets. By these lines `forget` finds the copies of what it erases.
-
 Pure: no I/O, no clock.
 """
 

@@ -1,9 +1,7 @@
 """Redaction of a message whose text must be removed everywhere, for example a pasted secret.
 
 Its index, its role and the ids of its calls and results stay, so that the history around it stays valid. Its text, the
-arguments of its calls and its other metadata are removed.
-
-Pure: no I/O, no clock.
+arguments of its calls and its other metadata are removed. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

@@ -3,9 +3,7 @@
 Frameworks put what was sent in the place of their own history, and hand that in with new messages after it. Such a list
 has chapters and shortened outputs where the history has originals. It is recognised by them: by messages that only a
 view that was handed out has, compared as `alignment` compares. A list that begins with all of the last view is one too.
-All that the view did not show stays in the history.
-
-Pure: no I/O, no clock.
+All that the view did not show stays in the history. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

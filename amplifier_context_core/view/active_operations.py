@@ -1,5 +1,4 @@
 """Calls whose work goes on after their result: a view must not lose the handles that the results gave.
-
 Pure: no I/O, no clock.
 """
 

@@ -4,7 +4,7 @@ It is computed from the usage that providers report, and from two facts about ea
 shares with the view before, and why it does not share all of it (`PrefixBreak`). A cache miss without such a reason is
 reported as unknown. One wrong setting of a provider is recognised by its reports (`_cached_nothing`).
 
-Pure: no I/O, no clock. Memory is bounded: the newest requests, and sums.
+Memory is bounded: the newest requests, and sums. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

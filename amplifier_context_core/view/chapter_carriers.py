@@ -2,7 +2,6 @@
 
 The chapter keeps the digest's message, and after it the carrier. A request to the model that reads the carrier begins
 with it, and shows none of the chapters up to there (`outgoing/carriers.py`). All other requests show the chapters.
-
 Pure: no I/O, no clock.
 """
 

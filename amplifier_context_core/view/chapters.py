@@ -1,7 +1,4 @@
-"""The chapters of a view, as plain data: for people and for tools that list them.
-
-Pure: no I/O, no clock.
-"""
+"""The chapters of a view, as plain data: for people and for tools that list them. Pure: no I/O, no clock."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
 """The last compactions of a session: when, why, and what they did. No content, so `forget` leaves it.
-
 Pure: no I/O, no clock.
 """
 

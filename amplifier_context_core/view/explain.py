@@ -1,5 +1,4 @@
 """What became of every round of a view, in plain JSON: for people, for tests, for the live display.
-
 Pure: no I/O, no clock.
 """
 

@@ -2,7 +2,6 @@
 
 All other modules count tokens with this package's counter. The conversion is made here and in `explain`, once for each
 figure, with the `Units` that the request's limits were made with. So the figures of one report agree.
-
 Pure: no I/O, no clock.
 """
 

@@ -1,8 +1,6 @@
 """The session state of version 1, which sessions of commit 37ba2a6 have, under the keys of today.
 
-In version 1 a field that was renamed kept its first name as its key.
-
-Pure: no I/O, no clock.
+In version 1 a field that was renamed kept its first name as its key. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""How much of a view pins may fill.
-
-Pure: no I/O, no clock.
-"""
+"""How much of a view pins may fill. Pure: no I/O, no clock."""
 
 from __future__ import annotations
 

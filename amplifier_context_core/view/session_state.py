@@ -4,9 +4,7 @@ A resumed session continues from these as if it had never stopped. Of the rounds
 are written: their entries are in the store. Nothing here is needed to read a history. State that cannot be read is left
 out, and the view is made from the whole history.
 
-Field names are keys on disk: to rename one takes a new version.
-
-Pure: no I/O, no clock.
+Field names are keys on disk: to rename one takes a new version. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 A compaction uses every short form. A view shows one at once only if it was registered before any view showed its
 result: what a view has shown stays as it is until a compaction, and is shown the same way after a resume.
-
 Pure: no I/O, no clock.
 """
 

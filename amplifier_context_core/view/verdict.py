@@ -1,7 +1,4 @@
-"""Why a view must be compacted before a request is sent it.
-
-Pure: no I/O, no clock.
-"""
+"""Why a view must be compacted before a request is sent it. Pure: no I/O, no clock."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a compaction of a view works on, and how what it made of that becomes a checkpoint.
-
-Pure: no I/O, no clock.
-"""
+"""What a compaction of a view works on, and how what it made of that becomes a checkpoint. Pure: no I/O, no clock."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
 """A request for a view: what is known of it before its view is selected, made once and handed down.
-
 Pure: no I/O, no clock.
 """
 

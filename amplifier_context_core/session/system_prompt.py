@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 from ..errors import ContextError
 from ..messages.parsing import SYSTEM_ROLES, Message, metadata_of
 from ..messages.tokens import TokenCounter, count_message_tokens
+from ..rendering.renderer import RenderedMessage, Renderer
+from ..rendering.rounds import Round
+from ..rendering.sendable import scrub
 from ..transcript.entry import Entry
 from ..transcript.transcript import Snapshot
-from .renderer import RenderedMessage, Renderer
-from .rounds import Round
-from .sendable import scrub
 
 PromptFactory = Callable[[], Awaitable[str]]
 
