@@ -52,17 +52,15 @@ class Fact:
 
     @property
     def scored_names(self) -> list[tuple[str, float]]:
-        """The names with their scores; 1.0 for a name without one."""
+        """1.0 for a name without a score."""
         return list(zip(self.names, (*self.scores, *repeat(1.0, len(self.names) - len(self.scores))), strict=False))
 
     @property
     def text(self) -> str:
-        """The fact as one line of its chapter."""
         return f"{self.statement}; {' '.join(self.names)}" if self.names else self.statement
 
     @property
     def statement(self) -> str:
-        """The text without the names."""
         line = f"{self.subject}: {joined(self.sentences)}" if self.sentences else self.subject
         return f"{line} -> {self.outcome}" if self.outcome else line
 
@@ -80,7 +78,6 @@ class DigestEntry(_Derived):
 
     Attributes:
         first: lowest seq of the round.
-        last: highest seq.
         turn: its turn id, ``a3``.
         tokens: of the text.
         original_tokens: of the round in the history.
@@ -95,17 +92,14 @@ class DigestEntry(_Derived):
 
     @classmethod
     def of(cls, described: Round, facts: Sequence[Fact], counter: TokenCounter) -> DigestEntry:
-        """Return what a chapter says of a round; each fact takes a line."""
         entry = cls(described.first, described.last, described.head.turn_id, (), 0, described.tokens)
         return entry.with_facts(facts, counter)
 
     def with_facts(self, facts: Sequence[Fact], counter: TokenCounter) -> DigestEntry:
-        """Return an entry of the same round."""
         return replace(self, facts=tuple(facts), tokens=sum(counter(fact.text) + 1 for fact in facts))
 
     @property
     def text(self) -> str:
-        """The entry as lines of its chapter."""
         return "\n".join(fact.text for fact in self.facts)
 
     @property
@@ -154,7 +148,6 @@ class Chapter:
 
     @property
     def listed(self) -> tuple[DigestEntry, ...]:
-        """The entries as they are shown."""
         return self.entries if self.beside is None else self.beside
 
 
@@ -188,12 +181,10 @@ class Segment:
 
     @property
     def mark(self) -> str:
-        """The mark of its first message."""
         return f"m{self.first}"
 
     @property
     def is_human(self) -> bool:
-        """True if it shows a message that a person wrote."""
         return self.newest_human > 0
 
     @property
@@ -208,7 +199,7 @@ class Segment:
 
     @property
     def human_entry(self) -> Entry | None:
-        """The newest message of a person that it shows, as it was stored; None when it shows none."""
+        """The newest message of a person that it shows, as it was stored."""
         if self.round is None or not self.round.is_human:
             return None
         humans = {entry.seq: entry for entry in self.round.entries if entry.human}
@@ -225,7 +216,7 @@ class Segment:
 
 
 def segment_of(round_: Round, shown: Sequence[RenderedMessage], fixes: Sequence[str] = ()) -> Segment:
-    """Return the segment of a round that no strategy has changed."""
+    """No strategy has changed it."""
     messages, rule = tuple(shown), "corrected" if fixes else ""
     tokens = sum(message.tokens for message in messages)
     first, last, turn = round_.first, round_.last, round_.head.turn_id
@@ -246,7 +237,6 @@ class Draft:
 
     @property
     def tokens(self) -> int:
-        """Tokens of the whole view."""
         return self.fixed + sum(segment.tokens for segment in self.segments)
 
     @property
@@ -256,11 +246,10 @@ class Draft:
 
     @property
     def messages(self) -> list[Message]:
-        """The messages of the segments, in order."""
         return [shown.message for segment in self.segments for shown in segment.shown]
 
     def with_segments(self, segments: Iterable[Segment]) -> Draft:
-        """Return a draft of these segments, with the same fixed part; this one if its segments are the same objects."""
+        """Return this draft if its segments are the same objects."""
         given = tuple(segments)
         is_same = len(given) == len(self.segments) and all(map(operator.is_, given, self.segments))
         return self if is_same else Draft(given, self.fixed)
@@ -271,22 +260,18 @@ class Checkpoint:
     """An accepted draft. It never changes, and replaces the first `covered` entries of the history in a view.
 
     Attributes:
-        covered: entries it replaces, counted from the first after the leading instructions.
-        upto: highest seq among them.
         digest: hash of what it covers, by content: the same history in another session has the same.
-        made_at: highest seq in the history when it was made.
-        budget: tokens of the request it was made for.
-        from_content: True if nothing but the content it covers went into it. Only then may another session use it:
-            pins, registered short forms, a focus and interrupted turns belong to one session.
     """
 
-    covered: int
-    upto: int
+    covered: int  # entries it replaces, counted from the first after the leading instructions
+    upto: int  # highest seq among them
     digest: Annotated[bytes, PlainSerializer(bytes.decode)]  # empty where it is saved
     segments: tuple[Segment, ...]
     tokens: int
-    made_at: int
-    budget: int
+    made_at: int  # highest seq in the history when it was made
+    budget: int  # tokens of the request it was made for
+    # True if nothing but the content it covers went into it. Only then may another session use it: pins, registered
+    # short forms, a focus and interrupted turns belong to one session.
     from_content: bool = False
 
     @property
@@ -302,6 +287,5 @@ class Checkpoint:
 
     @property
     def shown(self) -> Iterable[RenderedMessage]:
-        """Yield all its messages, in order."""
         for segment in self.segments:
             yield from segment.shown

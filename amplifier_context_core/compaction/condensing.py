@@ -38,10 +38,9 @@ def condense(
     least: float = RULE,
     given: Tuning | None = None,
 ) -> list[DigestEntry | None]:
-    """Return the entries in about `share` of their characters together, None for each that is left out.
+    """Return the entries in about `share` (above 0, below 1) of their characters together, None for each left out.
 
     Args:
-        share: above 0 and below 1.
         least: worth from which on people's sentences stay whatever the room.
         given: how the room is divided; by default `tuning.TUNING`.
     """
@@ -77,7 +76,7 @@ def shorten_agent(entries: Sequence[DigestEntry], room: int, counter: TokenCount
 
 @dataclass(slots=True)
 class _Line:
-    """A fact while it is shortened, and the index of its entry."""
+    """`place` is the index of its entry."""
 
     place: int
     fact: Fact
@@ -88,7 +87,7 @@ def _lines(entries: Sequence[DigestEntry]) -> list[_Line]:
 
 
 def _entries(entries: Sequence[DigestEntry], lines: Sequence[_Line], counter: TokenCounter) -> list[DigestEntry | None]:
-    """Return the entries with what is left of their facts; None for each entry that has no fact with content."""
+    """Return None for each entry that has no fact with content."""
     left: list[list[Fact]] = [[] for _ in entries]
     for line in lines:
         if line.fact.sentences or line.fact.names or not line.fact.speaker:
@@ -100,7 +99,7 @@ def _entries(entries: Sequence[DigestEntry], lines: Sequence[_Line], counter: To
 
 
 def only_people(entries: Sequence[DigestEntry], counter: TokenCounter, least: float = RULE) -> list[DigestEntry]:
-    """Return the entries with nothing but people's sentences of at least this worth; entries without any are left out.
+    """Keep nothing but people's sentences of at least this worth; entries without any are left out.
 
     `RULE` is the worth of rules alone, `OWN` of all that people wrote themselves.
     """
@@ -132,7 +131,6 @@ def without_oldest(draft: Draft, most: int, gives: Callable[[Segment], bool]) ->
 
 
 def _tokens_of_people(segment: Segment, counter: TokenCounter, least: float) -> int:
-    """Return the tokens of a segment that is reduced to people's sentences of this worth; 0 if there are none."""
     if segment.chapter is not None:
         entries = only_people(segment.chapter.entries, counter, least)
         return min(segment.tokens, _FRAME + sum(entry.tokens for entry in entries)) if entries else 0
@@ -144,7 +142,6 @@ def _tokens_of_people(segment: Segment, counter: TokenCounter, least: float) -> 
 
 
 def _of_people(fact: Fact, least: float) -> Fact | None:
-    """Return the fact with nothing but a person's sentences of at least this worth; None if there are none."""
     kept = [index for index, sentence in enumerate(fact.sentences) if sentence.worth >= least]
     if not kept or fact.speaker != "person":
         return None
@@ -158,7 +155,6 @@ def _needed_for_people(fact: Fact, worth: float) -> int:
 
 
 def _length_of_speech(fact: Fact) -> int:
-    """Return the characters of a speech, its label included."""
     return length(fact.sentences) + len(fact.subject) + _JOINTS
 
 
@@ -180,19 +176,16 @@ def _shorten_speech(lines: Sequence[_Line], speaker: str, room: int) -> int:
 
 
 def _first(names: Sequence[str], room: int) -> list[str]:
-    """Return the first names that fit into `room` characters."""
     ends = accumulate(len(name) + 1 for name in names)
     return [name for name, end in zip(names, ends, strict=True) if end <= room]
 
 
 def _with_names(fact: Fact, names: Sequence[str]) -> Fact:
-    """Return the fact with names that were cut off, before its own names."""
     more = dict.fromkeys(names, tuning.TUNING.cut_name)
     return _named(fact, [*more.items(), *((name, score) for name, score in fact.scored_names if name not in more)])
 
 
 def _named(fact: Fact, scored: Sequence[tuple[str, float]]) -> Fact:
-    """Return the fact with other names."""
     return replace(fact, names=tuple(name for name, _ in scored), scores=tuple(score for _, score in scored))
 
 
@@ -221,7 +214,7 @@ def _shorten_calls(lines: list[_Line], room: int, last: int) -> int:
 
 
 def _bare(fact: Fact) -> Fact:
-    """Return a call as its mark, its tool and its names, those of its arguments and outcome first."""
+    """Names of its arguments and outcome come first."""
     mark, _, rest = fact.subject.partition(" ")
     tool, _, rest = rest.partition(" ")
     lost = identifiers(f"{rest} {fact.outcome}")
@@ -247,7 +240,7 @@ def _pass_on_names(lines: list[_Line]) -> None:
 
 
 def _cost(fact: Fact) -> int:
-    """Return the characters of a call without its names, and of what joins them; 0 for a bare call, whose names pay."""
+    """Return characters of a call without its names, and of what joins them; 0 for a bare call, whose names pay."""
     return 0 if fact.sentences or _is_bare(fact) else len(fact.subject) + len(fact.outcome) + _JOINTS
 
 
@@ -256,7 +249,7 @@ def _without_size(fact: Fact) -> Fact:
 
 
 def _shortened(fact: Fact, share: float) -> Fact:
-    """Return the fact with subject and outcome in about a share of their characters; names cut off become names."""
+    """Names that are cut off become names of the fact."""
     room = int((len(fact.subject) + len(fact.outcome)) * share)
     outcome_room = max(_LEAST_TROUBLE if ': "' in fact.outcome else _LEAST_OUTCOME, room // 3)
     subject_room = max(_LEAST_SUBJECT, room - min(len(fact.outcome), outcome_room))

@@ -64,14 +64,8 @@ def digest_round(
     share: float,
     summaries: Summaries | None = None,
 ) -> DigestEntry:
-    """Return the entry of a round.
-
-    Args:
-        round_: the round.
-        known: identifiers and words of excerpts that the chapter holds already; the entry's own are added.
-        counter: text to tokens.
-        share: share of the round's tokens that the entry's calls and names may cost, within readable limits.
-        summaries: short forms registered for tool results.
+    """`known`: identifiers and words of excerpts that the chapter holds already; the entry's own are added; `share`: of
+    the round's tokens that the entry's calls and names may cost, within readable limits.
     """
     room = max(_LEAST_CHARS, min(int(round_.tokens * share * _CHARS_PER_TOKEN), _MOST_CHARS))
     facts = tuple(_facts(round_, known, room, ResultSummaries(summaries or {})))
@@ -128,10 +122,8 @@ def chapter_of(
     the digest's chapters, and what one of them keeps, texts cannot take.
 
     Args:
-        entries: one for each round it describes.
-        counter: text to tokens.
         left_out: rounds it replaces and does not describe.
-        original_tokens: tokens of all its rounds in the history; by default those of the rounds it describes.
+        original_tokens: of all its rounds in the history; by default those of the rounds it describes.
         span: lowest and highest seq it replaces; by default from its first entry to its last.
         texts: of another author, shown first.
         beside: the entries as they are shown, for the texts of this chapter or of a later one; by default as they are.
@@ -159,15 +151,11 @@ def with_texts(
     rule: str,
     least: int = 0,
 ) -> Segment:
-    """Return a chapter with other texts; its entries stay.
+    """Return a chapter with other texts (see `chapter_of`); its entries stay.
 
     Args:
-        segment: the chapter.
-        texts: of another author, shown first; none for the chapter as the digest wrote it.
-        beside: the entries as they are shown beside the texts: some of them, or the same in fewer words.
-        counter: text to tokens.
+        texts: none for the chapter as the digest wrote it.
         rule: name of the strategy.
-        least: tokens that it counts at least.
 
     Raises:
         ValueError: the segment is no chapter.
@@ -190,14 +178,7 @@ def with_texts(
 
 
 def with_round(segments: Sequence[Segment], fresh: Segment, round_: Round, counter: TokenCounter) -> list[Segment]:
-    """Return segments with one round verbatim, in its place.
-
-    Args:
-        segments: in the order of the history.
-        fresh: the round as it is shown.
-        round_: the same round.
-        counter: text to tokens.
-    """
+    """Put a round, shown as `fresh`, into its place among segments, which are in the order of the history."""
     made: list[Segment] = []
     for segment in segments:
         if segment.chapter and segment.first <= round_.first <= segment.last:
@@ -210,7 +191,7 @@ def with_round(segments: Sequence[Segment], fresh: Segment, round_: Round, count
 
 
 def without_round(segment: Segment, round_: Round, counter: TokenCounter) -> list[Segment]:
-    """Return a chapter without one of its rounds; no segment if it holds nothing else."""
+    """Return no segment if the chapter holds nothing else."""
     chapter = segment.chapter
     if chapter is None:
         raise ValueError(f"{segment.mark} is no chapter")
@@ -262,7 +243,7 @@ def _facts(round_: Round, known: Names, room: int, summaries: ResultSummaries) -
 
 
 def _spoken(entry: Entry) -> str:
-    """Return the message's own text, without the tool results in it."""
+    """Leave tool results out."""
     content = entry.message.get("content")
     if isinstance(content, str):
         return "" if entry.answered_ids else content
@@ -412,7 +393,6 @@ def _change(old: str, new: str, room: int) -> str:
 
 
 def _side(sign: str, lines: Sequence[str], room: int) -> str:
-    """Return the first and the last of some lines, and how many they are."""
     filled = [line for line in lines if line.strip()] or [""]
     ends = filled[:1] if len(filled) == 1 else [filled[0], filled[-1]]
     text = " … ".join(quote(line.strip(), max(20, room // len(ends))) for line in ends)
@@ -433,7 +413,7 @@ def _whole_words(text: str, end: int) -> int:
 
 
 def _candidates(text: str, weight: float) -> list[tuple[float, str]]:
-    """Return the identifiers of a text, each with a score: how likely it is to be needed again."""
+    """A score says how likely the identifier is to be needed again."""
     if len(text) > _SCAN_HEAD + _SCAN_TAIL:
         text = text[:_SCAN_HEAD] + "\n" + text[-_SCAN_TAIL:]
     keys = set(_KEY.findall(text))

@@ -31,9 +31,9 @@ _LINE_SHARE = 0.25  # of a round's tokens that its entry may cost: the default o
 
 
 def distant_end(history: Snapshot, body: int, budget: int, renderer: Renderer) -> int:
-    """Return the index of the first entry that is not distant; `body` when there is no distant history.
+    """Return the index of the first entry that is not distant; `body`, where leading instructions end, if none is.
 
-    The leading instructions end before `body`. The budget is in tokens; the renderer knows the limits of tool outputs.
+    The budget is in tokens; the renderer knows the limits of tool outputs.
     """
     enough = _REACH * budget
     seen = 0
@@ -63,21 +63,15 @@ def _least_shown(entry: Entry, renderer: Renderer) -> int:
 
 
 class _Survey:
-    """The rounds of distant history, in order: figures of all, by number, and the few that are shown or listed.
-
-    Attributes:
-        figures: lowest and highest seq of each round, and its tokens in the history. Arrays: there may be a million.
-        people: rounds that people wrote, the newest.
-        parted: rounds with other messages between theirs.
-        carriers: seqs of a provider's own compactions.
-    """
+    """The rounds of distant history, in order: figures of all, by number, and the few that are shown or listed."""
 
     def __init__(self) -> None:
+        # Lowest and highest seq of each round, and its tokens in the history. Arrays: there may be a million.
         self.figures = (array("q"), array("q"), array("q"))
         self.kept: dict[int, Round] = {}
-        self.people: deque[tuple[int, Round]] = deque(maxlen=_LISTED)
-        self.parted: dict[int, Round] = {}
-        self.carriers: list[int] = []
+        self.people: deque[tuple[int, Round]] = deque(maxlen=_LISTED)  # rounds that people wrote, the newest
+        self.parted: dict[int, Round] = {}  # rounds with other messages between theirs
+        self.carriers: list[int] = []  # seqs of a provider's own compactions
 
     def add(self, round_: Round, pins: Collection[int]) -> None:
         number = len(self.figures[0])
@@ -128,7 +122,6 @@ def fold_distant(
 
 
 def _chapter(survey: _Survey, start: int, stop: int, history: Snapshot, counter: TokenCounter) -> Segment:
-    """Fold the rounds from number `start` to `stop`."""
     firsts, lasts, sizes = (figures[start:stop] for figures in survey.figures)
     span, tokens = (min(firsts), max(lasts)), sum(sizes)
     known: set[str] = set()
@@ -145,7 +138,7 @@ def _chapter(survey: _Survey, start: int, stop: int, history: Snapshot, counter:
 
 
 def _rounds(history: Snapshot, start: int, stop: int) -> Iterator[Round]:
-    """Yield the rounds between two indices, in order, paired in batches so that few are in memory."""
+    """Yield the rounds between two indices, paired in batches so that few are in memory."""
     rounds = RoundList()
     for index in range(start, stop):
         rounds.add(history[index])

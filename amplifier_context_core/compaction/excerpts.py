@@ -57,7 +57,6 @@ def excerpt(text: str, known: Names, prefix: re.Pattern[str], room: int) -> str:
     """Return the line of an output with the most new words, shortened at a word's end; empty if none has enough.
 
     Args:
-        text: the output.
         known: words, by their first letters, that a chapter has already; the words of the excerpt are added.
         prefix: what a line may begin with before its text: its number, or the place where a search found it.
         room: characters of the excerpt; 0 for none.
@@ -76,7 +75,7 @@ def excerpt(text: str, known: Names, prefix: re.Pattern[str], room: int) -> str:
 
 
 def is_addressed(line: str) -> bool:
-    """True if a line demands something or addresses its reader, in English or Chinese."""
+    """English and Chinese alone."""
     return states_rule(line) or any(rule.search(line) is not None for rule in (_ADDRESSED, _IMPERATIVE))
 
 

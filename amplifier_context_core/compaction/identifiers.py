@@ -50,16 +50,12 @@ def with_parts(names: Iterable[str]) -> Iterator[str]:
 
 
 def names_in(text: str, limit: int = 10_000) -> Iterator[str]:
-    """Yield the identifiers of a text and their parts: what a reader of the text has read."""
+    """Yield what a reader of the text has read."""
     return with_parts(identifiers(text, limit))
 
 
 class MoreNames:
-    """Names on top of a set that stays as it is: a copy of the set for each chapter would take longer than the chapter.
-
-    Attributes:
-        added: the names that the set has not.
-    """
+    """Names on top of a set that stays as it is: to copy the set takes longer than a chapter."""
 
     def __init__(self, names: set[str]) -> None:
         self.added: set[str] = set()

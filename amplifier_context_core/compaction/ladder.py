@@ -84,7 +84,7 @@ _CLIPPED_TO = 0.8  # of the trigger: what protected segments that left no room a
 
 
 class Pass(NamedTuple):
-    """One run over all strategies, and what it spares."""
+    """What a run over all strategies spares."""
 
     spares: frozenset[
         str
@@ -102,22 +102,12 @@ PASSES = (
 
 @dataclass(frozen=True, slots=True)
 class LadderResult:
-    """What a ladder did.
-
-    Attributes:
-        freed: name of each step and the tokens that it freed, in order.
-        skipped: name of each strategy that was skipped, and why.
-        protected_tokens: of what had to stay, before any of it was clipped.
-        clipped_protected: marks.
-        refused_pins: marks of pins that found no room in their share.
-    """
-
     draft: Draft
-    freed: tuple[tuple[str, int], ...]
-    skipped: tuple[tuple[str, str], ...]
-    protected_tokens: int
-    clipped_protected: tuple[str, ...]
-    refused_pins: tuple[str, ...]
+    freed: tuple[tuple[str, int], ...]  # name of each step and the tokens that it freed, in order
+    skipped: tuple[tuple[str, str], ...]  # name of each strategy that was skipped, and why
+    protected_tokens: int  # of what had to stay, before any of it was clipped
+    clipped_protected: tuple[str, ...]  # marks
+    refused_pins: tuple[str, ...]  # marks of pins that found no room in their share
 
 
 def build_ladder(config: Config, plugins: Plugins) -> list[Strategy]:
@@ -144,7 +134,7 @@ def build_ladder(config: Config, plugins: Plugins) -> list[Strategy]:
 
 
 def _check_arguments(key: str, name: str, arguments: Mapping[str, Any]) -> None:
-    """Raise `ConfigError` with the known arguments if a strategy of core has none of a given name."""
+    """Raises `ConfigError`: a strategy of core has none of a given name; the error lists its arguments."""
     if name not in STRATEGIES:
         return
     taken = [
@@ -190,20 +180,19 @@ def run_ladder(
 
 @dataclass(slots=True)
 class _Run:
-    """A ladder while it runs: the draft, the tokens that each step freed, and the strategies that were skipped."""
+    """`freed` by each step, in tokens."""
 
     draft: Draft
     freed: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
     skipped: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
     def take(self, name: str, draft: Draft) -> None:
-        """Go on from a draft that a step made."""
         if draft is not self.draft and self.draft.tokens != draft.tokens:
             self.freed.append((name, self.draft.tokens - draft.tokens))
         self.draft = draft
 
     def apply(self, strategy: Strategy, goal: Goal) -> None:
-        """Apply one strategy; skip it and note why if it fails or breaks its contract."""
+        """A strategy that fails or breaks its contract is skipped."""
         try:
             done = strategy.apply(self.draft, goal)
             fault = _broken(self.draft, done)
@@ -216,14 +205,14 @@ class _Run:
 
 
 def apply_alone(strategy: Strategy, draft: Draft, goal: Goal) -> Draft:
-    """Return what one strategy makes of a draft; the same draft if it fails or breaks its contract."""
+    """Return the same draft if the strategy fails or breaks its contract."""
     run = _Run(draft)
     run.apply(strategy, goal)
     return run.draft
 
 
 def _run_passes(run: _Run, ladder: Sequence[Strategy], goal: Goal, trigger: int, recent_tokens: int) -> None:
-    """Run the ladder in passes, each of which protects less, until a pass ends below what is enough for it."""
+    """Run passes, each of which protects less, until one ends below what is enough for it."""
     folded_up_to = max((segment.last for segment in run.draft.segments if segment.chapter), default=0)
     recent = _recent(run.draft.segments, recent_tokens)
     for step in PASSES:
@@ -317,7 +306,6 @@ def _broken(draft: Draft, done: object) -> str:
 
 
 def _is_paired(segment: Segment) -> bool:
-    """True if each call a segment shows has one result in it, and each result its call."""
     messages = [shown.message for shown in segment.shown]
     calls = sorted(call.id for message in messages for call in calls_of(message))
     return calls == sorted(result.call_id for message in messages for result in results_of(message))
@@ -334,7 +322,6 @@ def _recent(segments: Sequence[Segment], tokens: int) -> frozenset[int]:
 
 
 def _without_old_notices(draft: Draft, later: Sequence[Segment]) -> Draft:
-    """Leave out notices of hooks and reminders that newer ones replace."""
     newest = newest_notices((*draft.segments, *later))
     return draft.with_segments(
         segment

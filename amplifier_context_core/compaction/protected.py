@@ -39,21 +39,13 @@ _SMALL = 60  # tokens below which a message is not clipped: the mark would cost 
 
 @dataclass(frozen=True, slots=True)
 class Protection:
-    """What a compaction must keep besides what every compaction keeps.
+    """What a compaction must keep besides what every compaction keeps."""
 
-    Attributes:
-        pins: seqs pinned by command (``metadata.pinned`` is seen beside them).
-        pin_tokens: that all pins together may fill, the oldest first; pins beyond it are not protected.
-        required: seqs that the caller of this request asked for; they stay whatever they cost.
-        later: segments of the view after those that are compacted: rounds that are still open.
-        human_tokens: the newest human message stays whole if it has at most so many tokens (`most_human_tokens`).
-    """
-
-    pins: Collection[int] = ()
-    pin_tokens: int = 0
-    required: Collection[int] = ()
-    later: Sequence[Segment] = ()
-    human_tokens: int = 0
+    pins: Collection[int] = ()  # seqs pinned by command (``metadata.pinned`` is seen beside them)
+    pin_tokens: int = 0  # that all pins together may fill, the oldest first; pins beyond it are not protected
+    required: Collection[int] = ()  # seqs that the caller of this request asked for; they stay whatever they cost
+    later: Sequence[Segment] = ()  # segments of the view after those that are compacted: rounds that are still open
+    human_tokens: int = 0  # the newest human message stays whole if it has at most so many tokens (`most_human_tokens`)
 
 
 def most_human_tokens(capacity: int, system_tokens: int) -> int:
@@ -157,7 +149,7 @@ def notice_of(segment: Segment) -> frozenset[str]:
 
 
 def newest_notices(segments: Iterable[Segment]) -> frozenset[int]:
-    """Return the lowest seqs of the segments that hold the newest notice of a hook, or of a source of reminders."""
+    """Return the lowest seqs of the newest notice of each hook, and of each source of reminders."""
     newest: dict[str, int] = {}
     for segment in segments:
         newest.update(dict.fromkeys(notice_of(segment), segment.first))
@@ -165,15 +157,14 @@ def newest_notices(segments: Iterable[Segment]) -> frozenset[int]:
 
 
 def protected_tokens(draft: Draft) -> int:
-    """Return the tokens of all protected segments and of the fixed part of the view."""
+    """The fixed part of the view included."""
     return draft.fixed + sum(segment.tokens for segment in draft.segments if segment.protected_because)
 
 
 def clip_protected(draft: Draft, limit: int, counter: TokenCounter, *, whole: int = 0) -> Draft:
     """Clip the largest protected segments until they and the fixed part fit `limit` tokens; pins if need be.
 
-    Args:
-        whole: seq of the message that is not clipped; 0 for none.
+    The message `whole` is not clipped.
     """
     for spared in (("", *VERBATIM), ("",)):
         over = protected_tokens(draft) - limit
@@ -189,7 +180,7 @@ def clip_protected(draft: Draft, limit: int, counter: TokenCounter, *, whole: in
 
 
 def clip_segment(segment: Segment, max_tokens: int, counter: TokenCounter, *, whole: int = 0) -> Segment:
-    """Return the segment in at most about `max_tokens`, without the message `whole`: its largest keep head and tail."""
+    """Clip the largest messages, but for the message `whole`: head and tail stay."""
     cap = _cap([shown.tokens for shown in segment.shown if shown.seq != whole], max_tokens)
     shown = [
         clip_rendered(message, cap, counter) if message.tokens > cap and message.seq != whole else message
@@ -263,7 +254,7 @@ def _clip_message(message: Message, ratio: float, mark: str | None) -> Message:
         return message  # byte-exact, or folded whole
 
     def clip(value: Any) -> Any:
-        """Return JSON data with all texts in it clipped."""
+        """Clip all texts in JSON data."""
         if isinstance(value, str):
             return clip_quoted(value, max(16, int(len(value) * ratio)), mark)
         if isinstance(value, dict):

@@ -52,7 +52,6 @@ def rarities(texts: Sequence[str]) -> list[float]:
 
 
 def _terms(text: str) -> set[str]:
-    """Return the words of a text: the beginnings of words, numbers, and pairs of characters without spaces."""
     terms: set[str] = set()
     for term in _TERM.findall(text.lower()):
         if _IS_UNSPACED.match(term):

@@ -24,15 +24,8 @@ Source = tuple[str, frozenset[str]]  # name of the tool, words of its arguments
 
 
 class ReReads(NamedTuple):
-    """What was read again.
-
-    Attributes:
-        sources: how many; one that is read several times is one.
-        tokens: of the newest result of each, as the history counts them.
-    """
-
-    sources: int = 0
-    tokens: int = 0
+    sources: int = 0  # how many; one that is read several times is one
+    tokens: int = 0  # of the newest result of each, as the history counts them
 
 
 def re_reads(segments: Sequence[Segment]) -> ReReads:

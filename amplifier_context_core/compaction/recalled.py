@@ -18,7 +18,7 @@ _LEFT_OUT = "[recalled text left out again]"  # its call, which stays, names wha
 
 
 def without_recalled(draft: Draft, counter: TokenCounter) -> Draft:
-    """Return the draft with a line in place of each recalled text; the same draft if there is none to replace."""
+    """Put a line in the place of each recalled text."""
     return draft.with_segments(
         segment if segment.protected_because in _KEPT else _shortened(segment, counter) for segment in draft.segments
     )

@@ -22,23 +22,17 @@ _LINE = len("[./ = /]\n")  # characters of the line that names a root, beside th
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A directory, and the sign that paths below it begin with.
+    """A directory, and the sign that paths below it begin with."""
 
-    Attributes:
-        path: absolute, with a slash at its end.
-        sign: with a slash at its end.
-    """
-
-    path: str
-    sign: str
+    path: str  # absolute, with a slash at its end
+    sign: str  # with a slash at its end
 
     @property
     def line(self) -> str:
-        """Return the line that names the root."""
         return f"[{self.sign} = {self.path}]"
 
     def shorten(self, fact: Fact) -> Fact:
-        """Return a fact with the paths below the root relative to it; sentences stay word for word."""
+        """Sentences stay word for word."""
         return replace(
             fact,
             subject=self._shortened(fact.subject),
@@ -73,7 +67,6 @@ def root_of(facts: Iterable[Fact]) -> Root | None:
 
 
 def with_full_paths(text: str) -> str:
-    """Return the text of chapters with the paths below each root spelled in full."""
     first, *rest = _NAMED.split(text)
     chapters = zip(rest[::3], rest[1::3], rest[2::3], strict=True)
     return first + "".join(_full(chapter, sign, path) for sign, path, chapter in chapters)

@@ -67,15 +67,8 @@ _MOST_UNCLOSED = 64  # tags and fences without an end that are looked for; the t
 
 
 class Sentence(NamedTuple):
-    """One sentence.
-
-    Attributes:
-        text: on one line, with the blank after it that separates it from the next, if there is one.
-        worth: how much it is worth to keep, 0 to 1; below 0 for the mark of a gap.
-    """
-
-    text: str
-    worth: float
+    text: str  # on one line, with the blank after it that separates it from the next, if there is one
+    worth: float  # how much it is worth to keep, 0 to 1; below 0 for the mark of a gap
 
 
 GAP = Sentence("… ", _GAP_WORTH)
@@ -104,12 +97,11 @@ def read(text: str, speaker: Speaker) -> tuple[Sentence, ...]:
 
 
 def states_rule(text: str) -> bool:
-    """True if a text holds a word that rules are stated with."""
     return _RULE.search(text) is not None
 
 
 def _runs(text: str) -> Iterator[str]:
-    """Yield the sentences of a text, each on one line, with a blank after it where the next is parted by one."""
+    """Yield sentences, each on one line, with a blank after it where the next is parted by one."""
     start = 0
     for stop in _stops(text):
         for end in (*(found.end() for found in _END.finditer(text, start, stop)), stop):
@@ -144,7 +136,7 @@ def _parts(run: str) -> Iterator[str]:
 
 
 def _worth(sentence: str) -> float:
-    """Return the worth of a sentence of the agent: of what it holds, the higher the nearer it is to `_SHORT`."""
+    """The agent's: of what the sentence holds, the higher the nearer it is to `_SHORT`."""
     number = _NUMBER.match(sentence)
     if number and number.end() < len(sentence):
         sentence = sentence[number.end() :]
@@ -251,12 +243,10 @@ def word_end(text: str, end: int, reach: int = 24) -> int:
 
 
 def joined(sentences: Sequence[Sentence]) -> str:
-    """Return sentences as one text."""
     return "".join(sentence.text for sentence in sentences).strip()
 
 
 def length(sentences: Sequence[Sentence]) -> int:
-    """Return the characters of sentences."""
     return sum(len(sentence.text) for sentence in sentences)
 
 
@@ -268,12 +258,7 @@ def select(
     Of those that a person wrote and that state no rule, and of the agent's, the ones with rare words go first: what is
     written once is a fact. Of one that is written again, the last of the highest worth goes by it, the others last of
     all: no paste of a rule takes its place. Else a later speech goes before an earlier one, and an earlier sentence
-    before a later one.
-
-    Args:
-        speeches: the sentences of each speech, in order.
-        room: characters.
-        labels: characters that each speech costs beside its sentences, if any of them is kept.
+    before a later one. `labels` are characters that each speech costs beside its sentences, if any of them is kept.
     """
     labels = labels or [0] * len(speeches)
     if sum(map(length, speeches)) + sum(labels) <= room:
@@ -316,7 +301,7 @@ def _in_order(ranks: Sequence[float]) -> Iterator[int]:
 
 
 def _rank(worth: float, rarity: float) -> float:
-    """Return what a sentence is worth among others; rules and pastes rank among themselves by age alone."""
+    """Rules and pastes rank among themselves by age alone."""
     return worth if worth in (RULE, PASTED) else worth * (_FREQUENT + (1 - _FREQUENT) * rarity)
 
 

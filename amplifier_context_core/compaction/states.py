@@ -38,9 +38,7 @@ _REFUSED = re.compile(r"\s*(?:<tool_use_error>|(?:\w*error|exception|traceback)\
 def states_of(round_: Round, tools: Collection[str] | None) -> tuple[str, ...]:
     """Return the key of each state that the calls of a round wrote, in order; versions of one state have one key.
 
-    Args:
-        round_: the round.
-        tools: names of the tools whose calls write a state; None to recognize them.
+    `tools` are those whose calls write a state; None to recognize them.
     """
     return tuple(key for _, key in written_states(round_, tools) if key)
 
@@ -55,12 +53,7 @@ def writes_only_states(round_: Round, tools: Collection[str] | None) -> bool:
 
 
 def state_key(call: Call, tools: Collection[str] | None = None) -> str:
-    """Return the key of the state that a call writes; empty if it writes none.
-
-    Args:
-        call: the call; its result is not looked at.
-        tools: names of the tools whose calls write a state; None to recognize them.
-    """
+    """Return the key of the state that a call writes; empty if it writes none. Its result is not looked at."""
     if tools is not None:
         return _key(call.name, arguments_of(call)) if call.name in tools else ""
     words = words_of_tool(call.name)
@@ -84,12 +77,12 @@ def state_key(call: Call, tools: Collection[str] | None = None) -> str:
 
 
 def words_of_tool(name: str) -> list[str]:
-    """Return the words of the name of a tool, in small letters: ``todo``, ``write`` of ``TodoWrite``."""
+    """Return the words of a name in small letters: ``todo``, ``write`` of ``TodoWrite``."""
     return [word.lower() for word in _WORDS.findall(name[:_MOST_KEY])]
 
 
 def written_states(round_: Round, tools: Collection[str] | None) -> list[tuple[Call, str]]:
-    """Return each call of a round with the key of the state that it wrote; an empty key for none."""
+    """The key is empty for a call that wrote none."""
     if not round_.is_tool_round or (tools is not None and not tools):
         return []
     calls = [call for entry in round_.entries if entry.role == "assistant" for call in calls_of(entry.message)]
@@ -105,7 +98,6 @@ def written_states(round_: Round, tools: Collection[str] | None) -> list[tuple[C
 
 
 def _is_refused(entry: Entry, result: Result) -> bool:
-    """True if the result says that the call failed."""
     flagged = entry.message.get("is_error") is True or any(
         block.get("is_error") is True and result.call_id in (block.get("tool_use_id"), block.get("tool_call_id"))
         for block in blocks_of(entry.message)
@@ -129,7 +121,6 @@ def _identifies(key: str) -> bool:
 
 
 def _are_items(value: object) -> bool:
-    """True for a list of items of which each has a text and a status."""
     if not isinstance(value, list):
         return False
     items = cast("list[object]", value)
@@ -156,7 +147,7 @@ def _is_plan(value: object) -> bool:
 
 
 def _decoded(value: object) -> object:
-    """Return a list that was given as JSON text as a list; other values unchanged."""
+    """Read a list that was given as JSON text."""
     if isinstance(value, str) and value[:1] == "[":
         try:
             return cast(object, orjson.loads(value))

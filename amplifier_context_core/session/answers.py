@@ -15,12 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class Answers:
-    """The answers to the requests of a session.
-
-    Attributes:
-        reports: of the request that the next answer is to.
-        cache_health: what providers read from their caches.
-    """
+    """`reports` are of the request that the next answer is to."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -41,7 +36,6 @@ class Answers:
         return replace(response or Response(), prefix=await request.digest())
 
     def answered(self, response: Response | None) -> None:
-        """Learn from what a provider reported of the answer to the request."""
         request = self.reports.request
         usage = self.reports.usage_for(response)
         if usage and request:
@@ -53,7 +47,7 @@ class Answers:
         self.reports.end()
 
     def refused_as_too_long(self) -> None:
-        """Make the next view smaller, because the provider refused a request as too long."""
+        """The next view is smaller."""
         session = self._session
         refused = self.reports.request or session.compactor.last_sent
         if refused is not None:

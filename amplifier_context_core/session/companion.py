@@ -39,11 +39,7 @@ class SessionCompanion:
             self._kept = {**self._kept, UNDONE: min(first, self._kept.get(UNDONE, first))}
 
     def state(self, revision: int) -> dict[str, Any]:
-        """Return what is saved with the session, each companion's by its own name: JSON.
-
-        Args:
-            revision: of the history.
-        """
+        """Return the JSON saved with the session, each companion's by its own name. `revision` is the history's."""
         return self._kept if revision == self._revision else {}
 
     def restore(self, state: dict[str, Any], revision: int) -> None:

@@ -16,9 +16,6 @@ class SessionCounter:
     Args:
         report_fault: called with the text of a fault of a counter that is not core's.
 
-    Attributes:
-        loaded: the counter; None while it is not loaded.
-
     Raises:
         ConfigError: nothing has the name in the config, or it is no counter.
     """
@@ -32,11 +29,9 @@ class SessionCounter:
 
     @property
     def is_exact(self) -> bool:
-        """True if it counts by a vocabulary."""
         return bool(getattr(self.loaded, "exact", False))
 
     async def __call__(self) -> TokenCounter:
-        """Return the counter; load it first if need be."""
         if self.loaded is None:
             self.loaded = await load_counter(self._name)
         return self.loaded

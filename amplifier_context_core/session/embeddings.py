@@ -24,12 +24,8 @@ class SessionVectors:
 
     The first search makes the vectors that the store does not have. Each further search makes those of new messages. A
     message whose text was erased or changed has another digest, so it has no vector any more. The store's vectors are
-    used if the embedder still gives the same ones for the first and the last message.
-
-    Args:
-        embedder: makes the vectors.
-        store: of the session.
-        report: called with a line for each fault.
+    used if the embedder still gives the same ones for the first and the last message. `report` gets a line for each
+    fault.
     """
 
     def __init__(self, embedder: Embedder, store: Store, report: Callable[[str], None]) -> None:
@@ -43,7 +39,7 @@ class SessionVectors:
         self._vectors = Vectors(embedder.dimensions)
 
     async def nearest(self, session_id: str, history: Snapshot, query: str) -> list[int]:
-        """Return the seqs of the messages nearest to a query, the nearest first; none if embedder or store fails."""
+        """Return the seqs of the nearest messages, the nearest first; none if embedder or store fails."""
         async with self._lock.hold():
             try:
                 await self._follow(session_id, history)
@@ -58,11 +54,9 @@ class SessionVectors:
             return []
 
     def forget(self) -> None:
-        """Drop all vectors of this process."""
         self._history, self._vectors = Snapshot([], 0, 0), Vectors(self._embedder.dimensions)
 
     async def _follow(self, session_id: str, history: Snapshot) -> None:
-        """Make the vectors of what is new in a history."""
         if not history.begins_with(self._history):
             self.forget()
         self._history, vectors = history, self._vectors  # vectors of its first messages, also if a batch fails
@@ -108,14 +102,12 @@ class SessionVectors:
         return all(float(a @ b) >= _SAME_MODEL or not (a.any() or b.any()) for a, b in zip(old, new, strict=True))
 
     def _known(self, seq: int, text: str, kept: Mapping[int, KeptVector]) -> KeptVector | None:
-        """Return the kept vector of a text."""
         found = kept.get(seq)
         if found and found.digest == digest(text) and len(found.vector) == 4 * self._embedder.dimensions:
             return found
         return None
 
     def _made(self, entries: list[Entry], kept: dict[int, KeptVector]) -> list[KeptVector]:
-        """Return the vectors of entries: those that the store has, and new ones."""
         texts = {entry.seq: searchable_text(entry) for entry in entries}
         made = {seq: known for seq, text in texts.items() if (known := self._known(seq, text, kept))}
         missing = [seq for seq in texts if seq not in made]

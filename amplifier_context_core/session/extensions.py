@@ -18,7 +18,7 @@ _VOCABULARIES = frozenset({"o200k_base", "cl100k_base"})
 
 
 def named_counter(config: Config, plugins: Plugins) -> TokenCounter | None:
-    """Return the counter that a config names; None for a vocabulary, which is loaded on first use.
+    """Return None for a vocabulary, which is loaded on first use.
 
     Raises:
         ConfigError: nothing has that name, or it is not a counter.
@@ -38,12 +38,7 @@ def named_counter(config: Config, plugins: Plugins) -> TokenCounter | None:
 def named_index(
     config: Config, plugins: Plugins, report_fault: Callable[[str], None]
 ) -> ScanIndex | WordIndex | GuardedIndex:
-    """Return the search index that a config names.
-
-    Args:
-        config: the session's settings.
-        plugins: those in use.
-        report_fault: called with the text of a plug-in's fault.
+    """`report_fault` is called with the text of a plug-in's fault.
 
     Raises:
         ConfigError: nothing has that name, or it is not a search index.
@@ -60,7 +55,7 @@ def named_index(
 
 
 def named_embedder(config: Config, plugins: Plugins) -> Embedder | None:
-    """Return the embedder that a config names; None if it names none.
+    """Return None if the config names none.
 
     Raises:
         ConfigError: nothing has that name, it is not an embedder, or numpy is missing.

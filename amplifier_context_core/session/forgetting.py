@@ -19,26 +19,20 @@ from .session import Session
 
 
 class Erased(list[str]):
-    """Marks of the messages that a call of `forget` has erased.
-
-    Attributes:
-        also_in: marks of messages that contain words of these messages, and are not erased.
-    """
+    """Marks of the messages that a call of `forget` has erased."""
 
     def __init__(self, marks: Iterable[str], also_in: Sequence[str] = ()) -> None:
         super().__init__(marks)
-        self.also_in = tuple(also_in)
+        self.also_in = tuple(also_in)  # marks of messages that contain words of these messages, and are not erased
 
 
 class Forgetting:
-    """Erases messages of a session."""
-
     def __init__(self, session: Session, search: SessionSearch) -> None:
         self._session = session
         self._search = search
 
     async def forget(self, seqs: Collection[int], forms: Collection[str], *, trace: bool) -> Erased:
-        """Erase messages, and those that hold one of these texts; see `ContextManager.forget`."""
+        """See `ContextManager.forget`."""
         left, everything = await self._session.history.shielded(self._erase(seqs, forms, trace))
         erased = {entry.seq for entry in left}
         texts = {text for entry in everything if entry.seq in seqs for text in texts_of(entry.message)}

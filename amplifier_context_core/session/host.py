@@ -7,11 +7,11 @@ class Host:
     """A host that offers nothing. `kernel.py` has the one of a session that Amplifier runs."""
 
     def tools(self) -> object:
-        """Return the tools that requests offer, by name; what is no mapping counts as none."""
+        """By name; what is no mapping counts as none."""
         return {}
 
     def active_operations(self) -> object:
-        """Return what the host says of calls whose work goes on; see `calls_of_operations`."""
+        """See `calls_of_operations`."""
         return None
 
     def preserve_evidence(self) -> object:
@@ -19,4 +19,4 @@ class Host:
         return None
 
     def offer(self, name: str, capability: object) -> None:
-        """Offer a capability of the session to other modules, in place of an earlier one of this name."""
+        """An earlier capability of this name is replaced."""

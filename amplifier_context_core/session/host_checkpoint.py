@@ -30,12 +30,6 @@ FORMAT = "amplifier-context-checkpoint-v1"
 
 
 class HostCheckpoint:
-    """What a session offers such a host.
-
-    Args:
-        compactor: of the session: the checkpoints are those of its views.
-    """
-
     def __init__(self, history: History, compactor: Compactor) -> None:
         self._history = history
         self._compactor = compactor
@@ -54,10 +48,8 @@ class HostCheckpoint:
         """Await the host with the whole history: before the first request, and the first after each compaction.
 
         A host that fails is awaited again before the next request. What it returns is not used: a history is never
-        clipped, so nothing has to be found again elsewhere.
-
-        Args:
-            preserve: the host's `context.preserve_evidence`; None if it offers none.
+        clipped, so nothing has to be found again elsewhere. `preserve` is its `context.preserve_evidence`, if it offers
+        it.
         """
         compactions = self._compactor.compactions
         if self._awaiting or not callable(preserve) or self._awaited_at == compactions:
@@ -151,11 +143,7 @@ class HostCheckpoint:
 
 
 def _identity(identity: object) -> dict[str, str]:
-    """Return provider and model.
-
-    Raises:
-        ValueError: one is missing.
-    """
+    """Raises `ValueError`: provider or model is missing."""
     if isinstance(identity, dict):
         given = cast("dict[object, object]", identity)
         provider, model = given.get("provider"), given.get("model")
@@ -180,11 +168,7 @@ def _is_of(state: SessionState, history: Snapshot) -> bool:
 
 
 def _check_messages(state: SessionState) -> None:
-    """Check the messages that the checkpoints show as those of a caller: the kernel refuses a request otherwise.
-
-    Raises:
-        InvalidMessage: one of them cannot be a message.
-    """
+    """Check the messages that the checkpoints show as those of a caller: the kernel refuses a request otherwise."""
     for view in state.views:
         for segment in view.checkpoint.segments:
             for shown in segment.shown:
@@ -192,7 +176,7 @@ def _check_messages(state: SessionState) -> None:
 
 
 def _of_one_session(state: SessionState) -> SessionState:
-    """Return the state with checkpoints that no other session may use: a host's file is not trusted by all of them."""
+    """Let no other session use the checkpoints: a host's file is not trusted by all of them."""
     views = (replace(view, checkpoint=replace(view.checkpoint, from_content=False)) for view in state.views)
     return replace(state, views=tuple(views))
 

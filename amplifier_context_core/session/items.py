@@ -44,17 +44,9 @@ _LOST = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 
 @dataclass(frozen=True, slots=True)
 class ItemList:
-    """A list of the items.
-
-    Attributes:
-        text: the lines that a request has room for, and how many are left out; empty if there are no items.
-        whole: the same with the room of a large budget.
-        lines: number of lines that the text shows.
-    """
-
-    text: str = ""
-    whole: str = ""
-    lines: int = 0
+    text: str = ""  # the lines that a request has room for, and how many are left out; empty if there are no items
+    whole: str = ""  # the same with the room of a large budget
+    lines: int = 0  # number of lines that the text shows
 
     def shows(self, other: ItemList) -> bool:
         """True if it says the same as another list, or shows the same items and is no longer.
@@ -68,24 +60,12 @@ class ItemList:
 
     @property
     def message(self) -> Message:
-        """It as a message of a hook."""
         text = quoted("items kept beside this conversation", self.text or "(none)")
         return {"role": "system", "content": text, "metadata": dict(_NOTICE)}
 
 
 class SessionItems:
-    """What a session keeps beside its conversation.
-
-    Args:
-        config: with the limits of pool and queue.
-        pool: by default an empty one.
-        queue: by default an empty one.
-
-    Attributes:
-        pool: items by id.
-        queue: the newest items.
-        sent_list: what the last request ended with, until its answer comes; None if its items had not changed.
-    """
+    """What a session keeps beside its conversation."""
 
     def __init__(
         self, config: Config, pool: ContextPool[Any] | None = None, queue: ContextQueue[Any] | None = None
@@ -93,6 +73,7 @@ class SessionItems:
         # An empty pool is false, and given all the same.
         self.pool: ContextPool[Any] = ContextPool(config.pool_limit) if pool is None else pool
         self.queue: ContextQueue[Any] = ContextQueue(config.queue_limit) if queue is None else queue
+        # What the last request ended with, until its answer comes; None if its items had not changed.
         self.sent_list: ItemList | None = None
         self._offer = Offer()
         self._listed = ItemList()  # the last one
@@ -105,7 +86,7 @@ class SessionItems:
         activate(self._offer)
 
     def withdraw(self) -> None:
-        """Offer pool and queue no more, until they are activated again: the session is closed."""
+        """The session is closed."""
         withdraw(self._offer)
 
     async def collect(self, result: object, text_of: Callable[[Any], str]) -> str | None:
@@ -113,7 +94,6 @@ class SessionItems:
 
         Args:
             result: of the tool, as the event ``tool:post`` has it.
-            text_of: from an output to its text.
 
         Returns:
             What the model is to read in place of the result; None if it carries no item that can be kept.
@@ -126,11 +106,7 @@ class SessionItems:
         return text_of(shown) if any(item is kept for kept in self._all) else None
 
     def changed_list(self, budget: int) -> ItemList | None:
-        """Return a list of the items; None if the last one that was `noted` shows them.
-
-        Args:
-            budget: tokens of the request, which bound the list.
-        """
+        """Return a list of the items; None if the last one that was `noted` shows them. The budget is in tokens."""
         lines = self._lines()
         whole, _ = _within(lines, _MOST_CHARS)
         text, shown = _within(lines, min(_MOST_CHARS, int(budget * _PER_TOKEN)))
@@ -153,7 +129,7 @@ class SessionItems:
         self._listed, self.sent_list = listed or ItemList(), None
 
     def saved(self) -> SavedItems | None:
-        """Return what a resumed session needs; None while there never was an item."""
+        """Return None while there never was an item."""
         self._saved = self._all
         if not (self.pool or self.queue or self._listed.whole):
             return None
@@ -162,7 +138,6 @@ class SessionItems:
 
     @property
     def is_saved(self) -> bool:
-        """True if the items are those of the last save."""
         now = self._all
         return len(now) == len(self._saved) and all(map(operator.is_, now, self._saved))
 
@@ -187,12 +162,11 @@ class SessionItems:
     def concerned(
         self, forms: Collection[str], results: Collection[str], lines: Collection[str] = ()
     ) -> list[ContextItem[Any]]:
-        """Return the items to forget.
+        """Return the items to forget: those that hold one of the texts `forms`, and those that what is erased shows.
 
         Args:
-            forms: texts; items that hold one are among them.
-            results: of tools, which are erased; items that one of them was, or names, are among them.
-            lines: of lists, which are erased; items that one of them shows are among them.
+            results: of tools, that are erased; they are an item, or name it.
+            lines: of lists, that are erased.
         """
         return [item for item in self._all if _holds(item, forms) or _is_in(item, results) or line_of(item) in lines]
 
@@ -210,7 +184,7 @@ class SessionItems:
         return any(form in text for form in forms for text in (self._listed.whole, sent))
 
     def clear(self) -> None:
-        """Drop all items. No hook runs."""
+        """No hook runs."""
         self.pool.replace_items([])
         self.queue.items = []
         self.noted(None)
@@ -233,18 +207,16 @@ def _within(lines: Sequence[str], room: int) -> tuple[str, int]:
 
 
 def is_list(message: Message) -> bool:
-    """True for a message that lists items."""
     return metadata_of(message).get("hook_name") == _NOTICE["hook_name"]
 
 
 def lines_of_items(message: Message) -> set[str]:
-    """Return the lines of a message that lists items, one for each item that it shows; none of another message."""
+    """Return one for each item that the message shows; none of a message that is no list."""
     text = text_of(message.get("content")) if is_list(message) else ""
     return {line for line in text.split("\n") if line.startswith(_BULLET)}
 
 
 def line_of(item: ContextItem[Any]) -> str:
-    """Return the line of an item in a list."""
     if item.id is not None:
         return listed_line(label_of(item))
     described = "" if item.description is None else payload_text(item.description)
@@ -252,7 +224,6 @@ def line_of(item: ContextItem[Any]) -> str:
 
 
 def listed_line(text: str) -> str:
-    """Return a text as a line of a list."""
     flat = single_line(f"{_BULLET}{text[:_READ]}")
     return flat if len(flat) <= _LINE else flat[:_LINE] + " …"
 
@@ -284,7 +255,6 @@ def _ids_in(label: str) -> Iterator[str]:
 
 
 def _decoded(text: str) -> list[str]:
-    """Return the strings in a text that is JSON."""
     try:
         return list(_strings_in(json.loads(text)))
     except (ValueError, RecursionError):
@@ -292,7 +262,6 @@ def _decoded(text: str) -> list[str]:
 
 
 def lists_any(text: str, lines: Iterable[str]) -> bool:
-    """True if a list shows one of these lines."""
     return not set(text.split("\n")).isdisjoint(lines)
 
 

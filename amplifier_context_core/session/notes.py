@@ -40,43 +40,28 @@ _HOOK = "project-note"
 
 @dataclass(frozen=True, slots=True)
 class ProjectNote:
-    """One note.
-
-    Attributes:
-        seq: its identity in the project; no other note ever gets it.
-        text: of the note.
-        author: a person or an agent, and which.
-        created: ISO 8601, UTC.
-        changed: ISO 8601, UTC; `created` if it was never edited.
-    """
-
-    seq: int
+    seq: int  # its identity in the project; no other note ever gets it
     text: str
-    author: str
-    created: str
-    changed: str
+    author: str  # a person or an agent, and which
+    created: str  # ISO 8601, UTC
+    changed: str  # ISO 8601, UTC; `created` if it was never edited
 
     @property
     def mark(self) -> str:
-        """Its name: ``n3``."""
+        """``n3``."""
         return f"n{self.seq}"
 
     def as_json(self) -> dict[str, str]:
-        """Return the note as plain JSON."""
         return {"mark": self.mark, **{name: value for name, value in asdict(self).items() if name != "seq"}}
 
     @property
     def line(self) -> str:
-        """The note in one line, with mark, date and author; no text in it can pose as another note."""
+        """No text in it can pose as another note."""
         return single_line(f"{self.mark} ({self.changed[:10]}, {self.author}): {self.text}")
 
 
 def notes_id(project: Path | None = None) -> str:
-    """Return the session id of a project's notes.
-
-    Args:
-        project: folder of the project; the current one when not given.
-    """
+    """Return the session id of a project's notes; `project` is its folder, by default the current one."""
     return NOTES + project_name(project)
 
 
@@ -86,7 +71,7 @@ class Notes:
     Args:
         opened: makes a store; each call of a method has one of its own, and closes it.
         session_id: from `notes_id`.
-        clock: gives the time as ISO 8601 text, UTC.
+        clock: ISO 8601, UTC.
     """
 
     def __init__(self, opened: Callable[[], Store], session_id: str, clock: Callable[[], str] = utc_now) -> None:
@@ -95,7 +80,7 @@ class Notes:
         self._clock = clock
 
     async def all(self) -> list[ProjectNote]:
-        """Return all notes, the oldest first; none of a project without any.
+        """The oldest note is first.
 
         Raises:
             StoreError: the store cannot read them.
@@ -108,11 +93,8 @@ class Notes:
         return [_note(entry) for entry in entries if _is_note(entry)]
 
     async def add(self, text: str, author: str) -> ProjectNote:
-        """Keep a note.
-
-        Raises:
-            ConfigError: the text is empty or too long, or there are too many notes, of agents or in all.
-            StoreError: the store refused it, or other writers did not let go of the notes for 15 seconds.
+        """Raises `ConfigError`: the text is empty or too long, or there are too many notes, of agents or in all;
+        `StoreError`: the store refused it, or other writers did not let go of the notes for 15 seconds.
         """
         text = _checked(text)
         async with self._writing() as store:
@@ -183,7 +165,7 @@ class Notes:
 
     @asynccontextmanager
     async def _writing(self) -> AsyncGenerator[Store]:
-        """Open a store and lock the notes; wait for another writer."""
+        """Wait for another writer."""
         store = self._opened()
         clock = asyncio.get_running_loop().time
         until, pause = clock() + _WAIT, _PAUSE
@@ -205,12 +187,8 @@ class Notes:
 def notes_message(notes: Sequence[ProjectNote], tokens: int, counter: TokenCounter) -> Message | None:
     """Return the system message with which a fresh session begins; None if there is no note, or no room for one.
 
-    It is quoted as data, and marked as a hook's, as the messages of memory files are.
-
-    Args:
-        notes: the oldest first.
-        tokens: that the message may cost. Where they do not suffice, the oldest notes are left out, and it says so.
-        counter: text to tokens.
+    It is quoted as data, and marked as a hook's, as the messages of memory files are. Where `tokens` do not suffice,
+    the oldest notes, which come first, are left out, and it says so.
     """
 
     def message(left_out: int) -> Message:
@@ -234,7 +212,7 @@ def _message(text: str, author: str) -> Message:
 
 
 def _is_note(entry: Entry) -> bool:
-    """True if an entry is a note: not an erased one, nor a message that another program put among them."""
+    """False for an erased one, and for a message that another program put among them."""
     return metadata_of(entry.message).get("hook_name") == _HOOK and not is_redacted(entry.message)
 
 
@@ -255,11 +233,7 @@ def _checked(text: object) -> str:
 
 
 def note_seq(mark: str) -> int:
-    """Return the seq that a mark such as ``n3`` names.
-
-    Raises:
-        ValueError: the text is no mark of a note.
-    """
+    """Return the seq that a mark such as ``n3`` names; raise `ValueError` if the text is none."""
     number = mark.strip().lower().removeprefix("n")
     if not number.isascii() or not number.isdecimal() or len(number) > 12:
         raise ValueError(f"{mark[:40]!r} is no mark of a note, such as n3")

@@ -27,7 +27,6 @@ class Reports:
         self._answers = answers
 
     async def explain(self) -> dict[str, Any]:
-        """Report what became of every round."""
         session, compactor = self._session, self._session.compactor
         await session.load()
         last = await self._requests.last_sent()
@@ -45,19 +44,16 @@ class Reports:
             return await in_thread(explain, last, history, figures, config=session.config, pins=pins, exact=exact)
 
     async def chapters(self) -> list[dict[str, Any]]:
-        """Return the chapters of the last view."""
         await self._session.ready()
         last = await self._requests.last_sent()
         async with self._session.compactor.lock.hold():
             return chapters_of(last.view.segments())
 
     async def usage(self) -> dict[str, Any]:
-        """Return how full the window of the last request is."""
         await self._session.ready()
         return await self._requests.usage_of(await self._requests.last_sent())
 
     async def recall_room(self, wanted: int) -> int:
-        """Take room for recalled text."""
         session, requests = self._session, self._requests
         await session.ready()
         last = await requests.last_sent()
@@ -69,7 +65,6 @@ class Reports:
         return granted
 
     async def lacking_names(self, marks: Sequence[str], limit: int) -> list[dict[str, str]]:
-        """Return names that the history has and the model does not see."""
         hits, limit = seqs_of(marks), checked_count("limit", limit)
         session = self._session
         await session.ready()

@@ -43,23 +43,14 @@ log = logging.getLogger(__name__)
 
 
 class Requests:
-    """Takes views of a session.
-
-    Args:
-        clock: gives the time as ISO 8601 text, UTC.
-
-    Attributes:
-        host: what runs the session; one that offers nothing until the session is mounted.
-        checkpoint: what the session offers a host that keeps transcripts itself.
-        prompt: the system prompt.
-        recall_taken: tokens granted to recalls since the last request.
-    """
+    """Takes views of a session."""
 
     def __init__(self, session: Session, answers: Answers, clock: Callable[[], str]) -> None:
-        self.host = Host()
+        self.host = Host()  # what runs the session; one that offers nothing until the session is mounted
+        # What the session offers a host that keeps transcripts itself.
         self.checkpoint = HostCheckpoint(session.history, session.compactor)
         self.prompt = SystemPrompt()
-        self.recall_taken = 0
+        self.recall_taken = 0  # tokens granted to recalls since the last request
         self._session = session
         self._answers = answers
         self._clock = clock
@@ -68,10 +59,7 @@ class Requests:
     async def view(
         self, token_budget: int | None, provider: object, required: frozenset[int] = frozenset()
     ) -> SentView:
-        """Hand out the view for a request.
-
-        Args:
-            required: seqs that must stay verbatim in it.
+        """Hand out the view for a request, with the entries `required` verbatim in it.
 
         Raises:
             ContextOverflow: under `strict`, when what must be kept does not fit.
@@ -111,7 +99,6 @@ class Requests:
     async def measured(
         self, provider: object, retain_contents: Sequence[str], count_view: CountView, fit_output: FitOutput | None
     ) -> dict[str, Any]:
-        """Return a view that its provider has counted, with its transaction."""
         session = self._session
         await self._begin(None, provider)
         required = await self._retained(retain_contents)
@@ -137,7 +124,7 @@ class Requests:
         return {**measured.report(), "transaction": RequestTransaction(accept)}
 
     async def last_sent(self) -> SentView:
-        """Return the view handed out last. Before the first, take one, but do not compact for it."""
+        """Before the first view, take one, but do not compact for it."""
         compactor = self._session.compactor
         if compactor.last_sent is None:
             await self._viewed(await self.for_last_budget(), compact=False)
@@ -150,15 +137,9 @@ class Requests:
         return self._session.compactor.sent.asked or (self.budget().tokens, ("", ""))
 
     async def for_last_budget(self) -> ViewRequest:
-        """Return a request for a view with budget and provider of the last one."""
         return await self.request_for(*self.last_asked())
 
     async def request_for(self, budget: int, key: Key, required: frozenset[int] = frozenset()) -> ViewRequest:
-        """Return a request for a view.
-
-        Args:
-            budget: tokens.
-        """
         session = self._session
         counter = await session.counter()
         limits = session.compactor.limits(budget, key)
@@ -167,7 +148,7 @@ class Requests:
         return ViewRequest(limits, prefix, tuple(system), counter, required)
 
     def budget(self, token_budget: int | None = None, provider: object = None) -> Budget:
-        """Return the budget of a request, and note the prices that its provider states.
+        """Note the prices that the provider states.
 
         Raises:
             ConfigError: the budget is not a whole number of at least 1 token.
@@ -182,18 +163,15 @@ class Requests:
         return budget
 
     def outgoing(self, sent: SentView) -> list[dict[str, Any]]:
-        """Return the messages of a view as its provider takes them."""
         return outgoing_messages(sent, merge=self._session.config.merge_consecutive)
 
     async def usage_of(self, sent: SentView) -> dict[str, Any]:
-        """Return how full the window is with a view."""
         session = self._session
         async with session.compactor.lock.hold():
             reported = self._answers.reports.reported(session.compactor.compactions)
             return window_usage(sent, session.compactor.pins, exact=session.counter.is_exact, reported=reported)
 
     async def handed_views(self) -> HandedViews:
-        """Return the views that a host may hand back in place of the history."""
         session, compactor = self._session, self._session.compactor
         merge = session.config.merge_consecutive
         found = handed_views(compactor, merge=merge)
@@ -213,10 +191,8 @@ class Requests:
             self._session.warnings.once("unknown view", text)
 
     async def record_items(self) -> bool:
-        """Add the list of items that the last request ended with to the history, before its answer.
-
-        Returns:
-            False if it ended with none.
+        """Add the list of items that the last request ended with to the history, before its answer; False if it had
+        none.
         """
         items = self._session.items
         listed = items.take_sent_list()
@@ -263,10 +239,7 @@ class Requests:
         return replace(request, appended=appended, late=session.companion.late), listed
 
     async def _viewed(self, request: ViewRequest, *, compact: bool = True) -> SentView:
-        """Return the view for a request, compacted first if it must be.
-
-        A handler of the compaction in flight that asks for a view does not wait for its end, nor is it asked again.
-        """
+        """A handler of the compaction in flight that asks for a view does not wait for it, nor is it asked again."""
         compactor = self._session.compactor
         plan = await compactor.plan(request)
         while compact and compactor.must_compact(plan):
@@ -281,7 +254,7 @@ class Requests:
         return sent
 
     def _handed_out(self, sent: SentView, provider: object) -> None:
-        """Note that a view is sent to a provider; None if the loop did not name one."""
+        """`provider` is None if the loop did not name one."""
         session = self._session
         if not inside_handler(session.compactor):  # such a handler looks at views; the loop's is another
             self._answers.reports.begin(sent, self._clock())
@@ -306,7 +279,6 @@ class Requests:
             await emit(compactor.hooks, compactor, USAGE, await self.usage_of(sent))
 
     async def _retained(self, texts: Sequence[str]) -> frozenset[int]:
-        """Return the seqs of the newest user messages equal to these texts."""
         texts = checked_texts("retain_contents", texts)
         history = self._session.history
         try:

@@ -18,18 +18,8 @@ from .extensions import named_embedder, named_index
 
 
 class SessionSearch:
-    """Finds messages of a session.
-
-    Args:
-        config: the session's settings.
-        plugins: those in use.
-        store: of the session.
-        history: of the session.
-        load: loads what of the history is only in the store.
-        report_fault: called with the text of a plug-in's fault.
-
-    Raises:
-        ConfigError: the config names an index or an embedder that there is not.
+    """`load`: loads what of the history is only in the store; `report_fault`: called with the text of a plug-in's
+    fault. Raises `ConfigError`: the config names an index or an embedder that there is not.
     """
 
     def __init__(
@@ -63,7 +53,7 @@ class SessionSearch:
         return fused((having_words, nearest), limit)
 
     def forget(self) -> None:
-        """Drop what this process keeps of the words and vectors of messages; the next search makes it again."""
+        """The next search makes again what this process kept of words and vectors."""
         if isinstance(self._index, WordIndex):
             self._index.forget()
         if self._vectors is not None:

@@ -34,19 +34,7 @@ _MAX_WAIT = 64  # requests; upper limit of the back-off between attempts to save
 
 
 class Session:
-    """The parts of one session: a history (what happened), views of it (what the model is sent), a meter (their cost).
-
-    Args:
-        clock: gives the time as ISO 8601 text, UTC.
-        on_new_session: awaited once, at the first access to a session without a history.
-        options: what else was given.
-
-    Attributes:
-        companion: what another package adds.
-        one_loop: makes requests and edits.
-        is_open: the store is open, and what it holds was resumed.
-        saving: held while the state is collected and saved, so that an older one never replaces a newer one.
-    """
+    """One session: a history (what happened), views of it (what the model is sent), a meter (what they cost)."""
 
     def __init__(
         self,
@@ -82,8 +70,9 @@ class Session:
             self.history, config, steps, self.meter, observers, hooks, self.warnings, carry, prepare
         )
         self.companion = options.get("companion") or SessionCompanion()
-        self.one_loop = OneLoop()
-        self.is_open = False
+        self.one_loop = OneLoop()  # makes requests and edits
+        self.is_open = False  # the store is open, and what it holds was resumed
+        # Held while the state is collected and saved, so that an older one never replaces a newer one.
         self.saving = CrossLoopLock()
         self._opening = CrossLoopLock()
         self._is_new = False  # the store had no history of it when it was opened
@@ -106,12 +95,11 @@ class Session:
                 self.is_open = True
 
     async def load(self) -> None:
-        """Bring the whole history of a resumed session into memory."""
         await self.ready()
         await self.history.load()
 
     async def messages(self) -> list[dict[str, Any]]:
-        """Return the whole history as it was stored, in copies."""
+        """Return copies."""
         await self.load()
         history = self.history.snapshot()
         messages: list[dict[str, Any]] = []
@@ -122,7 +110,7 @@ class Session:
         return messages
 
     async def close(self) -> None:
-        """Save what a resumed session continues from, and close the store."""
+        """Save what a resumed session continues from first."""
         try:
             if self.is_open:
                 await self.history.finish()
@@ -149,7 +137,7 @@ class Session:
             await self._on_new_session()
 
     async def _continue(self) -> bool:
-        """Continue from what the store has; return True if it has no history."""
+        """Return True if the store has no history."""
         self.compactor.drop_state()  # another program may have erased what it quotes
         resumed = await resume(self.store, self.history, self.compactor.cache, self.counter)
         for problem in resumed.problems:
@@ -184,12 +172,12 @@ class Session:
             self._saved_changes = changes
 
     async def state(self) -> SessionState:
-        """Return what is saved, without the items."""
+        """The items are not in it."""
         extra = self.companion.state(self.history.revision)
         return collect_state(self.history, self.compactor, self.meter, self.warnings, await self.counter(), extra)
 
     async def save_edited(self) -> None:
-        """Save after messages may have been taken out of the history."""
+        """Messages may have been taken out of the history."""
         await self.compactor.show_newest_human()  # now, not with the next request, which may be taken back
         await self.save()
 
@@ -206,14 +194,14 @@ class Session:
         return done
 
     def request_begins(self) -> None:
-        """Note a request: what the store refused to save is saved again after some of them."""
+        """What the store refused to save is saved again after some requests."""
         self._refusals.requests += 1
 
     def _is_save_due(self) -> bool:
         return self.compactor.changes != self._saved_changes or self._refusals.is_next_due
 
     def _note_saved(self, problem: StoreError | None) -> None:
-        """Note whether the store took the state, or why not. The first refusal of several is logged."""
+        """The first refusal of several is logged."""
         if problem is None:
             self._refusals.count = 0
             return
@@ -225,17 +213,12 @@ class Session:
 
 
 class Refusals:
-    """Saves that the store refused.
-
-    Attributes:
-        count: since the last that it took.
-        requests: since the last refusal.
-    """
+    """Saves that the store refused: `count` since the last that it took, `requests` since the last refusal."""
 
     def __init__(self) -> None:
         self.count = self.requests = 0
 
     @property
     def is_next_due(self) -> bool:
-        """True if the store is to be tried again: with the next request, then after twice as many each time."""
+        """True with the next request, then after twice as many each time."""
         return bool(self.count) and self.requests >= min(2 ** (self.count - 1), _MAX_WAIT)

@@ -26,7 +26,6 @@ class Steering:
         self._requests = requests
 
     async def compact(self, focus: str | None, first: str | None, last: str | None) -> dict[str, Any]:
-        """Compact whatever the threshold."""
         session = self._session
         span = span_of(first, last)
         focus = None if focus is None else checked_text("focus", focus)
@@ -38,7 +37,7 @@ class Steering:
         return {"compacted": True, **report}
 
     async def preview(self, first: str | None, last: str | None) -> dict[str, Any]:
-        """Return what `compact` would do: its plan, which is not committed."""
+        """The plan of `compact` is not committed."""
         span = span_of(first, last)
         await self._session.ready()
         compactor = self._session.compactor
@@ -59,7 +58,6 @@ class Steering:
         return {"would_compact": True, **result.report, "rounds": rounds}
 
     async def undo(self, mark: str | None) -> dict[str, Any]:
-        """Take the newest compaction back, or the chapter that holds a message."""
         session, compactor = self._session, self._session.compactor
         seq = None if mark is None else seq_of(mark)
         await session.load()
@@ -85,7 +83,6 @@ class Steering:
         return report
 
     async def pin(self, mark: str, pinned: object) -> None:
-        """Keep a message and its round verbatim in every view, or stop keeping it."""
         session, compactor = self._session, self._session.compactor
         await session.load()
         history = session.history.snapshot()
@@ -115,7 +112,6 @@ class Steering:
         await session.save()
 
     async def register_short_form(self, call_id: str, summary: str) -> None:
-        """Register the short form of a tool result."""
         session = self._session
         summary = checked_text("summary", summary)
         if not checked_text("call_id", call_id):
@@ -125,11 +121,7 @@ class Steering:
         await session.save()
 
     async def _compact(self, span: range) -> dict[str, Any] | None:
-        """Compact; return the report, or None when there was nothing to free.
-
-        Args:
-            span: seqs of the rounds that may change.
-        """
+        """Return the report, or None when there was nothing to free."""
         compactor = self._session.compactor
         if inside_handler(compactor):
             return None  # a handler of a compaction asks for another: there would be no end to it
@@ -141,11 +133,10 @@ class Steering:
         return result.report if result and result.has_gain else None
 
     async def _plan(self) -> Plan:
-        """Return the plan for the last budget; the caller holds the lock of the views."""
+        """The caller holds the lock of the views."""
         return await self._session.compactor.cache.choose(await self._requests.for_last_budget())
 
     async def _newest_result(self, call_id: str) -> int | None:
-        """Return the seq of the newest result of a call; None while there is none."""
         history = self._session.history.snapshot()
         found = _newest_with(call_id, history[history.gap.stop :])
         if found is None and history.gap:
@@ -155,11 +146,7 @@ class Steering:
 
 
 def span_of(first: str | None, last: str | None) -> range:
-    """Return the seqs from one mark to another; None for no bound.
-
-    Raises:
-        ValueError: one of them is no mark.
-    """
+    """Return the seqs from one mark to another (None for no bound); raise `ValueError` if one is no mark."""
     return range(seq_of(first) if first else ALL.start, seq_of(last) + 1 if last else ALL.stop)
 
 

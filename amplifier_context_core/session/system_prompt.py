@@ -17,14 +17,8 @@ PromptFactory = Callable[[], Awaitable[str]]
 
 
 class SystemPrompt:
-    """Builds the system prompt.
-
-    Attributes:
-        factory: returns the text on every request; None to use the stored messages.
-    """
-
     def __init__(self) -> None:
-        self.factory: PromptFactory | None = None
+        self.factory: PromptFactory | None = None  # returns the text on every request; None to use the stored messages
         self._made: RenderedMessage | None = None
 
     async def messages(self, history: Snapshot, counter: TokenCounter) -> list[RenderedMessage]:

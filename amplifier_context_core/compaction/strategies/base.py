@@ -71,7 +71,6 @@ class Goal:
     state_tools: tuple[str, ...] | None = None
 
     def met_by(self, draft: Draft) -> bool:
-        """True if the draft is small enough."""
         return draft.tokens <= self.target
 
     @property
@@ -80,7 +79,7 @@ class Goal:
         return not (self.recent or self.human_tokens or self.folded_up_to)
 
     def may_touch(self, segment: Segment) -> bool:
-        """True if a strategy may change this segment: it is neither protected nor recent."""
+        """True if the segment is neither protected nor recent."""
         return not segment.protected_because and segment.first not in self.recent
 
 
@@ -145,7 +144,7 @@ class Strategy:
 
 
 def _shown(argument: object) -> str:
-    """Return a function by its name, for its address in memory differs between processes."""
+    """Name a function by its name: its address in memory differs between processes."""
     return getattr(argument, "__qualname__", None) or repr(argument)
 
 
@@ -181,12 +180,11 @@ def task_of(segments: Sequence[Segment]) -> list[int]:
 
 
 def with_protection(segment: Segment, why: str) -> Segment:
-    """Return the segment with the reason why it may not be removed."""
     return segment if segment.protected_because == why else replace(segment, protected_because=why)
 
 
 def at_least(least: int, value: int, name: str) -> int:
-    """Return `value`; raise a `ValueError` that names the argument if it is no whole number of at least `least`."""
+    """Raises `ValueError`: the argument of this name is no whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
     return value

@@ -103,7 +103,7 @@ class FoldRounds(Strategy):
 
 
 def _takes_round(goal: Goal, segment: Segment) -> bool:
-    """True for what no person wrote; existing chapters stay byte-identical."""
+    """Existing chapters stay byte-identical."""
     return goal.may_touch(segment) and not segment.is_human and not _is_chapter(segment)
 
 
@@ -129,7 +129,7 @@ def _takes_people(goal: Goal, draft: Draft) -> Callable[[Segment], bool]:
 
 
 def _is_chapter(segment: Segment) -> bool:
-    """True for a chapter, also for one that came in as a message of a plain list."""
+    """True also for one that came in as a message of a plain list."""
     return segment.round is None or "chapter" in metadata_of(segment.round.head.message)
 
 
@@ -194,7 +194,6 @@ def _room(goal: Goal, chapters: Sequence[Segment], people: int = 0) -> int:
 
 
 def _entries_of(segments: Iterable[Segment]) -> list[DigestEntry]:
-    """Return the entries of the chapters among segments."""
     return [entry for segment in segments if segment.chapter for entry in segment.chapter.entries]
 
 
@@ -243,11 +242,11 @@ class DropChapters(Strategy):
         return draft.with_segments(kept)
 
     def _reduced_to_people(self, least: float, segment: Segment, over: int, goal: Goal) -> Segment | None:
-        """Return the chapter with nothing but people's sentences of at least this worth; None if it holds none."""
+        """Return None if the chapter holds no sentence of this worth."""
         return self._with(segment, only_people(_entries_of([segment]), goal.counter, least), goal)
 
     def _without_oldest(self, segment: Segment, over: int, goal: Goal) -> Segment | None:
-        """Return the chapter without its oldest entries, so many that it is `over` tokens smaller; None if all go."""
+        """Leave out so many entries that the chapter is `over` tokens smaller; return None if all go."""
         entries = _entries_of([segment])
         ends = list(accumulate(entry.tokens for entry in entries))
         freed = over

@@ -44,7 +44,7 @@ def with_outputs(message: Message, shorten: Callable[[str, str], str]) -> Messag
 
 
 def shorten_outputs(segment: Segment, counter: TokenCounter, state: State, rule: str, shorten: Shorten) -> Segment:
-    """Return the segment with its tool outputs shortened; the same object when that changes or saves nothing."""
+    """Return the same object when that changes or saves nothing."""
     entries = {entry.seq: entry for entry in segment.round.entries} if segment.round else {}
 
     def shorter(one: RenderedMessage) -> RenderedMessage:
@@ -62,7 +62,6 @@ def shorten_outputs(segment: Segment, counter: TokenCounter, state: State, rule:
 
 
 def holds_outputs(segment: Segment) -> bool:
-    """True for a tool round that still shows output of its tools."""
     return segment.round is not None and any(True for shown in segment.shown for _ in results_of(shown.message))
 
 
