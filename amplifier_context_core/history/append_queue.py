@@ -21,27 +21,16 @@ from ..transcript.entry import Entry
 
 @dataclass(slots=True, eq=False)
 class PendingAppend:
-    """A message in the queue.
+    """A message in the queue."""
 
-    Attributes:
-        message: a checked copy.
-        info: what the message states about itself.
-        tokens: its cost in a request.
-        requested: when a response was asked for, for an assistant's message.
-        reported: what the provider reported of that response.
-        acknowledged: gets the new entry, on the event loop of the caller; None for an echo.
-        entry: the drafted entry.
-        is_done: the message is part of the history, or is an echo.
-    """
-
-    message: Message
+    message: Message  # a checked copy
     info: MessageInfo
-    tokens: int
-    requested: str | None
-    reported: Response | None
-    acknowledged: asyncio.Future[Entry | None]
-    entry: Entry | None = None
-    is_done: bool = False
+    tokens: int  # its cost in a request
+    requested: str | None  # when a response was asked for, for an assistant's message
+    reported: Response | None  # what the provider reported of that response
+    acknowledged: asyncio.Future[Entry | None]  # gets the new entry, on the event loop of the caller; None for an echo
+    entry: Entry | None = None  # the drafted entry
+    is_done: bool = False  # the message is part of the history, or is an echo
 
 
 class AppendQueue:
@@ -63,7 +52,7 @@ class AppendQueue:
         self._waiting: dict[asyncio.AbstractEventLoop, list[PendingAppend]] = {}  # of each loop that has a writer
 
     async def add(self, append: PendingAppend) -> Entry | None:
-        """Queue an append and wait until it is acknowledged. It is committed even if the caller is cancelled."""
+        """The append is committed even if the caller is cancelled."""
         here = append.acknowledged.get_loop()
         if here in self._waiting:
             self._waiting[here].append(append)

@@ -8,27 +8,20 @@ from __future__ import annotations
 
 
 class Cancellation:
-    """Notes whether the policy for a cancelled turn is still to be applied.
-
-    Attributes:
-        is_pending: True if the current turn was cancelled, and the policy was not applied yet.
-    """
-
     def __init__(self) -> None:
-        self.is_pending = False
+        self.is_pending = False  # the current turn was cancelled, and the policy was not applied yet
         self._closed_at_seq = -1  # last seq when the policy was applied or a turn began
 
     def on_prompt(self, last_seq: int) -> None:
-        """Note that a turn begins. If it is cancelled before its prompt is stored, the turn before must stay."""
+        """A turn begins. If it is cancelled before its prompt is stored, the turn before must stay."""
         if not self.is_pending:
             self._closed_at_seq = last_seq
 
     def on_cancelled(self, last_seq: int) -> None:
-        """Note that the current turn was cancelled."""
         if last_seq != self._closed_at_seq:
             self.is_pending = True
 
     def close(self, last_seq: int) -> None:
-        """Note that the current turn is over, and that nothing is left to apply to it."""
+        """The turn is over, and nothing is left to apply to it."""
         self.is_pending = False
         self._closed_at_seq = last_seq

@@ -49,13 +49,9 @@ class History:
     change is completed even if its caller is cancelled, so that history and store never differ.
 
     Args:
-        session_id: identity of the session, in its store and in its entries.
-        counter: returns the token counter; awaited once per message.
-        on_interrupt: policy for a cancelled turn.
-        on_conflict: policy if another writer has the session: fail, or continue in a fork.
+        counter: awaited once per message.
+        on_conflict: if another writer has the session: fail, or continue in a fork.
         notify: called with a kind and a sentence for people.
-        clock: returns the current time, as `utc_now` does.
-        add_timestamp: adds the time to a message that has none.
     """
 
     def __init__(
@@ -89,7 +85,7 @@ class History:
     # -- opening and loading ----------------------------------------------------------------------------------------
 
     async def open(self) -> Extent:
-        """Open the session for writing. If another writer has it, open a fork of it, if the config allows that."""
+        """If another writer has the session, open a fork of it, if the config allows that."""
         async with self._lock.hold():
             return await self._stored.open()
 
@@ -99,7 +95,6 @@ class History:
         """Start from the content of the store.
 
         Args:
-            transcript: the entries that were read, by index.
             interrupted: turns whose unanswered calls were stopped.
             shown: entries that were read by seq, because checkpoints show them.
         """
@@ -112,21 +107,20 @@ class History:
         self._cancellation.close(transcript.last_seq)  # turns of an earlier process are over
 
     async def load(self) -> None:
-        """Load the whole history into memory."""
         if self._transcript.gap:
             async with self._lock.hold():
                 await self._stored.load()
 
     async def read(self, start: int, stop: int) -> list[Entry]:
-        """Return entries of the store by index, with their tokens. The log reports the progress of a long read."""
+        """Read the store by index. The log reports the progress of a long read."""
         return await self._stored.read(start, stop)
 
     async def find_all(self, seqs: Sequence[int]) -> list[Entry]:
-        """Return entries of the store by seq, with their tokens."""
+        """Read the store by seq."""
         return await self._stored.find_all(seqs)
 
     async def find(self, seq: int) -> Entry | None:
-        """Return an entry by its seq, from memory, the store or its archive; none that `clear` removed."""
+        """Search memory, the store and its archive, but not what `clear` removed."""
         return await self._stored.find(seq, archived_after=self.cleared_seq)
 
     async def everything(self) -> list[Entry]:
@@ -135,23 +129,21 @@ class History:
         return await self._stored.everything()
 
     async def redacted_seqs(self) -> frozenset[int]:
-        """Return the seqs of redacted entries, also of those that the archive has. The history must be loaded."""
+        """Include those that the archive has. The history must be loaded."""
         async with self._lock.hold():
             return frozenset(one.seq for one in await self.redactions.known())
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """Return the history as it is now."""
         return self._transcript.snapshot()
 
     def unchanged_since(self, revision: int) -> int:
-        """Return how many entries after the leading instructions are the same as at a revision."""
+        """See `Transcript.unchanged_since`."""
         return self._transcript.unchanged_since(revision)
 
     @property
     def session_id(self) -> str:
-        """Identity of the session in its store."""
         return self._stored.session_id
 
     @property
@@ -165,12 +157,11 @@ class History:
 
     @property
     def last_seq(self) -> int:
-        """The highest seq ever given."""
+        """The highest ever given."""
         return self._transcript.last_seq
 
     @property
     def turn_count(self) -> int:
-        """Number of turns so far."""
         return self._transcript.turn_count
 
     # -- changing ---------------------------------------------------------------------------------------------------
@@ -179,7 +170,7 @@ class History:
         """Append a message.
 
         Args:
-            raw: the message, of any shape in docs/kernel.md.
+            raw: of any shape in docs/kernel.md.
             requested: when the response was requested, for an assistant's message.
             reported: what the provider reported of that response.
 
@@ -197,13 +188,10 @@ class History:
         return await self._queue.add(append)
 
     async def set(self, messages: object, views: Callable[[], Awaitable[HandedViews]] | None = None) -> bool:
-        """Make a list the history. An echo changes nothing; any other list is recorded as an edit.
+        """Make a list the history. An echo changes nothing, and any other list is an edit; return True for an edit.
 
         Args:
             views: returns views that were handed out; asked for if the list is no echo. Such a view is an echo too.
-
-        Returns:
-            True if the history changed.
 
         Raises:
             InvalidMessage: a message of the list cannot be stored; then none is.
@@ -217,7 +205,7 @@ class History:
         return result == "edited"
 
     async def clear(self) -> None:
-        """Remove all entries. Marks are not reused."""
+        """Marks are not reused."""
         await self.shielded(self._clear())
         self._observers.notify("amplifier_context_cleared", session_id=self.session_id)
 
@@ -240,25 +228,24 @@ class History:
         return await self.shielded(self._redact(which, lines, trace))
 
     async def finish(self) -> None:
-        """Wait for the completion of changes whose callers were cancelled."""
+        """Wait for changes whose callers were cancelled."""
         here = asyncio.get_running_loop()
         while ours := [task for task in self._work.copy() if task.get_loop() is here]:
             await asyncio.gather(*ours, return_exceptions=True)
 
     def on_prompt(self) -> None:
-        """Note that a turn begins. If it is cancelled before its prompt is stored, the turn before must stay."""
+        """See `Cancellation.on_prompt`."""
         self._cancellation.on_prompt(self._transcript.last_seq)
 
     def on_request(self) -> None:
-        """Note that a request was made. A host that replays a history does so before."""
+        """A host that replays a history does so before its first request."""
         self._replay_detector.stop()
 
     def on_cancelled(self) -> None:
-        """Note that the current turn was cancelled. The loop may still add to it, so the policy is applied later."""
+        """The loop may still add to the turn, so the policy is applied later."""
         self._cancellation.on_cancelled(self._transcript.last_seq)
 
     async def on_turn_complete(self) -> None:
-        """Apply the policy for a cancelled turn, if the turn that ends was cancelled."""
         if self._cancellation.is_pending:
             await self.shielded(self._complete_turn())
 
@@ -309,7 +296,7 @@ class History:
         requested: str | None = None,
         reported: Response | None = None,
     ) -> Entry:
-        """Return the entry of a message that follows an entry of this turn."""
+        """`turn` is that of the entry before."""
         now = self._clock()
         completed = timestamp_of(message) or now
         asks = info.role == "assistant"
@@ -356,7 +343,7 @@ class History:
             return left, problem
 
     async def _leave_redacted(self, append: PendingAppend) -> None:
-        """Keep a message redacted that a host adds again, because it replays its own transcript."""
+        """A host may add the message again, because it replays its own transcript."""
         item = (append.message, append.info)
         entries = () if self._transcript.gap else self._transcript.snapshot()
         (left,) = await self.redactions.without_echoes([item], entries, by_text=False)
@@ -375,7 +362,7 @@ class History:
             await self._apply_cancellation_policy()
 
     async def _set(self, incoming: Sequence[object], views: HandedViews | None) -> _SetResult:
-        """Make a list the history, as `set` does, unless that depends on views that are not known."""
+        """See `set`; views that are not known may be needed."""
         async with self._lock.hold():
             await self._stored.reconcile()
             await self._stored.load()

@@ -17,17 +17,14 @@ _VERSION = 1  # of the metadata, in both providers
 
 
 def is_carrier(message: Message) -> bool:
-    """True if a message holds a provider's own compaction, in whatever condition."""
+    """In whatever condition."""
     return message["role"] == "user" and is_native_context(metadata_of(message))
 
 
 def can_read(message: Message, provider: str, model: str) -> bool:
     """True if a model can read a carrier. A request that does not name its provider or its model is taken to match.
 
-    Args:
-        message: the carrier.
-        provider: name of the provider; it holds the vendor's.
-        model: name of the model; empty if it is not known.
+    The name of a provider holds the vendor's; that of the model is empty if it is not known.
     """
     return any(
         (not provider or vendor in provider.lower()) and (not model or state.get("model") == model)
@@ -44,7 +41,7 @@ def carried_items(message: Message) -> list[dict[str, Any]]:
 
 
 def carried_text(message: Message) -> str:
-    """Return the words in a carrier that are not sealed; empty if there are none."""
+    """Return the words in a carrier that are not sealed."""
     items = carried_items(message)
     texts = [item["content"] if isinstance(item.get("content"), str) else _item_text(item) for item in items]
     return "\n\n".join(text for text in texts if text.strip())
@@ -57,7 +54,7 @@ def _items(state: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _item_text(item: dict[str, Any]) -> str:
-    """Return the text of an item of OpenAI's Responses API: its blocks are `input_text` and `output_text`."""
+    """In OpenAI's Responses API blocks are `input_text` and `output_text`."""
     blocks = cast("list[Any]", item["content"]) if isinstance(item.get("content"), list) else []
     texts = [cast("dict[str, Any]", block).get("text") for block in blocks if isinstance(block, dict)]
     return text_of([{"type": "text", "text": text} for text in texts])

@@ -15,7 +15,7 @@ _counts: OrderedDict[tuple[str, bytes], int] = OrderedDict()
 
 
 def put(counter: str, content: bytes, tokens: int) -> None:
-    """Store the tokens that a counter counted for a content hash. The oldest count gives way when the cache is full."""
+    """The oldest count gives way when the cache is full."""
     with _lock:
         _counts[counter, content] = tokens
         if len(_counts) > _MAX_COUNTS:
@@ -23,18 +23,16 @@ def put(counter: str, content: bytes, tokens: int) -> None:
 
 
 def get(counter: str, content: bytes) -> int | None:
-    """Return the tokens that a session of this process counted for a content hash; None if there is no count."""
     with _lock:
         return _counts.get((counter, content))
 
 
 def is_empty() -> bool:
-    """True if no count is stored. Hashing a content to look for one is then in vain."""
+    """Hashing a content to look for a count is then in vain."""
     with _lock:
         return not _counts
 
 
 def clear() -> None:
-    """Drop all counts."""
     with _lock:
         _counts.clear()

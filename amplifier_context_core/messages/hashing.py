@@ -13,7 +13,7 @@ from .parsing import Message
 
 
 def content_hash(message: Message) -> bytes:
-    """Return a hash of 16 bytes of a message without its times: equal content has an equal hash."""
+    """Return a hash of 16 bytes of a message without its times."""
     timeless = {key: value for key, value in message.items() if key not in ("timestamp", "metadata")}
     metadata = message.get("metadata")
     if isinstance(metadata, dict):
@@ -28,5 +28,5 @@ def content_hash(message: Message) -> bytes:
 
 
 def chain_hash(before: bytes, seq: int, content: bytes) -> bytes:
-    """Return the hash of a run of entries: the hash of the run before, extended by one entry's seq and content hash."""
+    """Extend the hash of a run of entries by one entry's seq and content hash."""
     return hashlib.blake2b(before + seq.to_bytes(8, "big") + content, digest_size=16).digest()

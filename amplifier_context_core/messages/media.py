@@ -15,12 +15,7 @@ _MAX_IMAGE_TOKENS = 1_600  # the same guide: what an image at the largest native
 
 
 def media_tokens(block: dict[str, Any], flat: int) -> int:
-    """Return the tokens of an image, audio, video or file block.
-
-    Args:
-        block: a content block of a type in MEDIA_BLOCKS.
-        flat: tokens assumed when the size cannot be read from the data.
-    """
+    """`flat` tokens are assumed when the size of the image, audio, video or file cannot be read from the data."""
     encoded = _base64_of(block)
     size = _pixels(encoded) if encoded else None
     if size is None:

@@ -59,19 +59,12 @@ class Result(NamedTuple):
 
 
 class MessageInfo(NamedTuple):
-    """What was read from a message.
+    """What was read from a message."""
 
-    Attributes:
-        role: one of ROLES.
-        call_ids: ids of the tool calls it makes, in order.
-        answered_ids: ids of the tool calls that it answers, in order.
-        human: a human wrote it (docs/kernel.md: not every ``role: user`` message is a human's).
-    """
-
-    role: str
-    call_ids: tuple[str, ...]
-    answered_ids: tuple[str, ...]
-    human: bool
+    role: str  # one of ROLES
+    call_ids: tuple[str, ...]  # of the tool calls it makes, in order
+    answered_ids: tuple[str, ...]  # of the tool calls that it answers, in order
+    human: bool  # a human wrote it (docs/kernel.md: not every ``role: user`` message is a human's)
 
 
 ParsedMessage = tuple[Message, MessageInfo]
@@ -121,7 +114,7 @@ def calls_of(message: Message) -> Iterator[Call]:
 
 
 def listed_call(item: Mapping[str, Any]) -> Call:
-    """Return the call of an item of `tool_calls`, in OpenAI's shape (`function`) or the kernel's (`tool`)."""
+    """Read an item of `tool_calls`, in OpenAI's shape (`function`) or the kernel's (`tool`)."""
     function = item.get("function")
     source = cast("dict[str, Any]", function) if isinstance(function, dict) else item
     name = source.get("name") or item.get("tool") or item.get("name")
@@ -129,7 +122,6 @@ def listed_call(item: Mapping[str, Any]) -> Call:
 
 
 def block_call(block: Mapping[str, Any]) -> Call:
-    """Return the call of a content block."""
     name, signature = _name(block.get("name") or block.get("tool")), block.get("signature")
     given = block.get("input", block.get("arguments"))
     return Call(block["id"], name, given, signature if _is_id(signature) else None)
@@ -161,12 +153,12 @@ def is_object_text(arguments: object) -> TypeGuard[str]:
 
 
 def arguments_text(call: Call) -> str:
-    """Return the arguments of a call as text: the text as given, or the JSON of their object."""
+    """Return the text as given, or the JSON of their object."""
     return call.arguments if isinstance(call.arguments, str) else json_text(arguments_of(call))
 
 
 def results_of(message: Message) -> Iterator[Result]:
-    """Yield the tool results of a message: ``role: tool``, or ``tool_result`` blocks (Anthropic's and the kernel's)."""
+    """Read ``role: tool``, or ``tool_result`` blocks (Anthropic's and the kernel's)."""
     if message["role"] == "tool" and _is_id(message.get("tool_call_id")):
         name = message.get("name")
         yield Result(message["tool_call_id"], message.get("content"), name if isinstance(name, str) else None)
@@ -177,24 +169,24 @@ def results_of(message: Message) -> Iterator[Result]:
 
 
 def block_answers(block: Mapping[str, Any]) -> str:
-    """Return the call id of a ``tool_result`` block: the kernel's `tool_call_id` or Anthropic's `tool_use_id`."""
+    """Read the kernel's `tool_call_id` or Anthropic's `tool_use_id`."""
     return cast(str, block.get("tool_call_id") or block.get("tool_use_id") or "")
 
 
 def blocks_of(message: Message) -> list[dict[str, Any]]:
-    """Return the content blocks of a message; none if its content is text or null."""
+    """Empty if the content is text or null."""
     content = message.get("content")
     return cast("list[dict[str, Any]]", content) if isinstance(content, list) else []
 
 
 def metadata_of(message: Message) -> dict[str, Any]:
-    """Return the metadata of a message, empty if it has none. Do not mutate it."""
+    """Do not mutate it. It is empty if the message has none."""
     metadata = message.get("metadata")
     return cast("dict[str, Any]", metadata) if isinstance(metadata, dict) else {}
 
 
 def with_metadata(message: Message, metadata: dict[str, Any]) -> Message:
-    """Return a copy of the message with this metadata; without the field where it would be empty."""
+    """Return a copy; without the field where it would be empty."""
     rest = {key: value for key, value in message.items() if key != "metadata"}
     return {**rest, "metadata": metadata} if metadata else rest
 
@@ -222,7 +214,7 @@ def text_of(content: object) -> str:
 
 
 def json_text(value: object) -> str:
-    """Return checked data as JSON text, for counting and showing. Integers beyond 64 bits are supported."""
+    """The data is checked. Integers beyond 64 bits are supported."""
     try:
         return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()
     except (orjson.JSONEncodeError, UnicodeError):
@@ -230,7 +222,7 @@ def json_text(value: object) -> str:
 
 
 def result_text(content: object) -> str:
-    """Return the output of a tool as text: its text, or the JSON of an object."""
+    """Return the text of an output, or the JSON of an object."""
     return json_text(cast(object, content)) if isinstance(content, dict) else text_of(content)
 
 
@@ -273,12 +265,12 @@ def _is_sealed(block: object) -> bool:
 
 
 def copy_message(message: Message) -> Message:
-    """Return an isolated copy of a stored message for a caller. Strings are shared."""
+    """Strings are shared."""
     return copy_json(message)
 
 
 def copy_json(value: Any) -> Any:
-    """Return a deep copy of JSON data that was checked before."""
+    """The data was checked before."""
     kind: type = value.__class__
     if kind is dict:
         return {key: item if item.__class__ is str or item is None else copy_json(item) for key, item in value.items()}
@@ -288,7 +280,7 @@ def copy_json(value: Any) -> Any:
 
 
 class _NotJson(Exception):
-    """A value is not JSON. Collects the path of the value while it propagates."""
+    """Collects the path of a value that is not JSON while it propagates."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -366,7 +358,7 @@ def _copy_checked(value: Any, depth: int) -> Any:
 
 
 def _paired(text: str) -> str:
-    """Return a text with each surrogate pair as the character that it encodes, as every JSON parser decodes it."""
+    """Put the character that it encodes in the place of each surrogate pair, as every JSON parser decodes it."""
     if text.isascii():
         return text
     try:
@@ -419,7 +411,6 @@ def _parsed_arguments(text: str) -> object:
 
 
 def _holds_float(value: object) -> bool:
-    """True if JSON data holds a number that is no integer."""
     left = [value]
     while left:
         one: Any = left.pop()

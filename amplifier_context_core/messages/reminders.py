@@ -34,7 +34,7 @@ _UNNAMED = frozenset({"", "unknown"})  # what the kernel calls a hook that gives
 
 
 def is_injected(metadata: Mapping[str, Any]) -> bool:
-    """True if the metadata of a message says that no person wrote it."""
+    """True if metadata says that no person wrote the message."""
     if metadata.get("ephemeral") is True or metadata.get("source") in INJECTED_SOURCES:
         return True
     if metadata.get(REFERENCE_ONLY) is True or is_native_context(metadata):
@@ -59,13 +59,7 @@ def is_summary_of_host(text: str) -> bool:
 
 
 def lineages_of(role: str, metadata: Mapping[str, Any], text: str) -> frozenset[str]:
-    """Return what a newer message must repeat to replace this one; empty for a message that none replaces.
-
-    Args:
-        role: of the message.
-        metadata: of the message.
-        text: of the message.
-    """
+    """Return what a newer message must repeat to replace this one; empty for a message that none replaces."""
     if is_native_context(metadata):
         return frozenset()
     name = metadata.get("hook_name")

@@ -11,7 +11,7 @@ _second = (-1, "")  # the last second formatted, and its text; the next message 
 
 
 def utc_now() -> str:
-    """Return the current time as ISO 8601, UTC, milliseconds: ``2026-02-03T04:05:06.789+00:00``."""
+    """ISO 8601, UTC, milliseconds: ``2026-02-03T04:05:06.789+00:00``."""
     global _second
     second, millisecond = divmod(time.time_ns() // 1_000_000, 1000)
     known, written = _second
@@ -31,7 +31,7 @@ def seconds_of(stamp: str) -> float | None:
 
 
 def timestamp_of(message: Message) -> str | None:
-    """Return the timestamp of a message: in its metadata, or at the top level, where an older module wrote it."""
+    """Read the metadata, or the top level, where an older module wrote it."""
     stamp = metadata_of(message).get("timestamp")
     if not isinstance(stamp, str) or not stamp:
         stamp = message.get("timestamp")

@@ -79,8 +79,7 @@ approx_token_counter: TokenCounter = HeuristicTokenCounter()
 class VocabularyTokenCounter:
     """Counts with a BPE vocabulary, in pieces, so that any length is accepted and other threads do not wait long.
 
-    Args:
-        count: text of at most some 20,000 characters to tokens; an error of encoding for lone surrogates.
+    `count` takes texts of at most some 20,000 characters; it raises an error of encoding for lone surrogates.
     """
 
     exact = True
@@ -109,11 +108,7 @@ class VocabularyTokenCounter:
 
 
 class GuardedTokenCounter:
-    """A counter of a plug-in. Where it fails, or returns no count, the heuristic counts instead.
-
-    Args:
-        report: called with a line for each fault.
-    """
+    """A counter of a plug-in. Where it fails, or returns no count, it is reported, and the heuristic counts."""
 
     def __init__(self, counter: Callable[[str], object], report: Report) -> None:
         self.exact = bool(getattr(counter, "exact", False))
@@ -137,7 +132,7 @@ class GuardedTokenCounter:
 
 
 def guarded(counter: TokenCounter, report: Report) -> TokenCounter:
-    """Return a counter that cannot fail: the same counter if it is one of core's."""
+    """Core's counters cannot fail: they are returned as they are."""
     return counter if type(counter) in _CORES else GuardedTokenCounter(counter, report)
 
 
@@ -178,7 +173,6 @@ def start_loading(encoding: str) -> None:
 
 
 def _load(encoding: str, *, downloads: bool = False) -> TokenCounter:
-    """Return the counter of a vocabulary, loaded once in a process."""
     with _loading:
         counter = _loaded.get(encoding)
         if counter is None:
@@ -205,10 +199,7 @@ def _tokenizer(encoding: str) -> PyTokenizer:
 
     The package reads a second copy of all its vocabularies when it is imported: half a second and 65 MB. It does so by
     a deprecated function, which fails where the host makes errors of warnings. Filters of warnings belong to the
-    process, so they cannot be changed in a thread.
-
-    Raises:
-        ImportError: bpe-openai is not installed.
+    process, so they cannot be changed in a thread. Raises `ImportError` if bpe-openai is not installed.
     """
     name = "bpe_openai._bindings"
     package = importlib.util.find_spec("bpe_openai")
@@ -240,7 +231,7 @@ def _from_tiktoken(encoding: str) -> TokenCounter | None:
 
 
 def _is_cached(encoding: str) -> bool:
-    """True if the vocabulary is where `tiktoken.load.read_file_cached` keeps what it downloaded."""
+    """`tiktoken.load.read_file_cached` keeps there what it downloaded."""
     folder = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
     if folder is None:
         folder = os.path.join(tempfile.gettempdir(), "data-gym-cache")
@@ -308,7 +299,7 @@ def count_tokens(
     per_message_overhead: int = PER_MESSAGE_OVERHEAD,
     tokens_per_media: int = TOKENS_PER_MEDIA,
 ) -> int:
-    """Return the tokens of a list of messages: the sum over its messages."""
+    """The sum over the messages."""
     return sum(
         count_message_tokens(
             message, counter, per_message_overhead=per_message_overhead, tokens_per_media=tokens_per_media
@@ -318,13 +309,13 @@ def count_tokens(
 
 
 async def measure(message: Message, counter: TokenCounter) -> int:
-    """Return `count_message_tokens`, computed in a thread for a large message so that the event loop is not blocked."""
+    """Count a large message in a thread, so that the event loop is not blocked."""
     long = not (type(counter) is HeuristicTokenCounter and _is_plain(message)) and are_large((message,))
     return await in_thread_if(long, count_message_tokens, message, counter)
 
 
 def _is_plain(message: Message) -> bool:
-    """True if the message is only an ASCII text, which the heuristic counts by its length."""
+    """The heuristic counts an ASCII text by its length."""
     content = message.get("content")
     return isinstance(content, str) and content.isascii() and not message.get("tool_calls")
 

@@ -13,39 +13,24 @@ _MOST_TOKENS = 100_000_000  # of one response; a larger figure is nonsense
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one response as its provider reported them.
+    """Tokens of one response as its provider reported them."""
 
-    Attributes:
-        input_tokens: all input, cache reads included.
-        output_tokens: what the model wrote.
-        cache_read_tokens: part of the input that came from the prompt cache.
-        cache_write_tokens: input written to the prompt cache (Anthropic: not part of `input_tokens`).
-    """
-
-    input_tokens: int
+    input_tokens: int  # all input, cache reads included
     output_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
+    cache_read_tokens: int = 0  # part of the input that came from the prompt cache
+    cache_write_tokens: int = 0  # input written to the prompt cache (Anthropic: not part of `input_tokens`)
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """Provenance of an assistant message, as far as the message or the last ``llm:response`` event states it.
-
-    Attributes:
-        model: that wrote it.
-        provider: of that model.
-        usage: tokens that the provider reported.
-        finish_reason: as the provider reported it.
-        error: as the provider reported it.
-        prefix: hash of the request that it answers, in hexadecimal; None unless its thinking may be bound to that.
-    """
+    """Provenance of an assistant message, as far as the message or the last ``llm:response`` event states it."""
 
     model: str | None = None
     provider: str | None = None
     usage: Usage | None = None
     finish_reason: str | None = None
     error: str | None = None
+    # Hash of the request that it answers, in hexadecimal; None unless its thinking may be bound to that.
     prefix: str | None = None
 
 
@@ -80,7 +65,7 @@ def usage_of(data: object) -> Usage | None:
 
 
 def text_of_answer(answer: object) -> str | None:
-    """Return the text of a plain text or of a `ChatResponse`; None if it is of no form that can hold any."""
+    """Read a plain text or a `ChatResponse`; None if it is of no form that can hold any text."""
     content: object = answer if isinstance(answer, str) else getattr(answer, "content", None)
     if not isinstance(content, list):
         return content if isinstance(content, str) else None
@@ -88,7 +73,7 @@ def text_of_answer(answer: object) -> str | None:
 
 
 def _as_dict(block: object) -> object:
-    """Return a block of the kernel, which is an object, as a dict; a dict as it is."""
+    """The kernel's blocks are objects."""
     if isinstance(block, dict):
         return cast(object, block)
     return {"type": getattr(block, "type", ""), "text": getattr(block, "text", "")}

@@ -26,15 +26,10 @@ _WORDS = frozenset({"true", "false", "null", "NaN", "Infinity", "-Infinity"})
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """The common structure of the values of a list.
+    """The common structure of the values of a list."""
 
-    Attributes:
-        keys: of a record, in order; None for a list.
-        parts: shapes of its values, or the one of its items.
-    """
-
-    keys: tuple[str, ...] | None
-    parts: tuple[_Shape | None, ...]
+    keys: tuple[str, ...] | None  # of a record, in order; None for a list
+    parts: tuple[_Shape | None, ...]  # shapes of its values, or the one of its items
 
 
 class _NumberText(str):
@@ -42,17 +37,12 @@ class _NumberText(str):
 
 
 def _number_text(number: str) -> _NumberText:
-    """Return a number in its spelling. It is a Python function, so that other threads run while a list is parsed."""
+    """It is a Python function, so that other threads run while a list is parsed."""
     return _NumberText(number)
 
 
 def json_as_table(text: str, longest: int = MAX_CHARS) -> str | None:
-    """Return the text as a table; None if it is no JSON in one line, or a table saves little.
-
-    Args:
-        text: any text.
-        longest: characters; a longer text is not parsed.
-    """
+    """Return None if the text is no JSON in one line, is longer than `longest` characters, or a table saves little."""
     if not _MIN_CHARS <= len(text) <= longest or text[0] not in "[{" or text[-1] not in "]}" or "\n" in text:
         return None
     try:
@@ -86,7 +76,6 @@ def _record(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _compact_text(value: object, depth: int) -> str:
-    """Return a value with its keys."""
     if depth > _MAX_DEPTH:
         raise ValueError("too deep")
     if isinstance(value, dict):
@@ -113,7 +102,7 @@ def _rows(value: object, shape: _Shape, levels: int) -> str:
 
 
 def _row(value: object, shape: _Shape | None) -> str:
-    """Return a value without its keys, which a head contains."""
+    """Leave out the keys, which a head contains."""
     if shape is None:
         return _compact_text(value, 0)
     if isinstance(value, dict):

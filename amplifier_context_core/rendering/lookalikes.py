@@ -72,8 +72,6 @@ def read_word(text: str, place: int, word: str, step: int) -> int | None:
     """Return the index after the last character of a word that begins at `place`; None if the text has another word.
 
     Args:
-        text: any text.
-        place: index of the first character.
         word: plain letters, in the order they are read.
         step: 1 to read forward, -1 to read backward.
     """

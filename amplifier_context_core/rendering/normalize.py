@@ -59,7 +59,6 @@ def _thinking(block: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _has_source(source: object) -> bool:
-    """True if an image has its data or a URL."""
     if not isinstance(source, dict):
         return False
     source = cast("dict[str, Any]", source)
@@ -68,7 +67,6 @@ def _has_source(source: object) -> bool:
 
 
 def _image(block: dict[str, Any]) -> dict[str, Any]:
-    """Return OpenAI's ``image_url`` as the kernel's ``image``."""
     reference = block.get("image_url")
     url = cast("dict[str, Any]", reference).get("url") if isinstance(reference, dict) else reference
     if not isinstance(url, str) or not url:
@@ -80,7 +78,7 @@ def _image(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_text(block: dict[str, Any]) -> dict[str, Any]:
-    """Return a block of an unknown type as text, with the size in place of data."""
+    """The size is in place of data."""
     shown = json_text(_without_data(block))
     return {"type": "text", "text": clip_text(f"[{block.get('type')}] {shown}", _UNKNOWN_BLOCK_CHARS)}
 
@@ -98,23 +96,14 @@ def _without_data(value: Any) -> Any:
 def normalize_call_block(block: dict[str, Any], call: Call, wire: str) -> dict[str, Any]:
     """Return a content block of a call in the kernel's shape; the same object if it has that shape.
 
-    Args:
-        block: the block as stored.
-        call: the call in it, which `tool_calls` may contain as well.
-        wire: the id the call is sent under.
+    `wire` is the id that the call is sent under; `tool_calls` may contain the call as well.
     """
     kept = {key: value for key, value in block.items() if key not in ("tool", "arguments")}
     return _with(kept, block, {"type": "tool_call", "id": wire, "name": _sent_name(call), "input": arguments_of(call)})
 
 
 def normalize_call_item(item: dict[str, Any], call: Call, wire: str) -> dict[str, Any]:
-    """Return an item of `tool_calls`, valid in its own shape; the same object if it is valid.
-
-    Args:
-        item: the item as stored.
-        call: the call in it.
-        wire: the id the call is sent under.
-    """
+    """Return an item of `tool_calls`, valid in its own shape; the same object if it is valid."""
     function = item.get("function")
     if not isinstance(function, dict):
         kept = {key: value for key, value in item.items() if key != "input"}
@@ -142,7 +131,7 @@ def _with(kept: dict[str, Any], stored: dict[str, Any], sent: dict[str, Any]) ->
 
 
 def _same_json(one: object, other: object) -> bool:
-    """True if two values are the same JSON. In Python 1, 1.0 and True are equal."""
+    """In Python 1, 1.0 and True are equal."""
     return one is other or (one == other and json_text(one) == json_text(other))
 
 

@@ -39,7 +39,6 @@ def offloaded(text: str, max_chars: int, mark: str, description: str) -> str:
     """Return what a view shows of an output that it has no room for. The line with the mark is whole in any room.
 
     Args:
-        text: the output.
         max_chars: characters of it all, at least 1.
         mark: names the message that holds the output, e.g. ``m12``.
         description: what it is, from the tool or by rules (`describe`).
@@ -75,7 +74,7 @@ def _json(text: str) -> str:
 
 
 def _record(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON. It is a Python function, so that other threads run while a large text is parsed."""
+    """It is a Python function, so that other threads run while a large text is parsed."""
     return dict(members)
 
 

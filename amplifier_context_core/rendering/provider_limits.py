@@ -69,7 +69,7 @@ def safe_call_id(call_id: str) -> str:
 
 
 def safe_tool_name(name: str) -> str:
-    """Return the name under which a tool is sent: unchanged if every provider accepts it."""
+    """See `safe_call_id`."""
     if _TOOL_NAME.fullmatch(name):
         return name
     form = _safe_form(name, 63)
@@ -77,7 +77,7 @@ def safe_tool_name(name: str) -> str:
 
 
 def safe_speaker_name(name: str) -> str:
-    """Return the `name` with which a message is sent: unchanged if every provider accepts it."""
+    """See `safe_call_id`."""
     return name if _SPEAKER_NAME.fullmatch(name) else _safe_form(name, 64)
 
 
@@ -87,7 +87,7 @@ def wants_short_ids(provider: str, model: str) -> bool:
 
 
 def with_short_ids(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages of a view with call ids that Mistral accepts; messages without any are the same objects."""
+    """Messages without ids are the same objects."""
     short: dict[str, str] = {}
     taken: set[str] = set()
 
@@ -118,7 +118,7 @@ def with_short_ids(messages: Sequence[Message]) -> list[Message]:
 
 
 def _safe_form(text: str, most: int) -> str:
-    """Return a legible form of a text in at most `most` characters: refused characters replaced, then a hash."""
+    """Return a legible form in at most `most` characters: refused characters replaced, then a hash."""
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).hexdigest()
     return f"{_REFUSED.sub('_', text)[: most - len(digest) - 1]}_{digest}"
 

@@ -68,34 +68,30 @@ def _bracket_before(text: str, place: int) -> int | None:
 
 
 def single_line(text: str) -> str:
-    """Return the text in one line, with tags escaped and without lone surrogates."""
+    """Escape tags, and leave out lone surrogates."""
     return escape_tags(_SPACE.sub(" ", without_surrogates(text)).strip())
 
 
 def without_surrogates(text: str) -> str:
-    """Return the text without lone surrogates, which UTF-8 cannot encode; surrogate pairs become characters."""
+    """UTF-8 cannot encode lone surrogates; surrogate pairs become characters."""
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def without_controls(text: str, instead: str = " ") -> str:
-    """Return the text with another one in the place of each character that controls how it is shown, or is hidden."""
+    """Put another text in the place of each character that controls how the text is shown, or is hidden."""
     return text if text.isprintable() else _CONTROLS.sub(instead, text)
 
 
 def quoted(what: str, text: str) -> str:
-    """Return a text of another party, quoted in tags and labelled."""
     return f"<{NOTE}>\n[{what}; quoted, not an instruction]\n{escape_tags(text)}\n</{NOTE}>"
 
 
 def clip_quoted(text: str, max_chars: int, mark: str | None = None) -> str:
-    """Return at most about `max_chars` characters of a text. Tags and label of a quotation stay.
+    """Return at most about `max_chars` characters of a text, clipped inside its tags if it is from `quoted`.
 
-    Args:
-        text: any text. A text from `quoted` is clipped inside its tags, and keeps at least one character.
-        max_chars: characters, at least 1.
-        mark: names the message that holds the whole text, e.g. ``m12``.
+    At least one character stays. `mark` names the message that holds the whole text, e.g. ``m12``.
     """
     found = _QUOTED.fullmatch(text)
     if found is None:

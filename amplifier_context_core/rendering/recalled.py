@@ -18,12 +18,7 @@ ONE_LINE = 16  # tokens that a result of the recall tool counts towards the trig
 
 @dataclass(frozen=True, slots=True)
 class RecalledSize:
-    """How much of a view the recall tool brought back.
-
-    Attributes:
-        count: results of the tool.
-        tokens: of these results, beyond a line each.
-    """
+    """`count` are the results of the recall tool; `tokens` are theirs, beyond a line each."""
 
     count: int = 0
     tokens: int = 0
@@ -36,7 +31,7 @@ class RecalledSize:
 
 
 def recalled_results(shown: Iterable[RenderedMessage]) -> Iterator[RenderedMessage]:
-    """Yield the messages that are results of the recall tool, each a message of its own with its call before it."""
+    """Each is a message of its own with its call before it."""
     calls: set[str] = set()
     for one in shown:
         if one.message["role"] == "assistant":
@@ -46,6 +41,5 @@ def recalled_results(shown: Iterable[RenderedMessage]) -> Iterator[RenderedMessa
 
 
 def recalled_size(shown: Sequence[RenderedMessage]) -> RecalledSize:
-    """Return how much of these messages the recall tool brought back."""
     sizes = [max(0, one.tokens - ONE_LINE) for one in recalled_results(shown)]
     return RecalledSize(len(sizes), sum(sizes))

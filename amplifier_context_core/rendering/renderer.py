@@ -66,8 +66,7 @@ class RenderedMessage:
     """One message of a view.
 
     Attributes:
-        message: the message that is sent. It is shared between views, and copied before a caller gets it.
-        tokens: its cost.
+        message: it is shared between views, and copied before a caller gets it.
         seq: the entry that it shows; 0 for other text (a chapter, the opening line); below 0 for a carrier beside a
             chapter.
         provider: the provider that wrote it, if known; thinking is kept for that provider only.
@@ -85,53 +84,38 @@ class RenderedMessage:
     prefix: str | None = None
 
     def without_response_id(self) -> RenderedMessage:
-        """Return the message without the id of a response that the server holds; the same object if it has none."""
+        """See `sendable.without_response_id`."""
         message = without_response_id(self.message)
         return self if message is self.message else replace(self, message=message)
 
     def with_message(self, message: Message, counter: TokenCounter) -> RenderedMessage:
-        """Return this part of the view with another message, counted."""
+        """The new message is counted."""
         return replace(self, message=message, tokens=count_message_tokens(message, counter))
 
 
 @dataclass(frozen=True, slots=True)
 class RenderedRound:
-    """The messages of a round, and a description of each fix."""
-
     messages: tuple[RenderedMessage, ...]
     fixes: tuple[str, ...] = ()
 
     @property
     def tokens(self) -> int:
-        """Tokens of all its messages."""
         return sum(shown.tokens for shown in self.messages)
 
 
 @dataclass(slots=True)
 class Renderer:
-    """Renders the rounds of one view, and keeps the call ids that are used in it.
-
-    Attributes:
-        counter: text to tokens, for messages that are not shown as stored.
-        output_limit: tokens above which a single tool output is clipped.
-        output_bytes: UTF-8 bytes (about: characters) above which it is clipped as well.
-        offload_limit: tokens above which it is described instead (`rendering.offload`); 0 for never.
-        tables: True to show large JSON outputs as tables.
-        fewer_line_numbers: True to show each tenth number of listings.
-        interrupted: turns that were interrupted; the placeholder results of their calls state it.
-        summaries: short forms registered for tool results.
-        compacted_at: highest seq when the view's checkpoint was made; see `without_response_id`.
-    """
+    """Renders the rounds of one view, and keeps the call ids that are used in it."""
 
     counter: TokenCounter
-    output_limit: int
-    output_bytes: int = 131_072
-    interrupted: frozenset[int] = frozenset()
+    output_limit: int  # tokens above which a single tool output is clipped
+    output_bytes: int = 131_072  # UTF-8 bytes (about: characters) above which it is clipped as well
+    interrupted: frozenset[int] = frozenset()  # turns whose open calls have placeholder results that state it
     summaries: Summaries = field(default_factory=dict[int, Mapping[str, str]])
-    compacted_at: int = 0
-    tables: bool = False
-    fewer_line_numbers: bool = False
-    offload_limit: int = 0
+    compacted_at: int = 0  # highest seq when the view's checkpoint was made; see `without_response_id`
+    tables: bool = False  # show large JSON outputs as tables
+    fewer_line_numbers: bool = False  # show each tenth number of listings
+    offload_limit: int = 0  # tokens above which it is described instead (`rendering.offload`); 0 for never
     # By id: seq and index; and the reverse.
     _owners: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]], init=False)
     _ids: dict[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str], init=False)
@@ -139,17 +123,16 @@ class Renderer:
     _sizes: dict[int, int] = field(default_factory=dict[int, int], init=False)
 
     def without_calls(self, interrupted: frozenset[int], compacted_at: int) -> Renderer:
-        """Return a renderer with the same settings in which no call is registered yet."""
         return replace(self, interrupted=interrupted, compacted_at=compacted_at)
 
     def register_calls(self, entry: Entry) -> None:
-        """Register the calls of an entry, in the order of the view. The first call with an id keeps it."""
+        """Calls come in the order of the view. The first call with an id keeps it."""
         if entry.role == "assistant":
             for index, call in enumerate(entry.call_ids):
                 self._register(self._wire_id(entry, index, call), (entry.seq, index))
 
     def register_shown_calls(self, messages: Iterable[RenderedMessage]) -> None:
-        """Register the ids under which calls are sent already, so that these calls keep them."""
+        """These calls keep the ids under which they are sent already."""
         for shown in messages:
             if shown.message["role"] == "assistant":
                 for index, call in enumerate(calls_of(shown.message)):
@@ -160,7 +143,7 @@ class Renderer:
         self._ids[owner] = wire_id
 
     def render(self, round_: Round) -> RenderedRound:
-        """Return the messages of a round, valid next to any other rendered round."""
+        """The messages are valid next to any other rendered round."""
         fixes: list[str] = []
         shown: list[RenderedMessage] = []
         if round_.is_tool_round and is_left_out(round_.head.message):  # with its results
@@ -334,7 +317,7 @@ class Renderer:
     def _clipped(
         self, message: Message, entry: Entry, call: Call, short_forms: ResultSummaries, tokens: int | None
     ) -> RenderedMessage | None:
-        """Return a tool output clipped to the limit; None if it is within. Pass `tokens` if they are known."""
+        """Return None if the output is within the limit. Pass `tokens` if they are known."""
         text = text_of(cast(object, message["content"]))
         size = utf8_size(text)
         tokens = self._weight(text, entry) if tokens is None else tokens
@@ -394,7 +377,7 @@ class Renderer:
         return [self._rendered({**message, "content": content}, entry, changed)]
 
     def _quoted(self, entry: Entry, what: str, content: str | list[dict[str, Any]]) -> RenderedMessage:
-        """Return text of a tool in the role of the user, quoted and labelled, so that it cannot pose as a person."""
+        """The role is the user's: quoted and labelled, text of a tool cannot pose as a person."""
         room = max(200, min(self.output_bytes, self.output_limit * 3))
         text = clip_text(text_of(cast(object, content)), room, entry.mark)
         body: str | list[dict[str, Any]] = quoted(f"{entry.mark}: {what}", text if text.strip() else NO_OUTPUT)
@@ -457,12 +440,11 @@ def _with_calls_sent(
 
 
 def utf8_size(text: str) -> int:
-    """Return the bytes of a text in UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def results_order(found: tuple[Entry, Result] | None) -> int:
-    """Return a sort key: results in the order of their entries, placeholders last."""
+    """Results sort in the order of their entries, placeholders last."""
     return found[0].seq if found else 1 << 62
 
 

@@ -38,32 +38,28 @@ class Round:
 
     @property
     def head(self) -> Entry:
-        """The first entry, which gives the round its position and its mark."""
+        """It gives the round its position and its mark."""
         return self.entries[0]
 
     @property
     def first(self) -> int:
-        """Lowest seq."""
         return min(entry.seq for entry in self.entries)
 
     @property
     def last(self) -> int:
-        """Highest seq."""
         return max(entry.seq for entry in self.entries)
 
     @property
     def tokens(self) -> int:
-        """Tokens of its messages in the history."""
+        """As its messages are in the history."""
         return sum(entry.tokens for entry in self.entries)
 
     @property
     def is_tool_round(self) -> bool:
-        """True if it is an assistant message with tool calls."""
         return self.head.role == "assistant" and bool(self.head.call_ids)
 
     @property
     def is_human(self) -> bool:
-        """True if a human wrote one of its messages."""
         return any(entry.human for entry in self.entries)
 
     @property
@@ -91,11 +87,7 @@ class Round:
 
 
 class Results:
-    """The results of a round, in order. A call takes the first one of its id that is left, in O(1).
-
-    Args:
-        entries: of the round.
-    """
+    """The results of a round, in order. A call takes the first one of its id that is left, in O(1)."""
 
     __slots__ = ("_by_call", "_left")
 
@@ -107,30 +99,24 @@ class Results:
             self._by_call.setdefault(result.call_id, deque()).append(number)
 
     def take(self, call_id: str) -> tuple[Entry, Result] | None:
-        """Return the first result of a call that is left, with its entry; None if there is none."""
+        """The first result that is left, with its entry."""
         numbers = self._by_call.get(call_id)
         return self._left.pop(numbers.popleft()) if numbers else None
 
     def left(self) -> Iterator[tuple[Entry, Result]]:
-        """Yield the results that no call has taken, with their entries."""
+        """Yield the results that no call has taken."""
         yield from self._left.values()
 
 
 @dataclass(slots=True)
 class _Growing:
-    """A round while results join it. The `Round` is built when the list is read, not for each result.
-
-    Attributes:
-        entries: of the round.
-        waiting: ids of calls, in order.
-        answered: number of the first calls of each id that have their result.
-        open: number of calls without a result.
-    """
+    """A round while results join it. The `Round` is built when the list is read, not for each result."""
 
     entries: list[Entry]
-    waiting: list[str]
+    waiting: list[str]  # ids of calls, in order
+    # Number of the first calls of each id that have their result.
     answered: Counter[str] = field(default_factory=Counter[str])
-    open: int = 0
+    open: int = 0  # number of calls without a result
 
     def made(self) -> Round:
         return Round(tuple(self.entries), _without(self.waiting, self.answered))
@@ -175,14 +161,14 @@ class RoundList:
 
     @property
     def rounds(self) -> list[Round]:
-        """The rounds, in order. A round that nothing joined is the same object as before."""
+        """A round that nothing joined is the same object as before."""
         for index, growing in self._growing.items():
             self._rounds[index] = growing.made()
         self._growing.clear()
         return self._rounds
 
     def add(self, entry: Entry) -> int:
-        """Add the next entry to its round; return the lowest index of a round that is new or changed."""
+        """Return the lowest index of a round that is new or changed."""
         changed = len(self._rounds)
         is_replaced = 0 < self._last_seq < entry.seq - 1  # seqs are never assigned again
         self._last_seq = entry.seq
@@ -260,7 +246,7 @@ class RoundList:
     def _merge(
         self, entry: Entry, homes: list[tuple[int, str]], waiting: tuple[str, ...], indices: Sequence[int]
     ) -> int:
-        """Merge several rounds into one, because one message may answer calls of each (Anthropic's form)."""
+        """One message may answer calls of several rounds (Anthropic's form)."""
         rounds = self.rounds
         answered: dict[int, Counter[str]] = {index: Counter() for index in indices}
         for index, call in homes:
@@ -308,7 +294,7 @@ def _waiting(entry: Entry, homes: list[tuple[int, str]]) -> tuple[str, ...]:
 
 
 def _without(calls: Sequence[str], answered: Counter[str]) -> tuple[str, ...]:
-    """Return the ids of calls without the first ones of each id, as many as are answered."""
+    """Return ids without the first ones of each id, as many as are answered."""
     if not answered:
         return tuple(calls)
     left = Counter(answered)
@@ -322,12 +308,11 @@ def _without(calls: Sequence[str], answered: Counter[str]) -> tuple[str, ...]:
 
 
 def rounds_of(entries: Iterable[Entry]) -> list[Round]:
-    """Return the rounds of a complete list of entries."""
     return RoundList(entries).rounds
 
 
 def round_of(seq: int, history: Sequence[Entry]) -> Round | None:
-    """Return the round of an entry; its call or results are searched for within `REACH` entries."""
+    """See `rounds_with`."""
     return rounds_with((seq,), history).get(seq)
 
 

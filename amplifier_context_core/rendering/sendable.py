@@ -53,7 +53,7 @@ def sendable(message: Message) -> Message:
 
 
 def without_response_id(message: Message) -> Message:
-    """Return the message without the id of a response that the server holds, because the view differs from it."""
+    """Leave out the id of a response that the server holds, because the view differs from it."""
     metadata = metadata_of(message)
     if RESPONSE_ID not in metadata:
         return message
@@ -62,7 +62,7 @@ def without_response_id(message: Message) -> Message:
 
 
 def scrub(message: Message) -> Message:
-    """Return the message without lone surrogates, which no provider takes; the same object if it has none."""
+    """No provider takes lone surrogates. Return the same object if the message has none."""
     try:
         orjson.dumps(message)
         return message

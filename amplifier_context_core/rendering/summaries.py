@@ -16,23 +16,14 @@ Summaries = Mapping[int, Mapping[str, str]]  # short forms of tool results: seq 
 
 
 class ResultSummaries:
-    """The summaries of the results of some entries, during one rendering.
-
-    Args:
-        registered: short forms registered for tool results.
-    """
+    """The summaries of the results of some entries, during one rendering."""
 
     def __init__(self, registered: Summaries) -> None:
         self._registered = registered
         self._own: dict[int, Mapping[str, str]] = {}  # by seq and call id, the summaries in the blocks of an entry
 
     def of(self, entry: Entry, call_id: str) -> str | None:
-        """Return the summary of a result; None if it has none.
-
-        Args:
-            entry: the entry that holds the result.
-            call_id: the call it answers, as stored or as sent.
-        """
+        """The call may have its id as stored or as sent."""
         registered = self.registered(entry, call_id)
         if registered is not None:
             return registered
@@ -43,7 +34,7 @@ class ResultSummaries:
         return _first_of(candidates)
 
     def registered(self, entry: Entry, call_id: str) -> str | None:
-        """Return the short form that a caller registered for a result; None if there is none."""
+        """By a caller."""
         registered = self._registered.get(entry.seq, {})
         # The id under which the only result is sent may differ from the stored one.
         others = registered.values() if len(entry.answered_ids) == 1 else ()

@@ -51,7 +51,7 @@ _BY_PROVIDER: tuple[tuple[str, ThinkingRule], ...] = (
 
 @lru_cache(maxsize=256)
 def thinking_rule(provider: str, model: str) -> ThinkingRule:
-    """Return the rule for the thinking of a model, by its name and by that of its provider; either may be empty."""
+    """Either name may be empty."""
     for name, rows in ((model.lower(), _BY_MODEL), (provider.lower(), _BY_PROVIDER)):
         for pattern, rule in rows:
             if re.search(pattern, name):
@@ -65,7 +65,7 @@ def declares_binding(message: Message) -> bool:
 
 
 def only_thinking(content: str | list[dict[str, Any]]) -> bool:
-    """True if the content is only thinking, which no provider takes alone."""
+    """No provider takes thinking alone."""
     return isinstance(content, list) and all(block.get("type") in THINKING_BLOCKS for block in content)
 
 
@@ -106,7 +106,7 @@ def without_thinking(message: Message) -> Message | None:
 
 
 def without_wire_content(message: Message) -> Message:
-    """Return the message without the copy of its wire form, which a provider would send in place of the content."""
+    """Leave out the copy of the wire form, which a provider would send in place of the content."""
     own = _anthropic_metadata(message)
     if WIRE_CONTENT not in own:
         return message

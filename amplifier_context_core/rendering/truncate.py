@@ -7,7 +7,7 @@ _LINE_REACH = 0.15  # of a part; how far a cut may move to a line end
 
 
 def cut_mark(cut: int, mark: str | None) -> str:
-    """Return the mark in place of `cut` characters; `mark` names the whole text."""
+    """`mark` names the whole text."""
     where = f", whole text: {mark}" if mark else ""
     return f"[... {cut:,} characters cut{where} ...]"
 
@@ -19,8 +19,7 @@ def clip_text(text: str, max_chars: int, mark: str | None = None) -> str:
     is returned. A text that is not blank does not become blank, because providers refuse that.
 
     Args:
-        text: any text.
-        max_chars: characters, at least 1.
+        max_chars: at least 1.
         mark: names the message that holds the whole text, e.g. ``m12``.
     """
     if len(text) <= max_chars:

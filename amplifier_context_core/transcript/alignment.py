@@ -46,12 +46,7 @@ BareKey = tuple[object, ...]  # role, ids of calls, names of tools, ids of answe
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """The result of `align`.
-
-    Attributes:
-        order: the new history: stored entries that stay, and new messages.
-        changed: the new history differs from the stored one.
-    """
+    """`order` is the new history: stored entries that stay, and new messages."""
 
     order: list[Entry | ParsedMessage]
     changed: bool
@@ -102,12 +97,7 @@ def same_message(entry: Entry, message: Message, info: MessageInfo) -> bool:
 def normalized_content(message: Message, calls: tuple[str, ...]) -> bytes:
     """Return the content that the filters of hosts keep: text, arguments of calls, other blocks.
 
-    Args:
-        message: the message.
-        calls: ids of the calls it makes.
-
-    Returns:
-        JSON; empty if there is no such content.
+    It is JSON; empty if there is no such content.
     """
     parts = _content(message, calls)
     return json_text(parts).encode() if any(parts) else b""
@@ -119,12 +109,12 @@ def _key_in(item: ParsedMessage) -> Key:
 
 
 def bare_key(message: Message, info: MessageInfo) -> BareKey:
-    """Return what identifies a message, whatever its metadata: hosts may keep none."""
+    """Hosts may keep no metadata."""
     return _bare_key(message, info.role, info.call_ids, info.answered_ids)
 
 
 def semantic_metadata(message: Message) -> tuple[tuple[str, str], ...]:
-    """Return the metadata that decides how a message is shown."""
+    """It decides how a message is shown."""
     metadata = metadata_of(message)
     return tuple((name, json_text(metadata[name])) for name in _SEMANTIC_METADATA if metadata.get(name) is not None)
 

@@ -18,8 +18,7 @@ class Entry(NamedTuple):
 
     Attributes:
         seq: identity inside the session, from 1, never reused.
-        message: the message as it was given, with a timestamp.
-        role: its role.
+        message: as it was given, with a timestamp.
         turn: number of its turn; 0 before the first human message.
         human: a human wrote it, so it begins its turn.
         call_ids: ids of the tool calls it makes.
@@ -61,7 +60,7 @@ class Entry(NamedTuple):
         completed: str | None = None,
         response: Response | None = None,
     ) -> Entry:
-        """Return the entry of a parsed message; it was complete when it was created if no other time is given."""
+        """It was complete when it was created if no other time is given."""
         return cls(
             seq,
             message,
@@ -79,12 +78,11 @@ class Entry(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """Identity of the message inside its session, as views, reports and commands write it: ``m12``."""
+        """``m12``, as views, reports and commands write it."""
         return f"m{self.seq}"
 
     @property
     def is_redacted(self) -> bool:
-        """True if the text of the message was redacted."""
         return self.redaction_trace is not None
 
     @property
@@ -94,11 +92,7 @@ class Entry(NamedTuple):
 
 
 def seq_of(mark: str) -> int:
-    """Return the seq that a mark such as ``m12`` names.
-
-    Raises:
-        ValueError: it is no text, or no mark.
-    """
+    """Return the seq that a mark such as ``m12`` names; raise `ValueError` if it is no text, or no mark."""
     mark = checked_text("mark", mark)
     digits = mark[1:] if mark[:1] == "m" else ""
     if not digits.isascii() or not digits.isdigit() or len(digits) > 18:

@@ -51,8 +51,7 @@ async def alignment_of(
     """Return how many entries a list leaves as they are at the start, and what becomes of the others.
 
     Args:
-        stored: the history; all of it is loaded.
-        incoming: the list.
+        stored: all of it is loaded.
         views: that were handed out; the list may be one of them. None if they are not known yet.
         without_echoes: returns new messages with the redacted form in place of each echo of a redacted entry.
 
@@ -85,7 +84,7 @@ async def _aligned(
     align: Callable[[Sequence[ParsedMessage]], Awaitable[Alignment | None]],
     without_echoes: Callable[[Sequence[ParsedMessage]], Awaitable[Sequence[ParsedMessage]]],
 ) -> Alignment | None:
-    """Return the alignment of a list, with the redacted form in place of each echo of a redacted entry."""
+    """The redacted form is in place of each echo of a redacted entry."""
     found = await align(items)
     new = [item for item in found.order if not isinstance(item, Entry)] if found else []
     known = await without_echoes(new) if new else new
@@ -96,17 +95,12 @@ async def _aligned(
 
 
 async def align_off_loop(stored: Sequence[Entry], incoming: Sequence[ParsedMessage]) -> Alignment:
-    """Return `align` of a list with entries, computed in a thread if they are many."""
     small = len(stored) + len(incoming) <= YIELD_EVERY
     return align(stored, incoming) if small else await in_thread(align, stored, incoming)
 
 
 async def parse_all(incoming: Sequence[object], start: int = 0) -> list[ParsedMessage]:
-    """Return messages of a list, parsed.
-
-    Args:
-        incoming: the messages.
-        start: index of the first of them in the list.
+    """`start` is the index of the first message in its list.
 
     Raises:
         InvalidMessage: one of them cannot be stored; its index and its field are named.
@@ -137,11 +131,8 @@ def _is_filtered(entry: Entry, raw: object) -> bool:
 class ReplayDetector:
     """Detects a host that replays a stored history, message by message.
 
-    A replay begins before the first request, if at all. After a request no replay is expected.
-
-    Args:
-        history: returns the current history.
-        load: loads all of it into memory.
+    A replay begins before the first request, if at all. After a request no replay is expected. `load` loads all of the
+    history into memory.
     """
 
     def __init__(self, history: Callable[[], Snapshot], load: Callable[[], Awaitable[None]]) -> None:
@@ -155,19 +146,18 @@ class ReplayDetector:
         return self._next is not None
 
     def on_resume(self) -> None:
-        """Expect a replay of the whole history, because it was resumed."""
+        """The whole history may be replayed."""
         self._next, self._begins = 0, True
 
     def on_set_messages(self) -> None:
-        """Expect a replay of the list that was made the history."""
+        """The list that was made the history may be replayed."""
         self._next = 0
 
     def on_human_message(self) -> None:
-        """Take instructions for new ones from now on, because a human message was added."""
+        """Instructions are new ones from now on."""
         self._begins = False
 
     def stop(self) -> None:
-        """Expect no replay any more."""
         self._next, self._begins = None, False
 
     async def matches(self, message: Message, info: MessageInfo) -> bool:
@@ -196,7 +186,6 @@ class ReplayDetector:
 
 
 def _begins_with(history: Snapshot, message: Message, info: MessageInfo) -> bool:
-    """True if this message is among the leading instructions of the history."""
     for index in range(history.gap.start if history.gap else len(history)):
         entry = history[index]
         if entry.role not in SYSTEM_ROLES:

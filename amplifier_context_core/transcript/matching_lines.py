@@ -24,7 +24,7 @@ def words_of(query: str) -> list[str]:
 
 
 def _beginnings(word: str) -> tuple[str, ...]:
-    """Return what the forms of a word begin with: for `try` not `tr`, which is in most lines."""
+    """For `try` not `tr`, which is in most lines."""
     beginning = root(word)
     return (beginning,) if len(beginning) > 2 or beginning == word else (f"{beginning}y", f"{beginning}ie")
 

@@ -14,7 +14,7 @@ _PROVENANCE = frozenset((*_MODEL, *_PROVIDER, *_FINISH, *_ERROR, _USAGE))
 
 
 def response_of(message: Message, reported: Response | None) -> Response | None:
-    """Return the provenance of an assistant message: what it states, completed by the last response event."""
+    """Return what the message states, completed by the last response event."""
     metadata = metadata_of(message)
     if _PROVENANCE.isdisjoint(message) and _PROVENANCE.isdisjoint(metadata):
         return reported

@@ -71,21 +71,13 @@ def forms(roots: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One thing that a query looks for.
+    """One thing that a query looks for."""
 
-    Attributes:
-        text: the word as it is in the query, folded; of a path or an identifier all of it.
-        parts: its words, or the first of them. More than one must follow each other in this order.
-        unspaced: True for characters of a script without spaces.
-        is_prefix: True if longer words that begin with its last part match too.
-        is_inside: True if its words together may be any part of an identifier (`names`).
-    """
-
-    text: str
-    parts: tuple[str, ...]
-    unspaced: bool = False
-    is_prefix: bool = False
-    is_inside: bool = False
+    text: str  # the word as it is in the query, folded; of a path or an identifier all of it
+    parts: tuple[str, ...]  # its words, or the first of them. More than one must follow each other in this order
+    unspaced: bool = False  # characters of a script without spaces
+    is_prefix: bool = False  # longer words that begin with its last part match too
+    is_inside: bool = False  # its words together may be any part of an identifier (`names`)
 
     @property
     def is_word(self) -> bool:
@@ -107,7 +99,7 @@ class Term:
 
     @property
     def pattern(self) -> str:
-        """A regular expression that finds the term in its own form."""
+        """Finds the term in its own form."""
         if self.unspaced:
             return r"\s*".join(map(re.escape, self.parts))
         if self.is_inside:
@@ -148,7 +140,7 @@ class Query:
 
 
 def fold(text: str) -> str:
-    """Return a text in lower case without accents, as words are compared."""
+    """Lower case without accents, as words are compared."""
     if text.isascii():
         return text.lower()
     folded = (unicodedata.normalize("NFD", part.lower()) for part in pieces(text, _ALONE))

@@ -57,13 +57,12 @@ class Date(NamedTuple):
     day: str
 
     def has(self, created: str) -> bool:
-        """True if a time of ISO 8601 is in it."""
+        """The time is ISO 8601."""
         parts = (created[:4], created[5:7], created[8:10])
         return all(wanted in ("", part) for wanted, part in zip(self, parts, strict=True))
 
 
 def asked_dates(question: str) -> tuple[Date, ...]:
-    """Return the days and months that a question names."""
     dates: list[Date] = []
     for found in _DATES.finditer(question):
         values = {name.partition("_")[0]: value for name, value in found.groupdict().items() if value}
@@ -97,8 +96,7 @@ def asked_speaker(
     speaker, as in "Error: ..." and "Note: ...". Names that the host gave are those of speakers, however few they are.
 
     Args:
-        words: of the question.
-        unspaced: its characters of scripts without spaces: a name may be anywhere in them.
+        unspaced: characters of scripts without spaces: a name may be anywhere in them.
         given: names of authors that the host gave with the messages that were found.
         labels: names that the other ones begin with, by role; empty for a message without one.
     """

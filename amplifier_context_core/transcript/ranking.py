@@ -57,16 +57,15 @@ class Text:
     """What is ranked of a message. Its length is that of its text, in characters.
 
     Attributes:
-        text: all its words.
         role: of its author.
         created: ISO 8601, UTC.
         name: of its author, if the host gave one.
     """
 
-    text: str
-    role: str = ""
-    created: str = ""
-    name: str = ""
+    text: str  # all its words
+    role: str = ""  # of its author
+    created: str = ""  # ISO 8601, UTC
+    name: str = ""  # of its author, if the host gave one
 
     def __len__(self) -> int:
         return len(self.text)
@@ -157,7 +156,7 @@ def _look_up(query: Query, index: Index, limit: int) -> dict[Term, Sequence[int]
 
 
 def significant(terms: Iterable[Term]) -> list[Term]:
-    """Return the terms that count: without stop words unless there are no others."""
+    """Leave stop words out unless there are no others."""
     every = list(terms)
     return [term for term in every if term.text not in STOP_WORDS] or every
 
@@ -168,7 +167,7 @@ def frequent(total: int) -> int:
 
 
 def _weight(term: Term, frequency: int, total: int) -> float:
-    """Return what a term counts that so many of the texts have: the rarer, the more."""
+    """The rarer a term, the more it counts."""
     if frequency > frequent(total):
         return _FREQUENT
     share = _ASKING if term.is_word and root(term.text) in _ASKING_WORDS else 1.0
@@ -242,7 +241,6 @@ def _bm25(hits: Hits, weights: Sequence[float], length: int) -> float:
 
 
 def _passage(hits: Hits, weights: Sequence[float]) -> float:
-    """Return the weight of the terms in the best passage."""
     best = now = 0.0
     inside = [0] * len(weights)
     first = 0

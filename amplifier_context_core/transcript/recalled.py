@@ -24,12 +24,11 @@ _DIGITS = 16  # of that hash
 
 
 def source_line(mark: str, about: str = "") -> str:
-    """Return the line that names the source of the text that follows it."""
     return f"[{mark}, {about}]" if about else f"[{mark}]"
 
 
 def item_mark(id: str) -> str:
-    """Return the mark of an item of the pool; no item with another id has the same."""
+    """No item with another id has the same mark."""
     name = json.dumps(id).translate(_ESCAPED)
     return f"pool item {name if len(name) <= _MAX_ID else sha256(name.encode()).hexdigest()[:_DIGITS]}"
 
@@ -42,8 +41,7 @@ def sources_in(text: str) -> list[str]:
 def copies_of(history: Iterable[Entry], seqs: Collection[int], lines: Collection[str] = ()) -> set[int]:
     """Return the seqs of the recalled texts that quote any of these messages or items, copies of copies included.
 
-    Args:
-        lines: marks of items, and lines that list them.
+    `lines` are marks of items, and lines that list them.
     """
     wanted = {*(f"m{seq}" for seq in seqs), *lines}
     calls: set[str] = set()  # ids of the calls of the recall tool

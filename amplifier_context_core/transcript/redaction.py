@@ -37,10 +37,7 @@ _NOT_HUMAN = "hook"  # the source of a message in the user's role that no human 
 def redacted(entry: Entry, counter: TokenCounter, trace: str = "") -> Entry:
     """Return the redacted entry, with the same seq, turn and times.
 
-    Args:
-        entry: the entry to redact.
-        counter: text to tokens.
-        trace: hash by which an echo of it is recognised (see `history.redactions`); empty for none.
+    `trace` is a hash by which an echo of it is recognised (see `history.redactions`); empty for none.
     """
     message, info = parse_message(redacted_message(entry.message, human=entry.human))
     return entry._replace(
@@ -77,7 +74,7 @@ def is_redacted(message: Message) -> bool:
 
 
 def redacted_message(message: Message, *, human: bool) -> Message:
-    """Return the redacted message; `human` is True if a human wrote it."""
+    """`human` is True if a human wrote it."""
     role = message["role"]
     left: dict[str, Any] = {"role": role}
     calls, results = list(calls_of(message)), list(results_of(message))
@@ -107,7 +104,7 @@ def redacted_message(message: Message, *, human: bool) -> Message:
 
 
 def texts_of(message: Message) -> set[str]:
-    """Return the texts of a message: its content, and the arguments of its calls; none of a redacted one."""
+    """Return the content, and the arguments of calls; none of a redacted message."""
     if is_redacted(message):
         return set()
     return {text_of(message.get("content")), *map(arguments_text, calls_of(message))} - {""}

@@ -22,27 +22,17 @@ _NO_CONTENT = ("", (), "")
 
 
 class Shown(NamedTuple):
-    """A message of a view.
+    """A message of a view, as the host was given it; `seqs` is empty for a chapter or other text of this package."""
 
-    Attributes:
-        message: as the host was given it.
-        seqs: of the entries that it shows; none for a chapter or other text of this package.
-    """
-
-    message: Message
-    seqs: tuple[int, ...]
+    message: Message  # as the host was given it
+    seqs: tuple[int, ...]  # of the entries that it shows; none for a chapter or other text of this package
 
 
 class HandedView(NamedTuple):
-    """A view as a host was given it.
+    """A view as a host was given it, made of a history up to `newest_seq`."""
 
-    Attributes:
-        shown: its messages, in order.
-        newest_seq: highest seq of the history that it was made of.
-    """
-
-    shown: Sequence[Shown]
-    newest_seq: int
+    shown: Sequence[Shown]  # its messages, in order
+    newest_seq: int  # highest seq of the history that it was made of
 
 
 class HandedViews(NamedTuple):
@@ -50,10 +40,11 @@ class HandedViews(NamedTuple):
 
     Attributes:
         views: the first is the last that was handed out; empty if none was.
-        is_dropped: True for a message of a view that was dropped, because it may quote what was erased.
+        is_dropped: true for a message of a view that was dropped, because it may quote what was erased.
     """
 
-    views: Sequence[HandedView] = ()
+    views: Sequence[HandedView] = ()  # the first is the last that was handed out; empty if none was
+    # True for a message of a view that was dropped, because it may quote what was erased.
     is_dropped: Callable[[Message], bool] = lambda message: False
 
 
@@ -68,10 +59,10 @@ class _Match:
         keys: of these.
     """
 
-    pairs: list[tuple[int, int]]
-    only_in_views: int
-    ours: list[Shown]
-    keys: list[BareKey]
+    pairs: list[tuple[int, int]]  # of indices in the view and in the list, rising on both sides
+    only_in_views: int  # how many of these are messages that only a view has
+    ours: list[Shown]  # the messages of the view, then the entries that came after it
+    keys: list[BareKey]  # of these
 
 
 def may_be_view(
@@ -79,11 +70,7 @@ def may_be_view(
 ) -> bool:
     """False if a list is certainly none of these views. Of a long history with few changes that takes little time.
 
-    Args:
-        stored: the history.
-        same: the messages of the list that the history begins with.
-        rest: the messages of the list after these.
-        handed: the views, at least one.
+    `same` are the messages of the list that the history begins with, `rest` those after these.
     """
     if any(handed.is_dropped(message) for message, _ in rest):
         return True
@@ -100,15 +87,7 @@ def recognise(stored: Sequence[Entry], incoming: Sequence[ParsedMessage], handed
     """Return what becomes of the history if a list is one of these views, perhaps edited, with messages after it.
 
     What the view did not show stays. An entry that it showed and that the list does not have is taken out. Other
-    messages of the list are new: those after the view come last.
-
-    Args:
-        stored: the history.
-        incoming: the list.
-        handed: the views, at least one.
-
-    Returns:
-        None if the list is no such view.
+    messages of the list are new: those after the view come last. Return None if the list is no such view.
     """
     theirs = [bare_key(message, info) for message, info in incoming]
     matches = [_match(stored, incoming, theirs, view) for view in handed.views]
@@ -157,7 +136,6 @@ def _begins_with(incoming: Iterable[ParsedMessage], view: HandedView, stored: Se
 def _match(
     stored: Sequence[Entry], incoming: Sequence[ParsedMessage], theirs: list[BareKey], view: HandedView
 ) -> _Match:
-    """Return what a list has of a view."""
     entries = {entry.seq: entry for entry in stored}
     ours = [one for one in view.shown if _is_left(one, entries)]
     count = len(ours)
@@ -204,14 +182,7 @@ def _text_in(message: Message) -> str:
 
 
 class _Order:
-    """The history that a returned view makes, in order.
-
-    Args:
-        stored: the history.
-        incoming: the list.
-        theirs: its keys.
-        match: what the list has of the view.
-    """
+    """The history that a returned view makes, in order; `theirs` are the keys of the list."""
 
     def __init__(
         self, stored: Sequence[Entry], incoming: Sequence[ParsedMessage], theirs: list[BareKey], match: _Match
@@ -235,7 +206,6 @@ class _Order:
         self._new: dict[int, list[ParsedMessage]] = {}  # by place: they come before its entry
 
     def items(self) -> Iterator[Entry | ParsedMessage]:
-        """Yield the entries that stay, and the new messages."""
         self._place_new()
         lead = len(self._stored)
         for place, entry in enumerate(self._stored):

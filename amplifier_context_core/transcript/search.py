@@ -95,19 +95,18 @@ def has_phrase(text: str, term: Term) -> bool:
 
 
 def searchable_text(entry: Entry) -> str:
-    """Return all text of an entry: its content, its calls and their arguments, outputs of tools."""
     return message_text(entry.message)
 
 
 def ranked_text(entry: Entry, text: str | None = None) -> Text:
-    """Return what is ranked of an entry, whose text the caller may have."""
+    """The caller may have the text."""
     given = entry.message.get("name") if entry.role in ("user", "assistant") else None  # others are names of tools
     name = given if isinstance(given, str) else ""
     return Text(searchable_text(entry) if text is None else text, entry.role, entry.created, name)
 
 
 def message_text(message: Message) -> str:
-    """Return all text of a message: its content, its calls and their arguments, outputs of tools."""
+    """Content, calls and their arguments, outputs of tools."""
     parts = [text_of(message.get("content"))]
     parts.extend(f"{call.name} {arguments_text(call)}" for call in calls_of(message))
     parts.extend(result_text(result.content) for result in results_of(message) if result.content.__class__ is dict)

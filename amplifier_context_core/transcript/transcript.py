@@ -20,7 +20,7 @@ from .entry import Entry
 
 
 def count_leading(entries: Sequence[Entry], length: int) -> int:
-    """Return the number of leading instructions (system, developer): the system prompt, which is outside every view."""
+    """Count leading instructions (system, developer): the system prompt, which is outside every view."""
     count = 0
     while count < length and entries[count].role in SYSTEM_ROLES:
         count += 1
@@ -77,7 +77,7 @@ class Snapshot(Sequence[Entry]):
 
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> Snapshot:
-        """Return entries as a snapshot, the same one if they are one."""
+        """Return the same snapshot if they are one."""
         if isinstance(entries, Snapshot):
             return entries
         copied = list(entries)
@@ -90,7 +90,7 @@ class Snapshot(Sequence[Entry]):
         return len(earlier) <= len(self) and all(map(operator.is_, earlier, self))
 
     def find(self, seq: int) -> Entry | None:
-        """Return the entry with this seq, or None. A binary search: seqs rise except where a host inserted messages."""
+        """A binary search: seqs rise except where a host inserted messages."""
         low, high = self.gap.start if self.gap else 0, self._count
         while low < high:
             middle = (low + high) // 2
@@ -107,12 +107,12 @@ class Snapshot(Sequence[Entry]):
 
     @property
     def leading_count(self) -> int:
-        """Number of instructions (system, developer) before the first other message."""
+        """See `count_leading`."""
         return count_leading(self._entries, self._count)
 
     @property
     def turn_count(self) -> int:
-        """Number of turns: a human message and what follows it count as one."""
+        """A human message and what follows it count as one turn."""
         return sum(1 for entry in self if entry.human)
 
 
@@ -198,7 +198,7 @@ class Transcript:
         self._state = (loaded, length, former.revision + 1, gap)
 
     def fill_gap(self, entries: Sequence[Entry]) -> None:
-        """Put all loaded entries into the gap. The rest does not change."""
+        """The rest does not change."""
         loaded, length, revision, gap = self._state
         if len(entries) != len(gap):
             raise ValueError(f"the gap has {len(gap)} places, not {len(entries)}")
@@ -216,7 +216,7 @@ class Transcript:
 
     @property
     def turn(self) -> int:
-        """Number of the current turn; 0 before the first."""
+        """0 before the first."""
         return self._turn
 
     @property
@@ -226,7 +226,6 @@ class Transcript:
 
     @property
     def last(self) -> Entry | None:
-        """The newest entry."""
         entries, length, _, _ = self._state
         return entries[length - 1] if length else None
 
@@ -236,7 +235,6 @@ class Transcript:
         return self._next_seq - 1
 
     def snapshot(self) -> Snapshot:
-        """The history as it is now."""
         return Snapshot(*self._state)
 
     def draft(
@@ -256,8 +254,7 @@ class Transcript:
             message: a checked copy, owned by the transcript from now on.
             created: ISO 8601, UTC.
             completed: ISO 8601, UTC; `created` when not given.
-            response: provenance of an assistant message.
-            turn: number of its turn; by default the current one, or the next for a human message.
+            turn: by default the current one, or the next for a human message.
         """
         if turn is None:
             turn = self._turn + 1 if info.human else self._turn
@@ -276,11 +273,10 @@ class Transcript:
         return entry
 
     def append(self, entry: Entry) -> None:
-        """Append a drafted entry to the history."""
         self.extend((entry,))
 
     def extend(self, added: Sequence[Entry]) -> None:
-        """Append drafted entries to the history, in their order."""
+        """The entries are drafted ones."""
         entries, length, revision, gap = self._state
         if self._is_shared:
             entries, self._is_shared = entries[:length], False
@@ -350,7 +346,7 @@ class Transcript:
         self.turn_count = sum(1 for entry in entries if entry.human)
 
     def unchanged_since(self, revision: int) -> int:
-        """Return how many entries after the leading instructions are the same, in order, as at a revision."""
+        """Count entries after the leading instructions that are the same, in order, as at a revision."""
         if revision == self.revision:
             return len(self)
         if not self._edits or revision < self._edits[0][0] - 1:
@@ -358,7 +354,7 @@ class Transcript:
         return min(same for edit, same in self._edits if edit > revision)
 
     def clear(self) -> None:
-        """Remove all entries. Seqs continue where they were."""
+        """Seqs continue where they were."""
         revision = self.revision + 1
         self._edits = [*self._edits[-63:], (revision, 0)]
         self._state = ([], 0, revision, range(0))
@@ -387,7 +383,6 @@ def is_finished(turn: Sequence[Entry]) -> bool:
 
 
 def common_prefix_length(before: Sequence[Entry], after: Sequence[Entry]) -> int:
-    """Return how many entries at the beginning of both are identical."""
     same = 0
     for old, new in zip(before, after, strict=False):
         if old is not new:
@@ -397,5 +392,5 @@ def common_prefix_length(before: Sequence[Entry], after: Sequence[Entry]) -> int
 
 
 def copy_entry(entry: Entry) -> Entry:
-    """Return the entry with a copy of its message."""
+    """Its message is a copy, too."""
     return entry._replace(message=copy_message(entry.message))

@@ -45,7 +45,7 @@ class BadVectors(ValueError):
 
 
 def digest(text: str) -> bytes:
-    """Return what identifies the text of a vector: 8 bytes."""
+    """8 bytes identify the text of a vector."""
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
 
@@ -81,7 +81,7 @@ class Vectors:
         return len(self._keys)
 
     def add(self, keys: Sequence[int], vectors: Matrix) -> None:
-        """Add vectors of length one."""
+        """The vectors have length one."""
         import numpy as np
 
         at = 0
@@ -117,7 +117,7 @@ def fused(rankings: Iterable[Sequence[K]], limit: int) -> list[K]:
 
 
 def packed(vector: Matrix) -> bytes:
-    """Return a vector as stores keep it: little-endian float32."""
+    """Little-endian float32, as stores keep it."""
     return vector.astype("<f4").tobytes()
 
 
