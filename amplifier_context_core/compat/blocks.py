@@ -29,7 +29,7 @@ Checks = Mapping[str, Callable[[str, object], object]]
 
 
 def prefixed_error(where: str, problem: InvalidMessage) -> InvalidMessage:
-    """Return an error of a nested field, with `where` before the field's name."""
+    """Put `where` before the field's name."""
     text = str(problem).removeprefix(f"{problem.field}: ").removesuffix("; the message was not stored")
     return InvalidMessage(f"{where}{'' if problem.field.startswith('[') else '.'}{problem.field}", text)
 
@@ -50,11 +50,7 @@ def checked_object(where: str, value: object) -> dict[str, Any]:
 
 
 def extra_keys(value: object, taken: frozenset[str]) -> dict[str, Any]:
-    """Return a copy of the extra keys, none of which may be the name of a field.
-
-    Raises:
-        InvalidMessage: one is the name of a field, or they are not a JSON object.
-    """
+    """Raises `InvalidMessage`: a key is the name of a field, or they are not a JSON object."""
     extra = checked_object("extra", value)
     for key in extra:
         if key in taken:
@@ -100,11 +96,7 @@ def _flag(where: str, value: object) -> bool:
 
 
 def block_list(where: str, value: object, kinds: type | tuple[type, ...], wanted: str) -> list[Any]:
-    """Return a list of the blocks in any iterable.
-
-    Raises:
-        InvalidMessage: it is no iterable of blocks of these kinds.
-    """
+    """Raises `InvalidMessage`: it is no iterable of blocks of these kinds."""
     if not isinstance(value, Iterable) or isinstance(value, (str, bytes, bytearray, Mapping)):
         raise _wrong(where, "text or a list of content blocks", cast(object, value))
     blocks = list(cast("Iterable[object]", value))
@@ -135,19 +127,16 @@ class ContentBlock(ABC):
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """Return the block as JSON data that the caller may change."""
+        """The caller may change it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypedBlock(ContentBlock):
-    """A block with fields.
-
-    Attributes:
-        extra: JSON data under keys without a field, e.g. ``cache_control``.
-    """
+    """A block with fields."""
 
     keys: ClassVar[frozenset[str]]  # that a field is read from, in any spelling
     _type: ClassVar[str]
+    # JSON data under keys without a field, e.g. ``cache_control``.
     extra: dict[str, Any] = field(default_factory=dict[str, Any], kw_only=True, repr=False, hash=False)
 
     def __post_init__(self) -> None:
@@ -172,21 +161,15 @@ class TextBlock(TypedBlock):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ImageBlock(TypedBlock):
-    """An image with its bytes.
-
-    Attributes:
-        media_type: one of MEDIA_TYPES: jpeg, png, gif or webp. It is not checked against the bytes.
-        data: the image itself, not base64; at least one byte.
-    """
+    """An image with its bytes."""
 
     keys = frozenset({"type", "source", "media_type", "data", "image_url"})
     _type = "image"
     _checks: ClassVar[Checks] = {"media_type": _media_type, "data": _image_bytes}
-    media_type: MediaType
-    data: bytes
+    media_type: MediaType  # one of MEDIA_TYPES: jpeg, png, gif or webp. It is not checked against the bytes
+    data: bytes  # the image itself, not base64; at least one byte
 
     def to_dict(self) -> dict[str, Any]:
-        """Return ``{"type": "image", "source": {"type": "base64", "media_type": ..., "data": ...}}`` and extra keys."""
         encoded = base64.b64encode(self.data).decode("ascii")
         source = {"type": "base64", "media_type": self.media_type, "data": encoded}
         return {"type": self._type, "source": source, **copy_json(self.extra)}
@@ -197,41 +180,29 @@ class ImageBlock(TypedBlock):
 
 @dataclass(frozen=True, slots=True)
 class ToolUseBlock(TypedBlock):
-    """A tool call of the model.
-
-    Attributes:
-        id: of the call; its result has the same id. Not blank.
-        name: of the tool. Not blank.
-        input: the arguments, a JSON object.
-    """
+    """A tool call of the model."""
 
     keys = frozenset({"type", "id", "name", "tool", "input"})
     _type = "tool_use"
     _checks: ClassVar[Checks] = {"id": _not_blank, "name": _not_blank, "input": checked_object}
-    id: str
-    name: str
-    input: dict[str, Any] = field(hash=False)
+    id: str  # of the call; its result has the same id. Not blank
+    name: str  # of the tool. Not blank
+    input: dict[str, Any] = field(hash=False)  # the arguments, a JSON object
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResultBlock(TypedBlock):
-    """The result of a tool.
-
-    Attributes:
-        tool_use_id: id of the call that it answers. Not blank.
-        content: text, or a list of text, image and other blocks. `from_dict` turns other JSON into its JSON text.
-        is_error: whether the tool failed.
-    """
+    """The result of a tool."""
 
     keys = frozenset({"type", "tool_use_id", "tool_call_id", "content", "output", "is_error"})
     _type = "tool_result"
     _checks: ClassVar[Checks] = {"tool_use_id": _not_blank, "content": _result_content, "is_error": _flag}
-    tool_use_id: str
+    tool_use_id: str  # id of the call that it answers. Not blank
+    # Text, or a list of text, image and other blocks. `from_dict` turns other JSON into its JSON text.
     content: str | list[TextBlock | ImageBlock | OtherBlock] = field(hash=False)
-    is_error: bool = False
+    is_error: bool = False  # whether the tool failed
 
     def to_dict(self) -> dict[str, Any]:
-        """Return ``{"type": "tool_result", "tool_use_id": ..., "content": ..., "is_error": ...}`` and extra keys."""
         content = _result_content("content", self.content)  # the caller may have changed a list since
         shown = content if isinstance(content, str) else [block.to_dict() for block in content]
         return {**TypedBlock.to_dict(self), "content": shown}
@@ -239,14 +210,10 @@ class ToolResultBlock(TypedBlock):
 
 @dataclass(frozen=True, slots=True)
 class OtherBlock(ContentBlock):
-    """A block without a typed form: thinking, a document, an image by its URL, or a malformed block.
-
-    Attributes:
-        raw: its JSON, unchanged; an object with a type.
-    """
+    """A block without a typed form: thinking, a document, an image by its URL, or a malformed block."""
 
     _checks: ClassVar[Checks] = {"raw": checked_object}
-    raw: dict[str, Any] = field(hash=False)
+    raw: dict[str, Any] = field(hash=False)  # its JSON, unchanged; an object with a type
 
     def __post_init__(self) -> None:
         ContentBlock.__post_init__(self)
@@ -255,20 +222,15 @@ class OtherBlock(ContentBlock):
 
     @property
     def type(self) -> str:
-        """The type in its JSON, e.g. ``thinking``."""
+        """E.g. ``thinking``."""
         return self.raw["type"]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a copy of its JSON."""
         return copy_json(self.raw)
 
 
 def to_dict(block: ContentBlock) -> dict[str, Any]:
-    """Return a block as JSON data that the caller may change.
-
-    Raises:
-        InvalidMessage: it is not a content block.
-    """
+    """The caller may change it; raise `InvalidMessage` if it is not a content block."""
     if not isinstance(block, ContentBlock):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise _wrong("block", "a content block", block)
     return block.to_dict()
@@ -289,7 +251,7 @@ def from_dict(raw: Mapping[str, Any]) -> ContentBlock:
 
 
 def block_of(raw: dict[str, Any]) -> ContentBlock:
-    """Return the block of a dict with a type that was checked before; a malformed one becomes an `OtherBlock`."""
+    """Read a dict with a type that was checked before; a malformed one becomes an `OtherBlock`."""
     try:
         return _read(raw)
     except InvalidMessage:
@@ -297,11 +259,7 @@ def block_of(raw: dict[str, Any]) -> ContentBlock:
 
 
 def result_content(content: Any) -> str | list[TextBlock | ImageBlock | OtherBlock]:
-    """Return the content of a tool result in its typed form.
-
-    Args:
-        content: text, blocks, or any JSON that a host stored there: null becomes empty text, the rest JSON text.
-    """
+    """Read text, blocks, or any JSON that a host stored there: null becomes empty text, the rest JSON text."""
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, list) or not all(_is_block(item) for item in cast("list[object]", content)):
@@ -331,7 +289,7 @@ def _read(raw: dict[str, Any]) -> ContentBlock:
 
 
 def _read_image(raw: dict[str, Any]) -> ContentBlock:
-    """Return an image; an `OtherBlock` for one by its URL, or in a store of the provider."""
+    """Return an `OtherBlock` for an image by its URL, or in a store of the provider."""
     where, media_type, encoded = "", raw.get("media_type"), raw.get("data")
     if raw["type"] == "image_url":
         where, reference = "image_url", raw.get("image_url")

@@ -165,7 +165,7 @@ def _fitting(indices: Sequence[int], sizes: Sequence[int], most: int) -> Sequenc
 
 
 def _with_bars(text: str) -> str:
-    """Put a bar before each line: no line can pass for a number and a role, or for the end of the record."""
+    """With a bar before it, no line can pass for a number and a role, or for the end of the record."""
     return "\n".join(f"| {line}" for line in without_surrogates(text).splitlines()) or "| (nothing)"
 
 

@@ -172,15 +172,13 @@ class StoredContext(ContextStore):
 
     @property
     def session_id(self) -> str:
-        """Id of the conversation, in its store and in its entries."""
         return self._session_id
 
     async def append(self, message: Message | Mapping[str, Any]) -> None:
-        """Add a message as durably as the store promises; see `ContextStore.append`."""
         await self._write([to_raw(message)])
 
     async def extend(self, messages: Iterable[Message | Mapping[str, Any]]) -> None:
-        """Add several messages, all or none.
+        """Add all of the messages, or none.
 
         Raises:
             InvalidMessage: one of them is malformed; the error names index and field, and nothing was stored.
@@ -197,7 +195,7 @@ class StoredContext(ContextStore):
             await self._write(parsed)
 
     async def get_history(self) -> list[Message]:
-        """Return all messages in order, typed; the caller may change them. A session that does not exist has none."""
+        """A session that does not exist has none."""
         messages: list[Message] = []
         turns = LoopTurns()
         for entry in await self._store.read(self._session_id):
@@ -206,10 +204,7 @@ class StoredContext(ContextStore):
         return messages
 
     async def search(self, query: str, limit: int = 10) -> list[Message]:
-        """Return the messages that match words best, the best first; see `ContextStore.search`.
-
-        A store with a search index of its own is asked; of another one the whole history is read and scanned.
-        """
+        """A store with a search index of its own is asked; of another one the whole history is read and scanned."""
         if not isinstance(self._store, Searchable):
             return await super().search(query, limit)
         seqs = await self._store.search(self._session_id, query, limit)
@@ -217,14 +212,14 @@ class StoredContext(ContextStore):
         return [Message.from_dict(entries[seq].message) for seq in seqs if seq in entries]
 
     async def clear(self) -> None:
-        """Remove all messages and set the context tokens to zero. A store with an archive still has them there."""
+        """Set the context tokens to zero as well. A store with an archive still has the messages there."""
         async with self._lock.hold():
             await self._store.replace(self._session_id, 0, ())
             if await self._load_tokens() != (0, 0):
                 await self._save_tokens((0, 0))
 
     async def fork(self) -> StoredContext:
-        """Return a conversation in the same store, with these messages and token counts and a new session id."""
+        """The fork is in the same store."""
         forked = StoredContext(self._store, counter=self._counter, clock=self._clock)
         async with self._lock.hold():
             if (await self._store.extent(self._session_id)).length:
@@ -235,13 +230,12 @@ class StoredContext(ContextStore):
         return forked
 
     async def set_context_tokens(self, input_tokens: int, output_tokens: int) -> None:
-        """Record how many tokens the conversation has used; see the class for how long they are kept."""
+        """See the class for how long they are kept."""
         tokens = _checked_tokens(input_tokens, output_tokens)
         async with self._lock.hold():
             await self._save_tokens(tokens)
 
     async def get_context_tokens(self) -> tuple[int, int]:
-        """Return the input and output tokens that were set last; ``(0, 0)`` before."""
         return await self._load_tokens()
 
     async def close(self) -> None:
@@ -279,22 +273,18 @@ class StoredContext(ContextStore):
 
 
 class MemoryContextStore(StoredContext):
-    """A conversation in memory, which ends with the object.
-
-    The arguments are those of `StoredContext`.
-    """
+    """A conversation in memory, which ends with the object."""
 
     def __init__(self, session_id: str | None = None, *, counter: TokenCounter = approx_token_counter) -> None:
         super().__init__(MemoryStore(), session_id, counter=counter)
 
     async def clear(self) -> None:
-        """Delete all messages, and set the context tokens to zero."""
         async with self._lock.hold():
             await self._store.delete(self._session_id)  # `replace` would leave them in the archive
             self._tokens = None
 
     async def fork(self) -> MemoryContextStore:
-        """Return a conversation in its own memory, with these messages and token counts and a new session id."""
+        """The fork has its own memory."""
         forked = MemoryContextStore(counter=self._counter)
         async with self._lock.hold():
             await forked._store.append(forked.session_id, await self._store.read(self._session_id))
@@ -316,7 +306,7 @@ async def entries_of(history: Sequence[Message | Mapping[str, Any]]) -> tuple[li
 
 
 def checked_count(key: str, value: object) -> int:
-    """Return a number of messages or tokens; refuse what is not a whole number from 0 to 2**63 - 1."""
+    """Refuse what is not a whole number from 0 to 2**63 - 1."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
         is_short = isinstance(value, (int, float)) and abs(value) < 2**63
         raise ConfigError(
@@ -330,7 +320,7 @@ def _checked_tokens(input_tokens: object, output_tokens: object) -> tuple[int, i
 
 
 def _decode_tokens(data: bytes) -> tuple[int, int] | None:
-    """Return the token counts in the bytes of a checkpoint; None if another program wrote it."""
+    """Return None if another program wrote the checkpoint."""
     try:
         return _checked_tokens(*orjson.loads(data)[_TOKENS])
     except (ValueError, TypeError, KeyError):

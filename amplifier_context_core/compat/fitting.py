@@ -16,17 +16,11 @@ _ORIGIN = "amplifier_origin"  # metadata: which of the given messages it is
 
 
 class Fitted(NamedTuple, Generic[T]):
-    """A message of a fitted request.
+    """A message of a fitted request."""
 
-    Attributes:
-        source: the object that it was made from; None of a chapter and of what providers need besides.
-        message: as it is to be sent.
-        is_whole: nothing of the source is left out, so that the source itself can be sent.
-    """
-
-    source: T | None
-    message: Message
-    is_whole: bool
+    source: T | None  # the object that it was made from; None of a chapter and of what providers need besides
+    message: Message  # as it is to be sent
+    is_whole: bool  # nothing of the source is left out, so that the source itself can be sent
 
 
 async def fitted(
@@ -62,7 +56,7 @@ async def fitted(
 
 
 def _key_of(message: Message) -> str:
-    """Return a hash of what a view may shorten or leave out: texts, calls, and whether there is thinking."""
+    """Hash what a view may shorten or leave out: texts, calls, and whether there is thinking."""
     calls = [(call.id, call.name, arguments_of(call)) for call in calls_of(message)]
     thinks = any(block.get("type") in THINKING_BLOCKS for block in blocks_of(message))
     said = [message.get("role"), message.get("tool_call_id"), text_of(message.get("content")), calls, thinks]

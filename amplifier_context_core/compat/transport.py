@@ -31,23 +31,14 @@ class Transport(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model that is asked once.
+    """A model that is asked once."""
 
-    Attributes:
-        ask_text: from a prompt to an answer, as the model gives it.
-        window: tokens that the prompt may have; None if that is not known.
-    """
-
-    ask_text: Callable[[str], Awaitable[object]]
-    window: int | None = None
+    ask_text: Callable[[str], Awaitable[object]]  # from a prompt to an answer, as the model gives it
+    window: int | None = None  # tokens that the prompt may have; None if that is not known
 
     @classmethod
     def of(cls, complete: object, transport: object) -> Model:
-        """Return the model of the two arguments, of which one must be given.
-
-        Raises:
-            ConfigError: both or neither are given, or the one given is no model.
-        """
+        """Raises `ConfigError`: both or neither of the arguments are given, or the one given is no model."""
         if (complete is None) == (transport is None):
             raise ConfigError("transport", "needs one model: give either `complete` or `transport`")
         given, name = (transport, "transport") if complete is None else (complete, "complete")
@@ -61,7 +52,7 @@ class Model:
         return cls(asked)
 
     async def summary(self, prompt: str) -> str:
-        """Return the text that the model answers with. Exceptions of the model pass through.
+        """Exceptions of the model pass through.
 
         Raises:
             PluginError: it answered without text.

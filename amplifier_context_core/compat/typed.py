@@ -71,9 +71,7 @@ class Message:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Message:
-        """Return the typed form of a message dict in any shape that the core reads.
-
-        Later changes of `raw` have no effect.
+        """Read a message dict in any shape that the core reads. Later changes of `raw` have no effect.
 
         Raises:
             InvalidMessage: it is malformed; the error names the field.
@@ -97,17 +95,16 @@ class Message:
 
     @property
     def text(self) -> str:
-        """The text of its text blocks, joined by newlines, without tool results."""
+        """Text blocks, joined by newlines, without tool results."""
         return "\n".join(block.text for block in self.content if isinstance(block, TextBlock) and block.text)
 
 
 def to_typed(given: Message | Mapping[str, Any]) -> Message:
-    """Return a typed message, read from a dict if it is given as one."""
     return given if isinstance(given, Message) else Message.from_dict(given)
 
 
 def to_raw(given: Message | Mapping[str, Any]) -> tuple[RawMessage, MessageInfo]:
-    """Return a typed message or a dict as the core stores it, and what the core reads from it."""
+    """As the core stores it, and what the core reads from it."""
     return parse_message(given.to_dict() if isinstance(given, Message) else given)
 
 
@@ -123,7 +120,6 @@ def _checked_content(content: object) -> list[ContentBlock]:
 
 
 def _typed(raw: RawMessage) -> tuple[Role, list[ContentBlock], dict[str, Any]]:
-    """Return role, blocks and extra keys of a checked message."""
     role = raw["role"]
     if role == "tool":
         call_id = raw.get("tool_call_id")

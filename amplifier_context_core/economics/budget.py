@@ -24,28 +24,17 @@ _LARGEST_WINDOW = 100_000_000  # tokens; a larger claim is nonsense
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The tokens that one request may have.
+    """The tokens that one request may have."""
 
-    Attributes:
-        tokens: the figure, at least 1.
-        source: ``token_budget``, ``provider`` or ``max_tokens``.
-        capped_from: the larger figure that `max_tokens` capped; None when it capped nothing.
-    """
-
-    tokens: int
-    source: str
-    capped_from: int | None = None
+    tokens: int  # at least 1
+    source: str  # ``token_budget``, ``provider`` or ``max_tokens``
+    capped_from: int | None = None  # the larger figure that `max_tokens` capped; None when it capped nothing
 
 
 def budget_for(config: Config, token_budget: int | None = None, provider: object = None) -> Budget:
-    """Return the budget of a request under a config.
-
-    Args:
-        token_budget: what the caller of the request asked for; None to derive it.
-        provider: the kernel's provider, or any object; its window is read if it has one.
-
-    Raises:
-        ConfigError: `token_budget` is not a whole number of at least 1 token.
+    """`token_budget`: what the caller of the request asked for; None to derive it; `provider`: the kernel's provider,
+    or any object; its window is read if it has one. Raises `ConfigError`: `token_budget` is not a whole number of at
+    least 1 token.
     """
     if token_budget is not None:
         if isinstance(token_budget, bool) or not isinstance(token_budget, int) or token_budget < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -77,7 +66,7 @@ def context_window(provider: object) -> int | None:
 
 
 def model_of(provider: object) -> str | None:
-    """Return the model that a provider asks by default; None if it names none."""
+    """Return the model that a provider asks by default."""
     defaults = _defaults(provider)
     for source, name in ((defaults, "model"), (defaults, "default_model"), (provider, "default_model")):
         model = _field(source, name)
@@ -109,11 +98,9 @@ def prices_of(provider: object) -> Prices | None:
 
 
 def price_in(pricing: object, kind: str) -> float | None:
-    """Return a price of a million tokens from the kernel's `Pricing`; None where it names none that makes sense.
+    """Return a price of a million tokens; None where the kernel's `Pricing` names none that makes sense.
 
-    Args:
-        pricing: an object or a mapping.
-        kind: `input`, `output`, `cache_read` or `cache_write`.
+    `kind` is `input`, `output`, `cache_read` or `cache_write`.
     """
     value = _field(pricing, f"{kind}_per_million")
     if isinstance(value, bool) or not isinstance(value, (int, float)):

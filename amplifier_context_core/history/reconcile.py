@@ -19,34 +19,21 @@ from ..transcript.transcript import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change that was sent to a store, and neither acknowledged nor refused yet.
+    """A change that was sent to a store, and neither acknowledged nor refused yet."""
 
-    Attributes:
-        keep: number of leading entries that stay.
-        entries: the entries after them.
-        rewritten: seqs of the entries whose messages it replaces; `entries` is then empty.
-    """
-
-    keep: int
-    entries: Sequence[Entry] = ()
-    rewritten: frozenset[int] = frozenset()
+    keep: int  # number of leading entries that stay
+    entries: Sequence[Entry] = ()  # the entries after them
+    rewritten: frozenset[int] = frozenset()  # seqs of the entries whose messages it replaces; `entries` is then empty
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """The history after memory and store were reconciled.
-
-    Attributes:
-        entries: all of it, in order.
-        missing: number of entries that were not loaded and that the store does not hold any more.
-        unstored: number of entries that the store does not hold.
-        common: number of leading entries that the store holds at the same indices.
-    """
+    """The history after memory and store were reconciled."""
 
     entries: list[Entry]
-    missing: int
-    unstored: int
-    common: int
+    missing: int  # number of entries that were not loaded and that the store does not hold any more
+    unstored: int  # number of entries that the store does not hold
+    common: int  # number of leading entries that the store holds at the same indices
 
 
 @dataclass(slots=True)
@@ -68,7 +55,6 @@ def reconcile(
 
     Args:
         snapshot: the history before the change.
-        stored: the entries in the store, in order.
         change: the last change, if its outcome is unknown. The stored entries show whether it was made.
         single: entries of the snapshot's gap that memory holds, by seq.
     """

@@ -48,38 +48,25 @@ _MAX_COMPARED = 128  # texts compared with traces in one call; takes a thread so
 
 @dataclass(frozen=True, slots=True)
 class Redaction:
-    """One redacted entry.
+    """One redacted entry."""
 
-    Attributes:
-        session_id: the session of origin; with `seq` the identity of the entry, in forks too.
-        seq: its seq in that session.
-        call_ids: ids of the calls it made.
-        answered_ids: ids of the calls it answered.
-        timestamp: of its message, ISO 8601; empty if it had none.
-        trace: hash of its former content, see `trace_of`; empty if none is kept.
-        shares_time: another entry of the same kind has the same timestamp.
-    """
-
-    session_id: str
+    session_id: str  # the session of origin; with `seq` the identity of the entry, in forks too
     seq: int
     role: str
     call_ids: tuple[str, ...] = ()
     answered_ids: tuple[str, ...] = ()
-    timestamp: str = ""
-    trace: str = ""
-    shares_time: bool = False
+    timestamp: str = ""  # of its message, ISO 8601; empty if it had none
+    trace: str = ""  # hash of its former content, see `trace_of`; empty if none is kept
+    shares_time: bool = False  # another entry of the same kind has the same timestamp
 
     @property
     def kind(self) -> EchoKey:
-        """The properties that an echo of it always shares."""
+        """An echo of it always shares these."""
         return self.role, self.call_ids, self.answered_ids
 
 
 def redactions_of(entries: Iterable[Entry]) -> list[Redaction]:
-    """Return records of the redacted ones among all entries of a session, archived ones included.
-
-    Of entries with the same seq the last one counts.
-    """
+    """Read all entries of a session, archived ones included. Of entries with the same seq the last one counts."""
     known = {entry.seq: entry for entry in entries}.values()
     if all(not entry.is_redacted for entry in known):
         return []
@@ -100,7 +87,6 @@ def to_redact(
 
     Args:
         entries: the history and its archive.
-        which: selects entries.
         also: seqs of entries that are redacted whatever `which` selects.
         lines: of these items, see `copies_of`.
     """
@@ -114,10 +100,7 @@ def without_former_hashes(
 ) -> tuple[list[Entry], list[Entry]]:
     """Return the redacted entries, and the others that change: all without hashes of what was erased.
 
-    Args:
-        left: the redacted entries.
-        everything: the history and its archive, as they were.
-        known: seqs of the redacted entries.
+    `everything` is the history and its archive, as they were; `known` are the seqs of the redacted entries.
     """
     first = min(known, default=0)
     rest = [entry for entry in everything if entry.seq not in known]
@@ -130,15 +113,12 @@ class Redactions:
 
     Args:
         read: returns the archive and the history, see `known`; None if the caller notes all redactions.
-
-    Attributes:
-        are_known: all redactions of the session were noted.
-        unfinished: seqs of redacted entries whose former texts the store has not erased yet.
     """
 
     def __init__(self, read: Callable[[], Awaitable[Sequence[Entry]]] | None = None) -> None:
         self._read = read
-        self.are_known = read is None
+        self.are_known = read is None  # all redactions of the session were noted
+        # Seqs of redacted entries whose former texts the store has not erased yet.
         self.unfinished: frozenset[int] = frozenset()
         self._by_identity: dict[tuple[str, int], Redaction] = {}
         self._hashes: dict[tuple[bytes, str], str] = {}  # trace, by digest of the text and salt with cost
@@ -147,25 +127,25 @@ class Redactions:
         return bool(self._by_identity)
 
     async def known(self) -> tuple[Redaction, ...]:
-        """Return all redactions of the session; read them from the store if they are not known yet."""
+        """Read them from the store if they are not known yet."""
         if self._read and not self.are_known:
             self.note(await in_thread(redactions_of, await self._read()))
             self.are_known = True
         return self.all()
 
     def all(self) -> tuple[Redaction, ...]:
-        """Return all redactions that were noted."""
+        """Return those that were noted."""
         return tuple(self._by_identity.values())
 
     def note(self, redactions: Iterable[Redaction]) -> None:
-        """Add these records. Of the same entry the last one counts."""
+        """Of the same entry the last record counts."""
         self._by_identity.update(((one.session_id, one.seq), one) for one in redactions)
 
     async def redact(self, entries: Collection[Entry], counter: TokenCounter, *, trace: bool) -> list[Entry]:
         """Return the redacted entries. The caller notes them once the store holds them.
 
         Args:
-            entries: the entries to redact; one that was redacted before stays as it is.
+            entries: one that was redacted before stays as it is.
             trace: keep traces of entries that ids do not identify. If False, existing traces of these entries go.
         """
         traced = [
@@ -190,7 +170,6 @@ class Redactions:
 
         Args:
             items: messages that match no entry.
-            entries: the history.
             by_text: compare the texts also of messages without the timestamp of a redacted entry.
         """
         echoes = await self.echoes(items, by_text=by_text)
@@ -253,7 +232,7 @@ class Redactions:
         return found
 
     async def _is_trace_of(self, trace: str, text: bytes) -> bool:
-        """True if a trace is that of a text. A text is hashed once, in a thread."""
+        """A text is hashed once, in a thread."""
         settings = settings_of(trace)
         if settings is None:
             return False
@@ -278,7 +257,7 @@ def trace_of(text: bytes, salt: bytes, cost: Cost | None = None) -> str:
 
 
 def _traces(entries: Iterable[Entry], salt: bytes) -> dict[int, str]:
-    """Return the traces of entries, by seq. Of equal texts one is hashed."""
+    """Of equal texts one is hashed."""
     texts = {entry.seq: normalized_content(entry.message, entry.call_ids) for entry in entries}
     known = {text: trace_of(text, salt) for text in set(texts.values())}
     return {seq: known[text] for seq, text in texts.items()}

@@ -32,13 +32,7 @@ _MAX_READS = 3  # reads of a store that loses entries while it is read
 
 
 class StoredTranscript:
-    """The transcript of one session, in memory and in its store.
-
-    Args:
-        session_id: identity of the session in the store; another one after a conflict that became a fork.
-        on_conflict: policy if another writer has the session: fail, or continue in a fork.
-        notify: called with a kind and a sentence for people.
-    """
+    """The transcript of one session, in memory and in its store."""
 
     def __init__(
         self,
@@ -49,7 +43,7 @@ class StoredTranscript:
         on_conflict: OnConflict,
         notify: Callable[[str, str], None],
     ) -> None:
-        self.session_id = session_id
+        self.session_id = session_id  # of the session in the store; another one after a conflict that became a fork
         self.transcript = Transcript(session_id)
         self._loaded_singly: dict[int, Entry] = {}  # by seq, of the transcript's gap
         self._store = store
@@ -65,7 +59,7 @@ class StoredTranscript:
     # -- reading ----------------------------------------------------------------------------------------------------
 
     async def open(self) -> Extent:
-        """Open the session for writing. If another writer has it, open a fork of it, if the config allows that."""
+        """See `History.open`."""
         try:
             return await self._store.open(self.session_id, self._on_repair)
         except (SessionInUse, SessionLost) as problem:
@@ -73,14 +67,14 @@ class StoredTranscript:
             return await self._fork_on_conflict(problem, extent.length, None)
 
     def begin(self, transcript: Transcript, single: Iterable[Entry] = ()) -> None:
-        """Continue from what was read from the store: a transcript, and perhaps single entries of its gap."""
+        """Continue from a transcript that was read from the store, and perhaps single entries of its gap."""
         transcript.take_place_of(self.transcript)  # or what was made of that one could be taken for current
         self.transcript = transcript
         self._loaded_singly = {entry.seq: entry for entry in single} if transcript.gap else {}
         self._pending_change, self._may_diverge, self._reported_lost, self._archived = None, False, 0, None
 
     async def read(self, start: int, stop: int) -> list[Entry]:
-        """Return entries of the store by index, with their tokens. The log reports the progress of a long read."""
+        """See `History.read`."""
         entries: list[Entry] = []
         async for part in read_in_batches(self._store, self.session_id, start, stop):
             entries.extend(part)
@@ -89,12 +83,7 @@ class StoredTranscript:
         return await self._with_tokens(entries)
 
     async def find(self, seq: int, *, archived_after: int) -> Entry | None:
-        """Return an entry by its seq: from memory, from the store, or from its archive.
-
-        Args:
-            seq: of the entry.
-            archived_after: the archive is searched for higher seqs only.
-        """
+        """Search memory, the store, and of its archive the seqs above `archived_after`."""
         try:
             found = self.transcript.snapshot().find(seq)
         except NotLoaded:
@@ -108,11 +97,10 @@ class StoredTranscript:
         return archived.get(seq)
 
     async def find_all(self, seqs: Sequence[int]) -> list[Entry]:
-        """Return entries of the store by seq, with their tokens."""
         return await self._with_tokens(list(await self._store.find(self.session_id, seqs)))
 
     async def current_turn(self) -> list[Entry]:
-        """Return the entries of the newest turn; load the history first if need be."""
+        """Load the history first if need be."""
         try:
             return self.transcript.current_turn()
         except NotLoaded:
@@ -124,7 +112,6 @@ class StoredTranscript:
         return [*await self._store.archived(self.session_id), *self.transcript.snapshot()]
 
     async def load(self) -> None:
-        """Load the whole history into memory."""
         gap, length = self.transcript.gap, len(self.transcript)
         if not gap:
             return
@@ -146,7 +133,7 @@ class StoredTranscript:
     # -- changing ---------------------------------------------------------------------------------------------------
 
     async def append(self, entries: Sequence[Entry]) -> None:
-        """Append drafted entries, all of them or none."""
+        """All of the entries are appended, or none."""
         change = Change(len(self.transcript), entries)
         await self._write(change, lambda: self._store.append(self.session_id, entries))
         self.transcript.extend(entries)
@@ -159,7 +146,7 @@ class StoredTranscript:
         self._pending_change = None
 
     async def clear(self) -> None:
-        """Remove all entries. No seq is reused."""
+        """No seq is reused."""
         await self._write(Change(0), lambda: self._store.replace(self.session_id, 0, ()))
         self.transcript.clear()
         self._pending_change = None
@@ -167,8 +154,7 @@ class StoredTranscript:
     async def rewrite(self, entries: Collection[Entry]) -> NotErased | None:
         """Replace the entries of the same seqs, archived ones too. The whole history must be loaded.
 
-        Returns:
-            Why the store, which holds the new entries, has not erased the replaced ones yet. None if it has.
+        Return why the store, which holds the new entries, has not erased the replaced ones yet; None if it has.
         """
         new = {entry.seq: entry for entry in entries}
         change = Change(len(self.transcript), rewritten=frozenset(new))
@@ -206,8 +192,7 @@ class StoredTranscript:
     async def _is_append_resolved(self) -> bool:
         """Resolve a pending append by the end of the stored history: a long one is not read for it.
 
-        Returns:
-            False if the pending change is no append, or if what is stored fits neither outcome.
+        Return False if the pending change is no append, or if what is stored fits neither outcome.
         """
         change, length = self._pending_change, len(self.transcript)
         if change is None or not change.entries or change.keep != length:
@@ -248,8 +233,7 @@ class StoredTranscript:
     async def _reconcile(self) -> tuple[int, int]:
         """Add entries that only the store holds, keep entries that only memory holds, and report lost ones.
 
-        Returns:
-            The number of leading entries that both hold, and the number of entries that only memory holds.
+        Return the number of leading entries that both hold, and the number of entries that only memory holds.
         """
         stored: list[Entry] = []
         for _ in range(_MAX_READS):
@@ -272,7 +256,7 @@ class StoredTranscript:
         return found.common, found.unstored
 
     async def _fork_on_conflict(self, problem: SessionInUse | SessionLost, length: int, last_seq: int | None) -> Extent:
-        """Continue in a fork, because another writer has the session. Raise `problem` if forks are not allowed."""
+        """Another writer has the session. Raise `problem` if forks are not allowed."""
         if self._on_conflict != "fork":
             raise problem
         fork = derived_session_id(self.session_id, f"-fork-{secrets.token_hex(4)}")
@@ -292,7 +276,7 @@ class StoredTranscript:
         return extent
 
     async def _with_tokens(self, entries: list[Entry]) -> list[Entry]:
-        """Return entries with their tokens. Entries of another program are uncounted, and are counted once."""
+        """Entries of another program are uncounted, and are counted once."""
         new = [index for index, entry in enumerate(entries) if entry.tokens == UNCOUNTED]
         for number, index in enumerate(new, 1):
             entries[index] = entries[index]._replace(tokens=await self._count(entries[index].message))

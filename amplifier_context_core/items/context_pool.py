@@ -51,23 +51,18 @@ class ContextPool(ItemHolder[T]):
 
     @property
     def limit(self) -> int | None:
-        """The largest number of items; None for no limit."""
         return self._limit
 
     @property
     def items(self) -> list[ContextItem[T]]:
-        """The items in the order of their ids' first addition, in a new list."""
+        """In the order of their ids' first addition, in a new list."""
         return list(self._items.values())
 
     def __len__(self) -> int:
         return len(self._items)
 
     def get(self, id: str) -> ContextItem[T]:
-        """Return an item by its id.
-
-        Raises:
-            KeyError: there is none.
-        """
+        """Raises `KeyError`: there is no item of this id."""
         return self._items[id]
 
     def catalogue(self) -> str:
@@ -110,18 +105,13 @@ class ContextPool(ItemHolder[T]):
         self._items = replaced
 
     async def remove(self, id: str) -> None:
-        """Remove an item.
-
-        Raises:
-            KeyError: there is none of this id; then no hook runs.
-        """
+        """Raises `KeyError`: there is no item of this id; then no hook runs."""
         item = self._items[id]
         await self._fire(ContextPoolHook.BEFORE_REMOVE, lambda: (self, item))
         self._items.pop(id, None)
         await self._fire(ContextPoolHook.AFTER_REMOVE, lambda: (self, item))
 
     async def clear(self) -> None:
-        """Remove all items."""
         before = dict(self._items)
         await self._fire(ContextPoolHook.BEFORE_CLEAR, lambda: (self, dict(before)))
         self._items.clear()
@@ -132,7 +122,8 @@ class ContextPool(ItemHolder[T]):
 
         Args:
             limit: of the new pool. Left out, it is that of this one; None for no limit. Where fewer items fit, the
-                newest are kept.
+                newest
+                are kept.
 
         Raises:
             ValueError: `limit` is below 1.
@@ -158,7 +149,7 @@ class ContextPool(ItemHolder[T]):
         return pool
 
     async def _evict_for(self, id: str, evicted: dict[str, ContextItem[T]]) -> None:
-        """Make room for an item of this id. Hooks see the item that goes while it is still in the pool."""
+        """Hooks see the item that goes while it is still in the pool."""
         while self._limit is not None and id not in self._items and len(self._items) >= self._limit:
             first, oldest = next(iter(self._items.items()))
             await self._fire(ContextPoolHook.ON_EVICT, lambda oldest=oldest: (self, oldest))

@@ -55,7 +55,6 @@ class ContextQueue(ItemHolder[T]):
 
     @property
     def limit(self) -> int:
-        """The largest number of items."""
         return self._limit
 
     @property
@@ -100,7 +99,6 @@ class ContextQueue(ItemHolder[T]):
             await (hook(self, *arguments) if _takes_queue(hook) else hook(*arguments))
 
     async def clear(self) -> None:
-        """Remove all items."""
         before = self.items
         await self._fire(ContextQueueHook.BEFORE_CLEAR, lambda: (self, list(before)))
         self._items.clear()
@@ -136,7 +134,7 @@ class ContextQueue(ItemHolder[T]):
         return queue
 
     async def _evict_for_one(self, evicted: list[ContextItem[T]]) -> None:
-        """Make room for one item. Hooks see the item that goes while it is still in the queue."""
+        """Hooks see the item that goes while it is still in the queue."""
         while len(self._items) >= self._limit:
             oldest = self._items[0]
             await self._fire(ContextQueueHook.ON_EVICT, lambda oldest=oldest: (self, oldest))

@@ -51,13 +51,13 @@ async def _routed(result: Any, offered: Sequence[Injectable]) -> Any:
 
 @cache
 def log_no_session() -> None:
-    """Log, once in a process, that an item was not kept."""
+    """Once in a process."""
     way_out = "if there is one, it ran in another task: `with items.injection.offering(context.pool, context.queue):`"
     log.warning("an item that a tool returned outside a session is not kept; %s", way_out)
 
 
 async def keep_item(item: ContextItem[Any], pool: ContextPool[Any] | None, queue: ContextQueue[Any] | None) -> Any:
-    """Put an item into a pool or a queue, and return what the model is to read of it; see `route_item`."""
+    """See `route_item`."""
     if item.id is not None and item.description is None:
         log.warning("an item with an id has no description; it stays a plain result")
         return item.content
@@ -78,7 +78,7 @@ def tool_from_function(
         function: with annotated parameters; plain (run in a thread), async, or an async generator. It may be any object
             that can be called, such as a `functools.partial`. Parameters annotated with `ContextPool` or `ContextQueue`
             are not arguments of the tool: they get those of the session.
-        name: of the tool; by default that of the function.
+        name: by default that of the function.
         description: for the model; by default the docstring of the function.
 
     Raises:
@@ -93,12 +93,7 @@ def tool_from_function(
 
 
 class FunctionTool:
-    """A kernel tool around a function; made by `tool_from_function`.
-
-    Attributes:
-        name: of the tool.
-        description: for the model.
-    """
+    """A kernel tool around a function; made by `tool_from_function`."""
 
     def __init__(self, function: Callable[..., Any], name: str, description: str) -> None:
         self.name, self.description = name, description
@@ -108,7 +103,7 @@ class FunctionTool:
 
     @property
     def input_schema(self) -> dict[str, Any]:
-        """JSON schema of the arguments."""
+        """Of the arguments."""
         return self._model.model_json_schema()
 
     async def execute(self, input: dict[str, Any]) -> ToolResult:

@@ -25,8 +25,6 @@ HookFunction: TypeAlias = Callable[..., Awaitable[object]]
 
 
 class ContextQueueHook(StrEnum):
-    """Events of a `ContextQueue`."""
-
     BEFORE_APPEND = "before_append"
     AFTER_APPEND = "after_append"
     BEFORE_CLEAR = "before_clear"
@@ -35,8 +33,6 @@ class ContextQueueHook(StrEnum):
 
 
 class ContextPoolHook(StrEnum):
-    """Events of a `ContextPool`."""
-
     BEFORE_ADD = "before_add"
     AFTER_ADD = "after_add"
     BEFORE_REMOVE = "before_remove"
@@ -55,7 +51,7 @@ class Hook:
     Args:
         function: awaited for each event.
         type: the event, or several.
-        lock: true to run one call at a time. Such a hook must not change the object that called it.
+        lock: run one call at a time. Such a hook must not change the object that called it.
         tags: of a global hook: the object must have one of them; None for every object.
         fixed: keyword arguments of every call. A lambda among them is called each time, and its value is passed.
 
@@ -95,7 +91,7 @@ class Hook:
         return f"Hook({self.__name__!r})"
 
     async def __call__(self, *args: Any, **given: Any) -> object:
-        """Run the function with its fixed arguments and what its annotations ask for."""
+        """Pass the fixed arguments, and what annotations ask for."""
         for name in self.fixed.keys() & given.keys():
             log.warning("hook %s: the fixed argument %r is replaced by the caller's", self.__name__, name)
         fixed = {name: value() if _is_lambda(value) else value for name, value in self.fixed.items()}
@@ -127,11 +123,7 @@ class HookRegistry:
 
     @classmethod
     def get(cls, name: str) -> HookFunction:
-        """Return the hook of a name.
-
-        Raises:
-            UnregisteredHookError: there is none.
-        """
+        """Raises `UnregisteredHookError`: there is no hook of this name."""
         try:
             return cls._by_name[name]
         except KeyError:
@@ -139,7 +131,6 @@ class HookRegistry:
 
     @classmethod
     def clear(cls) -> None:
-        """Forget all hooks, global ones as well."""
         cls._by_name.clear()
         cls._global.clear()
 
@@ -151,17 +142,16 @@ class HookRegistry:
 
     @classmethod
     def get_global_by_type(cls, type: HookType, tags: Collection[str] = ()) -> list[Hook]:
-        """Return the global hooks of an event for an object with these tags."""
+        """The tags are those of an object."""
         return [one for one in cls._global if is_for(one, type) and (one.tags is None or not one.tags.isdisjoint(tags))]
 
     @classmethod
     def get_by_type(cls, hooks: Iterable[HookFunction], type: HookType) -> list[HookFunction]:
-        """Return the hooks of a list that are for an event, in their order."""
         return [one for one in hooks if is_for(one, type)]
 
     @classmethod
     def matching(cls, hooks: Iterable[HookFunction], type: HookType, tags: Collection[str] = ()) -> list[HookFunction]:
-        """Return what runs for an event: hooks of the object, then global ones, each once."""
+        """Return hooks of the object, then global ones, each once."""
         found: dict[int, HookFunction] = {}
         for one in (*cls.get_by_type(hooks, type), *cls.get_global_by_type(type, tags)):
             found.setdefault(id(one), one)
@@ -171,18 +161,12 @@ class HookRegistry:
     async def fire(
         cls, hooks: Iterable[HookFunction], type: HookType, *args: Any, tags: Collection[str] = (), **named: Any
     ) -> None:
-        """Run the hooks of an event, one after another."""
         for one in cls.matching(hooks, type, tags):
             await one(*args, **named)
 
     @classmethod
     def wrap(cls, function: HookFunction, type: HookType | Iterable[HookType], **options: Any) -> Hook:
-        """Return a function as a registered hook; a hook of exactly these types is returned as it is.
-
-        Args:
-            function: the function, or a hook.
-            type: the event, or several.
-            options: see `Hook`.
+        """Return a function as a registered hook (`options` as for `Hook`); a hook of exactly these types as it is.
 
         Raises:
             TypeError: the function is not async, or does not take one of the fixed arguments.
@@ -204,11 +188,7 @@ def hook(
 ) -> Callable[[HookFunction], Hook]:
     """Make an async function a hook for every object, or for those that share a tag; see `HookRegistry.wrap`.
 
-    Args:
-        type: the event, or a list of events.
-        lock: true to run one call at a time.
-        tags: the object must have one of them; None for every object.
-        fixed: keyword arguments of every call.
+    The arguments are those of `Hook`.
     """
 
     def decorate(function: HookFunction) -> Hook:
@@ -253,17 +233,13 @@ class HookPoint:
 
 
 def is_for(hook: HookFunction, type: HookType) -> bool:
-    """True if a hook, or a bare callable with an attribute `type`, is for an event."""
+    """True also for a bare callable whose attribute `type` is the event."""
     # By identity: two events of different enums may be equal, because their members are texts.
     return any(one is type for one in _types_of(hook))
 
 
 def hook_name(hook: HookFunction) -> str:
-    """Return the name under which a hook is saved.
-
-    Raises:
-        ValueError: it has none.
-    """
+    """Return the name under which a hook is saved; raise `ValueError` if it has none."""
     name = getattr(hook, "__name__", None)
     if not isinstance(name, str) or not name:
         raise ValueError("a hook without __name__ cannot be saved; make it a named async function")
@@ -280,11 +256,7 @@ def names_by_type(hooks: Iterable[HookFunction]) -> dict[str, list[str]]:
 
 
 def hooks_by_name(saved: Mapping[str, Iterable[str]], types: Iterable[HookType]) -> list[HookFunction]:
-    """Return the hooks that `names_by_type` saved, each name once.
-
-    Args:
-        saved: names by the value of their event.
-        types: the events of the object.
+    """Return the hooks that `names_by_type` saved, each name once; `types` are the events of the object.
 
     Raises:
         UnregisteredHookError: a name is not registered.
@@ -304,11 +276,7 @@ def hooks_by_name(saved: Mapping[str, Iterable[str]], types: Iterable[HookType])
 
 
 def tags_of(tags: Collection[str]) -> frozenset[str]:
-    """Return tags as a set.
-
-    Raises:
-        TypeError: they are one text, whose letters would each become a tag.
-    """
+    """Raises `TypeError`: they are one text, whose letters would each become a tag."""
     if isinstance(tags, str):
         raise TypeError(f"tags must be a list of texts, not the text {tags!r}")
     return frozenset(tags)

@@ -22,26 +22,17 @@ class Injectable:
 
 
 class Offer:
-    """What a session offers to the functions of its tasks.
-
-    Attributes:
-        offered: of the session; empty once it is closed.
-    """
+    """What a session offers to the functions of its tasks; nothing once it is closed."""
 
     def __init__(self, *offered: Injectable) -> None:
         self.offered = offered
 
 
 class _Active(NamedTuple):
-    """An offer in a task, without keeping its session alive.
+    """An offer in a task, without keeping its session alive."""
 
-    Attributes:
-        offer: returns it; None once its session is collected.
-        task: returns the task that made it; None if there was none, or it is collected.
-    """
-
-    offer: Callable[[], Offer | None]
-    task: Callable[[], object | None]
+    offer: Callable[[], Offer | None]  # returns it; None once its session is collected
+    task: Callable[[], object | None]  # returns the task that made it; None if there was none, or it is collected
 
     @property
     def offered(self) -> tuple[Injectable, ...]:
@@ -99,7 +90,7 @@ def offering(*offered: Injectable) -> Generator[None]:
 
 
 def active() -> tuple[Injectable, ...]:
-    """Return what is offered in this task; nothing outside a session."""
+    """Nothing is offered outside a session."""
     present = _present()
     return present[-1].offered if present else ()
 

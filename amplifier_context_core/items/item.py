@@ -18,37 +18,27 @@ T_co = TypeVar("T_co", covariant=True, default=Any)
 
 @dataclass(frozen=True)
 class ContextItem(Generic[T_co]):
-    """An item. It never changes; two items with the same fields are equal.
+    """An item. It never changes; two items with the same fields are equal."""
 
-    Attributes:
-        content: the payload.
-        description: a short summary, by which an item of a pool is selected.
-        id: its key in a pool. An item without one belongs in a queue.
-    """
-
-    content: T_co
-    description: str | None = None
-    id: str | None = None
+    content: T_co  # the payload
+    description: str | None = None  # a short summary, by which an item of a pool is selected
+    id: str | None = None  # its key in a pool. An item without one belongs in a queue
 
     def __post_init__(self) -> None:
         _living[id_of(self)] = self
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as a dictionary; the payload is not copied."""
+        """The payload is not copied."""
         return {"id": self.id, "description": self.description, "content": self.content}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ContextItem[Any]:
-        """Return the item that `to_dict` wrote.
-
-        Raises:
-            KeyError: there is no ``content``.
-        """
+        """Read what `to_dict` wrote; raise `KeyError` if there is no ``content``."""
         return ContextItem(data["content"], data.get("description"), data.get("id"))
 
 
 def readable_text(value: object) -> str | None:
-    """Return a payload as text; None if that cannot be made: it nests too deeply, say, or its own code raises."""
+    """Return None if no text can be made: the payload nests too deeply, say, or its own code raises."""
     try:
         return str(value)
     except Exception:  # noqa: BLE001 - `__str__` is other people's code
@@ -56,13 +46,13 @@ def readable_text(value: object) -> str | None:
 
 
 def payload_text(value: object) -> str:
-    """Return a payload as text, or the name of its type if that cannot be made."""
+    """If no text can be made, it is the name of the type."""
     text = readable_text(value)
     return type(value).__name__ if text is None else text
 
 
 def label_of(item: ContextItem[Any]) -> str:
-    """Return id and description, as lists show an item of a pool."""
+    """As lists show an item of a pool."""
     return f"[{payload_text(item.id)}] {payload_text(item.description)}"
 
 

@@ -16,26 +16,21 @@ T = TypeVar("T", default=Any)
 
 
 class ItemHolder(Injectable, ABC, Generic[T]):
-    """Items, with hooks that run when they change.
-
-    Attributes:
-        hooks: of this object alone; a list to be changed freely.
-        tags: labels, by which global hooks select it.
-    """
+    """Items, with hooks that run when they change."""
 
     def __init__(self, tags: Collection[str] | None) -> None:
-        self.tags = tags_of(tags or ())
-        self.hooks: list[HookFunction] = []
+        self.tags = tags_of(tags or ())  # labels, by which global hooks select it
+        self.hooks: list[HookFunction] = []  # of this object alone; a list to be changed freely
 
     @property
     @abstractmethod
     def limit(self) -> int | None:
-        """The largest number of items; None for no limit."""
+        """None for no limit."""
 
     @property
     @abstractmethod
     def items(self) -> list[ContextItem[T]]:
-        """The items in order, in a new list."""
+        """In order, in a new list."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -47,11 +42,7 @@ class ItemHolder(Injectable, ABC, Generic[T]):
         return f"{type(self).__name__}(limit={self.limit}, len={len(self)})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return limit, items, names of hooks and tags.
-
-        Raises:
-            ValueError: a hook has no name.
-        """
+        """Return limit, items, names of hooks and tags; raise `ValueError` if a hook has no name."""
         return {
             "limit": self.limit,
             "items": [item.to_dict() for item in self.items],
@@ -60,6 +51,6 @@ class ItemHolder(Injectable, ABC, Generic[T]):
         }
 
     async def _fire(self, type: HookType, arguments: Callable[[], tuple[Any, ...]]) -> None:
-        """Run the hooks of an event, each with arguments of its own."""
+        """Each hook gets arguments of its own."""
         for hook in HookRegistry.matching(self.hooks, type, self.tags):
             await hook(*arguments())

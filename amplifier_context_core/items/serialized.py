@@ -23,11 +23,7 @@ _ANY: TypeAdapter[Any] = TypeAdapter(Any)
 
 
 def item_form_in(result: object) -> Mapping[str, object] | None:
-    """Return the output of a tool's result if it has the three fields of an item; else None.
-
-    Args:
-        result: as ``tool:post`` has it: the fields of a kernel's `ToolResult`.
-    """
+    """Return the output of a tool's result (as ``tool:post`` has it) if it has the three fields of an item."""
     output = cast("Mapping[str, object]", result).get("output") if isinstance(result, Mapping) else None
     given: Mapping[str, object] = cast("Mapping[str, object]", output) if isinstance(output, Mapping) else {}
     return given if given.keys() == _FIELDS else None
@@ -36,9 +32,7 @@ def item_form_in(result: object) -> Mapping[str, object] | None:
 def item_of(given: Mapping[str, object], kept: Collection[ContextItem[Any]]) -> ContextItem[Any] | None:
     """Return the item whose JSON a tool's output is; None if there is none. It takes long where payloads are large.
 
-    Args:
-        given: from `item_form_in`.
-        kept: items that are not new.
+    `given` is from `item_form_in`, `kept` are items that are not new.
     """
     if given["id"] is not None and any(_has_form(item, given) for item in kept):
         return None
@@ -47,7 +41,6 @@ def item_of(given: Mapping[str, object], kept: Collection[ContextItem[Any]]) -> 
 
 
 def _has_form(item: ContextItem[Any], given: Mapping[str, object]) -> bool:
-    """True if this is the JSON of the item."""
     try:
         is_named = item.id == given["id"] and item.description == given["description"]
         return is_named and _is_json_of(item.content, given["content"])
