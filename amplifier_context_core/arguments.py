@@ -12,23 +12,14 @@ from .errors import ConfigError
 
 
 def checked_text(name: str, value: object) -> str:
-    """Return an argument that must be text.
-
-    Raises:
-        ConfigError: it is none; the argument is named.
-    """
+    """Raises `ConfigError`: the value is no text; the argument is named."""
     if not isinstance(value, str):
         raise _refused(name, "text", value)
     return value
 
 
 def checked_texts(name: str, value: object, what: str = "a list of texts") -> list[str]:
-    """Return an argument that must be a list of texts. One text alone is none.
-
-    Args:
-        name: of the argument.
-        value: of the argument.
-        what: it must be.
+    """One text alone is no list of texts. `what` is what the value must be.
 
     Raises:
         ConfigError: it is no list, or holds another thing; the argument is named.
@@ -40,10 +31,10 @@ def checked_texts(name: str, value: object, what: str = "a list of texts") -> li
 
 
 def checked_flag(name: str, value: object) -> bool:
-    """Return an argument that must be true or false. A text such as ``"false"`` is neither.
+    """A text such as ``"false"`` is neither true nor false.
 
     Raises:
-        ConfigError: it is neither; the argument is named.
+        ConfigError: the value is neither; the argument is named.
     """
     if not isinstance(value, bool):
         raise _refused(name, "true or false", value)
@@ -51,11 +42,7 @@ def checked_flag(name: str, value: object) -> bool:
 
 
 def checked_count(name: str, value: object) -> int:
-    """Return an argument that must be a whole number.
-
-    Raises:
-        ConfigError: it is none; the argument is named.
-    """
+    """Raises `ConfigError`: the value is no whole number; the argument is named."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise _refused(name, "a whole number", value)
     return value

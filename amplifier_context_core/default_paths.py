@@ -10,19 +10,14 @@ from pathlib import Path
 def sessions_folder(project: Path | None = None) -> Path:
     """``~/.amplifier/projects/<name>-<first 8 of sha256 of the path>/sessions`` (the default of docs/kernel.md).
 
-    Args:
-        project: folder of the project; the current one when not given.
+    The project is a folder; the current one when not given.
     """
     folder = (project or Path.cwd()).resolve()
     return Path.home() / ".amplifier" / "projects" / f"{folder.name}-{_digest(folder)}" / "sessions"
 
 
 def project_name(project: Path | None = None) -> str:
-    """Return a name of a project's folder that every store takes as part of a session id.
-
-    Args:
-        project: folder of the project; the current one when not given.
-    """
+    """Return a name of a project's folder that every store takes as part of a session id."""
     folder = (project or Path.cwd()).resolve()
     return f"{re.sub(r'[^A-Za-z0-9_.-]', '_', folder.name)[:60]}-{_digest(folder)}"
 
@@ -35,10 +30,6 @@ def in_project(path: str, project: Path | None = None) -> str:
     """Replace ``{project}`` in a path or a URL by the name that Amplifier's hosts give a project's folder.
 
     It is the folder's path with ``-`` for each separator, as in hooks-logging's `session_log_template`.
-
-    Args:
-        path: a text that may contain ``{project}``.
-        project: folder of the project; the current one when not given.
     """
     if "{project}" not in path:
         return path

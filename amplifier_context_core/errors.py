@@ -133,15 +133,11 @@ class NotLoaded(ContextError, LookupError):
 
 
 class UnregisteredHookError(ContextError, KeyError):
-    """No hook is registered under a name.
-
-    Attributes:
-        name: of the hook.
-    """
+    """No hook is registered under a name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"hook {name!r} is not registered; register it before the saved queue or pool is loaded")
-        self.name = name
+        self.name = name  # of the hook
 
     def __str__(self) -> str:
         return str(self.args[0])  # a KeyError would show the text in quotes

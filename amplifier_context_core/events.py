@@ -45,24 +45,17 @@ class Hooks(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HookDecision:
-    """The merged result of the handlers.
+    """The merged result of the handlers."""
 
-    Attributes:
-        denied: a handler denied, or wants a user to be asked first.
-        injected: text that the strategies of the compaction are given.
-    """
-
-    denied: bool = False
-    injected: str | None = None
+    denied: bool = False  # a handler denied, or wants a user to be asked first
+    injected: str | None = None  # text that the strategies of the compaction are given
 
 
 async def emit(hooks: Hooks | None, owner: object, event: str, data: dict[str, Any]) -> HookDecision:
     """Emit an event to the handlers. Never raises.
 
     Args:
-        hooks: the kernel's hook registry.
         owner: the emitter; `inside_handler(owner)` is True in code that its handlers run.
-        event: name.
         data: plain JSON; the kernel turns anything else into text.
     """
     if hooks is None:

@@ -22,12 +22,8 @@ _CORE = __name__.partition(".")[0]
 def failure(problem: Exception, culprit: object) -> str:
     """Describe an exception without its text, e.g. ``failed (KeyError at my_plugin/strategies.py:17)``.
 
-    The line is the innermost one of the package that `culprit` is defined in. A class of core may call a plug-in's
-    function; then it is the innermost line outside core. The traceback is logged at level DEBUG.
-
-    Args:
-        problem: the exception, as it was caught.
-        culprit: the function that was called, or the object whose method it was.
+    The line is the innermost one of the package that `culprit`, a function or an object, is defined in. A class of core
+    may call a plug-in's function; then it is the innermost line outside core. The traceback is logged at level DEBUG.
     """
     log.debug("a plug-in failed", exc_info=problem)
     home = _root(getattr(culprit, "__module__", None))

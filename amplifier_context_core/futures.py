@@ -40,11 +40,6 @@ def resolve(future: asyncio.Future[Any], result: object = None, problem: BaseExc
     """Give a future its exception, if there is one, or else its result. Never raises.
 
     Call it on the event loop of the future. A future that is done or cancelled is left as it is.
-
-    Args:
-        future: what the caller waits for.
-        result: what the work returned.
-        problem: what the work raised.
     """
     if future.done():
         return
@@ -89,7 +84,6 @@ def start_thread(name: str, work: Callable[..., object], *args: object) -> threa
 
 
 def _accepted(problem: BaseException) -> BaseException:
-    """Return the exception as a future accepts it."""
     if not isinstance(problem, StopIteration):
         return problem
     wrapped = StoreError(f"the work ended with {type(problem).__name__}, a fault of this program; please report it")

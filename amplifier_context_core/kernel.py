@@ -37,11 +37,7 @@ def load_folder(name: str, file: str) -> None:
 
     The kernel's loader puts the folder that a plan names as `source` first on `sys.path`, then imports the package by
     name. In a flat folder that import finds an installed copy of the package, and the kernel refuses to load both.
-    So each module's folder holds a file of the package's name, which calls this.
-
-    Args:
-        name: `__name__` of that file.
-        file: its `__file__`.
+    So each module's folder holds a file of the package's name, which calls this with its `__name__` and `__file__`.
 
     Raises:
         ImportError: there is no package in that folder.
@@ -55,11 +51,7 @@ def load_folder(name: str, file: str) -> None:
 
 
 class KernelHost(Host):
-    """The host of a session that Amplifier runs.
-
-    Args:
-        coordinator: the kernel's. Modules may be mounted after the context, so it is asked when something is needed.
-    """
+    """Modules may be mounted after the context, so the kernel's coordinator is asked when something is needed."""
 
     def __init__(self, coordinator: Any) -> None:
         self._coordinator = coordinator
@@ -68,7 +60,7 @@ class KernelHost(Host):
         return self._coordinator.get("tools")
 
     def active_operations(self) -> object:
-        """Return what the host's capability returns; None if there is none or it fails: that must stop no request."""
+        """Return None if there is no capability or it fails: that must stop no request."""
         capability = self._coordinator.get_capability("context.active_operations")
         try:
             return capability() if callable(capability) else None
@@ -84,14 +76,11 @@ class KernelHost(Host):
 
 
 async def mount_manager(coordinator: Any, manager: ContextManager, module: str, events: Sequence[str] = ()) -> Cleanup:
-    """Mount a manager as the session's context.
+    """Mount a manager as the session's context; return the cleanup to be called at the end of the session.
 
     Args:
         module: module id, as contributor and handler name.
         events: that the module emits beside core's.
-
-    Returns:
-        The cleanup to be called at the end of the session.
     """
     warn_of_duplicate_ids(module)
     manager.session.counter.start_loading()
@@ -136,7 +125,7 @@ def project_of(coordinator: Any) -> Path | None:
 
 
 def conversation_id(coordinator: Any) -> str:
-    """Return the id under which a session is stored: that of the kernel, or ``session`` where a test's kernel has none.
+    """Return the kernel's id of the session, or ``session`` where a test's kernel has none.
 
     Raises:
         ConfigError: it cannot name a session, or names notes of a project.
@@ -146,18 +135,17 @@ def conversation_id(coordinator: Any) -> str:
 
 
 def providers_of(coordinator: Any) -> list[object]:
-    """Return the providers that are mounted now. They may be mounted after the context, so call this when needed."""
+    """They may be mounted after the context, so call this when needed."""
     return list(providers_by_name(coordinator).values())
 
 
 def providers_by_name(coordinator: Any) -> Mapping[str, object]:
-    """Return the providers that are mounted now by the names that the mount plan gives them."""
+    """By the names that the mount plan gives them."""
     mounted = coordinator.get("providers")
     return cast("Mapping[str, object]", mounted) if isinstance(mounted, Mapping) else {}
 
 
 def capabilities_of(manager: ContextManager) -> dict[str, Any]:
-    """Return what a session offers to other modules, by the name of the capability."""
     return {
         "context.compact": manager.compact,
         "context.explain": manager.explain,
@@ -273,8 +261,6 @@ def _handlers(manager: ContextManager) -> dict[str, Callable[[str, dict[str, Any
 
 
 def response_in(data: Mapping[str, Any]) -> Response:
-    """Return the response that an ``llm:response`` event reports."""
-
     def text(name: str) -> str | None:
         value = data.get(name)
         return value if isinstance(value, str) and value else None

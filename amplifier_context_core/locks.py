@@ -49,7 +49,7 @@ class CrossLoopLock:
         return holder is not None and not holder.is_lost
 
     def hold(self) -> Hold:
-        """Return a hold that has not acquired the lock yet; `async with` acquires and releases it."""
+        """`async with` acquires the lock and releases it."""
         return Hold(self)
 
     def _take(self, hold: Hold) -> bool:
@@ -106,19 +106,14 @@ class CrossLoopLock:
 
 
 class Hold:
-    """One acquisition of a lock by one task.
-
-    Attributes:
-        loop: of the task.
-        has_begun: the task knows that it has the lock, or had it.
-    """
+    """One acquisition of a lock by one task."""
 
     __slots__ = ("_lock", "has_begun", "loop")
 
     def __init__(self, lock: CrossLoopLock) -> None:
         self._lock = lock
-        self.loop: asyncio.AbstractEventLoop | None = None
-        self.has_begun = False
+        self.loop: asyncio.AbstractEventLoop | None = None  # of the task
+        self.has_begun = False  # the task knows that it has the lock, or had it
 
     @property
     def is_lost(self) -> bool:

@@ -44,9 +44,6 @@ class ContextManager:
     Args:
         options: see `SessionOptions`.
 
-    Attributes:
-        session: its parts.
-
     Raises:
         ConfigError: the config or an option names what there is not.
     """
@@ -474,15 +471,15 @@ class ContextManager:
     # -- what the kernel reports ------------------------------------------------------------------------------------
 
     def on_request(self) -> None:
-        """Note that a provider was sent the view handed out last. Its answer is what the loop adds next."""
+        """A provider was sent the view handed out last. Its answer is what the loop adds next."""
         self.answers.reports.sent()
 
     def on_failed_request(self) -> None:
-        """Note that a provider sent no answer."""
+        """A provider sent no answer."""
         self.answers.reports.given_up()
 
     def on_response(self, response: Response) -> None:
-        """Note a response that a provider reported; it may be the answer to the view handed out last."""
+        """A provider reported a response, which may be the answer to the view handed out last."""
         self.answers.reports.record(response)
 
     async def on_turn_complete(self) -> None:
@@ -493,7 +490,7 @@ class ContextManager:
             await self.session.save_edited()
 
     def on_context_length_error(self) -> None:
-        """Make the next view smaller, because the provider refused a request as too long."""
+        """The provider refused a request as too long: the next view is smaller."""
         self.answers.refused_as_too_long()
 
     def _cancellation_state(self) -> tuple[frozenset[int], int]:

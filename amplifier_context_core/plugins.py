@@ -79,11 +79,7 @@ class Plugins:
         self._reported: set[str] = set()  # each failing offer once: it is called again for each name that is looked up
 
     def register(self, plugin: object, name: str | None = None) -> None:
-        """Add a plug-in.
-
-        Raises:
-            PluginError: the plug-in does not implement the points as specified.
-        """
+        """Raises `PluginError`: the plug-in does not implement the points as specified."""
         try:
             self._manager.register(plugin, name)
             self._manager.check_pending()
@@ -121,10 +117,8 @@ class Plugins:
 
         Args:
             point: plug-in point, e.g. ``amplifier_context_strategies``.
-            name: the name asked for.
             key: config key that asked, for errors.
             builtin: what core has itself.
-            arguments: passed on.
 
         Raises:
             ConfigError: no plug-in offers that name, or the arguments do not fit.
@@ -182,23 +176,17 @@ class Plugins:
 
 
 class Observers:
-    """The plug-ins that observe one session.
-
-    Args:
-        plugins: all plug-ins.
-        report: called with a line for each failure.
-    """
+    """The plug-ins that observe one session."""
 
     def __init__(self, plugins: Plugins, report: Report) -> None:
         self._plugins = plugins
         self._report = report
 
     def watch(self, point: str) -> bool:
-        """True if a plug-in implements this point."""
         return bool(self._plugins.implementations(point))
 
     def notify(self, point: str, **data: Any) -> None:
-        """Call each plug-in that implements a point. A failure is reported and changes nothing."""
+        """A failure is reported and changes nothing."""
         for name, function, arguments in self._plugins.implementations(point):
             try:
                 function(*(data[argument] for argument in arguments))
@@ -211,7 +199,7 @@ _loading = threading.Lock()
 
 
 def installed_plugins() -> Plugins:
-    """Return the plug-ins of installed packages, loaded once per process."""
+    """Loaded once per process."""
     global _installed
     with _loading:
         if _installed is None:

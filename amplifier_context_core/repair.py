@@ -22,7 +22,7 @@ from .stores.sqlite.store import SqliteStore
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Repair a database; return the exit code: 1 if it cannot be repaired."""
+    """The exit code is 1 if the database cannot be repaired."""
     parser = argparse.ArgumentParser(
         prog="python -m amplifier_context_core.repair",
         description="Copy what is readable of a damaged SQLite database of sessions into a new file.",
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def _repaired(file: Path) -> list[Repair]:
-    """Repair a database if anything in it is damaged; return what was lost and what was copied."""
+    """Return what was lost and what was copied; nothing if nothing is damaged."""
     repairs: list[Repair] = []
     mirror = file.with_name(MAIN_NAME) if file.name == DATABASE_NAME else file.with_suffix(".jsonl")
     store, session_id = SqliteStore(file), None

@@ -29,7 +29,7 @@ UNKNOWN_TTL = 3_600  # the longest that callers pay for: a pause taken for a col
 
 
 def default_ttl(key: Key) -> int:
-    """Return how many seconds a provider keeps a prefix after its last use."""
+    """Seconds after the last use."""
     provider, model = key
     name = f"{model} {provider}".lower()
     return next((seconds for part, seconds in CACHE_TTLS if part in name), UNKNOWN_TTL)
@@ -52,15 +52,10 @@ def rewrites_all(key: Key) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """The time between the newest answer of the model and the newest message.
+    """The time between the newest answer of the model and the newest message."""
 
-    Attributes:
-        after: seq of that answer; 0 when there is none.
-        seconds: at least 0.
-    """
-
-    after: int = 0
-    seconds: float = 0.0
+    after: int = 0  # seq of that answer; 0 when there is none
+    seconds: float = 0.0  # at least 0
 
     def outlasts(self, cache_ttl: int) -> bool:
         """True if a provider forgets in that time what it cached; never if `cache_ttl` is 0."""
@@ -68,7 +63,7 @@ class Pause:
 
 
 def pause_of(history: Snapshot) -> Pause:
-    """Return the pause before the next request of a history; none where a time is missing or makes no sense."""
+    """Return none where a time is missing or makes no sense."""
     newest = len(history) - 1
     for index in range(newest, max(-1, newest - _MAX_SINCE_ANSWER), -1):
         if index in history.gap:

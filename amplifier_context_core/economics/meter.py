@@ -29,12 +29,7 @@ _ROUNDING = 1e-6  # tokens; what floating point may add to a sum of whole tokens
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What a model charges for tokens of a prompt cache, in prices of a plain input token.
-
-    Attributes:
-        read: for a token that is read from the cache.
-        write: for a token that is written into it.
-    """
+    """What a model charges for tokens of a prompt cache, in prices of a plain input token."""
 
     read: float
     write: float
@@ -49,20 +44,14 @@ USUAL_PRICES = Prices(0.1, 1.25)  # of Anthropic and of OpenAI from GPT-5.6 on (
 
 @dataclass(slots=True)
 class Correction:
-    """What was learned of one (provider, model).
-
-    Attributes:
-        ratio: provider's tokens for one of ours.
-        window: assumed context window (provider's tokens), lowered after a refused request; None before the first
-            refusal.
-        last: tokens counted and tokens measured of the newest report.
-    """
+    """What was learned of one (provider, model)."""
 
     offset: float = 0.0
-    ratio: float = 1.0
+    ratio: float = 1.0  # provider's tokens for one of ours
     reports: int = 0
+    # Assumed context window (provider's tokens), lowered after a refused request; None before the first refusal.
     window: int | None = None
-    last: tuple[int, int] | None = None
+    last: tuple[int, int] | None = None  # tokens counted and tokens measured of the newest report
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,23 +60,17 @@ class Units:
 
     Every figure that a person or an event reads goes through here, once. A size is rounded up and a limit down, so
     that what is above a limit as counted is above it as reported, too.
-
-    Attributes:
-        offset: reported tokens that are sent beside the messages, such as tool definitions.
-        ratio: reported tokens for one counted token.
-        measured: the provider has reported usage; otherwise both are assumptions.
     """
 
-    offset: float = 0.0
-    ratio: float = 1.0
-    measured: bool = False
+    offset: float = 0.0  # reported tokens that are sent beside the messages, such as tool definitions
+    ratio: float = 1.0  # reported tokens for one counted token
+    measured: bool = False  # the provider has reported usage; otherwise both are assumptions
 
     @classmethod
     def exact(cls, counted: int, reported: int, ratio: float) -> Units:
         """Return the conversion under which a request of `counted` tokens is reported with exactly `reported` tokens.
 
-        Args:
-            ratio: reported tokens for one counted token, where the offset leaves it open.
+        `ratio` is for what the offset leaves open.
         """
         if reported < ratio * counted:  # the count is too high: there is no negative offset
             return cls(0.0, reported / counted, measured=True)
@@ -102,7 +85,6 @@ class Units:
         return math.floor(self.offset + self.ratio * counted + _ROUNDING)
 
     def part(self, counted: int) -> int:
-        """Return the reported size of some messages of a request."""
         return round(self.ratio * counted)
 
     def capacity(self, reported: int) -> int:
@@ -124,7 +106,7 @@ class Meter:
         self._prices: dict[Key, Prices] = {}  # as the providers named them; not saved, they name them again
 
     def correction(self, key: Key) -> Correction:
-        """Return what was learned of this provider and model, to be changed; it begins as `known` has it."""
+        """Return what was learned, to be changed; it begins as `known` has it."""
         found = self.known(key)
         if len(self.corrections) < _MAX_MODELS:
             self.corrections.setdefault(key, found)
@@ -141,12 +123,12 @@ class Meter:
         return Correction(same[-1].offset, same[-1].ratio) if same and not key[1] else Correction(ratio=prior)
 
     def units(self, key: Key) -> Units:
-        """Return the conversion to this provider's tokens, as known now. Reading it changes nothing."""
+        """Reading it changes nothing."""
         known = self.known(key)
         return Units(known.offset, known.ratio, known.reports > 0)
 
     def prices(self, key: Key) -> Prices:
-        """Return what this model charges for cached tokens, as its provider named it; else what is usual."""
+        """As the model's provider named them; else what is usual."""
         return self._prices.get(key, USUAL_PRICES)
 
     def note_prices(self, key: Key, prices: Prices) -> None:
@@ -154,7 +136,7 @@ class Meter:
             self._prices[key] = prices
 
     def estimate(self, counted: int, key: Key) -> int:
-        """Return the tokens that the provider is expected to report for a view of so many counted tokens."""
+        """Return the tokens that the provider is expected to report."""
         return self.units(key).request(counted)
 
     def accepted(self, budget: int, key: Key) -> int:
@@ -163,7 +145,6 @@ class Meter:
         return budget if window is None else min(budget, window)
 
     def report(self, counted: int, usage: Usage, key: Key) -> None:
-        """Learn from what the provider reported for a view."""
         size = measured(usage)
         if not self.learn or counted < 1 or size < 1:
             return
@@ -187,7 +168,7 @@ class Meter:
             known.window = size  # it was accepted after all
 
     def refused(self, counted: int, key: Key) -> int:
-        """Learn that a view was too long for its provider; return the window assumed now (provider's tokens)."""
+        """A view was too long for its provider; return the window assumed now (provider's tokens)."""
         known = self.correction(key)
         size = self.estimate(counted, key)
         smaller = int(size * _REFUSED_SHARE)

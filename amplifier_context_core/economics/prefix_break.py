@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class PrefixBreak(StrEnum):
-    """Why the prefix is written again. Reports and events contain the values."""
+    """Reports and events contain the values."""
 
     PROVIDER_CHANGE = "other provider or model"
     SYSTEM_PROMPT = "changed system prompt"

@@ -24,30 +24,18 @@ _SAME_CAPACITY = 0.02  # of a capacity: how far another may be from it for a bac
 
 @dataclass(frozen=True, slots=True)
 class TokenLimits:
-    """The token limits of one request, as this package counts them but for the budgets.
+    """The token limits of one request, as this package counts them but for the budgets."""
 
-    Attributes:
-        budget: as the caller asked for, in the provider's tokens.
-        accepted: the budget, or less where the provider refused a smaller request, in the provider's tokens.
-        units: the conversion to the provider's tokens that the other figures were made with.
-        capacity: the view's largest size.
-        threshold: the size above which the view is compacted.
-        target: the size that a compaction aims at.
-        min_freed: what a compaction must free.
-        cache_ttl: seconds after its last use that the provider forgets a cached prefix; 0 for never.
-        rewrites_all: once its prefix changed, the provider writes all of a request again.
-    """
-
-    budget: int
-    accepted: int
-    units: Units
-    capacity: int
-    threshold: int
-    target: int
-    min_freed: int
-    cache_ttl: int = 0
+    budget: int  # as the caller asked for, in the provider's tokens
+    accepted: int  # the budget, or less where the provider refused a smaller request, in the provider's tokens
+    units: Units  # the conversion to the provider's tokens that the other figures were made with
+    capacity: int  # the view's largest size
+    threshold: int  # the size above which the view is compacted
+    target: int  # the size that a compaction aims at
+    min_freed: int  # what a compaction must free
+    cache_ttl: int = 0  # seconds after its last use that the provider forgets a cached prefix; 0 for never
     prices: Prices = USUAL_PRICES
-    rewrites_all: bool = False
+    rewrites_all: bool = False  # once its prefix changed, the provider writes all of a request again
 
     def reported(self, counted: int) -> int:
         """Return a limit on the view in the provider's tokens, at most the budget: tool definitions may outgrow it."""
@@ -55,17 +43,12 @@ class TokenLimits:
 
 
 def token_limits(config: Config, meter: Meter, budget: int, key: Key) -> TokenLimits:
-    """Return the limits of a request with this budget (the provider's tokens), as the meter sees them now."""
+    """The budget is in the provider's tokens; the meter is as it is now."""
     return exact_limits(config, budget, meter.accepted(budget, key), meter.units(key), key, prices=meter.prices(key))
 
 
 def exact_limits(config: Config, budget: int, accepted: int, units: Units, key: Key, *, prices: Prices) -> TokenLimits:
-    """Return the limits of a request whose conversion to the provider's tokens is given.
-
-    Args:
-        budget: in the provider's tokens.
-        accepted: of the budget, what the provider takes, in its tokens.
-    """
+    """Return limits whose conversion to the provider's tokens is given; `budget` and `accepted` are in these."""
     capacity, is_whole = units.capacity(accepted), rewrites_all(key)
     threshold = int(capacity * config.compact_threshold) if config.auto_compact else capacity
     freed = config.clear_at_least if config.clear_at_least is not None else int(capacity * _MIN_FREED_SHARE)
@@ -85,16 +68,11 @@ def exact_limits(config: Config, budget: int, accepted: int, units: Units, key: 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What came to a view since its checkpoint, in counted tokens.
-
-    Attributes:
-        rewritten: of that, what the next compaction writes again: the newest chapter and what follows it.
-        tail: size of what came after the checkpoint, at least 1.
-    """
+    """What came to a view since its checkpoint, in counted tokens."""
 
     checkpoint: int
-    rewritten: int
-    tail: int
+    rewritten: int  # of that, what the next compaction writes again: the newest chapter and what follows it
+    tail: int  # size of what came after the checkpoint, at least 1
     responses: int
 
 
@@ -103,11 +81,8 @@ def compaction_threshold(growth: Growth | None, limits: TokenLimits, system_toke
 
     The break-even point is base + sqrt(2 * rewrite price / read price * rewritten * growth per request). It is at least
     `min_freed` above the base and at most the configured threshold. Here that threshold is a share of what the system
-    prompt leaves, so that a long prompt does not make compactions frequent.
-
-    Args:
-        growth: None without a checkpoint or a tail, when there is nothing to go by.
-        adaptive: false for the configured threshold, whatever the costs.
+    prompt leaves, so that a long prompt does not make compactions frequent. `growth` is None without a checkpoint or a
+    tail, when there is nothing to go by.
     """
     if not adaptive:
         return limits.threshold
@@ -126,48 +101,33 @@ def cold_threshold(threshold: int, base: int) -> int:
     """Return the size above which a view is compacted at a moment when its prefix is written again in any case.
 
     A compaction gives up nothing then, and all that it frees need not be written. It is made if it is nearly due. Made
-    at any size, it would fold what the agent is still at work with.
-
-    Args:
-        threshold: the size above which the view is compacted at other times.
-        base: size of the system prompt and the checkpoint.
+    at any size, it would fold what the agent is still at work with. `base` is the size of system prompt and checkpoint.
     """
     return min(threshold, base + int(_NEARLY_DUE * max(0, threshold - base)))
 
 
 def recall_room(limits: TokenLimits, share: float) -> int:
-    """Return the tokens that recalls may bring between two compactions.
-
-    Args:
-        share: of the room between the target and the configured threshold (`recall_share`).
-    """
+    """Return the tokens that recalls may bring between two compactions; `share` is `recall_share`."""
     return int(max(0, limits.threshold - limits.target) * share)
 
 
 def compaction_target(threshold: int, limits: TokenLimits) -> int:
-    """Return the size that a compaction aims at: less than `limits.target` if it is due before its threshold."""
+    """Return less than `limits.target` if the compaction is due before its threshold."""
     early = threshold / limits.threshold
     return max(1, int(limits.target * min(max(early, _MIN_TARGET_RATIO), 1)))
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionBackoff:
-    """An attempt to compact a view, kept so that the attempt is not repeated before something changed.
+    """An attempt to compact a view, kept so that the attempt is not repeated before something changed."""
 
-    Attributes:
-        capacity: the view's largest size then (tokens).
-        retry_at_tokens: the size that makes another attempt worth it.
-        compactable_count: entries that a checkpoint could cover then.
-        infeasible: True if the protected rounds alone exceed the capacity: more attempts would not help.
-    """
-
-    capacity: int
-    retry_at_tokens: int
-    compactable_count: int
-    infeasible: bool
+    capacity: int  # the view's largest size then (tokens)
+    retry_at_tokens: int  # the size that makes another attempt worth it
+    compactable_count: int  # entries that a checkpoint could cover then
+    infeasible: bool  # the protected rounds alone exceed the capacity: more attempts would not help
 
     def applies_to(self, capacity: int) -> bool:
-        """True if this applies to a request of this capacity. The meter changes capacities a little all the time."""
+        """The meter changes capacities a little all the time."""
         return abs(capacity - self.capacity) <= _SAME_CAPACITY * capacity
 
     def postpones(self, tokens: int, compactable_count: int, capacity: int) -> bool:
@@ -183,9 +143,8 @@ class CompactionBackoff:
 
 
 def back_off(tokens: int, compactable_count: int, limits: TokenLimits, *, infeasible: bool) -> CompactionBackoff:
-    """Return the record of an attempt: none other before the view has grown by what a compaction must free.
+    """Let no other attempt be made before the view has grown by what a compaction must free.
 
-    Args:
-        tokens: size of the view with its system prompt, after the attempt.
+    `tokens` is the size of the view with its system prompt, after the attempt.
     """
     return CompactionBackoff(limits.capacity, tokens + max(1, limits.min_freed), compactable_count, infeasible)

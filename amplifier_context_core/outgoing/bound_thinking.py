@@ -15,17 +15,11 @@ from .prefix import RequestPrefix
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A message of a request.
+    """A message of a request."""
 
-    Attributes:
-        shown: as the view has it.
-        sent: as it is sent: the same, or without its thinking; None if nothing of it is left.
-        digest: hash of the request up to it and with it.
-    """
-
-    shown: RenderedMessage
-    sent: RenderedMessage | None
-    digest: bytes
+    shown: RenderedMessage  # as the view has it
+    sent: RenderedMessage | None  # as it is sent: the same, or without its thinking; None if nothing of it is left
+    digest: bytes  # hash of the request up to it and with it
 
 
 def bound_messages(
@@ -33,8 +27,7 @@ def bound_messages(
 ) -> list[Bound]:
     """Return the messages of a request, without thinking that is bound to another prefix.
 
-    Args:
-        known: of another request with the same prefix; a beginning that both share is not hashed again.
+    `known` is of another request with the same prefix; a beginning that both share is not hashed again.
     """
     bound: list[Bound] = []
     for shown, before in zip(messages, known, strict=False):
@@ -61,6 +54,6 @@ def bound_after(
 
 
 def bare(shown: RenderedMessage, counter: TokenCounter) -> RenderedMessage | None:
-    """Return a message without its thinking; None if nothing is left."""
+    """Leave the thinking out; return None if nothing is left."""
     message = without_thinking(shown.message)
     return None if message is None else shown.with_message(message, counter)

@@ -30,14 +30,10 @@ _TITLE = "An earlier part of the conversation, as its provider summarised it"
 
 @dataclass(frozen=True, slots=True)
 class Placing:
-    """What the carriers of a view change in a request.
+    """What the carriers of a view change in a request."""
 
-    Attributes:
-        seq: of the carrier that is sent, as `RenderedMessage.seq`; 0 for none.
-        changed: by the identity of a message of the view, what is sent in its place; None for nothing.
-    """
-
-    seq: int = 0
+    seq: int = 0  # of the carrier that is sent, as `RenderedMessage.seq`; 0 for none
+    # By the identity of a message of the view, what is sent in its place; None for nothing.
     changed: Mapping[int, RenderedMessage | None] = field(default_factory=dict[int, RenderedMessage | None])
 
     def replaced(self, seqs: Iterable[int]) -> frozenset[int]:
@@ -45,7 +41,7 @@ class Placing:
         return frozenset(seq for seq in seqs if seq < self.seq)
 
     def as_sent(self, messages: Iterable[RenderedMessage]) -> list[RenderedMessage]:
-        """Return some messages of the view as they are sent, in the order of the view."""
+        """Messages of the view stay in its order."""
         sent = (self.changed.get(id(shown), shown) for shown in messages)
         return [shown for shown in sent if shown is not None]
 
@@ -58,8 +54,7 @@ def placed(
 ) -> tuple[list[RenderedMessage], Placing]:
     """Return the messages of a view as a request to a model shows them, and what that changed.
 
-    Args:
-        required: seqs of entries that the request must show, whether a carrier replaces them or not.
+    `required` are seqs of entries that the request must show, whether a carrier replaces them or not.
     """
     places = [index for index, shown in enumerate(messages) if is_carrier(shown.message)]
     if not places:

@@ -21,25 +21,19 @@ from .prefix import RequestPrefix
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """What a request is sent of the messages of a view. Do not mutate the lists.
-
-    Attributes:
-        bound: what the carriers leave of the source, with hashes; empty if no thinking is bound.
-        required: seqs of what is sent although the carrier replaces it.
-        is_plain: every request is sent the source as it is: no carrier and no signed thinking is in it.
-    """
+    """What a request is sent of the messages of a view. Do not mutate the lists."""
 
     prefix: RequestPrefix
     source: Sequence[RenderedMessage]
     messages: Sequence[RenderedMessage]
     tokens: int
-    bound: Sequence[Bound] = ()
+    bound: Sequence[Bound] = ()  # what the carriers leave of the source, with hashes; empty if no thinking is bound
     placing: Placing = NOTHING_PLACED
-    required: frozenset[int] = frozenset()
-    is_plain: bool = True
+    required: frozenset[int] = frozenset()  # seqs of what is sent although the carrier replaces it
+    is_plain: bool = True  # every request is sent the source as it is: no carrier and no signed thinking is in it
 
     def as_sent(self, messages: Iterable[RenderedMessage]) -> list[RenderedMessage]:
-        """Return some messages of the source as they are sent, in the order of the source."""
+        """Messages of the source stay in its order."""
         kept = self.placing.as_sent(messages)
         changed = {id(one.shown): one.sent for one in self.bound if one.sent is not one.shown}
         sent = (changed.get(id(shown), shown) for shown in kept) if changed else kept
@@ -74,12 +68,7 @@ def outgoing(
     required: frozenset[int] = frozenset(),
     known: Outgoing | None = None,
 ) -> Outgoing:
-    """Return what a request is sent of the messages of a view.
-
-    Args:
-        required: seqs of entries that the request must show.
-        known: of another request for the view; it saves work and changes nothing of the result.
-    """
+    """`required` are seqs that the request must show. `known`, of another request for the view, only saves work."""
     new = unread(messages, known)
     base = known if len(new) < len(messages) else None
     is_plain = base is None or base.is_plain
@@ -114,7 +103,7 @@ def hashes_much(
 def _grown(
     base: Outgoing, messages: Sequence[RenderedMessage], new: Sequence[RenderedMessage], counter: TokenCounter
 ) -> Outgoing:
-    """Return what is sent after messages came to those of a request that changes some of them."""
+    """Messages came to those of a request that changes some of them."""
     bound = bound_after(base.bound[-1].digest, new, base.prefix, counter) if base.bound else ()
     added = [one.sent for one in bound if one.sent is not None] if base.bound else new
     return replace(

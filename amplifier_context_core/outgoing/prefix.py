@@ -28,10 +28,8 @@ Tools = Mapping[str, object]  # by name, the kernel's tools
 
 @dataclass(frozen=True, slots=True)
 class RequestPrefix:
-    """What a request begins with, before the messages of its view.
-
-    Attributes:
-        digest: hash of both, of the tools and of the system prompt.
+    """What a request begins with, before the messages of its view; `digest` is of the tools and of the system prompt
+    too.
     """
 
     provider: str = ""
@@ -58,11 +56,8 @@ class RequestPrefix:
         return is_signed_answer and self._binds(message, shown.provider, shown.model)
 
     def binds_answer(self, message: Message, response: Response | None) -> bool:
-        """True if an answer to the request has thinking that is bound to it.
-
-        Args:
-            message: the answer, of any shape; it is not checked yet.
-            response: what the provider reported of it.
+        """True if an answer to the request has thinking that is bound to it. The answer is not checked yet: it has any
+        shape.
         """
         try:
             signed = is_signed(message)
@@ -78,7 +73,7 @@ class RequestPrefix:
 
 
 def _described(name: str, tool: object) -> bytes:
-    """Return what a request states of a tool. An attribute that is missing, or fails to be read, counts as None."""
+    """An attribute that is missing, or fails to be read, counts as None."""
     parts: list[object] = [name]
     for attribute in ("description", "input_schema"):
         try:
@@ -89,5 +84,5 @@ def _described(name: str, tool: object) -> bytes:
 
 
 def tools_of(mounted: object) -> Tools:
-    """Return the tools that a coordinator has mounted; none if it answers with anything else."""
+    """Return none if a coordinator answers with anything else."""
     return cast("Mapping[str, Any]", mounted) if isinstance(mounted, Mapping) else {}

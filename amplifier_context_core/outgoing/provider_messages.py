@@ -31,11 +31,7 @@ _READS_METADATA = ("anthropic", "claude")  # parts of the names of providers and
 def provider_messages(
     key: tuple[str, str], messages: Iterable[RenderedMessage], *, merge: bool
 ) -> list[tuple[Message, tuple[int, ...]]]:
-    """Return messages as a provider takes them, each with the seqs of the entries that it shows.
-
-    Args:
-        merge: true to merge consecutive messages of the same role.
-    """
+    """Return messages as a provider takes them, each with the seqs of the entries that it shows."""
     provider = key[0]
     made: list[tuple[Message, tuple[int, ...]]] = []
     for shown in messages:
@@ -58,11 +54,7 @@ def provider_messages(
 
 
 def with_cache_hints(messages: Sequence[Message], key: tuple[str, str]) -> list[Message]:
-    """Return the messages of a request, with metadata for the cache of their provider.
-
-    Args:
-        messages: system prompt and view. They are not changed.
-    """
+    """Return the messages of a request, with metadata for the cache of their provider. They are not changed."""
     hinted = list(messages)
     first = next((index for index, message in enumerate(hinted) if message["role"] not in SYSTEM_ROLES), None)
     name = " ".join(key).lower()
