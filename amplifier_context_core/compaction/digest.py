@@ -57,12 +57,7 @@ _TROUBLE = ("error", "exception", "failed", "failure", "fatal", "traceback", "de
 
 
 def digest_round(
-    round_: Round,
-    known: Names,
-    counter: TokenCounter,
-    *,
-    share: float,
-    summaries: Summaries | None = None,
+    round_: Round, known: Names, counter: TokenCounter, *, share: float, summaries: Summaries | None = None
 ) -> DigestEntry:
     """`known`: identifiers and words of excerpts that the chapter holds already; the entry's own are added; `share`: of
     the round's tokens that the entry's calls and names may cost, within readable limits.
@@ -271,12 +266,7 @@ def _speech(entry: Entry, text: str, known: Names, room: int) -> Fact:
 
 
 def _call(
-    entry: Entry,
-    call: Call,
-    found: tuple[Entry, Result] | None,
-    known: Names,
-    room: int,
-    summaries: ResultSummaries,
+    entry: Entry, call: Call, found: tuple[Entry, Result] | None, known: Names, room: int, summaries: ResultSummaries
 ) -> Fact:
     shown, hidden = _show_arguments(arguments_of(call), max(_LEAST_ARGUMENTS, room // 2), known)
     head = f"{entry.mark} {single_line(call.name)[:60] or 'call'} {shown}".rstrip()

@@ -12,11 +12,7 @@ from typing import Any, Self
 
 from typing_extensions import TypeVar
 
-from .hooks import (
-    ContextPoolHook,
-    HookPoint,
-    hooks_by_name,
-)
+from .hooks import ContextPoolHook, HookPoint, hooks_by_name
 from .item import ContextItem, label_of
 from .item_holder import ItemHolder
 

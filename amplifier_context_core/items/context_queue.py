@@ -14,14 +14,7 @@ from typing import Any, Self
 
 from typing_extensions import TypeVar
 
-from .hooks import (
-    ContextQueueHook,
-    Hook,
-    HookFunction,
-    HookPoint,
-    HookRegistry,
-    hooks_by_name,
-)
+from .hooks import ContextQueueHook, Hook, HookFunction, HookPoint, HookRegistry, hooks_by_name
 from .item import ContextItem, payload_text
 from .item_holder import ItemHolder
 

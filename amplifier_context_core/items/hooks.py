@@ -180,11 +180,7 @@ class HookRegistry:
 
 
 def hook(
-    type: HookType | Sequence[HookType],
-    *,
-    lock: bool = False,
-    tags: Collection[str] | None = None,
-    **fixed: Any,
+    type: HookType | Sequence[HookType], *, lock: bool = False, tags: Collection[str] | None = None, **fixed: Any
 ) -> Callable[[HookFunction], Hook]:
     """Make an async function a hook for every object, or for those that share a tag; see `HookRegistry.wrap`.
 

@@ -22,16 +22,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, cast
 
-from ..messages.parsing import (
-    CALL_BLOCKS,
-    Call,
-    Message,
-    Result,
-    blocks_of,
-    calls_of,
-    json_text,
-    text_of,
-)
+from ..messages.parsing import CALL_BLOCKS, Call, Message, Result, blocks_of, calls_of, json_text, text_of
 from ..messages.tokens import TokenCounter, count_message_tokens
 from ..messages.usage import Response
 from ..transcript.entry import Entry
@@ -221,12 +212,7 @@ class Renderer:
         return self._rendered(message, entry, True)
 
     def _result(
-        self,
-        found: tuple[Entry, Result],
-        wire: str,
-        call: Call,
-        short_forms: ResultSummaries,
-        fixes: list[str],
+        self, found: tuple[Entry, Result], wire: str, call: Call, short_forms: ResultSummaries, fixes: list[str]
     ) -> RenderedMessage:
         entry, result = found
         content, changed = self._content(result.content, "tool")

@@ -84,8 +84,7 @@ async def _from_checkpoint(
         or not state.leading_count < state.tail_start <= state.covered_count <= length
     ):
         log.info(
-            "session %s: its checkpoint is not used: it is of another token counter or another history",
-            session_id,
+            "session %s: its checkpoint is not used: it is of another token counter or another history", session_id
         )
         return ""
     # The first message after the system prompt stays at hand: a host that replays the history begins with it. So does
