@@ -56,8 +56,8 @@ class KernelHost(Host):
     def __init__(self, coordinator: Any) -> None:
         self._coordinator = coordinator
 
-    def tools(self) -> object:
-        return self._coordinator.get("tools")
+    def tools(self) -> Mapping[str, object]:
+        return _mounted(self._coordinator, "tools")
 
     def active_operations(self) -> object:
         """Return None if there is no capability or it fails: that must stop no request."""
@@ -141,7 +141,11 @@ def providers_of(coordinator: Any) -> list[object]:
 
 def providers_by_name(coordinator: Any) -> Mapping[str, object]:
     """By the names that the mount plan gives them."""
-    mounted = coordinator.get("providers")
+    return _mounted(coordinator, "providers")
+
+
+def _mounted(coordinator: Any, point: str) -> Mapping[str, object]:
+    mounted = coordinator.get(point)
     return cast("Mapping[str, object]", mounted) if isinstance(mounted, Mapping) else {}
 
 

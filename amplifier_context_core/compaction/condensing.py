@@ -53,7 +53,8 @@ def condense(
     facts = [line.fact for line in lines]
     of_calls = sum(map(_cost, facts))
     of_names = sum(len(name) + 1 for fact in facts for name in fact.names)
-    of_agent = sum(_length_of_speech(fact) for fact in facts if fact.sentences and fact.speaker == "agent")
+    spoken = [fact for fact in facts if fact.sentences and fact.speaker == "agent"]
+    of_agent = sum(length(fact.sentences) + len(fact.subject) + _JOINTS for fact in spoken)
     needed, own = (sum(_needed_for_people(fact, worth) for fact in facts) for worth in (least, OWN))
     room = max(int(size * share), needed)
     others = of_agent + of_calls + of_names
@@ -152,10 +153,6 @@ def _needed_for_people(fact: Fact, worth: float) -> int:
     """Return the characters that `select` needs to keep a person's sentences of at least this worth."""
     kept = [sentence for sentence in fact.sentences if fact.speaker == "person" and sentence.worth >= worth]
     return sum(len(sentence.text) + len(GAP.text) for sentence in kept) + len(fact.subject) + _JOINTS if kept else 0
-
-
-def _length_of_speech(fact: Fact) -> int:
-    return length(fact.sentences) + len(fact.subject) + _JOINTS
 
 
 def _shorten_speech(lines: Sequence[_Line], speaker: str, room: int) -> int:

@@ -126,16 +126,13 @@ class CompactionBackoff:
     compactable_count: int  # entries that a checkpoint could cover then
     infeasible: bool  # the protected rounds alone exceed the capacity: more attempts would not help
 
-    def applies_to(self, capacity: int) -> bool:
-        """The meter changes capacities a little all the time."""
-        return abs(capacity - self.capacity) <= _SAME_CAPACITY * capacity
-
     def postpones(self, tokens: int, compactable_count: int, capacity: int) -> bool:
         """True if another attempt is not worth it yet for a view of so many tokens, its system prompt included.
 
         If open rounds alone put the view above its capacity, the next attempt follows as soon as another round closes.
         """
-        if not self.applies_to(capacity):
+        # The meter changes capacities a little all the time.
+        if abs(capacity - self.capacity) > _SAME_CAPACITY * capacity:
             return False
         if tokens > capacity and not self.infeasible:
             return compactable_count <= self.compactable_count

@@ -28,7 +28,7 @@ from ..transcript.entry import Entry
 from ..transcript.matching import ReplayDetector, alignment_of
 from ..transcript.provenance import response_of
 from ..transcript.returned_views import HandedViews
-from ..transcript.transcript import Snapshot, Transcript, common_prefix_length, copy_entry, is_finished
+from ..transcript.transcript import Snapshot, Transcript, common_prefix_length, copy_entry
 from .append_queue import AppendQueue, PendingAppend
 from .cancellation import Cancellation
 from .redactions import Redactions, redactions_of, to_redact, without_former_hashes
@@ -388,7 +388,10 @@ class History:
 
     async def _remove_current_turn(self, *, finished_too: bool) -> list[Entry]:
         turn = await self._stored.current_turn()
-        if not turn or (is_finished(turn) and not finished_too):
+        if not turn:
+            return []
+        is_finished = turn[-1].role == "assistant" and not turn[-1].call_ids
+        if is_finished and not finished_too:
             return []
         keep = len(self._transcript) - len(turn)
         if keep <= self._transcript.gap.stop:

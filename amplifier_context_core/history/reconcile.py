@@ -132,7 +132,7 @@ def _merged(memory: _Memory, stored: Iterable[Entry], single: Sequence[Entry]) -
     if memory.gap:
         for entry in single:
             if entry.seq not in in_head and entry.seq not in in_tail:  # its index is unknown, its seq orders it
-                insort(inner, entry, key=_seq)
+                insort(inner, entry, key=lambda one: one.seq)
     order = following.pop(None, [])
     for part, after in ((memory.head, inner), (memory.tail, ())):
         for entry in part:
@@ -140,7 +140,3 @@ def _merged(memory: _Memory, stored: Iterable[Entry], single: Sequence[Entry]) -
             order.extend(following.pop(entry.seq, ()))
         order.extend(after)
     return order, len(inner)
-
-
-def _seq(entry: Entry) -> int:
-    return entry.seq

@@ -29,15 +29,6 @@ log = logging.getLogger(__name__)
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-async def route_item(item: ContextItem[Any]) -> Any:
-    """Put an item into the pool or the queue of the session that runs, and return what the model is to read of it.
-
-    Outside a session, and for an item with an id and no description, that is the content, and there is a warning in
-    the log; outside a session, the first time only.
-    """
-    return await _routed(item, active())
-
-
 async def _routed(result: Any, offered: Sequence[Injectable]) -> Any:
     if not isinstance(result, ContextItem):
         return result
@@ -57,7 +48,10 @@ def log_no_session() -> None:
 
 
 async def keep_item(item: ContextItem[Any], pool: ContextPool[Any] | None, queue: ContextQueue[Any] | None) -> Any:
-    """See `route_item`."""
+    """Put an item into a pool or a queue, and return what the model is to read of it.
+
+    That is the content where the item is not kept in the pool. Of an item with an id and no description the log warns.
+    """
     if item.id is not None and item.description is None:
         log.warning("an item with an id has no description; it stays a plain result")
         return item.content

@@ -15,7 +15,6 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
 
 from ..messages.hashing import content_hash
 from ..messages.parsing import Message, is_signed
@@ -81,8 +80,3 @@ def _described(name: str, tool: object) -> bytes:
         except Exception:  # noqa: BLE001 - a fault of a tool must not end the request
             parts.append(None)
     return json.dumps(parts).encode()
-
-
-def tools_of(mounted: object) -> Tools:
-    """Return none if a coordinator answers with anything else."""
-    return cast("Mapping[str, Any]", mounted) if isinstance(mounted, Mapping) else {}

@@ -65,7 +65,8 @@ def plain(character: str) -> str:
     if character in _LETTER_OF:
         return _LETTER_OF[character]
     parts = unicodedata.normalize("NFKD", character)
-    return "".join(_LETTER_OF.get(part) or part.casefold() for part in parts if not _is_shapeless(part))
+    shaped = (one for one in parts if one not in _SHAPELESS and unicodedata.category(one) not in _SHAPELESS_KINDS)
+    return "".join(_LETTER_OF.get(part) or part.casefold() for part in shaped)
 
 
 def read_word(text: str, place: int, word: str, step: int) -> int | None:
@@ -85,7 +86,3 @@ def read_word(text: str, place: int, word: str, step: int) -> int | None:
         read += len(letters)
         place += step
     return place
-
-
-def _is_shapeless(character: str) -> bool:
-    return character in _SHAPELESS or unicodedata.category(character) in _SHAPELESS_KINDS

@@ -173,7 +173,7 @@ class Renderer:
             if found is None:
                 fixes.append(f"{entry.mark}: an unanswered call is shown with a placeholder result")
             answers.append((wire, call, found))
-        answers.sort(key=lambda answer: results_order(answer[2]))
+        answers.sort(key=lambda answer: answer[2][0].seq if answer[2] else 1 << 62)  # placeholders last
         shown = [self._assistant(entry, calls, wire_ids)]
         for wire, call, found in answers:
             result = (
@@ -427,11 +427,6 @@ def _with_calls_sent(
 
 def utf8_size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
-def results_order(found: tuple[Entry, Result] | None) -> int:
-    """Results sort in the order of their entries, placeholders last."""
-    return found[0].seq if found else 1 << 62
 
 
 def _is_refused(call: Call) -> bool:

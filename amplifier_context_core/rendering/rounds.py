@@ -133,17 +133,6 @@ class RoundList:
     `final` for as many rounds: an edit of what a compaction covered is followed by a compaction.
     """
 
-    __slots__ = (
-        "_closed_before",
-        "_growing",
-        "_last_seq",
-        "_newest_human",
-        "_open",
-        "_replaced_at",
-        "_rounds",
-        "_waiting_at",
-    )
-
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self._rounds: list[Round] = []
         self._growing: dict[int, _Growing] = {}  # by index, rounds that results joined since the list was last read
@@ -309,11 +298,6 @@ def _without(calls: Sequence[str], answered: Counter[str]) -> tuple[str, ...]:
 
 def rounds_of(entries: Iterable[Entry]) -> list[Round]:
     return RoundList(entries).rounds
-
-
-def round_of(seq: int, history: Sequence[Entry]) -> Round | None:
-    """See `rounds_with`."""
-    return rounds_with((seq,), history).get(seq)
 
 
 def rounds_with(seqs: Collection[int], history: Sequence[Entry]) -> dict[int, Round]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class Host:
     """A host that offers nothing. `kernel.py` has the one of a session that Amplifier runs."""
 
-    def tools(self) -> object:
-        """By name; what is no mapping counts as none."""
+    def tools(self) -> Mapping[str, object]:
+        """Return the tools that requests offer, by name."""
         return {}
 
     def active_operations(self) -> object:

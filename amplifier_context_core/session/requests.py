@@ -21,7 +21,7 @@ from ..errors import NotLoaded
 from ..events import USAGE, emit, inside_handler
 from ..messages.parsing import Message, text_of
 from ..messages.usage import Usage
-from ..outgoing.prefix import RequestPrefix, tools_of
+from ..outgoing.prefix import RequestPrefix
 from ..transcript.entry import Entry
 from ..transcript.returned_views import HandedViews
 from ..transcript.transcript import Snapshot
@@ -144,7 +144,7 @@ class Requests:
         counter = await session.counter()
         limits = session.compactor.limits(budget, key)
         system = await self.prompt.messages(session.history.snapshot(), counter)
-        prefix = RequestPrefix.of(key, tools_of(self.host.tools()), system)
+        prefix = RequestPrefix.of(key, self.host.tools(), system)
         return ViewRequest(limits, prefix, tuple(system), counter, required)
 
     def budget(self, token_budget: int | None = None, provider: object = None) -> Budget:
@@ -250,7 +250,7 @@ class Requests:
             plan = await compactor.plan(request, plan)
         sent = compactor.hand_out(plan, serves=plan.reason is None, is_sent=compact)
         await self._session.save(changes_only=True)  # late chapters: a handler of a warning may end the process
-        await compactor.emit_warnings()
+        await self._session.warnings.emit_pending(compactor)
         return sent
 
     def _handed_out(self, sent: SentView, provider: object) -> None:
@@ -265,14 +265,14 @@ class Requests:
     async def _after_commit(self, result: CompactionResult | None) -> None:
         session = self._session
         await session.then_save(self.announce(result))
-        await session.compactor.emit_warnings()
+        await session.warnings.emit_pending(session.compactor)
         if session.compactor.last_sent is not None:
             await self._announce_sent(session.compactor.last_sent)
 
     async def _announce_sent(self, sent: SentView) -> None:
         """Emit what a view that was handed out means for the provider's cache, and how full its window is by now."""
         compactor, reports = self._session.compactor, self._answers.reports
-        await compactor.announce_prefix()
+        await compactor.sent.announce(compactor.hooks, compactor)
         step = step_of(sent)
         if step != reports.step and not inside_handler(compactor):
             reports.step = step

@@ -377,11 +377,6 @@ class Transcript:
         return history[start:]
 
 
-def is_finished(turn: Sequence[Entry]) -> bool:
-    """True if a turn ends with an answer: an assistant's message without tool calls."""
-    return turn[-1].role == "assistant" and not turn[-1].call_ids
-
-
 def common_prefix_length(before: Sequence[Entry], after: Sequence[Entry]) -> int:
     same = 0
     for old, new in zip(before, after, strict=False):

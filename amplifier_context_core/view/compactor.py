@@ -108,14 +108,6 @@ class Compactor:
         has_room = plan.candidate.tokens <= plan.request.limits.capacity
         return plan.reason is not None and not (has_room and inside_handler(self))
 
-    async def emit_warnings(self) -> None:
-        """The caller does not hold `lock`."""
-        await self._warnings.emit_pending(self)
-
-    async def announce_prefix(self) -> None:
-        """The caller does not hold `lock`."""
-        await self.sent.announce(self.hooks, self)
-
     def limits(self, budget: int, key: Key) -> TokenLimits:
         return token_limits(self._config, self._meter, budget, key)
 

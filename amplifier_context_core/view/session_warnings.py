@@ -63,6 +63,7 @@ class SessionWarnings:
         log.warning("session %s: %s", self._session_id, data["message"])
 
     async def emit_pending(self, owner: object) -> None:
+        """The caller holds no lock: handlers run meanwhile."""
         while self._pending:
             await emit(self._hooks, owner, WARNING, self._pending.pop(0))
 

@@ -22,7 +22,7 @@ from ..messages.tokens import TokenCounter, count_message_tokens
 from ..outgoing.outgoing import Outgoing, hashes_much, outgoing
 from ..rendering.recalled import RecalledSize, recalled_size
 from ..rendering.renderer import OPENING, RenderedMessage, Renderer
-from ..rendering.rounds import Round, round_of
+from ..rendering.rounds import Round, rounds_with
 from ..transcript.transcript import Snapshot
 from .tail import ViewTail, rendered_rounds, segment_for
 from .view_request import ViewRequest
@@ -190,7 +190,8 @@ class View:
         if seq in self.tail or self.shows(seq):
             return
         # Search only what the checkpoint covers: a late result after it is in the view already.
-        round_ = round_of(seq, history[history.leading_count : history.leading_count + self.covered])
+        covered = history[history.leading_count : history.leading_count + self.covered]
+        round_ = rounds_with((seq,), covered).get(seq)
         if round_ is None:
             return
         (fresh,) = await self.verbatim((round_,))

@@ -16,7 +16,6 @@ import pytest
 
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.items import ContextItem, ContextPool, ContextQueue, tool_from_function
-from amplifier_context_core.items.function_tools import route_item
 from amplifier_context_core.items.injection import active, offering
 from amplifier_context_core.stores import MemoryStore, Store
 from amplifier_context_core.stores.jsonl.store import JsonlStore
@@ -218,13 +217,6 @@ async def test_items_are_forgotten_by_their_text_and_with_the_session(store: Sto
     assert not again.pool
     assert not again.queue
     await again.close()
-
-
-async def test_a_tool_of_ones_own_routes_its_item_itself() -> None:
-    manager = await feed(new_manager(), [PROMPT])
-    await ask(manager)
-    assert await route_item(ContextItem("b", "a report", "r")) == "Kept in the pool: [r] a report"
-    assert "r" in [item.id for item in manager.pool]
 
 
 async def test_a_session_inside_a_tool_leaves_the_next_tool_its_own_items() -> None:
