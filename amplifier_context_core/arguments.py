@@ -19,10 +19,8 @@ def checked_text(name: str, value: object) -> str:
 
 
 def checked_texts(name: str, value: object, what: str = "a list of texts") -> list[str]:
-    """One text alone is no list of texts. `what` is what the value must be.
-
-    Raises:
-        ConfigError: it is no list, or holds another thing; the argument is named.
+    """One text alone is no list of texts. `what` is what the value must be. Raises `ConfigError`: it is no list, or
+    holds another thing; the argument is named.
     """
     if not isinstance(value, (list, tuple, set, frozenset)):
         raise _refused(name, what, value)
@@ -31,10 +29,8 @@ def checked_texts(name: str, value: object, what: str = "a list of texts") -> li
 
 
 def checked_flag(name: str, value: object) -> bool:
-    """A text such as ``"false"`` is neither true nor false.
-
-    Raises:
-        ConfigError: the value is neither; the argument is named.
+    """A text such as ``"false"`` is neither true nor false. Raises `ConfigError`: the value is neither; the argument is
+    named.
     """
     if not isinstance(value, bool):
         raise _refused(name, "true or false", value)

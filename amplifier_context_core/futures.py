@@ -70,11 +70,7 @@ async def in_thread_if(long: bool, work: Callable[_P, _T], *args: _P.args, **kwa
 
 
 def start_thread(name: str, work: Callable[..., object], *args: object) -> threading.Thread:
-    """Start a daemon thread, for work that resolves futures.
-
-    Raises:
-        StoreError: the system cannot start a thread.
-    """
+    """Start a daemon thread, for work that resolves futures. Raises `StoreError`: the system cannot start a thread."""
     thread = threading.Thread(target=work, args=args, name=name, daemon=True)
     try:
         thread.start()

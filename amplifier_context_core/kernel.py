@@ -36,11 +36,9 @@ def load_folder(name: str, file: str) -> None:
     """Import the folder that a file is in as a package, in place of that file.
 
     The kernel's loader puts the folder that a plan names as `source` first on `sys.path`, then imports the package by
-    name. In a flat folder that import finds an installed copy of the package, and the kernel refuses to load both.
-    So each module's folder holds a file of the package's name, which calls this with its `__name__` and `__file__`.
-
-    Raises:
-        ImportError: there is no package in that folder.
+    name. In a flat folder that import finds an installed copy of the package, and the kernel refuses to load both. So
+    each module's folder holds a file of the package's name, which calls this with its `__name__` and `__file__`. Raises
+    `ImportError`: there is no package in that folder.
     """
     spec = spec_from_file_location(name, Path(file).with_name("__init__.py"))
     if spec is None or spec.loader is None:
@@ -125,10 +123,8 @@ def project_of(coordinator: Any) -> Path | None:
 
 
 def conversation_id(coordinator: Any) -> str:
-    """Return the kernel's id of the session, or ``session`` where a test's kernel has none.
-
-    Raises:
-        ConfigError: it cannot name a session, or names notes of a project.
+    """Return the kernel's id of the session, or ``session`` where a test's kernel has none. Raises `ConfigError`: it
+    cannot name a session, or names notes of a project.
     """
     given = coordinator.session_id
     return "session" if given is None else check_conversation_id(given)

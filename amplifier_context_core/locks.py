@@ -138,10 +138,8 @@ class OneLoop:
 
     @contextmanager
     def at_work(self) -> Generator[None]:
-        """Note work of the running loop. It may begin inside other work of this loop, and beside it.
-
-        Raises:
-            ContextError: another loop is at work.
+        """Note work of the running loop. It may begin inside other work of this loop, and beside it. Raises
+        `ContextError`: another loop is at work.
         """
         here = asyncio.get_running_loop()
         with self._guard:

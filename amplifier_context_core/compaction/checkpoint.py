@@ -216,7 +216,6 @@ class Segment:
 
 
 def segment_of(round_: Round, shown: Sequence[RenderedMessage], fixes: Sequence[str] = ()) -> Segment:
-    """No strategy has changed it."""
     messages, rule = tuple(shown), "corrected" if fixes else ""
     tokens = sum(message.tokens for message in messages)
     first, last, turn = round_.first, round_.last, round_.head.turn_id
@@ -257,15 +256,12 @@ class Draft:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Checkpoint:
-    """An accepted draft. It never changes, and replaces the first `covered` entries of the history in a view.
-
-    Attributes:
-        digest: hash of what it covers, by content: the same history in another session has the same.
-    """
+    """An accepted draft. It never changes, and replaces the first `covered` entries of the history in a view."""
 
     covered: int  # entries it replaces, counted from the first after the leading instructions
     upto: int  # highest seq among them
-    digest: Annotated[bytes, PlainSerializer(bytes.decode)]  # empty where it is saved
+    # Hash of what it covers, by content: the same history in another session has the same. Empty where it is saved.
+    digest: Annotated[bytes, PlainSerializer(bytes.decode)]
     segments: tuple[Segment, ...]
     tokens: int
     made_at: int  # highest seq in the history when it was made

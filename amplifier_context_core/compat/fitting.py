@@ -16,8 +16,6 @@ _ORIGIN = "amplifier_origin"  # metadata: which of the given messages it is
 
 
 class Fitted(NamedTuple, Generic[T]):
-    """A message of a fitted request."""
-
     source: T | None  # the object that it was made from; None of a chapter and of what providers need besides
     message: Message  # as it is to be sent
     is_whole: bool  # nothing of the source is left out, so that the source itself can be sent

@@ -66,7 +66,6 @@ def context_window(provider: object) -> int | None:
 
 
 def model_of(provider: object) -> str | None:
-    """Return the model that a provider asks by default."""
     defaults = _defaults(provider)
     for source, name in ((defaults, "model"), (defaults, "default_model"), (provider, "default_model")):
         model = _field(source, name)

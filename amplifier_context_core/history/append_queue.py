@@ -21,8 +21,6 @@ from ..transcript.entry import Entry
 
 @dataclass(slots=True, eq=False)
 class PendingAppend:
-    """A message in the queue."""
-
     message: Message  # a checked copy
     info: MessageInfo
     tokens: int  # its cost in a request

@@ -116,7 +116,6 @@ class History:
         return await self._stored.read(start, stop)
 
     async def find_all(self, seqs: Sequence[int]) -> list[Entry]:
-        """Read the store by seq."""
         return await self._stored.find_all(seqs)
 
     async def find(self, seq: int) -> Entry | None:
@@ -139,7 +138,6 @@ class History:
         return self._transcript.snapshot()
 
     def unchanged_since(self, revision: int) -> int:
-        """See `Transcript.unchanged_since`."""
         return self._transcript.unchanged_since(revision)
 
     @property
@@ -234,7 +232,6 @@ class History:
             await asyncio.gather(*ours, return_exceptions=True)
 
     def on_prompt(self) -> None:
-        """See `Cancellation.on_prompt`."""
         self._cancellation.on_prompt(self._transcript.last_seq)
 
     def on_request(self) -> None:

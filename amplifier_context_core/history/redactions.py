@@ -48,8 +48,6 @@ _MAX_COMPARED = 128  # texts compared with traces in one call; takes a thread so
 
 @dataclass(frozen=True, slots=True)
 class Redaction:
-    """One redacted entry."""
-
     session_id: str  # the session of origin; with `seq` the identity of the entry, in forks too
     seq: int
     role: str
@@ -109,10 +107,8 @@ def without_former_hashes(
 
 
 class Redactions:
-    """All redactions of one session.
-
-    Args:
-        read: returns the archive and the history, see `known`; None if the caller notes all redactions.
+    """All redactions of one session. `read`: returns the archive and the history, see `known`; None if the caller notes
+    all redactions.
     """
 
     def __init__(self, read: Callable[[], Awaitable[Sequence[Entry]]] | None = None) -> None:

@@ -59,7 +59,6 @@ class StoredTranscript:
     # -- reading ----------------------------------------------------------------------------------------------------
 
     async def open(self) -> Extent:
-        """See `History.open`."""
         try:
             return await self._store.open(self.session_id, self._on_repair)
         except (SessionInUse, SessionLost) as problem:
@@ -74,7 +73,6 @@ class StoredTranscript:
         self._pending_change, self._may_diverge, self._reported_lost, self._archived = None, False, 0, None
 
     async def read(self, start: int, stop: int) -> list[Entry]:
-        """See `History.read`."""
         entries: list[Entry] = []
         async for part in read_in_batches(self._store, self.session_id, start, stop):
             entries.extend(part)
@@ -168,10 +166,8 @@ class StoredTranscript:
         return problem
 
     async def reconcile(self) -> None:
-        """Make memory and store equal, if they may differ.
-
-        Raises:
-            StoreError: entries that the store lost cannot be written to it again; memory still holds them.
+        """Make memory and store equal, if they may differ. Raises `StoreError`: entries that the store lost cannot be
+        written to it again; memory still holds them.
         """
         if not self._may_diverge and (self._pending_change is None or await self._is_append_resolved()):
             return

@@ -97,7 +97,6 @@ class FunctionTool:
 
     @property
     def input_schema(self) -> dict[str, Any]:
-        """Of the arguments."""
         return self._model.model_json_schema()
 
     async def execute(self, input: dict[str, Any]) -> ToolResult:

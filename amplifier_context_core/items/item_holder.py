@@ -29,8 +29,7 @@ class ItemHolder(Injectable, ABC, Generic[T]):
 
     @property
     @abstractmethod
-    def items(self) -> list[ContextItem[T]]:
-        """In order, in a new list."""
+    def items(self) -> list[ContextItem[T]]: ...
 
     @abstractmethod
     def __len__(self) -> int: ...

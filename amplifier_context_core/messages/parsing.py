@@ -59,8 +59,6 @@ class Result(NamedTuple):
 
 
 class MessageInfo(NamedTuple):
-    """What was read from a message."""
-
     role: str  # one of ROLES
     call_ids: tuple[str, ...]  # of the tool calls it makes, in order
     answered_ids: tuple[str, ...]  # of the tool calls that it answers, in order
@@ -288,11 +286,8 @@ class _NotJson(Exception):
 
 
 def copy_checked(raw: object) -> Any:
-    """Return a deep copy of `raw` as plain JSON data.
-
-    Raises:
-        InvalidMessage: a value is not JSON (bytes, sets, objects, NaN, keys that are no strings) or nests deeper than
-            MAX_DEPTH levels.
+    """Return a deep copy of `raw` as plain JSON data. Raises `InvalidMessage`: a value is not JSON (bytes, sets,
+    objects, NaN, keys that are no strings) or nests deeper than MAX_DEPTH levels.
     """
     return _copy_within(raw, MAX_DEPTH)
 

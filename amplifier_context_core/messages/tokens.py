@@ -299,7 +299,6 @@ def count_tokens(
     per_message_overhead: int = PER_MESSAGE_OVERHEAD,
     tokens_per_media: int = TOKENS_PER_MEDIA,
 ) -> int:
-    """The sum over the messages."""
     return sum(
         count_message_tokens(
             message, counter, per_message_overhead=per_message_overhead, tokens_per_media=tokens_per_media

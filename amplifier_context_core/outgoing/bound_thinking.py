@@ -15,8 +15,6 @@ from .prefix import RequestPrefix
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A message of a request."""
-
     shown: RenderedMessage  # as the view has it
     sent: RenderedMessage | None  # as it is sent: the same, or without its thinking; None if nothing of it is left
     digest: bytes  # hash of the request up to it and with it

@@ -57,7 +57,6 @@ def _is_listing(run: Sequence[re.Match[str]]) -> bool:
 
 
 def _without_number(number: re.Match[str]) -> str:
-    """The number may have to stay."""
     rest = number.string[number.end() :]
     # A line that reads as numbered without its number would be taken for another one, and `--` for the end of a part.
     is_kept = number[3] == ":" or int(number[2]) % _EACH == 0 or rest == "--" or _NUMBERED.match(rest)

@@ -75,12 +75,10 @@ class RenderedMessage:
     prefix: str | None = None
 
     def without_response_id(self) -> RenderedMessage:
-        """See `sendable.without_response_id`."""
         message = without_response_id(self.message)
         return self if message is self.message else replace(self, message=message)
 
     def with_message(self, message: Message, counter: TokenCounter) -> RenderedMessage:
-        """The new message is counted."""
         return replace(self, message=message, tokens=count_message_tokens(message, counter))
 
 

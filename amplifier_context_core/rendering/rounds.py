@@ -99,7 +99,6 @@ class Results:
             self._by_call.setdefault(result.call_id, deque()).append(number)
 
     def take(self, call_id: str) -> tuple[Entry, Result] | None:
-        """The first result that is left, with its entry."""
         numbers = self._by_call.get(call_id)
         return self._left.pop(numbers.popleft()) if numbers else None
 

@@ -34,7 +34,6 @@ class ResultSummaries:
         return _first_of(candidates)
 
     def registered(self, entry: Entry, call_id: str) -> str | None:
-        """By a caller."""
         registered = self._registered.get(entry.seq, {})
         # The id under which the only result is sent may differ from the stored one.
         others = registered.values() if len(entry.answered_ids) == 1 else ()

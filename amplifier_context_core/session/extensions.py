@@ -18,10 +18,8 @@ _VOCABULARIES = frozenset({"o200k_base", "cl100k_base"})
 
 
 def named_counter(config: Config, plugins: Plugins) -> TokenCounter | None:
-    """Return None for a vocabulary, which is loaded on first use.
-
-    Raises:
-        ConfigError: nothing has that name, or it is not a counter.
+    """Return None for a vocabulary, which is loaded on first use. Raises `ConfigError`: nothing has that name, or it is
+    not a counter.
     """
     name = config.token_counter
     if name in _VOCABULARIES:
@@ -38,10 +36,8 @@ def named_counter(config: Config, plugins: Plugins) -> TokenCounter | None:
 def named_index(
     config: Config, plugins: Plugins, report_fault: Callable[[str], None]
 ) -> ScanIndex | WordIndex | GuardedIndex:
-    """`report_fault` is called with the text of a plug-in's fault.
-
-    Raises:
-        ConfigError: nothing has that name, or it is not a search index.
+    """`report_fault` is called with the text of a plug-in's fault. Raises `ConfigError`: nothing has that name, or it
+    is not a search index.
     """
     name = config.search_index
     if name == "auto":
@@ -55,10 +51,8 @@ def named_index(
 
 
 def named_embedder(config: Config, plugins: Plugins) -> Embedder | None:
-    """Return None if the config names none.
-
-    Raises:
-        ConfigError: nothing has that name, it is not an embedder, or numpy is missing.
+    """Return None if the config names none. Raises `ConfigError`: nothing has that name, it is not an embedder, or
+    numpy is missing.
     """
     name = config.embedder
     if name is None:

@@ -32,7 +32,6 @@ class Forgetting:
         self._search = search
 
     async def forget(self, seqs: Collection[int], forms: Collection[str], *, trace: bool) -> Erased:
-        """See `ContextManager.forget`."""
         left, everything = await self._session.history.shielded(self._erase(seqs, forms, trace))
         erased = {entry.seq for entry in left}
         texts = {text for entry in everything if entry.seq in seqs for text in texts_of(entry.message)}

@@ -20,5 +20,4 @@ class Host:
         """Return what is awaited with the whole history before it is compacted; see `HostCheckpoint`."""
         return None
 
-    def offer(self, name: str, capability: object) -> None:
-        """An earlier capability of this name is replaced."""
+    def offer(self, name: str, capability: object) -> None: ...

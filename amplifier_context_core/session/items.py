@@ -86,7 +86,6 @@ class SessionItems:
         activate(self._offer)
 
     def withdraw(self) -> None:
-        """The session is closed."""
         withdraw(self._offer)
 
     async def collect(self, result: object, text_of: Callable[[Any], str]) -> str | None:

@@ -80,11 +80,7 @@ class Notes:
         self._clock = clock
 
     async def all(self) -> list[ProjectNote]:
-        """The oldest note is first.
-
-        Raises:
-            StoreError: the store cannot read them.
-        """
+        """The oldest note is first. Raises `StoreError`: the store cannot read them."""
         store = self._opened()
         try:
             entries = await store.read(self._session_id)

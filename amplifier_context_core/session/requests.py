@@ -59,10 +59,8 @@ class Requests:
     async def view(
         self, token_budget: int | None, provider: object, required: frozenset[int] = frozenset()
     ) -> SentView:
-        """Hand out the view for a request, with the entries `required` verbatim in it.
-
-        Raises:
-            ContextOverflow: under `strict`, when what must be kept does not fit.
+        """Hand out the view for a request, with the entries `required` verbatim in it. Raises `ContextOverflow`: under
+        `strict`, when what must be kept does not fit.
         """
         session = self._session
         await self._begin(token_budget, provider)
@@ -80,9 +78,7 @@ class Requests:
 
     async def retaining(self, texts: Sequence[str], token_budget: int | None, provider: object) -> SentView | None:
         """Hand out a view in which the newest user messages equal to these texts stay verbatim; None if none can be.
-
-        Raises:
-            ValueError: a text is not in the history.
+        Raises `ValueError`: a text is not in the history.
         """
         session = self._session
         await session.ready()
@@ -148,10 +144,8 @@ class Requests:
         return ViewRequest(limits, prefix, tuple(system), counter, required)
 
     def budget(self, token_budget: int | None = None, provider: object = None) -> Budget:
-        """Note the prices that the provider states.
-
-        Raises:
-            ConfigError: the budget is not a whole number of at least 1 token.
+        """Note the prices that the provider states. Raises `ConfigError`: the budget is not a whole number of at least
+        1 token.
         """
         session = self._session
         budget = budget_for(session.config, token_budget, provider)

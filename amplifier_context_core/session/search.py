@@ -38,10 +38,8 @@ class SessionSearch:
         self._vectors = SessionVectors(embedder, store, report_fault) if embedder else None
 
     async def matching(self, query: str, limit: int) -> list[int]:
-        """Return the seqs of messages that match a query, best first; at most `limit`, whatever its size.
-
-        Raises:
-            ConfigError: the query is no text, or the limit no whole number.
+        """Return the seqs of messages that match a query, best first; at most `limit`, whatever its size. Raises
+        `ConfigError`: the query is no text, or the limit no whole number.
         """
         query = checked_text("query", query)
         limit = min(checked_count("limit", limit), len(self._history.snapshot()))  # databases take numbers of 64 bits

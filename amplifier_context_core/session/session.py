@@ -137,7 +137,6 @@ class Session:
             await self._on_new_session()
 
     async def _continue(self) -> bool:
-        """Return True if the store has no history."""
         self.compactor.drop_state()  # another program may have erased what it quotes
         resumed = await resume(self.store, self.history, self.compactor.cache, self.counter)
         for problem in resumed.problems:
@@ -155,9 +154,7 @@ class Session:
 
     async def save(self, *, changes_only: bool = False) -> None:
         """Save what a resumed session continues from; nothing while it is closed: another writer may have it.
-
-        Args:
-            changes_only: save only if a view was changed since, or to try again what the store refused.
+        `changes_only`: save only if a view was changed since, or to try again what the store refused.
         """
         if changes_only and not self._is_save_due():
             return
@@ -172,7 +169,6 @@ class Session:
             self._saved_changes = changes
 
     async def state(self) -> SessionState:
-        """The items are not in it."""
         extra = self.companion.state(self.history.revision)
         return collect_state(self.history, self.compactor, self.meter, self.warnings, await self.counter(), extra)
 

@@ -22,10 +22,8 @@ class SystemPrompt:
         self._made: RenderedMessage | None = None
 
     async def messages(self, history: Snapshot, counter: TokenCounter) -> list[RenderedMessage]:
-        """Return the first messages of a view. Messages of hooks stay in any case.
-
-        Raises:
-            ContextError: the factory failed.
+        """Return the first messages of a view. Messages of hooks stay in any case. Raises `ContextError`: the factory
+        failed.
         """
         stored: list[RenderedMessage] = []
         for entry in history:

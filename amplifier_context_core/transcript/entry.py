@@ -101,10 +101,8 @@ def seq_of(mark: str) -> int:
 
 
 def seqs_of(marks: object) -> list[int]:
-    """Return the seqs that marks name: a list of marks, or one mark as text.
-
-    Raises:
-        ValueError: the value is neither, or one of them is no mark.
+    """Return the seqs that marks name: a list of marks, or one mark as text. Raises `ValueError`: the value is neither,
+    or one of them is no mark.
     """
     given = [marks] if isinstance(marks, str) else checked_texts("marks", marks, "a list of marks such as ['m12']")
     return [seq_of(mark) for mark in given]

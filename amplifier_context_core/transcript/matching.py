@@ -100,10 +100,8 @@ async def align_off_loop(stored: Sequence[Entry], incoming: Sequence[ParsedMessa
 
 
 async def parse_all(incoming: Sequence[object], start: int = 0) -> list[ParsedMessage]:
-    """`start` is the index of the first message in its list.
-
-    Raises:
-        InvalidMessage: one of them cannot be stored; its index and its field are named.
+    """`start` is the index of the first message in its list. Raises `InvalidMessage`: one of them cannot be stored; its
+    index and its field are named.
     """
     read: list[ParsedMessage] = []
     turns = LoopTurns()

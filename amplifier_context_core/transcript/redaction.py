@@ -74,7 +74,6 @@ def is_redacted(message: Message) -> bool:
 
 
 def redacted_message(message: Message, *, human: bool) -> Message:
-    """`human` is True if a human wrote it."""
     role = message["role"]
     left: dict[str, Any] = {"role": role}
     calls, results = list(calls_of(message)), list(results_of(message))

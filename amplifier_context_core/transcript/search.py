@@ -99,7 +99,6 @@ def searchable_text(entry: Entry) -> str:
 
 
 def ranked_text(entry: Entry, text: str | None = None) -> Text:
-    """The caller may have the text."""
     given = entry.message.get("name") if entry.role in ("user", "assistant") else None  # others are names of tools
     name = given if isinstance(given, str) else ""
     return Text(searchable_text(entry) if text is None else text, entry.role, entry.created, name)

@@ -77,7 +77,6 @@ class Snapshot(Sequence[Entry]):
 
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> Snapshot:
-        """Return the same snapshot if they are one."""
         if isinstance(entries, Snapshot):
             return entries
         copied = list(entries)
@@ -216,7 +215,6 @@ class Transcript:
 
     @property
     def turn(self) -> int:
-        """0 before the first."""
         return self._turn
 
     @property
@@ -299,10 +297,7 @@ class Transcript:
     def replace(self, keep: int, entries: Sequence[Entry] = ()) -> None:
         """Keep the first `keep` entries, followed by these entries (old or drafted).
 
-        Snapshots still show the old history.
-
-        Raises:
-            NotLoaded: an entry that is replaced is only in the store.
+        Snapshots still show the old history. Raises `NotLoaded`: an entry that is replaced is only in the store.
         """
         before, length, revision, gap = self._state
         if gap and keep <= gap.stop:
@@ -387,5 +382,4 @@ def common_prefix_length(before: Sequence[Entry], after: Sequence[Entry]) -> int
 
 
 def copy_entry(entry: Entry) -> Entry:
-    """Its message is a copy, too."""
     return entry._replace(message=copy_message(entry.message))

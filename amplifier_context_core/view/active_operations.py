@@ -13,9 +13,8 @@ from ..transcript.transcript import Snapshot
 def calls_of_operations(history: Snapshot, operations: object) -> frozenset[int]:
     """Return the seqs of the calls that hosts name as active, and of their results, as far as they are loaded.
 
-    Args:
-        operations: what the capability ``context.active_operations`` returned: a list of mappings with ``call_id``. Any
-            other value means that there are none.
+    `operations`: what the capability ``context.active_operations`` returned: a list of mappings with ``call_id``. Any
+    other value means that there are none.
     """
     listed = cast("Sequence[object]", operations) if isinstance(operations, (list, tuple)) else ()
     calls = [cast("Mapping[str, object]", one).get("call_id") for one in listed if isinstance(one, Mapping)]

@@ -248,10 +248,8 @@ class ViewCache:
         ]
 
     def restore(self, state: SessionState, entries: Mapping[int, Entry], counter: TokenCounter) -> None:
-        """Restore the views that have a checkpoint.
-
-        Raises:
-            IndexError, KeyError, ValueError: an entry is missing, or the state makes no sense; nothing was restored.
+        """Restore the views that have a checkpoint. Raises `IndexError`, `KeyError`, `ValueError`: an entry is missing,
+        or the state makes no sense; nothing was restored.
         """
         revision = self._history.snapshot().revision
         views: list[View] = []

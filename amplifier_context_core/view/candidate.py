@@ -164,10 +164,8 @@ class Candidate:
 
 
 def _waiting_tokens(later: Sequence[Segment], capacity: int, people: int, human: Entry | None) -> int:
-    """Return the tokens that open rounds may have of a view: half of what people's rules leave them.
-
-    Args:
-        human: the newest human message if it stays whole. The open rounds get a quarter of what it leaves, at least.
+    """Return the tokens that open rounds may have of a view: half of what people's rules leave them. `human`: the
+    newest human message if it stays whole. The open rounds get a quarter of what it leaves, at least.
     """
     waiting = sum(segment.tokens for segment in later)
     if human is None:

@@ -182,7 +182,6 @@ def _result(
     ladder: LadderResult | None = None,
     invalidated: int | None = None,
 ) -> CompactionResult:
-    """`duration`: in seconds."""
     report, after = dict(job.announcement), len(candidate.outgoing.messages)
     report |= {"before_messages": report["message_count"], "message_count": after, "after_messages": after}
     report |= outcome(job.tokens, candidate.tokens, invalidated, ladder, job.request.limits.units)

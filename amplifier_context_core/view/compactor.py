@@ -47,11 +47,7 @@ _MANY_SOURCES = 3  # read again and again, from which the budget is taken to be 
 
 
 class Compactor:
-    """The views of one session.
-
-    Attributes:
-        changes: of the views, in this process. When it grows, the session state is to be saved.
-    """
+    """The views of one session."""
 
     def __init__(
         self,
@@ -65,6 +61,7 @@ class Compactor:
         carry: Carry | None = None,
         prepare: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        # `changes` are of the views, in this process: when it grows, the session state is to be saved.
         self.compactions = self.changes = self.tokens_saved = 0
         self.pins: set[int] = set()
         self.short_forms = ShortForms()
@@ -95,9 +92,7 @@ class Compactor:
 
     async def plan(self, request: ViewRequest, known: Plan | None = None) -> Plan:
         """Return what a request is to be sent; where the view must be compacted first, `compacted` takes the plan.
-
-        Args:
-            known: an earlier plan of this request; it is returned if it is current.
+        `known`: an earlier plan of this request; it is returned if it is current.
         """
         async with self.lock.hold():
             plan = await self._current(request, known)
@@ -140,10 +135,8 @@ class Compactor:
             await self.cache.show_newest_human()
 
     async def register_short_form(self, seq: int | None, call_id: str, text: str) -> None:
-        """Note a short form, in the views too that took the result in but were not handed out.
-
-        Args:
-            seq: of the result; None for the next result of the call.
+        """Note a short form, in the views too that took the result in but were not handed out. `seq`: of the result;
+        None for the next result of the call.
         """
         if self.short_forms.register(seq, call_id, text) and seq is not None:
             async with self.lock.hold():
@@ -343,9 +336,7 @@ class Compactor:
         self, plan: Plan, agree: Callable[[], bool]
     ) -> tuple[SentView, CompactionResult | None] | None:
         """Commit a plan, if it is not out of date, and hand it out; None if its history was edited or `agree` says no.
-
-        Args:
-            agree: called right before the session changes, with nothing in between.
+        `agree`: called right before the session changes, with nothing in between.
         """
         async with self.lock.hold():
             if not self.shows_current_history(plan) or not agree():

@@ -37,10 +37,8 @@ def explain(
 
     All tokens are the provider's, as far as its counts are known; only ``view.counted`` is this package's count of the
     view's messages. ``view.overhead_tokens`` are sent beside the messages. Sizes of rounds and of protected segments
-    are rounded one by one, so their sums may differ from the totals by a few tokens.
-
-    Args:
-        exact: this package's counts are those of a provider's tokenizer.
+    are rounded one by one, so their sums may differ from the totals by a few tokens. `exact`: this package's counts are
+    those of a provider's tokenizer.
     """
     limits, units = sent.limits, sent.limits.units
     pin_tokens = int(limits.capacity * config.pin_share)
@@ -134,9 +132,7 @@ def _row(segment: Segment, first: int, last: int, turn: str, before: int, after:
 
 def _unlisted(segments: list[Segment], covered: list[Entry]) -> list[dict[str, Any]]:
     """Return stretches that are not shown in full and that no segment and no entry of a chapter names, in order.
-
-    Args:
-        covered: entries of the history that its checkpoint or its first chapters cover.
+    `covered`: entries of the history that its checkpoint or its first chapters cover.
     """
     shown = {entry.seq for segment in segments if segment.round for entry in segment.round.entries}
     chapters = [segment for segment in segments if segment.chapter]

@@ -49,9 +49,7 @@ def lacking_names(
     history: Collection[Entry], hits: Sequence[int], view: Iterable[Message], most: int
 ) -> list[tuple[str, int]]:
     """Return names with the seq of the newest message that has each, those that count most first; at most `most`.
-
-    Args:
-        history: the newest messages, and those near the hits.
+    `history`: the newest messages, and those near the hits.
     """
     held = "\n".join(_held(message) for message in view)
     holds = {RECALL_TOOL, *(name for piece in _pieces(held) for name in identifiers(piece))}

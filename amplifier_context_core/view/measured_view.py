@@ -87,8 +87,6 @@ def count_of(raw: object, *, fitted: bool = False) -> Count:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a measured request came to."""
-
     plan: Plan
     messages: list[dict[str, Any]]  # of the view, as they were counted
     attempt: Count
@@ -292,10 +290,8 @@ class MeasuredRequest:
 
 
 class RequestTransaction:
-    """Decides once whether a measured request is sent. Both methods may be called again, in any order.
-
-    Args:
-        accept: changes the session if a function, called right before that, says yes; false if it did not change.
+    """Decides once whether a measured request is sent. Both methods may be called again, in any order. `accept`:
+    changes the session if a function, called right before that, says yes; false if it did not change.
     """
 
     def __init__(self, accept: Callable[[Callable[[], bool]], Awaitable[bool]]) -> None:

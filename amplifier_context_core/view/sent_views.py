@@ -45,9 +45,7 @@ class SentViews:
         self, prefix: RequestPrefix, system: Sequence[RenderedMessage], pause: Pause, cache_ttl: int
     ) -> PrefixBreak | None:
         """Return why the next request writes the whole prefix again, whatever its view; None if it need not.
-
-        Args:
-            cache_ttl: seconds after which the provider forgets a prefix; 0 for never.
+        `cache_ttl`: seconds after which the provider forgets a prefix; 0 for never.
         """
         before = self._by_key.get(prefix.key)
         if before is None and self._by_key:

@@ -166,10 +166,8 @@ def dump(state: SessionState) -> bytes:
 
 
 def load(data: bytes) -> SessionState | None:
-    """Return None when another module wrote the bytes, such as a manager of `compat`.
-
-    Raises:
-        ValueError: they are of another version, or damaged.
+    """Return None when another module wrote the bytes, such as a manager of `compat`. Raises `ValueError`: they are of
+    another version, or damaged.
     """
     try:
         read: object = loads(data)

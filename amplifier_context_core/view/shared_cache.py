@@ -30,10 +30,8 @@ _backoffs: dict[int, CompactionBackoff] = {}  # of some of them, by identity: an
 
 
 def put(key: str, checkpoint: Checkpoint, backoff: CompactionBackoff | None) -> None:
-    """Let other sessions find a checkpoint by what it covers, if it was made from that alone.
-
-    Args:
-        key: see `ViewFactory.compatibility_key`.
+    """Let other sessions find a checkpoint by what it covers, if it was made from that alone. `key`: see
+    `ViewFactory.compatibility_key`.
     """
     if not checkpoint.from_content:
         return

@@ -93,9 +93,8 @@ class ViewTail:
     def parted(self, open_room: int) -> tuple[list[Segment], list[Segment]]:
         """Return the leading rounds that a checkpoint may cover, and those after them, as far as they show anything.
 
-        Args:
-            open_room: tokens of rounds at the end that stay out, though a checkpoint could cover them: their host may
-                replace a result of theirs again.
+        `open_room`: tokens of rounds at the end that stay out, though a checkpoint could cover them: their host may
+        replace a result of theirs again.
         """
         count = self._closed_count(open_room)
         return _segments(self._shown[:count]), _segments(self._shown[count:])

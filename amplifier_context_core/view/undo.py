@@ -28,8 +28,6 @@ UNDONE = "undone"
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """What became of a chapter."""
-
     # ``originals``; ``digest``: they did not fit, and a text of another author was taken out; ``chapter``: they did not
     # fit, and there was nothing else to take out.
     shows: Shows

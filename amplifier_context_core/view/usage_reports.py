@@ -95,10 +95,8 @@ class UsageReports:
         """Return the response to the view; None if there is none.
 
         With side calls in between, it is the response nearest the view's size. A response that reports far fewer tokens
-        than the view has was a side call, even if it is the only one.
-
-        Args:
-            counted: tokens of the view, as counted here; `expected`, as its provider would report them.
+        than the view has was a side call, even if it is the only one. `counted`: tokens of the view, as counted here;
+        `expected`, as its provider would report them.
         """
 
         def distance(response: Response) -> float:

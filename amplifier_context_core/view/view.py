@@ -109,7 +109,6 @@ class View:
 
     @cached_property
     def opening(self) -> RenderedMessage:
-        """See `opening_index`."""
         return RenderedMessage(OPENING, count_message_tokens(OPENING, self.counter))
 
     @property

@@ -85,7 +85,6 @@ class ViewFactory:
         counter: TokenCounter,
         backoff: CompactionBackoff | None = None,
     ) -> View:
-        """The view has no entries yet."""
         output_limit = max(_MIN_OUTPUT, int(limits.capacity * self._config.output_share))
         return self.view(checkpoint, limits.budget, output_limit, counter, backoff=backoff)
 

@@ -100,10 +100,8 @@ def line_of(usage: dict[str, Any]) -> str:
 
 
 def text_of_usage(usage: dict[str, Any], width: int = 80) -> str:
-    """Return the usage as a screen of plain text: a bar, and a row for each kind with its tokens and share.
-
-    Args:
-        width: columns, from 44 to 400; others are taken for the nearest of these.
+    """Return the usage as a screen of plain text: a bar, and a row for each kind with its tokens and share. `width`:
+    columns, from 44 to 400; others are taken for the nearest of these.
     """
     width = min(max(_NARROWEST, width), _WIDEST)
     size, cost = usage["size"], usage["next_request"]
