@@ -20,12 +20,13 @@ from ..transcript.entry import Entry
 from ..transcript.transcript import Transcript
 from .cache import ViewCache
 from .compactor import Compactor
-from .session_state import SessionState, ViewState, collect_views, counter_name, dump, load
+from .session_state import SessionState, UncompactedViewState, ViewState, counter_name, dump, load, view_state
 from .session_warnings import SessionWarnings
 
 log = logging.getLogger(__name__)
 
 _LARGE = 200_000  # bytes of saved state from which on it is read off the event loop
+_MAX_BEHIND = 5_000  # entries; a checkpoint that covers this many fewer than the newest one is not saved
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,13 +152,28 @@ async def _saved_state(store: Store, session_id: str) -> tuple[SessionState | No
 
 
 def collect_checkpoints(history: History, cache: ViewCache, counter: TokenCounter) -> SessionState:
-    return collect_views(
-        history.snapshot(),
-        history.turn_count,
-        cache.valid_views(),
-        cache.by_budget,
-        counter=counter,
-        compatibility_key=cache.factory.compatibility_key(counter),
+    """A checkpoint that lags far behind is left out: a resumed session would have to read all after it."""
+    entries, by_budget = history.snapshot(), cache.by_budget
+    made = [(view, view.checkpoint) for view in cache.valid_views() if view.checkpoint]
+    newest = max((checkpoint.covered for _, checkpoint in made), default=0)
+    made = [(view, checkpoint) for view, checkpoint in made if checkpoint.covered >= newest - _MAX_BEHIND]
+    leading = entries.leading_count
+    start = leading + min(checkpoint.covered for _, checkpoint in made) if made else 0
+    numbers = {id(view): number for number, (view, _) in enumerate(made)}
+    return SessionState(
+        counter_name(counter),
+        cache.factory.compatibility_key(counter),
+        leading,
+        start,
+        leading + newest if made else 0,
+        history.turn_count - sum(1 for entry in entries[start:] if entry.human) if start else 0,
+        tuple(view_state(view, checkpoint) for view, checkpoint in made),
+        tuple((budget, numbers[id(view)]) for budget, view in by_budget.items() if id(view) in numbers),
+        uncompacted_views=tuple(
+            UncompactedViewState(budget, view.budget, view.output_limit, view.backoff)
+            for budget, view in by_budget.items()
+            if view.checkpoint is None
+        ),
     )
 
 

@@ -10,7 +10,7 @@ Field names are keys on disk: to rename one takes a new version. Pure: no I/O, n
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -23,12 +23,10 @@ from ..history.redactions import Redaction
 from ..rendering.rounds import Round
 from ..stores.codec import loads, message_json
 from ..transcript.entry import Entry
-from ..transcript.transcript import Snapshot
 from .first_state import from_version_1
 from .view import View
 
 VERSION = 2  # of what is written; version 1 is read, another one is not
-_MAX_BEHIND = 5_000  # entries; a checkpoint that covers this many fewer than the newest one is not saved
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,50 +98,14 @@ _PLACE_IN_MEMORY = re.compile(r" at 0x[0-9a-fA-F]+")
 _ADAPTER = TypeAdapter(SessionState)
 
 
-def collect_views(
-    history: Snapshot,
-    turn_count: int,
-    views: Sequence[View],
-    by_budget: Mapping[int, View],
-    *,
-    counter: object,
-    compatibility_key: str,
-) -> SessionState:
-    """Return the state of views (the least recently used first); the caller adds the rest.
-
-    A checkpoint that lags far behind the newest one is left out: a resumed session would have to read all after it.
-    """
-    made = [(view, view.checkpoint) for view in views if view.checkpoint]
-    newest = max((checkpoint.covered for _, checkpoint in made), default=0)
-    made = [(view, checkpoint) for view, checkpoint in made if checkpoint.covered >= newest - _MAX_BEHIND]
-    leading = history.leading_count
-    start = leading + min(checkpoint.covered for _, checkpoint in made) if made else 0
-    numbers = {id(view): number for number, (view, _) in enumerate(made)}
-    return SessionState(
-        counter_name(counter),
-        compatibility_key,
-        leading,
-        start,
-        leading + newest if made else 0,
-        turn_count - sum(1 for entry in history[start:] if entry.human) if start else 0,
-        tuple(view_state(view.budget, view.output_limit, checkpoint, view.backoff) for view, checkpoint in made),
-        tuple((budget, numbers[id(view)]) for budget, view in by_budget.items() if id(view) in numbers),
-        uncompacted_views=tuple(
-            UncompactedViewState(budget, view.budget, view.output_limit, view.backoff)
-            for budget, view in by_budget.items()
-            if view.checkpoint is None
-        ),
-    )
-
-
-def view_state(budget: int, output_limit: int, checkpoint: Checkpoint, backoff: CompactionBackoff | None) -> ViewState:
+def view_state(view: View, checkpoint: Checkpoint) -> ViewState:
     seqs = tuple(
         (tuple(entry.seq for entry in segment.round.entries), segment.round.unanswered) if segment.round else ((), ())
         for segment in checkpoint.segments
     )
     segments = tuple(replace(segment, round=None) for segment in checkpoint.segments)
     bare = replace(checkpoint, digest=b"", segments=segments)
-    return ViewState(budget, output_limit, checkpoint.digest.hex(), bare, seqs, backoff)
+    return ViewState(view.budget, view.output_limit, checkpoint.digest.hex(), bare, seqs, view.backoff)
 
 
 def rehydrate(state: ViewState, entries: Mapping[int, Entry]) -> Checkpoint:
