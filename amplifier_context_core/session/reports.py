@@ -10,8 +10,7 @@ from ..economics.trigger import recall_room
 from ..futures import in_thread
 from ..rendering.recalled import ONE_LINE
 from ..transcript.entry import seqs_of
-from ..view.chapters import chapters_of
-from ..view.explain import SessionFigures, explain
+from ..view.explain import SessionFigures, chapters_of, explain
 from ..view.lacking import RECENT, lacking_names, nearness
 from .answers import Answers
 from .requests import Requests

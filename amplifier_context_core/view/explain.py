@@ -1,17 +1,18 @@
-"""What became of every round of a view, in plain JSON: for people, for tests, for the live display.
+"""What became of every round of a view, and its chapters, in plain JSON: for people, tests and the live display.
 Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from ..compaction.checkpoint import Segment
 from ..compaction.protected import Protection, mark_protected
 from ..config import Config
+from ..messages.parsing import text_of
 from ..transcript.entry import Entry
 from ..transcript.transcript import Snapshot
 from .figures import beside_conversation
@@ -166,3 +167,18 @@ def _within(spans: list[tuple[int, int]], seq: int) -> bool:
     """True if one of the sorted spans holds the seq. Spans overlap by one neighbour at most: late results."""
     place = max(0, bisect_right(spans, (seq, seq)) - 1)
     return any(first <= seq <= last for first, last in spans[place : place + 2])
+
+
+def chapters_of(segments: Iterable[Segment]) -> list[dict[str, Any]]:
+    return [
+        {
+            "mark": f"m{segment.first}",
+            "to": f"m{segment.last}",
+            "rounds": len(segment.chapter.entries) + segment.chapter.left_out,
+            "tokens": segment.tokens,
+            "original_tokens": segment.original_tokens,
+            "text": "\n".join(text_of(shown.message["content"]) for shown in segment.shown),
+        }
+        for segment in segments
+        if segment.chapter
+    ]
