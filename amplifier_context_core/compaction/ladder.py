@@ -21,6 +21,7 @@ from ..messages.parsing import calls_of, results_of
 from ..messages.tokens import TokenCounter
 from ..plugins import Plugins
 from ..transcript.entry import Entry
+from . import strategies
 from .checkpoint import Draft, Segment
 from .condensing import people_tokens, without_oldest
 from .protected import (
@@ -35,20 +36,7 @@ from .protected import (
 )
 from .recalled import without_recalled
 from .speech import OWN
-from .strategies import (
-    ClearToolOutputs,
-    ClipToolOutputs,
-    CondenseChapters,
-    DropChapters,
-    FitContextWindow,
-    FoldRounds,
-    Goal,
-    KeepImportant,
-    Strategy,
-    SupersedeStaleReads,
-    TrimRounds,
-    TruncateToolOutputs,
-)
+from .strategies import Goal, KeepImportant, Strategy
 
 
 def _important(score: str, keep: int = 20) -> Strategy:
@@ -65,15 +53,15 @@ def _important(score: str, keep: int = 20) -> Strategy:
 STRATEGIES: Mapping[str, Callable[..., Strategy]] = {
     strategy.name: strategy
     for strategy in (
-        ClearToolOutputs,
-        ClipToolOutputs,
-        CondenseChapters,
-        DropChapters,
-        FitContextWindow,
-        FoldRounds,
-        SupersedeStaleReads,
-        TrimRounds,
-        TruncateToolOutputs,
+        strategies.ClearToolOutputs,
+        strategies.ClipToolOutputs,
+        strategies.CondenseChapters,
+        strategies.DropChapters,
+        strategies.FitContextWindow,
+        strategies.FoldRounds,
+        strategies.SupersedeStaleReads,
+        strategies.TrimRounds,
+        strategies.TruncateToolOutputs,
     )
 } | {KeepImportant.name: _important}
 _DEFAULT = ("supersede", "fold", "condense", "clip", "clear", "drop")
