@@ -147,7 +147,7 @@ class Transcript:
         turn_count: turns so far.
     """
 
-    __slots__ = ("_edits", "_is_shared", "_next_seq", "_state", "_turn", "session_id", "turn_count")
+    __slots__ = ("_edits", "_is_shared", "_next_seq", "_state", "session_id", "turn", "turn_count")
 
     def __init__(self, session_id: str = "") -> None:
         self.session_id = session_id
@@ -159,7 +159,7 @@ class Transcript:
         self._is_shared = False  # the list belongs to the transcript that this one was forked from
         self._edits: list[tuple[int, int]] = []  # (revision, entries left as they were, see unchanged_since)
         self._next_seq = 1
-        self._turn = 0
+        self.turn = 0  # number of the current one; 0 before the first
 
     @classmethod
     def resumed(
@@ -186,7 +186,7 @@ class Transcript:
         gap = range(len(head), length - len(tail))
         made._state = ([*head, *tail], len(head) + len(tail), 0, gap)
         made._next_seq = last_seq + 1
-        made._turn = max((entry.turn for entry in (*head, *tail)), default=0)
+        made.turn = max((entry.turn for entry in (*head, *tail)), default=0)
         made.turn_count = turns_before + sum(1 for entry in tail if entry.human)
         return made
 
@@ -212,10 +212,6 @@ class Transcript:
     def gap(self) -> range:
         """Indices of the entries that are only in the store."""
         return self._state[3]
-
-    @property
-    def turn(self) -> int:
-        return self._turn
 
     @property
     def revision(self) -> int:
@@ -255,7 +251,7 @@ class Transcript:
             turn: by default the current one, or the next for a human message.
         """
         if turn is None:
-            turn = self._turn + 1 if info.human else self._turn
+            turn = self.turn + 1 if info.human else self.turn
         entry = Entry.of(
             self._next_seq,
             message,
@@ -282,7 +278,7 @@ class Transcript:
         self._state = (entries, length + len(added), revision, gap)
         turns = [entry.turn for entry in added if entry.human]
         self.turn_count += len(turns)
-        self._turn = max((self._turn, *turns))
+        self.turn = max((self.turn, *turns))
 
     def fork(self, session_id: str = "") -> Transcript:
         """Return a transcript that begins with this history and continues separately. The prefix is shared."""
@@ -290,7 +286,7 @@ class Transcript:
         child._state = self._state
         child._is_shared = True
         child._next_seq = self._next_seq
-        child._turn = self._turn
+        child.turn = self.turn
         child.turn_count = self.turn_count
         return child
 
@@ -315,7 +311,7 @@ class Transcript:
         self._state = (after, len(after), revision + 1, gap)
         self.turn_count += sum(1 for entry in entries if entry.human) - gone
         if after:
-            self._turn = max(after[keep - 1].turn if keep else 0, *(entry.turn for entry in after[keep:]), 0)
+            self.turn = max(after[keep - 1].turn if keep else 0, *(entry.turn for entry in after[keep:]), 0)
 
     def reload(self, entries: Sequence[Entry]) -> None:
         """Make these entries the history, after it was compared with the store.
@@ -337,7 +333,7 @@ class Transcript:
         self._state = (list(entries), len(entries), revision + 1, range(0))
         self._is_shared = False
         self._next_seq = max(self._next_seq, *(entry.seq + 1 for entry in entries), 0)
-        self._turn = max((entry.turn for entry in entries), default=0)
+        self.turn = max((entry.turn for entry in entries), default=0)
         self.turn_count = sum(1 for entry in entries if entry.human)
 
     def unchanged_since(self, revision: int) -> int:
@@ -354,7 +350,7 @@ class Transcript:
         self._edits = [*self._edits[-63:], (revision, 0)]
         self._state = ([], 0, revision, range(0))
         self._is_shared = False
-        self._turn = self.turn_count = 0
+        self.turn = self.turn_count = 0
 
     def current_turn(self) -> list[Entry]:
         """Return the entries of the newest turn: its human message and all that follow.
