@@ -215,7 +215,7 @@ class StoredContext(ContextStore):
         """Set the context tokens to zero as well. A store with an archive still has the messages there."""
         async with self._lock.hold():
             await self._store.replace(self._session_id, 0, ())
-            if await self._load_tokens() != (0, 0):
+            if await self.get_context_tokens() != (0, 0):
                 await self._save_tokens((0, 0))
 
     async def fork(self) -> StoredContext:
@@ -224,7 +224,7 @@ class StoredContext(ContextStore):
         async with self._lock.hold():
             if (await self._store.extent(self._session_id)).length:
                 await self._store.fork(self._session_id, forked.session_id)
-            tokens = await self._load_tokens()
+            tokens = await self.get_context_tokens()
         if tokens != await forked.get_context_tokens():
             await forked.set_context_tokens(*tokens)
         return forked
@@ -236,7 +236,10 @@ class StoredContext(ContextStore):
             await self._save_tokens(tokens)
 
     async def get_context_tokens(self) -> tuple[int, int]:
-        return await self._load_tokens()
+        if self._tokens is not None:
+            return self._tokens
+        checkpoint = await self._store.load_checkpoint(self._session_id)
+        return (_decode_tokens(checkpoint) if checkpoint is not None else None) or (0, 0)
 
     async def close(self) -> None:
         """Unlock the session for other writers. A later change locks it again; closing twice is a no-op."""
@@ -262,12 +265,6 @@ class StoredContext(ContextStore):
             await self._store.save_checkpoint(self._session_id, 0, orjson.dumps({_TOKENS: tokens}))
         self._tokens = tokens
 
-    async def _load_tokens(self) -> tuple[int, int]:
-        if self._tokens is not None:
-            return self._tokens
-        checkpoint = await self._store.load_checkpoint(self._session_id)
-        return (_decode_tokens(checkpoint) if checkpoint is not None else None) or (0, 0)
-
     def __repr__(self) -> str:
         return f"{type(self).__name__}(session_id={self._session_id!r})"
 
@@ -288,7 +285,7 @@ class MemoryContextStore(StoredContext):
         forked = MemoryContextStore(counter=self._counter)
         async with self._lock.hold():
             await forked._store.append(forked.session_id, await self._store.read(self._session_id))
-            tokens = await self._load_tokens()
+            tokens = await self.get_context_tokens()
         await forked.set_context_tokens(*tokens)
         return forked
 
