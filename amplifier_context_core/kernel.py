@@ -130,13 +130,8 @@ def conversation_id(coordinator: Any) -> str:
     return "session" if given is None else check_conversation_id(given)
 
 
-def providers_of(coordinator: Any) -> list[object]:
-    """They may be mounted after the context, so call this when needed."""
-    return list(providers_by_name(coordinator).values())
-
-
 def providers_by_name(coordinator: Any) -> Mapping[str, object]:
-    """By the names that the mount plan gives them."""
+    """By the names that the mount plan gives them. They may be mounted after the context: call this when needed."""
     return _mounted(coordinator, "providers")
 
 

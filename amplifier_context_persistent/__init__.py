@@ -17,7 +17,7 @@ from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.config import Config
 from amplifier_context_core.default_paths import in_project, sessions_folder
 from amplifier_context_core.errors import ConfigError
-from amplifier_context_core.kernel import Cleanup, conversation_id, mount_manager, project_of, providers_of
+from amplifier_context_core.kernel import Cleanup, conversation_id, mount_manager, project_of, providers_by_name
 from amplifier_context_core.messages.timestamps import with_top_level_timestamp
 from amplifier_context_core.session.notes import AGENT, Notes, notes_id
 from amplifier_context_core.stores import Durability, Store, open_store
@@ -90,7 +90,11 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cl
         hooks=coordinator.hooks,
         store=_store(settings, project),
         on_new_session=partial(
-            add_to_session, settings.memory_files, notes, settings.notes_tokens, partial(providers_of, coordinator)
+            add_to_session,
+            settings.memory_files,
+            notes,
+            settings.notes_tokens,
+            lambda: providers_by_name(coordinator).values(),
         ),
         add_timestamp=with_top_level_timestamp,
     )
