@@ -13,7 +13,6 @@ from amplifier_context_testing.caches.request import Request
 from amplifier_context_testing.caches.token_scale import TokenScale
 from amplifier_context_testing.checks.message_shapes import SYSTEM_ROLES, Message
 
-from .re_reads import Reads
 from .recall import FAR, References, Target
 from .sentences import Sentences
 from .sessions import Session
@@ -72,10 +71,6 @@ class Recording:
     @cached_property
     def working_memory(self) -> WorkingMemory:
         return WorkingMemory(self.session.messages, self._scale)
-
-    @cached_property
-    def reads(self) -> Reads:
-        return Reads(self.session.messages, self._scale)
 
     @cached_property
     def references(self) -> References:

@@ -9,10 +9,8 @@ from amplifier_context_testing.caches.request import Request
 from amplifier_context_testing.caches.token_scale import TokenScale
 from amplifier_context_testing.checks.message_shapes import Message
 
-from .compactions import after, is_compacted
 from .course import Course
 from .figures import Figures
-from .re_reads import ReReads
 from .recall import RecallProbe, Sight
 from .shares import Share
 from .validity import holds_human, newest_human
@@ -47,7 +45,6 @@ class FullJudge(BillJudge):
         self.figures = Figures(sessions=1, unlimited=course.recording.unlimited)
         self._course = course
         self._probe = RecallProbe(scale)
-        self._re_reads = ReReads(course.recording.reads)
         self._learnt = 0  # messages the probe knows
         self._before: Request | None = None
 
@@ -62,9 +59,6 @@ class FullJudge(BillJudge):
         figures.over += request.offsets[-1] > course.budget
         figures.chapters += sight.chapter_tokens
         self._judge_validity(index, view)
-        if is_compacted(self._before, request):
-            figures.compactions.append(after(messages[:index], request, sight.chapters, course.budget, self._scale))
-        figures.re_reads += self._re_reads.take(index, request)
         self._bill(request)
         figures.breaks += self._before is not None and not request.grew_from(self._before)
         self._before = request
@@ -101,7 +95,4 @@ class FullJudge(BillJudge):
         wanted, words = self._course.words[index], recording.words.in_view(request)
         figures.words += Share.of_bits(wanted.words, words)
         figures.far_words += Share.of_bits(wanted.far, words)
-        lines, edits, price = recording.working_memory.kept(index, request)
-        figures.lines += lines
-        figures.edits += edits
-        figures.re_reading += price
+        figures.edits += recording.working_memory.kept(index, request)

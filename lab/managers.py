@@ -30,7 +30,7 @@ from .paced import UNLIMITED, LabWriter, open_paced
 
 GROUP = "amplifier.modules"  # entry points the kernel finds modules by
 ASKING = ("context-summary",)  # modules that ask a model
-PACED = "summaries by a script that extracts, two requests late; `python -m lab.summaries` says what they cost"
+PACED = "summaries by a script that extracts, two requests late"
 TIERED = "TieredCompaction to 0.8 of the budget: clamp, clear results (keep 3), sliding window (half)"
 PEERS = ("unlimited", "pydantic-ai-tiered")
 
@@ -139,8 +139,7 @@ async def _open_made(make: Callable[..., Any], config: Mapping[str, Any], scale:
 
 
 async def _open_asking(mount: Callable[..., Any], config: Mapping[str, Any], scale: TokenScale, budget: int) -> Opened:
-    opened = await open_paced(mount, {**UNLIMITED, **config}, LabWriter(scale))
-    return Opened(opened.context, opened.close)
+    return Opened(*await open_paced(mount, {**UNLIMITED, **config}, LabWriter(scale)))
 
 
 async def _open_module(mount: Callable[..., Any], config: Mapping[str, Any], scale: TokenScale, budget: int) -> Opened:

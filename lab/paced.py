@@ -1,8 +1,7 @@
 """A manager that asks a model, in the lab: summaries come some requests after they were asked for.
 
-In a session a summary takes about as long as a few requests of the agent. The lab has no model and no time, so a
-summary is late by a number of requests. Between two requests everything that is due is finished, so that figures do
-not depend on how fast threads are. A request that would wait for a summary is counted.
+The lab has no model and no time, so a summary is late by a number of requests. Between two requests everything that is
+due is finished, so that figures do not depend on how fast threads are.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from typing import Any, cast
 
 from amplifier_context_testing.caches.token_scale import TokenScale
 from amplifier_context_testing.checks.message_shapes import Message
-from amplifier_context_testing.replay.answer_policies import Answer
 from amplifier_context_testing.replay.transcripts import Context
 from amplifier_context_testing.summaries.extractive import extractive_answer
 
@@ -24,7 +22,6 @@ TASK = "amplifier-context-summary"  # what the manager names its background task
 STUCK = 20.0  # seconds after which a request is taken to wait for a summary
 NAME = "openai-summaries"  # of a vendor whose tokens are counted exactly
 WINDOW = 1_000_000  # tokens: of a model that reads any range in one call
-OUTPUT = 5.0  # price of an output token for one of input (Anthropic's and OpenAI's price lists)
 EVENTS = ("context:summary_started", "context:summary_finished", "context:summary_failed")
 # Calls in a time window are not limited: the lab replays hours in seconds.
 UNLIMITED: Mapping[str, Any] = {
@@ -34,19 +31,6 @@ UNLIMITED: Mapping[str, Any] = {
 }
 
 
-def model_info(price: float) -> Any:
-    """Return a model whose input costs so much a token, in millionths of a dollar."""
-    from amplifier_core.models import ModelInfo, Pricing
-
-    pricing = Pricing(
-        input_per_million=price,
-        output_per_million=OUTPUT * price,
-        cache_read_per_million=0.1 * price,
-        cache_write_per_million=1.25 * price,
-    )
-    return ModelInfo(id="lab", display_name="lab", context_window=WINDOW, max_output_tokens=8_192, pricing=pricing)
-
-
 class SessionProvider:
     """The provider of a session in the lab: nothing is asked of it but its name and its prices."""
 
@@ -54,24 +38,23 @@ class SessionProvider:
     default_model = ""
 
     async def list_models(self) -> list[Any]:
-        return [model_info(1.0)]
+        """Return the only model, with the relative prices of Anthropic's and OpenAI's price lists."""
+        from amplifier_core.models import ModelInfo, Pricing
+
+        pricing = Pricing(
+            input_per_million=1.0, output_per_million=5.0, cache_read_per_million=0.1, cache_write_per_million=1.25
+        )
+        window = {"context_window": WINDOW, "max_output_tokens": 8_192}
+        return [ModelInfo(id="lab", display_name="lab", pricing=pricing, **window)]
 
 
 @dataclass
-class LabWriter:
-    """A provider that answers requests for summaries, late.
-
-    Attributes:
-        price: of a token, relative to the session's model.
-        calls: that were answered: tokens in and out.
-    """
+class LabWriter(SessionProvider):
+    """A provider that answers requests for summaries, late."""
 
     scale: TokenScale
-    price: float = 1.0
-    calls: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    waits: int = 0
     _due: list[tuple[int, asyncio.Event]] = field(default_factory=list[tuple[int, asyncio.Event]])
-    _requests: int = 0
+    requests: int = 0
 
     name = NAME
     priority = 1_000
@@ -82,48 +65,35 @@ class LabWriter:
         defaults = {"model": "lab", "context_window": WINDOW, "max_output_tokens": 8_192}
         return ProviderInfo(id=self.name, display_name="Summaries without a model", defaults=defaults)
 
-    async def list_models(self) -> list[Any]:
-        return [model_info(self.price)]
-
     async def complete(self, request: Any, **options: Any) -> Any:
         """Answer a request for a summary once it is due."""
         from amplifier_core.message_models import ChatResponse, Usage
 
-        answer: Answer | None = extractive_answer(request)
+        answer = extractive_answer(request)
         assert answer is not None, "the lab's provider answers requests for summaries only"
         released = asyncio.Event()
-        self._due.append((self._requests + LATE, released))
+        self._due.append((self.requests + LATE, released))
         await released.wait()
         given = sum(self.scale.tokens(message.model_dump(exclude_unset=True)) for message in request.messages)
         written = self.scale.length(answer.text)
-        self.calls.append((given, written))
         usage = Usage(input_tokens=given, output_tokens=written, total_tokens=given + written)
-        return ChatResponse.model_validate(
-            {"content": [{"type": "text", "text": answer.text}], "usage": usage, "finish_reason": "stop"}
-        )
+        content = [{"type": "text", "text": answer.text}]
+        return ChatResponse.model_validate({"content": content, "usage": usage, "finish_reason": "stop"})
 
     def parse_tool_calls(self, response: Any) -> list[Any]:
         return []
 
-    def release(self, requests: int | None = None) -> None:
-        """Let the answers arrive that are due after so many requests of the session; all of them by default."""
+    def release(self, *, all_of_them: bool = False) -> None:
+        """Let the answers arrive that are due after the requests so far, or all of them."""
         for due, released in self._due:
-            if requests is None or due <= requests:
+            if all_of_them or due <= self.requests:
                 released.set()
         self._due = [(due, released) for due, released in self._due if not released.is_set()]
 
     async def deliver_due(self) -> None:
-        self.release(self._requests)
+        self.release()
         while not self._due and (tasks := [task for task in asyncio.all_tasks() if task.get_name() == TASK]):
             await asyncio.wait(tasks, timeout=0.001)  # it asks for the next piece, or ends
-
-    def requested(self) -> None:
-        self._requests += 1
-
-    @property
-    def money(self) -> float:
-        """What the calls cost, in prices of a plain input token of the session's model."""
-        return self.price * sum(given + OUTPUT * written for given, written in self.calls)
 
 
 class Paced:
@@ -131,60 +101,40 @@ class Paced:
 
     def __init__(self, context: Any, writer: LabWriter) -> None:
         self._context = context
-        self.writer = writer
+        self._writer = writer
         self._provider = SessionProvider()
 
     async def add_message(self, message: Message) -> None:
-        await self.writer.deliver_due()
+        await self._writer.deliver_due()
         await self._context.add_message(message)
 
     async def get_messages_for_request(
         self, token_budget: int | None = None, provider: Any | None = None
     ) -> list[Message]:
-        self.writer.requested()
+        self._writer.requests += 1
         task = asyncio.create_task(
             self._context.get_messages_for_request(token_budget=token_budget, provider=self._provider)
         )
         done, _ = await asyncio.wait({task}, timeout=STUCK)
-        self.writer.waits += not done
         while not done:  # it may ask for several pieces
-            self.writer.release()
+            self._writer.release(all_of_them=True)
             done, _ = await asyncio.wait({task}, timeout=0.01)
         return await task
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._context, name)
 
-
-@dataclass(frozen=True, slots=True)
-class PacedContext:
-    """A manager with its writer, for one session; `events` are those of summaries and compactions, with their data."""
-
-    context: Context
-    events: list[tuple[str, dict[str, Any]]]
-    close: Callable[[], Any]
-
-
-async def open_paced(mount: Callable[..., Any], config: Mapping[str, Any], writer: LabWriter) -> PacedContext:
-    """Mount a manager, with a writer as the only provider."""
-    from amplifier_core import HookResult
+async def open_paced(
+    mount: Callable[..., Any], config: Mapping[str, Any], writer: LabWriter
+) -> tuple[Context, Callable[[], Any]]:
+    """Mount a manager with a writer as the only provider; return it and what closes it."""
     from amplifier_core.testing import MockCoordinator
 
     coordinator: Any = MockCoordinator()
     await coordinator.mount("providers", writer, name=writer.name)
     cleanup = await mount(coordinator, dict(config))
-    events: list[tuple[str, dict[str, Any]]] = []
-
-    async def keep(event: str, data: dict[str, Any]) -> Any:
-        events.append((event, dict(data)))
-        return HookResult(action="continue")
-
-    for event in (*EVENTS, "context:compaction"):
-        coordinator.hooks.register(event, keep, 0, name=f"lab:{event}")
 
     async def close() -> None:
         done = cleanup() if cleanup is not None else None
         if inspect.isawaitable(done):
             await done
 
-    return PacedContext(cast(Context, Paced(coordinator.get("context"), writer)), events, close)
+    return cast(Context, Paced(coordinator.get("context"), writer)), close

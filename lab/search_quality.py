@@ -1,6 +1,6 @@
 """How well a search finds evidence, and how fast, beside SQLite's own full-text ranking.
 
-python -m lab.search_quality DATA... [--store URL]
+python -m lab.search_quality DATA...
 
 Some recordings have questions. For the others, questions are made by rule from a sentence that a person or the agent
 wrote: three to five of its rarer words, without the rarest, in another order and mostly in another form, between words
@@ -10,7 +10,6 @@ cut anywhere. The hardest are those of `chat_questions`, about a chat of months 
 
 from __future__ import annotations
 
-import asyncio
 import random
 import re
 import sqlite3
@@ -22,7 +21,6 @@ from dataclasses import dataclass, replace
 import click
 
 from amplifier_context_core.messages.parsing import parse_message, text_of
-from amplifier_context_core.stores import Searchable, Store, open_store
 from amplifier_context_core.stores.word_index import WordIndex
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_core.transcript.search import searchable_text
@@ -97,10 +95,10 @@ def part_questions(session: Session, number: int = PER_SESSION // 2) -> tuple[Qu
     return tuple(made)
 
 
-def full_text(texts: Iterable[str], tokenizer: str) -> Find:
-    """Return the search to compare with: FTS5 by bm25, any of the words."""
+def full_text(texts: Iterable[str]) -> Find:
+    """Return the search to compare with: FTS5 with porter stems by bm25, any of the words."""
     db = sqlite3.connect(":memory:")
-    db.execute(f"CREATE VIRTUAL TABLE plain USING fts5(text, tokenize = '{tokenizer}')")
+    db.execute("CREATE VIRTUAL TABLE plain USING fts5(text, tokenize = 'porter unicode61')")
     rows = ((key, text.encode("utf-8", "replace").decode()) for key, text in enumerate(texts))
     db.executemany("INSERT INTO plain(rowid, text) VALUES (?, ?)", rows)
     select = "SELECT rowid FROM plain WHERE plain MATCH ? ORDER BY bm25(plain), rowid LIMIT ?"
@@ -118,20 +116,6 @@ def ours(entries: Sequence[Entry]) -> Find:
     return lambda query, limit: [places[entry.seq] for entry in index.search(entries, query, limit)]
 
 
-def of_store(entries: Sequence[Entry], store: Store, session_id: str) -> Find:
-    if not isinstance(store, Searchable):
-        raise click.BadParameter("this store does not search by itself", param_hint="--store")
-    places = {entry.seq: place for place, entry in enumerate(entries)}
-
-    def find(query: str, limit: int) -> list[int]:
-        return [places[seq] for seq in asyncio.run(store.search(session_id, query, limit))]
-
-    asyncio.run(store.delete(session_id))
-    asyncio.run(store.append(session_id, entries))
-    find("filled", 1)
-    return find
-
-
 def measure(questions: Iterable[Question], find: Find) -> Found:
     total = Found(0, (0,) * len(FIRST))
     for question in questions:
@@ -143,15 +127,8 @@ def measure(questions: Iterable[Question], find: Find) -> Found:
     return total
 
 
-def finders(entries: Sequence[Entry], store: Store | None = None) -> dict[str, Find]:
-    stored = {"ours, in the store": of_store(entries, store, "search-quality")} if store else {}
-    texts = [searchable_text(entry) for entry in entries]
-    return {
-        "FTS5, bm25, unicode61": full_text(texts, "unicode61"),
-        "FTS5, bm25, porter": full_text(texts, "porter unicode61"),
-        "ours": ours(entries),
-        **stored,
-    }
+def finders(entries: Sequence[Entry]) -> dict[str, Find]:
+    return {"FTS5, bm25, porter": full_text(searchable_text(entry) for entry in entries), "ours": ours(entries)}
 
 
 def entries_of(session: Session) -> list[Entry]:
@@ -173,7 +150,7 @@ def long_chat(sessions: Sequence[Session]) -> list[Session]:
     return [Session("long chat", "long chat", messages, questions=tuple(questions))] if questions else []
 
 
-def rows(sessions: Sequence[Session], store: Store | None = None) -> Iterable[tuple[str, str, Found]]:
+def rows(sessions: Sequence[Session]) -> Iterable[tuple[str, str, Found]]:
     asked = [session for session in sessions if session.questions]
     others = [session for session in sessions if not session.questions and len(session.messages) >= MADE_OF]
     made = [replace(session, questions=made_questions(session)) for session in others]
@@ -186,7 +163,7 @@ def rows(sessions: Sequence[Session], store: Store | None = None) -> Iterable[tu
     }.items():
         total: dict[str, Found] = {}
         for session in some:
-            for search, find in finders(entries_of(session), store).items():
+            for search, find in finders(entries_of(session)).items():
                 found = measure(session.questions, find)
                 total[search] = total[search] + found if search in total else found
         for search, found in total.items():
@@ -194,7 +171,7 @@ def rows(sessions: Sequence[Session], store: Store | None = None) -> Iterable[tu
                 yield name, search, found
     for part in ("choose", "report"):
         for chat in long_chats([session for session in sessions if session.part == part and is_english(session)]):
-            for search, find in finders(chat.entries, store).items():
+            for search, find in finders(chat.entries).items():
                 by_kind = {kind: measure(questions, find) for kind, questions in chat.questions.items()}
                 for kind, found in by_kind.items():
                     yield f"{chat.name}, {kind}, {part}", search, found
@@ -218,12 +195,11 @@ def _other_form(word: str, rng: random.Random) -> str:
 
 @click.command()
 @click.argument("data", nargs=-1, required=True, type=click.Path(exists=True))
-@click.option("--store", "url", help="Search in this store as well.")
-def main(data: tuple[str, ...], url: str | None) -> None:
+def main(data: tuple[str, ...]) -> None:
     """Print the table for recordings: files or folders."""
     click.echo("| questions | search | asked | any@1 | any@3 | any@10 | p50 ms | p99 ms |")
     click.echo("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    for name, search, found in rows(read_sessions(data, skipped=[]), open_store(url) if url else None):
+    for name, search, found in rows(read_sessions(data, skipped=[])):
         shares = " | ".join(f"{hits / found.asked:.3f}" for hits in found.within)
         times = sorted(found.seconds)
         at = " | ".join(f"{1000 * times[int(len(times) * share)]:.1f}" for share in (0.5, 0.99))

@@ -41,12 +41,12 @@ def test_it_prints_a_row_for_each_manager_at_each_budget_and_half(data: Path, tm
 
 
 def test_chosen_columns_are_printed_in_their_order(data: Path) -> None:
-    done = replay(data, "--columns", "effective, edits")
+    done = replay(data, "--columns", "edits, recall")
     assert done.exit_code == 0, done.output
-    assert "| manager | effective | edits |" in done.output
-    wrong = replay(data, "--columns", "efective")
+    assert "| manager | edits | recall |" in done.output
+    wrong = replay(data, "--columns", "recal")
     assert wrong.exit_code == 2
-    assert "there is no column 'efective'; there are recall, " in wrong.output
+    assert "there is no column 'recal'; there are recall, " in wrong.output
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from amplifier_context_testing import coding_session
-from lab import frontier, search_quality, thrash
+from lab import frontier, search_quality
 
 COMMANDS: dict[str, tuple[click.Command, list[str], list[str]]] = {
     "frontier": (
@@ -19,7 +19,6 @@ COMMANDS: dict[str, tuple[click.Command, list[str], list[str]]] = {
         [f"| {name} |" for name in frontier.POINTS],
     ),
     "search_quality": (search_quality.main, ["DATA"], ["ours"]),
-    "thrash": (thrash.main, ["--rounds", "20", "--context", "unlimited"], ["| unlimited | 0 | 0.00 |"]),
 }
 
 
