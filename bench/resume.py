@@ -1,4 +1,6 @@
-"""Measure resuming a long session: filling, rebuilding, resuming and working, each in a process of its own.
+"""Measure resuming sessions of one size: filling, rebuilding, resuming and working, each in a process of its own.
+
+``python -m bench.resume all 10000`` measures and prints JSON.
 
 1. `fill` appends entries to a store in large batches, as fast as it takes them.
 2. `rebuild` opens that: no checkpoint is there, so all of it is loaded and one view is made. Some more rounds, and the
@@ -16,8 +18,11 @@ import json
 import logging
 import math
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -41,7 +46,7 @@ _ROUNDS = 500  # rounds in steady state
 _AGAIN = 5  # processes that resume
 
 
-def measure_resume(size: int, folder: Path) -> dict[str, Figures]:
+def measure_all(size: int, folder: Path) -> dict[str, Figures]:
     """Return all figures of one size for both stores, each from a process of its own."""
     urls = {"jsonl": f"jsonl:{folder / 'jsonl'}", "sqlite": f"sqlite:{folder / 'sqlite' / 'sessions.db'}"}
     found: dict[str, Figures] = {}
@@ -72,6 +77,16 @@ def _process(what: str, url: str, size: int) -> Figures:
 
 def main() -> None:
     logging.basicConfig(level=logging.ERROR)
+    if sys.argv[1] == "all":
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the written files are removed first
+        parent = Path(__file__).resolve().parents[1] / "build"  # on a real disk
+        parent.mkdir(exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="bench-", dir=parent))
+        try:
+            print(json.dumps(measure_all(int(sys.argv[2]), folder)))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        return
     what, url, size = sys.argv[1:]
     work = {"fill": _fill, "rebuild": _rebuild, "resume": _resume, "work": _work}[what]
     figures = run(work(url, int(size)))
