@@ -1,25 +1,141 @@
-"""Amplifier module `tool-folder`: three read-only tools over one folder.
+"""Amplifier module `tool-folder`: three read-only tools over one folder: listing, reading and searching.
 
     tools:
       - module: tool-folder
         config: {path: ., max_bytes: 32768}
 
-Config: `path` (the folder; default the current one) and `max_bytes` (of one reading; default 32768). What the tools may
-see, and how much of it, is decided in `folder`.
+Config: `path` (the folder; default the current one) and `max_bytes` (of one reading; default 32768). Every path is
+resolved, links followed, and must then lie inside the folder; only regular files are opened, so that no pipe or device
+can block. Results fit a conversation.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatch
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from ..checks.message_shapes import as_mapping
-from .folder import READ_BYTES, Folder, FolderError
 
 __amplifier_module_type__ = "tool"
 
+SKIPPED_FOLDERS = frozenset(
+    {"__pycache__", "node_modules", ".git", ".hg", ".svn", ".venv", "venv", ".tox"}
+    | {".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis"}
+)
+"""Not searched: large, generated, and never what was meant. They can still be listed and read."""
+
+READ_BYTES = 32_768  # of text that a read returns
+_READ, _SEARCHED = 67_108_864, 2_097_152  # bytes of a file that a read and a search look at
+_LINE_CHARS = 200  # characters shown of one line in search results
+_ENTRIES, _MATCHES, _FILES = 500, 100, 5_000  # entries of a listing; matches of a search, and files that it opens
 _PATH = {"type": "string", "description": "Path relative to the folder; '.' is the folder itself."}
+_WHOLE = {"type": "integer", "minimum": 1}
+
+
+class FolderError(Exception):
+    """A request cannot be met; the text is for the model."""
+
+
+class Folder:
+    """One folder and what may be seen of it."""
+
+    def __init__(self, root: str | Path, read_bytes: int = READ_BYTES) -> None:
+        self.root = Path(root).expanduser().resolve()
+        self._read_bytes = read_bytes
+
+    def locate(self, path: str) -> Path:
+        """Return the file or folder of a path relative to the root (or absolute, inside it)."""
+        found = (self.root / path).resolve(strict=True)
+        if found != self.root and self.root not in found.parents:
+            raise FolderError(f"{path} lies outside the folder")
+        return found
+
+    def listing(self, path: str = ".") -> str:
+        """Return the entries of a folder, a line each: `dir  name/` or `file  SIZE  name`, folders first, by name."""
+        folder = self.locate(path)
+        if not folder.is_dir():
+            raise FolderError(f"{path} is a file; read it instead")
+        lines = sorted(_line(entry) for entry in os.scandir(folder))
+        more = [f"... and {len(lines) - _ENTRIES} more entries"] if len(lines) > _ENTRIES else []
+        return "\n".join([*(line for _, _, line in lines[:_ENTRIES]), *more]) or f"{path} is empty"
+
+    def read(self, path: str, first: int = 1, count: int | None = None) -> str:
+        """Return lines of a text file, from line `first` (from 1); after a cut the last line says where to go on."""
+        data = self._content(path, _READ)
+        if b"\0" in data[:8_192]:
+            return f"{path}: binary file; not shown"
+        lines = data.split(b"\n")
+        shown: list[bytes] = []
+        left = self._read_bytes
+        for line in islice(lines, first - 1, None if count is None else first - 1 + count):
+            if len(line) >= left:
+                if not shown:
+                    shown.append(line[:left] + b"... the line goes on")
+                break
+            shown.append(line)
+            left -= len(line) + 1
+        text = b"\n".join(shown).decode("utf-8-sig", "replace").rstrip("\n")
+        if not text:
+            return f"{path} is empty" if not data else f"{path} ends before line {first}"
+        more = first - 1 + len(shown) < len(lines) - (not lines[-1])
+        return text + (f"\n... more follows: read from line {first + len(shown)}" if more else "")
+
+    def search(self, text: str, path: str = ".", names: str = "*") -> str:
+        """Return lines that hold a text, as `path:line: the line`; case matters. `names`: only such files (`*.py`)."""
+        wanted = text.encode("utf-8", "replace")
+        found: list[str] = []
+        where = self.locate(path)
+        files = [where] if where.is_file() else self._files(where)
+        named = list(islice((one for one in files if fnmatch(one.name, names)), _FILES))
+        for file in named:
+            shown = file.relative_to(self.root).as_posix()
+            try:
+                data = self._content(shown, _SEARCHED)
+            except (FolderError, OSError):
+                continue  # unreadable or no regular file: nothing to find in it
+            for number, line in enumerate(data.split(b"\n") if b"\0" not in data[:8_192] else (), 1):
+                if wanted in line:
+                    found.append(f"{shown}:{number}: {line.decode('utf-8', 'replace').strip()[:_LINE_CHARS]}")
+                if len(found) > _MATCHES:
+                    return "\n".join([*found[:_MATCHES], "... more matches are not shown"])
+        return "\n".join(found) or f"no line holds {text!r} ({len(named)} files searched)"
+
+    def _files(self, folder: Path) -> Iterator[Path]:
+        for place, folders, names in os.walk(folder, followlinks=False):
+            folders[:] = sorted(name for name in folders if name not in SKIPPED_FOLDERS)
+            for name in sorted(names):
+                file = Path(place, name)
+                if not file.is_symlink():  # its target is found by itself, or lies outside
+                    yield file
+
+    def _content(self, path: str, most: int) -> bytes:
+        """Return the content of a regular file: of no link put there since, no pipe, no device."""
+        file = self.locate(path)
+        if file.is_dir():
+            raise FolderError(f"{path} is a folder; list it instead")
+        descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+        with os.fdopen(descriptor, "rb") as opened:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise FolderError(f"{path} is no regular file")
+            return opened.read(most)
+
+
+def _line(entry: os.DirEntry[str]) -> tuple[bool, str, str]:
+    """Return the line of an entry, after what it is sorted by."""
+    name = entry.name.encode("utf-8", "replace").decode("utf-8")  # names on disk may be no UTF-8
+    link = " (link)" if entry.is_symlink() else ""
+    try:
+        if entry.is_dir():
+            return False, name, f"dir  {name}/{link}"
+        return True, name, f"file  {entry.stat().st_size}  {name}{link}"
+    except OSError:
+        return True, name, f"file  ?  {name}{link}"
 
 
 async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> None:
@@ -39,10 +155,9 @@ def folder_tools(config: Mapping[str, Any] | None = None) -> list[FolderTool]:
         raise ValueError(f"tool-folder has no config {', '.join(sorted(settings))}; known are path and max_bytes")
     if not isinstance(max_bytes, int) or max_bytes < 1:
         raise ValueError(f"tool-folder: max_bytes is {max_bytes!r}; it must be a whole number of bytes above 0")
-    try:
-        folder = Folder(path, max_bytes)
-    except FolderError as problem:
-        raise ValueError(f"tool-folder: {problem}") from None
+    folder = Folder(path, max_bytes)
+    if not folder.root.is_dir():
+        raise ValueError(f"tool-folder: {path} is not a folder")
     return [
         FolderTool(
             "list_folder",
@@ -56,8 +171,8 @@ def folder_tools(config: Mapping[str, Any] | None = None) -> list[FolderTool]:
             "Reads a text file, or some of its lines.",
             {
                 "path": _PATH,
-                "first_line": {"type": "integer", "minimum": 1, "description": "Where to begin; 1 is the first line."},
-                "lines": {"type": "integer", "minimum": 1, "description": "How many lines; all that fit when absent."},
+                "first_line": {**_WHOLE, "description": "Where to begin; 1 is the first line."},
+                "lines": {**_WHOLE, "description": "How many lines; all that fit when absent."},
             },
             ["path"],
             lambda given: folder.read(_text(given, "path"), _number(given, "first_line") or 1, _number(given, "lines")),
@@ -95,13 +210,12 @@ class FolderTool:
     async def execute(self, input: dict[str, Any]) -> Any:
         from amplifier_core.models import ToolResult
 
-        given = as_mapping(input)
+        given = as_mapping(input) or {}
         try:
-            if given is None:
-                raise FolderError("the input is no object")
             return ToolResult(output=await asyncio.to_thread(self._run, given))
-        except (FolderError, OSError) as problem:
-            return ToolResult(success=False, output=f"Error: {problem}", error={"message": str(problem)})
+        except (FolderError, OSError, RuntimeError, ValueError) as problem:  # a link to itself, no file name
+            text = f"{given.get('path')}: {problem.strerror}" if isinstance(problem, OSError) else str(problem)
+            return ToolResult(success=False, output=f"Error: {text}", error={"message": text})
 
 
 def _text(given: Mapping[str, Any], key: str, default: str | None = None) -> str:
@@ -113,6 +227,6 @@ def _text(given: Mapping[str, Any], key: str, default: str | None = None) -> str
 
 def _number(given: Mapping[str, Any], key: str) -> int | None:
     value = given.get(key)
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-        raise FolderError(f"`{key}` is no whole number")
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise FolderError(f"`{key}` is no whole number above 0")
     return value

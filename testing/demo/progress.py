@@ -11,9 +11,8 @@ from typing import Any
 import click
 
 from amplifier_context_cli.formatting import display_width, printable, screen_width, truncate
-from amplifier_context_core.messages.parsing import Call, arguments_of
 
-from .plan import Plan
+from ..checks.message_shapes import Call
 from .probe import Request
 
 StyledText = list[tuple[str, str]]
@@ -23,19 +22,17 @@ LEGEND = (
     "Each line is a request to the model. When a request would exceed its budget, the history is compacted (└).",
     "Cacheable: tokens of the common prefix with the request before, which the provider can serve from its cache.",
 )
-BARS = ((100, 20), (70, 10), (0, 6))  # minimal columns of the screen, columns of the bar
+BAR = 20  # columns of the bar
 ARGUMENT_WIDTH = 48  # columns of an argument
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _INFORMATIVE = ("mark", "path", "file_path", "command", "query", "text", "pattern", "url", "name")
 
 
 class ProgressPrinter:
-    """Prints the events of a session; a `probe.Observer`. With `terse` each answer has one line."""
+    """Prints the events of a session; a `probe.Observer`."""
 
-    def __init__(self, *, terse: bool = False) -> None:
+    def __init__(self) -> None:
         self.width = screen_width()
-        self._bar = next(bar for width, bar in BARS if self.width >= width)
-        self._terse = terse
         self._open: Request | None = None  # its line is not printed yet
         self._digits = 0
 
@@ -44,31 +41,20 @@ class ProgressPrinter:
         line = [(printable(text), style) for text, style in line]
         text = "".join(text for text, _ in line)
         if display_width(text) > self.width:
-            style = line[-1][1]
             blanks = " " * indent
             for piece in textwrap.wrap(text, self.width, subsequent_indent=blanks, break_on_hyphens=False):
-                click.secho(piece, fg=style or None)
+                click.secho(piece, fg=line[-1][1] or None)
         else:
             click.echo("".join(click.style(text, fg=style or None) for text, style in line).rstrip())
 
-    def on_start(self, plan: Plan, origin: str) -> None:
-        """Print the title of the run, with what the context module is loaded from."""
-        source = f" ({origin})" if origin else ""
-        self.print([(f"amplifier-context run · {plan.title} · memory: {plan.context}{source}", "")])
-        for note in plan.notes:
-            self.print([(note, "")])
-
-    def on_prompt(self, prompt: str, *, typed: bool = False) -> None:
-        """Print a prompt, unless the user typed it: then it is on the screen already."""
+    def on_prompt(self, prompt: str) -> None:
         self.finish()
-        if not typed:
-            self.print([])
-            self.print([("user  ", "blue"), (truncate(prompt, self.width - 6), "")])
+        self.print([])
+        self.print([("user  ", "blue"), (truncate(prompt, self.width - 6), "")])
 
     def on_answer(self, answer: str) -> None:
         self.finish()
-        text = truncate(answer, self.width - 7) if self._terse else answer.strip()
-        for place, paragraph in enumerate(text.splitlines() or [""]):
+        for place, paragraph in enumerate(answer.strip().splitlines() or [""]):
             self.print([("agent  " if place == 0 else " " * 7, "magenta"), (paragraph, "")], 7)
 
     def on_request(self, request: Request) -> None:
@@ -78,9 +64,8 @@ class ProgressPrinter:
             for text in LEGEND:
                 self.print([(text, "")])
             sizes = f"{'tokens':>{digits}} of {'budget':>{digits}}  {'cacheable':>{digits + 5}}"
-            full = "how full" if self._bar >= len("how full") else "full"
-            heading = f"   #  {full:<{self._bar}}  {sizes}  "
-            self.print([(heading + truncate("tools called", self.width - len(heading)), "")])
+            heading = f"   #  {'how full':<{BAR}}  {sizes}  tools called"
+            self.print([(heading[: self.width], "")])
         self._open = request
 
     def on_compaction(self, report: Mapping[str, Any]) -> None:
@@ -95,24 +80,21 @@ class ProgressPrinter:
         request, self._open = self._open, None
         if request is None:
             return
-        digits = self._digits
+        digits, share = self._digits, request.prefix / (request.tokens or 1)
         allowed = f"{request.budget:>{digits},}" if request.budget else "?".rjust(digits)
         over = request.budget and request.tokens > request.budget
         near = request.trigger and request.tokens > request.trigger * 0.85
         line: StyledText = [
             (f"{request.number:>4}  ", ""),
-            (
-                bar(request.tokens, request.budget or request.tokens, self._bar),
-                "red" if over else "yellow" if near else "cyan",
-            ),
+            (bar(request.tokens, request.budget or request.tokens), "red" if over else "yellow" if near else "cyan"),
             (f"  {request.tokens:>{digits},} of {allowed}", ""),
-            (f"  {request.prefix:>{digits},} {request.share:>4.0%}  ", "green" if request.share >= 0.5 else "yellow"),
+            (f"  {request.prefix:>{digits},} {share:>4.0%}  ", "green" if share >= 0.5 else "yellow"),
         ]
-        room = self.width - sum(len(text) for text, _ in line)
+        room = max(1, self.width - sum(len(text) for text, _ in line))
         if request.broken:
             line.append((truncate(f"INVALID: {request.broken[0]}", room), "red"))
         else:
-            calls = (calls_text(request.calls) or "(answers)") if request.answered else "…"
+            calls = "…" if request.calls is None else calls_text(request.calls) or "(answers)"
             line.append((truncate(calls, room), ""))
         self.print(line)
 
@@ -137,25 +119,18 @@ def calls_text(calls: Iterable[Call]) -> str:
     """Return tool calls, each with its most informative argument: `read_file a.py, b.py · search_files draft`."""
     parts: list[str] = []
     for name, group in groupby(calls, key=lambda call: str(call.name)):
-        arguments = [_argument(call) for call in group]
+        arguments = [_argument(call.input() or {}) for call in group]
         shown = ", ".join(text for text in arguments if text)
         parts.append(f"{name} {shown}" if shown else f"{name} ×{len(arguments)}" if len(arguments) > 1 else name)
     return " · ".join(parts)
 
 
-def bar(part: int, whole: int, width: int) -> str:
-    """Return a bar of `width` columns, filled to the share of `part` in `whole`."""
-    eighths = min(width * 8, round(width * 8 * part / whole)) if whole else 0
-    full, rest = divmod(eighths, 8)
-    return ("█" * full + (_EIGHTHS[rest] if rest else "")).ljust(width, "░")
+def bar(part: int, whole: int) -> str:
+    """Return a bar that is filled to the share of `part` in `whole`."""
+    full, rest = divmod(min(BAR * 8, round(BAR * 8 * part / whole)) if whole else 0, 8)
+    return ("█" * full + (_EIGHTHS[rest] if rest else "")).ljust(BAR, "░")
 
 
-def _argument(call: Call) -> str:
-    given = arguments_of(call)
+def _argument(given: Mapping[str, Any]) -> str:
     keys = [key for key in (*_INFORMATIVE, *given) if isinstance(given.get(key), str) and given[key].strip()]
-    if not keys:
-        return ""
-    text = str(given[keys[0]])
-    if keys[0].endswith("path") and text.count("/") > 1:
-        text = "…/" + "/".join(text.split("/")[-2:])  # the end of a path is the most informative
-    return truncate(text, ARGUMENT_WIDTH)
+    return truncate(str(given[keys[0]]), ARGUMENT_WIDTH) if keys else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -12,8 +13,8 @@ from amplifier_context_cli.store_options import tokens
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.stores.validation import check_conversation_id
 
-from .plan import plan_of_recording, read_plan
-from .session import Settings, run_session
+from .plan import read_plan
+from .session import run_session
 
 DEFAULT_PLAN = Path("examples", "explore.yaml")
 WATCHED_PACE = 0.04  # seconds after each request: without a model the rows would be too fast to follow
@@ -25,13 +26,6 @@ WATCHED_PACE = 0.04  # seconds after each request: without a model the rows woul
     "--path", "folder", type=click.Path(path_type=Path), metavar="FOLDER", help="Folder that the agent explores."
 )
 @click.option("--context", metavar="MODULE_ID", help="Context module to use instead of the plan's; the config is kept.")
-@click.option(
-    "--transcript",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Replay a recorded session (JSONL, .gz or not).",
-)
-@click.option("--index", type=click.IntRange(min=0), default=0, help="Index of the transcript in FILE, from 0.")
 @click.option("--prompt", "prompts", multiple=True, metavar="TEXT", help="A prompt; may be given several times.")
 @click.option(
     "--session",
@@ -46,8 +40,6 @@ def run(
     plan: Path | None,
     folder: Path | None,
     context: str | None,
-    transcript: Path | None,
-    index: int,
     prompts: tuple[str, ...],
     session_id: str | None,
     budget: int | None,
@@ -66,38 +58,19 @@ def run(
 
     The exit code is 1 if a request was invalid, if the history is not complete, or after an error.
     """
-    if transcript is not None:
-        if prompts or folder is not None:
-            raise click.UsageError("--transcript has its own prompts and tools: leave out --prompt and --path")
-        chosen = plan_of_recording(
-            transcript, index, base=read_plan(plan) if plan is not None else None, context=context, budget=budget
+    if plan is None and not DEFAULT_PLAN.is_file():
+        raise click.ClickException(
+            f"no PLAN was given, and this folder has no {DEFAULT_PLAN.as_posix()}\n"
+            "Change to a clone of the repository, or pass a mount plan: amplifier-context run my-plan.yaml"
         )
-    else:
-        chosen = read_plan(plan or default_plan())
-        if context is not None:
-            chosen = chosen.with_context(context)
-        if folder is not None:
-            chosen = chosen.with_folder(folder)
-        if budget is not None:
-            chosen = chosen.with_budget(budget)
-        if prompts:
-            chosen = chosen.with_prompts(prompts)
-    if session_id is not None:
-        try:
-            check_conversation_id(session_id)
-        except ConfigError as problem:
-            raise click.BadParameter(str(problem), param_hint="--session") from None
-    if session_id is None and transcript is None:  # a recording always starts a new session
-        session_id = f"run-{(plan or DEFAULT_PLAN).stem}"
+    file = plan or DEFAULT_PLAN
+    try:
+        check_conversation_id(session_id or "run")
+    except ConfigError as problem:
+        raise click.BadParameter(str(problem), param_hint="--session") from None
+    chosen = read_plan(file).changed(context=context, budget=budget, folder=folder)
+    if prompts:
+        chosen = replace(chosen, prompts=prompts)
     if pace is None:
         pace = WATCHED_PACE if sys.stdout.isatty() else 0.0
-    raise SystemExit(asyncio.run(run_session(chosen, Settings(pace, debug, session_id))))
-
-
-def default_plan() -> Path:
-    if DEFAULT_PLAN.is_file():
-        return DEFAULT_PLAN
-    raise click.ClickException(
-        f"no PLAN was given, and this folder has no {DEFAULT_PLAN.as_posix()}\n"
-        "Change to a clone of the repository, or pass a mount plan: amplifier-context run my-plan.yaml"
-    )
+    raise SystemExit(asyncio.run(run_session(chosen, session_id or f"run-{file.stem}", pace=pace, debug=debug)))

@@ -14,7 +14,6 @@ import signal
 import sys
 from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import Any
@@ -25,13 +24,11 @@ from amplifier_context_core.errors import ContextError
 from amplifier_context_core.kernel import warn_of_duplicate_ids
 
 from ..checks.message_shapes import as_mapping
-from ..checks.request_checker import check_request
 from ..kernel import local_folder, session
-from .plan import Plan, entries_of, module_of
+from .plan import Plan, module_of
 from .probe import ContextProbe
 from .progress import ProgressPrinter
-from .report import INDENT, evaluate, summary
-from .summaries import watch, with_writer
+from .report import INDENT, evaluate
 
 _USER = re.compile(r"//[^/@]*@")  # in a URL: may contain a password
 _SESSION = re.compile(r"^session \S+: ")  # not needed here: a run has one session
@@ -44,17 +41,8 @@ _KERNEL_NOISE = "model_dump() not available"  # the kernel logs this at every ev
 INTERRUPTED = 130  # exit code of a program that was stopped by Ctrl-C: 128 + SIGINT
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Settings of a run: seconds to wait after each request; raise exceptions unchanged; None for a new session id."""
-
-    pace: float = 0.0
-    debug: bool = False
-    session_id: str | None = None
-
-
-async def run_session(plan: Plan, settings: Settings) -> int:
-    """Run a plan and return the exit code.
+async def run_session(plan: Plan, session_id: str, *, pace: float = 0.0, debug: bool = False) -> int:
+    """Run a plan and return the exit code; wait `pace` seconds after each request.
 
     Raises:
         click.ClickException: the kernel is missing, or the session cannot be opened, or fails.
@@ -63,41 +51,41 @@ async def run_session(plan: Plan, settings: Settings) -> int:
         raise click.ClickException(
             "amplifier-core is not installed (the kernel that runs the session)\nInstall it: pip install amplifier-core"
         )
-    plan = with_writer(plan)
-    progress = ProgressPrinter(terse=plan.terse)
-    progress.on_start(plan, _origin(plan.mounts["session"]["context"]))
-    probe = ContextProbe(progress, check_request, settings.pace)
-    with _warnings_shown(progress, settings.debug):
+    progress = ProgressPrinter()
+    origin = _origin(plan.mounts["session"]["context"])
+    source = f" ({origin})" if origin else ""
+    progress.print([(f"amplifier-context run · {plan.title} · memory: {plan.context}{source}", "")])
+    with _warnings_shown(progress, debug):
         warn_of_duplicate_ids(plan.context)  # the other module, where it is the one that is mounted, does not
-        async with _opened(plan, settings) as session:
+        async with _opened(plan, session_id, debug) as running:
             try:
-                stored = await probe.attach(session.coordinator)
+                probe = await ContextProbe.mounted(running.coordinator, progress, pace)
             except ContextError as problem:
                 raise click.ClickException(str(problem)) from None
             for note in _ignored_sources(plan):
                 progress.note(note)
-            if stored:
-                progress.note(f"session {settings.session_id} continues with its {stored:,} stored messages")
-            watch(session.coordinator, progress)
-            context = session.coordinator.get("context")
-            for message in plan.opening:
-                await context.add_message(dict(message))
-            stopped = await _execute_prompts(session, plan, progress, settings.debug)
-            outcome = await evaluate(probe, session.coordinator, stopped=stopped)
+            if probe.added:
+                progress.note(f"session {session_id} continues with its {len(probe.added):,} stored messages")
+            stopped = await _execute_prompts(running, plan, progress, debug)
+            outcome = await evaluate(probe, progress.width)
     progress.finish()
-    for line in summary(outcome, progress.width):
+    for line in outcome.lines:
         progress.print(line, INDENT)
-    return INTERRUPTED if outcome.stopped else 0 if outcome.ok else 1
+    if stopped:
+        progress.print([("  stopped       by you, before the last prompt", "yellow")])
+    return INTERRUPTED if stopped else 0 if outcome.ok else 1
 
 
-async def _execute_prompts(session: Any, plan: Plan, progress: ProgressPrinter, debug: bool) -> bool:
+async def _execute_prompts(running: Any, plan: Plan, progress: ProgressPrinter, debug: bool) -> bool:
     """Execute all prompts; return True if the user stopped the run. A typed prompt's turn ends alone."""
     typing = not plan.prompts and sys.stdin.isatty()
+    cancellation = running.coordinator.cancellation
     for prompt in plan.prompts or (_typed(progress) if typing else _piped()):
-        progress.on_prompt(prompt, typed=typing)
-        with _cancellable(session.coordinator, progress):
+        if not typing:  # else it is on the screen already
+            progress.on_prompt(prompt)
+        with _cancellable(cancellation, progress):
             try:
-                answer = await session.execute(prompt)
+                answer = await running.execute(prompt)
             except Exception as problem:
                 progress.finish()
                 if debug:
@@ -107,12 +95,12 @@ async def _execute_prompts(session: Any, plan: Plan, progress: ProgressPrinter, 
                 if text.startswith("BrokenPipeError"):  # the reader closed the pipe, as in `... | head`: no word
                     raise BrokenPipeError(errno.EPIPE, "the reader closed the pipe") from None
                 raise click.ClickException(f"the session failed: {text}") from None
-        if not session.coordinator.cancellation.is_cancelled:
+        if not cancellation.is_cancelled:
             progress.on_answer(answer)
         elif typing:
             progress.finish()
             progress.note("the turn was stopped")
-            session.coordinator.cancellation.reset()
+            cancellation.reset()
         else:
             return True
     return False
@@ -144,15 +132,15 @@ def _typed(progress: ProgressPrinter) -> Generator[str]:
 
 
 @contextmanager
-def _cancellable(coordinator: Any, progress: ProgressPrinter) -> Generator[None]:
+def _cancellable(cancellation: Any, progress: ProgressPrinter) -> Generator[None]:
     """Let Ctrl-C cancel a turn as a host does: the first after the running tools, the second immediately."""
 
     def stop() -> None:
-        if coordinator.cancellation.is_cancelled:
-            coordinator.cancellation.request_immediate()
+        if cancellation.is_cancelled:
+            cancellation.request_immediate()
         else:
             progress.note("stopping after the running step (Ctrl-C again stops immediately)")
-            coordinator.cancellation.request_graceful()
+            cancellation.request_graceful()
 
     loop = asyncio.get_running_loop()
     try:
@@ -166,16 +154,13 @@ def _cancellable(coordinator: Any, progress: ProgressPrinter) -> Generator[None]
         loop.remove_signal_handler(signal.SIGINT)
 
 
-# --- opening ----------------------------------------------------------------------------------------------------------
-
-
 @asynccontextmanager
-async def _opened(plan: Plan, settings: Settings) -> AsyncGenerator[Any]:
+async def _opened(plan: Plan, session_id: str, debug: bool) -> AsyncGenerator[Any]:
     async with AsyncExitStack() as stack:
         try:
-            running = await stack.enter_async_context(session(plan.mounts, session_id=settings.session_id))
+            running = await stack.enter_async_context(session(plan.mounts, session_id=session_id))
         except Exception as problem:
-            if settings.debug:
+            if debug:
                 raise
             raise click.ClickException(_open_error(plan, problem)) from None
         yield running
@@ -185,17 +170,16 @@ def _open_error(plan: Plan, problem: Exception) -> str:
     """Return the kernel's error as a sentence; for an unknown module, name the installed ones."""
     text = _KERNEL_PREFIX.sub("", str(problem))
     installed = sorted({point.name for point in entry_points(group="amplifier.modules")})
-    for entry in entries_of(plan.mounts):
+    for entry in plan.entries:
         module = module_of(entry)
         if module in installed or f"'{module}'" not in text or not any(words in text for words in _NOT_FOUND):
             continue
         if source := _source(entry):
             return f"{module} is not installed, and nothing is fetched here\nInstall it: pip install '{source}'"
         near = difflib.get_close_matches(module, installed, n=1, cutoff=0.8)
-        similar = [name for name in installed if name.split("-")[0] == module.split("-")[0]]
         return (
             f"unknown module {module}{f'; did you mean {near[0]}?' if near else ''}\n"
-            f"Installed here: {', '.join(similar or installed) or 'none'}. "
+            f"Installed here: {', '.join(installed) or 'none'}. "
             "To use another module, install its package, or add a `source` with its folder to its entry."
         )
     return f"the session cannot be opened: {text}\n(--debug shows the traceback)"
@@ -210,24 +194,20 @@ def _origin(entry: Any) -> str:
     if folder is not None:
         return f"folder {folder}"
     point = next(iter(entry_points(group="amplifier.modules", name=module_of(entry))), None)
-    if point is None:
-        return ""
-    return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+    return "" if point is None else f"{point.dist.name} {point.dist.version}" if point.dist else point.value
 
 
 def _source(entry: Any) -> Any:
     return (as_mapping(entry) or {}).get("source")
 
 
-def _ignored_sources(plan: Plan) -> list[str]:
-    """Return a sentence for each module whose `source` is not a local folder: the installed package is used instead."""
-    notes: list[str] = []
-    for entry in entries_of(plan.mounts):
+def _ignored_sources(plan: Plan) -> Generator[str]:
+    """Yield a sentence for each module whose `source` is not a local folder: the installed package is used instead."""
+    for entry in plan.entries:
         source = _source(entry)
         if source and local_folder(source) is None and (package := _origin(entry)):
             instead = f"the installed {package} is used, not {_USER.sub('//', str(source))}"
-            notes.append(f"{module_of(entry)}: nothing is fetched here, {instead}")
-    return notes
+            yield f"{module_of(entry)}: nothing is fetched here, {instead}"
 
 
 @contextmanager

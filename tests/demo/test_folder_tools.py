@@ -13,7 +13,7 @@ from amplifier_core.validation import ToolValidator
 from amplifier_core.validation.behavioral import ToolBehaviorTests
 
 from amplifier_context_testing.demo import folder_tools as module
-from amplifier_context_testing.demo.folder import Folder
+from amplifier_context_testing.demo.folder_tools import Folder
 
 pytestmark = pytest.mark.kernel
 

@@ -1,8 +1,7 @@
-"""The main job: a session that outgrows its window, watched."""
+"""A session that outgrows its window, watched, and what makes a run fail."""
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import subprocess
@@ -11,54 +10,44 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from amplifier_context_cli.app import main
-
-from .conftest import Run, clone_at, lines_with
+from .conftest import Run, lines_with
 
 pytestmark = pytest.mark.kernel
 
 BUDGET = 3_000
+PROVIDERS = "providers: [{module: provider-replay}]"
+FAULTY = """
+from amplifier_context_testing.fakes import ListContext
+__amplifier_module_type__ = "context"
+class Faulty(ListContext):
+    async def get_messages_for_request(self, token_budget=None, provider=None): return []
+    async def get_messages(self): return self.messages[:-1]
+async def mount(coordinator, config=None): await coordinator.mount("context", Faulty())
+"""
 
 
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Result:
-    """The default plan in a folder like a clone, once for those tests that only look at it."""
-    folder = clone_at(tmp_path_factory.mktemp("clone"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        patch.setenv("COLUMNS", "110")
-        return CliRunner().invoke(main, ["run", "--budget", str(BUDGET)])
-
-
-def test_the_demo_compacts_several_times_and_stays_valid(demo: Result) -> None:
-    assert demo.exit_code == 0, demo.output
-    assert len(lines_with(demo, "└ compacted")) >= 3
-    assert lines_with(demo, "63, all valid by the rules of OpenAI, Anthropic and the kernel")
-    assert lines_with(demo, "complete: every added message is kept unchanged, sha256")
-
-
-def test_every_request_has_a_line_that_stays_within_its_budget(demo: Result) -> None:
-    rows = re.findall(r"^ +(\d+)  [█▏▎▍▌▋▊▉░]+ +([\d,]+) of +([\d,]+) ", demo.output, re.MULTILINE)
-    assert [int(number) for number, _, _ in rows] == list(range(1, 64))
-    assert all(int(tokens.replace(",", "")) <= BUDGET for _, tokens, _ in rows)
-    assert {budget for _, _, budget in rows} == {"3,000"}
+@pytest.mark.parametrize("context", ["context-simple", "context-summary"])
+def test_the_demo_compacts_several_times_and_stays_valid(run: Run, clone: Path, context: str) -> None:
+    result = run("--budget", BUDGET, "--context", context)
+    assert result.exit_code == 0, result.output
+    assert len(lines_with(result, "└ compacted")) >= 3
+    assert lines_with(result, "63, all valid by the rules of OpenAI, Anthropic and the kernel")
+    assert lines_with(result, "complete: every added message is kept unchanged, sha256")
+    rows = re.findall(r"^ +(\d+)  [█▏▎▍▌▋▊▉░]+ +([\d,]+) of +3,000 ", result.output, re.MULTILINE)
+    assert [int(number) for number, _ in rows] == list(range(1, 64))
+    assert all(int(tokens.replace(",", "")) <= BUDGET for _, tokens in rows)
+    assert lines_with(result, "context.recall('m")
 
 
 def test_a_plan_brings_its_own_prompts_and_prompt_replaces_them(run: Run, plan: Callable[..., Path]) -> None:
-    file = plan(more="prompts: [From the plan.]")
-    assert lines_with(run(file), "user  From the plan.")
-    result = run(file, "--prompt", "First of mine.", "--prompt", "Second of mine.")
+    file = plan(context="{module: context-other, config: {max_tokens: 777}}", more="prompts: [From the plan.]")
+    result = run(file, "--context", "context-simple")
+    assert lines_with(result, "user  From the plan.")
+    assert lines_with(result, " of    777 ")  # the config is kept
+    result = run(file, "--context", "context-simple", "--prompt", "First of mine.", "--prompt", "Second of mine.")
     assert [line.split("  ")[1] for line in lines_with(result, "user  ")] == ["First of mine.", "Second of mine."]
     assert lines_with(result, "agent  Hello.")
-
-
-def test_context_swaps_the_module_and_keeps_its_config(run: Run, plan: Callable[..., Path]) -> None:
-    file = plan(context="{module: context-other, config: {max_tokens: 777}}")
-    result = run(file, "--context", "context-simple", "--prompt", "Hi.")
-    assert result.exit_code == 0, result.output
-    assert lines_with(result, " of    777 ")
 
 
 def test_a_source_that_is_not_fetched_is_reported_with_its_replacement(run: Run, plan: Callable[..., Path]) -> None:
@@ -66,47 +55,22 @@ def test_a_source_that_is_not_fetched_is_reported_with_its_replacement(run: Run,
     result = run(plan(context=f'{{module: context-simple, source: "{source}"}}'), "--prompt", "Hi.")
     assert result.exit_code == 0, result.output
     printed = " ".join(result.output.split())
-    assert (
-        "note context-simple: nothing is fetched here, the installed amplifier-context-simple 0.1.0 is used" in printed
-    )
+    assert "nothing is fetched here, the installed amplifier-context-simple 0.1.0 is used" in printed
     assert "not git+https://example.org/amplifier-module-context-simple@main" in printed
     assert "secret" not in printed
 
 
-# --- recorded sessions ------------------------------------------------------------------------------------------------
-
-
-def test_a_recording_in_a_quarter_of_its_size_compacts(run: Run, tmp_path: Path) -> None:
-    from amplifier_context_testing import coding_session
-
-    file = tmp_path / "transcript.jsonl"
-    file.write_text("\n".join(json.dumps(message) for message in coding_session(60, seed=2)))
-    result = run("--transcript", file)
-    assert result.exit_code == 0, result.output
-    assert lines_with(result, "recording transcript (number 0 of transcript.jsonl)")
-    assert lines_with(result, "└ compacted")
-
-
-def test_an_invalid_request_ends_in_exit_code_1(
-    run: Run, plan: Callable[..., Path], faulty_context: Callable[[str], str]
+def test_an_invalid_request_and_an_incomplete_history_are_reported(
+    run: Run, plan: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entry = faulty_context("async def get_messages_for_request(self, token_budget=None, provider=None): return []")
-    result = run(plan(context=entry), "--prompt", "Hi.")
+    (tmp_path / "faulty_context").mkdir()
+    (tmp_path / "faulty_context" / "__init__.py").write_text(FAULTY)
+    monkeypatch.setattr(sys, "path", list(sys.path))  # the kernel adds the folder
+    result = run(plan(context="{module: context-faulty, source: faulty_context}"), "--prompt", "Hi.")
     assert result.exit_code == 1
     assert lines_with(result, "INVALID: the request is empty")
     assert lines_with(result, "1 provider rule broken")
-
-
-def test_an_incomplete_history_ends_in_exit_code_1(
-    run: Run, plan: Callable[..., Path], faulty_context: Callable[[str], str]
-) -> None:
-    entry = faulty_context("async def get_messages(self): return self.messages[:-1]")
-    result = run(plan(context=entry), "--prompt", "Hi.")
-    assert result.exit_code == 1
     assert lines_with(result, "NOT COMPLETE: 2 messages were added, 1 are kept")
-
-
-# --- what makes it fail -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise there")
@@ -121,3 +85,66 @@ def test_ctrl_c_ends_with_a_summary_and_the_shells_code(clone: Path) -> None:
     assert running.returncode == 130
     assert "stopping after the running step" in output
     assert "complete: every added message is kept unchanged" in output
+
+
+def error_of(result: object) -> str:
+    """The output as one line; there must be an error and no traceback."""
+    output = " ".join(str(getattr(result, "output", "")).split())
+    assert getattr(result, "exit_code", None) == 1, output
+    assert "Traceback" not in output
+    return output.split("Error: ", 1)[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("session: {a: b}\nproviders: [{api_key: hidden-secret, }, ]]", "is not YAML: "),
+        ("- session", "there are no keys and values in the file"),
+        (PROVIDERS, "no keys and values in `session`; write for example session: {orchestrator: loop-basic"),
+        ("session: {orchestrator: loop-replay}", "`session.context` is missing; write for example"),
+        ("session: {orchestrator: a, context: {module: b, config: 3}}", "in the config of b"),
+        ("session: {orchestrator: a, context: b}", "`providers` is missing"),
+        ("session: {orchestrator: a, context: b}\nproviders: [x]", "in `providers[0]`"),
+        (f"session: {{orchestrator: a, context: b}}\n{PROVIDERS}\ntools: [{{}}]", "`tools[0]` has no `module`"),
+        (f"session: {{orchestrator: a, context: b}}\n{PROVIDERS}\nprompts: hello", "`prompts` must be a list of texts"),
+    ],
+)
+def test_the_error_of_a_bad_plan_names_the_key_and_quotes_nothing(
+    run: Run, tmp_path: Path, text: str, expected: str
+) -> None:
+    (tmp_path / "plan.yaml").write_text(text)
+    assert expected in (error := error_of(run("plan.yaml", "--prompt", "Hi.")))
+    assert error.startswith("plan.yaml")
+    assert "hidden-secret" not in error
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ({"context": "context-simpel"}, "unknown module context-simpel; did you mean context-simple? Installed here: "),
+        ({"more": "tools: [{module: tool-nowhere}]"}, "unknown module tool-nowhere Installed here: "),
+        ({"context": "{module: context-simple, config: {compact_threshold: 7}}"}, "compact_threshold: 7 is impossible"),
+    ],
+)
+def test_what_cannot_be_opened_is_named(
+    run: Run, plan: Callable[..., Path], parts: dict[str, str], expected: str
+) -> None:
+    assert expected in (error := error_of(run(plan(**parts), "--prompt", "Hi.")))
+    assert "Cannot initialize" not in error
+
+
+def test_a_missing_kernel_is_an_install_away(
+    run: Run, plan: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("amplifier_context_testing.demo.session.find_spec", lambda name: None)
+    assert "pip install amplifier-core" in error_of(run(plan(), "--prompt", "Hi."))
+
+
+def test_help_loads_neither_kernel_nor_rich_nor_yaml() -> None:
+    heavy = ("amplifier_core", "rich", "yaml")
+    code = (
+        "import sys\nfrom amplifier_context_cli.app import main\nmain(['--help'], standalone_mode=False)\n"
+        f"print([name for name in {heavy} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
