@@ -37,17 +37,6 @@ class Appending(StoreFixtures):
         assert_same(await store.read("s"), given)
         assert await store.extent("s") == Extent(9, 9)
 
-    async def test_appending_nothing_creates_nothing(self, store: Store) -> None:
-        await store.append("s", [])
-        await store.append("s", ())
-        await assert_unknown(store, "s")
-
-    async def test_a_batch_of_a_thousand_is_one_append(self, store: Store) -> None:
-        given = entries(1, 1_000)
-        await store.append("s", given)
-        assert_same(await store.read("s"), given)
-        assert await store.extent("s") == Extent(1_000, 1_000)
-
     async def test_batches_appended_at_the_same_time_are_in_order(self, store: Store) -> None:
         given = entries(1, 40)
         await asyncio.gather(

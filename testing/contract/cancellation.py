@@ -6,11 +6,10 @@ import asyncio
 import random
 from collections.abc import Awaitable
 from contextlib import suppress
-from itertools import pairwise
 
 import pytest
 
-from amplifier_context_core.stores import Extent, Store
+from amplifier_context_core.stores import Store
 from amplifier_context_core.transcript.entry import Entry
 
 from .fixtures import MakeStore, StoreFixtures, assert_same, whole
@@ -53,29 +52,6 @@ class Cancellation(StoreFixtures):
         assert_same(await store.read("s"), history)
         await store.close()
         assert_same(await (await further()).read("s"), history)
-
-    @pytest.mark.parametrize("seed", range(3))
-    async def test_what_follows_a_cancelled_append_at_once_comes_after_it(self, store: Store, seed: int) -> None:
-        chance = random.Random(seed)
-        await store.open("s")
-        following: list[int] = []
-        first = 1
-        for _ in range(25):
-            batch = entries(first, first + chance.choice((1, 30)))
-            first = batch[-1].seq + 1
-            await cancelled(store.append("s", batch), chance)
-            await store.append("s", [entry(first)])
-            following.append(first)
-            first += 1
-        found = [one.seq for one in await store.read("s")]
-        assert found == sorted(set(found))
-        assert set(following) <= set(found)
-        assert await store.extent("s") == Extent(len(found), found[-1])
-        gone = sorted(set(range(1, first)) - set(found))
-        bounds = [0, *following]
-        for before, after in pairwise(bounds):  # each batch: all of it, or none
-            missing = [seq for seq in gone if before < seq < after]
-            assert missing in ([], list(range(before + 1, after)))
 
     async def test_a_cancelled_replacement_is_made_whole_or_not_at_all(self, store: Store) -> None:
         chance = random.Random(0)
@@ -129,10 +105,3 @@ class Cancellation(StoreFixtures):
                 assert not child.differs(before)
         await store.append("s", entries(41, 42))
         assert_same(await store.read("s"), entries(1, 42))
-
-    async def test_a_store_whose_close_was_cancelled_can_be_used(self, store: Store) -> None:
-        chance = random.Random(0)
-        for number in range(1, 9):
-            await store.append("s", entries(number, number))
-            await cancelled(store.close(), chance)
-        assert_same(await store.read("s"), entries(1, 8))

@@ -41,9 +41,3 @@ class Checkpoints(StoreFixtures):
         with pytest.raises(StoreError, match="'s'"):
             await store.save_checkpoint("s", covered, b"too much")
         assert not (await whole(store)).differs(before)
-
-    async def test_bytes_of_other_kinds_are_bytes_too(self, store: Store) -> None:
-        await store.append("s", entries(1, 3))
-        await store.save_checkpoint("s", 2, bytes(bytearray(b"two")))
-        found = await store.load_checkpoint("s")
-        assert type(found) is bytes

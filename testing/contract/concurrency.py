@@ -10,7 +10,7 @@ from typing import Any
 from amplifier_context_core.stores import Store
 
 from .fixtures import MakeStore, StoreFixtures, assert_same
-from .samples import entries, entry
+from .samples import entries
 
 SESSIONS = 16
 
@@ -36,40 +36,6 @@ class Concurrency(StoreFixtures):
             assert_same(await other.read(name), entries(1, 30, session_id=name))
         assert len(await other.sessions()) == SESSIONS
 
-    async def test_different_things_are_done_to_sessions_at_the_same_time(self, store: Store) -> None:
-        async def work(number: int) -> None:
-            name = f"session {number}"
-            await store.append(name, entries(1, 6))
-            await store.save_checkpoint(name, 2, name.encode())
-            await store.replace(name, 4, entries(7, 8))
-            await store.fork(name, f"{name}, again")
-            await store.rewrite(name, [entry(1, "rewritten")])
-            assert await store.load_checkpoint(name) is None
-            assert await store.load_checkpoint(f"{name}, again") == name.encode()
-            await store.release(name)
-            assert_same(await store.read(name), [entry(1, "rewritten"), *entries(2, 4), *entries(7, 8)])
-            assert_same(await store.read(f"{name}, again"), [*entries(1, 4), *entries(7, 8)])
-            await store.delete(f"{name}, again")
-
-        await asyncio.gather(*(work(number) for number in range(SESSIONS)))
-        assert {info.session_id: info.length for info in await store.sessions()} == {
-            f"session {number}": 6 for number in range(SESSIONS)
-        }
-
-    async def test_one_session_is_read_while_another_is_written(self, store: Store) -> None:
-        await store.append("read", entries(1, 50))
-
-        async def read() -> None:
-            for _ in range(15):
-                assert_same(await store.read("read"), entries(1, 50))
-
-        async def write() -> None:
-            for first in range(1, 151, 10):
-                await store.append("written", entries(first, first + 9))
-
-        await asyncio.gather(read(), write(), read())
-        assert_same(await store.read("written"), entries(1, 150))
-
     async def test_event_loops_may_come_and_go(self, store: Store) -> None:
         for number in range(1, 6):
 
@@ -80,15 +46,6 @@ class Concurrency(StoreFixtures):
             await on_own_loop(work)
         assert_same(await store.read("s"), entries(1, 5))
         await store.append("s", entries(6, 6))
-
-    async def test_a_store_can_be_closed_on_another_loop_than_it_was_used_on(self, store: Store) -> None:
-        await store.append("s", entries(1, 3))
-        await on_own_loop(store.close)
-        assert_same(await store.read("s"), entries(1, 3))
-        await store.append("s", entries(4, 4))
-        await on_own_loop(lambda: store.append("s", entries(5, 5)))
-        await store.close()
-        assert_same(await store.read("s"), entries(1, 5))
 
     async def test_an_event_loop_may_end_while_a_call_is_on_its_way(self, store: Store) -> None:
         """`asyncio.run` cancels what is left over; the append is there whole or not at all."""
@@ -118,15 +75,3 @@ class Concurrency(StoreFixtures):
             await asyncio.gather(*(asyncio.wrap_future(pool.submit(thread, number)) for number in range(4)))
         for number in range(4):
             assert_same(await store.read(f"thread {number}"), entries(1, 20))
-
-    async def test_two_store_objects_work_on_different_sessions(self, store: Store, further: MakeStore) -> None:
-        other = await further()
-
-        async def talk(used: Store, name: str) -> None:
-            for first in range(1, 21):
-                await used.append(name, entries(first, first))
-
-        await asyncio.gather(talk(store, "a"), talk(other, "b"), talk(store, "c"), talk(other, "d"))
-        await store.close()
-        for name in "abcd":
-            assert_same(await other.read(name), entries(1, 20))

@@ -48,19 +48,6 @@ class Forking(StoreFixtures):
         await store.delete("child")
         assert not (await whole(store)).differs(before)
 
-    async def test_what_happens_to_the_session_does_not_happen_to_its_fork(self, store: Store) -> None:
-        await store.append("s", entries(1, 5))
-        await store.save_checkpoint("s", 3, b"three")
-        await store.fork("s", "child")
-        before = await whole(store, "child")
-        await store.append("s", entries(6, 7))
-        await store.replace("s", 1, [entry(8)])
-        await store.rewrite("s", [entry(1, "rewritten")])
-        await store.save_checkpoint("s", 1, b"one")
-        assert not (await whole(store, "child")).differs(before)
-        await store.delete("s")
-        assert not (await whole(store, "child")).differs(before)
-
     @pytest.mark.parametrize(("length", "copied"), [(None, True), (4, True), (3, True), (2, False), (0, False)])
     async def test_the_checkpoint_is_copied_when_the_fork_holds_what_it_covers(
         self, store: Store, length: int | None, copied: bool

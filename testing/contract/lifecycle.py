@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amplifier_context_core.stores import Extent, Store
 
-from .fixtures import MakeStore, StoreFixtures, assert_same, assert_unknown, whole
+from .fixtures import MakeStore, StoreFixtures, assert_same, whole
 from .samples import entries, entry, odd_entries
 
 
@@ -20,13 +20,6 @@ class Lifecycle(StoreFixtures):
         await store.replace("s", 2, [])
         assert await store.open("s") == Extent(2, 5)
 
-    async def test_opening_twice_is_a_no_op(self, store: Store) -> None:
-        await store.append("s", entries(1, 5))
-        await store.open("s")
-        await store.open("s", lambda repair: None)
-        await store.append("s", entries(6, 6))
-        assert await store.open("s") == Extent(6, 6)
-
     async def test_a_sound_session_needs_no_repair(self, store: Store) -> None:
         repairs: list[object] = []
         await store.open("s", repairs.append)
@@ -36,14 +29,6 @@ class Lifecycle(StoreFixtures):
         await store.open("s", repairs.append)
         await whole(store)
         assert repairs == []
-
-    async def test_releasing_what_is_not_open_is_a_no_op(self, store: Store) -> None:
-        await store.release("never seen")
-        await store.append("s", entries(1, 2))
-        await store.release("s")
-        await store.release("s")
-        await assert_unknown(store, "never seen")
-        assert_same(await store.read("s"), entries(1, 2))
 
     async def test_closing_twice_is_a_no_op_and_a_later_call_opens_again(self, store: Store) -> None:
         await store.append("s", entries(1, 3))
@@ -84,11 +69,3 @@ class Lifecycle(StoreFixtures):
         await other.append("s", entries(906, 907))
         assert_same(await other.read("s", -2), entries(906, 907))
         assert_same((await other.read("s"))[:-2], before[0].history)
-
-    async def test_a_store_object_can_be_made_before_there_is_anything(self, store: Store, further: MakeStore) -> None:
-        other = await further()
-        assert await other.sessions() == []
-        assert await other.read("s") == []
-        await store.append("s", entries(1, 3))
-        await store.close()
-        assert_same(await other.read("s"), entries(1, 3))

@@ -57,20 +57,3 @@ class Listing(StoreFixtures):
         await store.delete("s")
         await assert_unknown(store, "s")
         assert [info.session_id for info in await store.sessions()] == ["other"]
-
-    async def test_a_session_can_be_deleted_whether_it_is_open_or_not(self, store: Store) -> None:
-        await store.append("s", entries(1, 2))
-        await store.release("s")
-        await store.delete("s")
-        await assert_unknown(store, "s")
-        await store.open("t")
-        await store.append("t", entries(1, 2))
-        await store.delete("t")
-        await assert_unknown(store, "t")
-
-    async def test_many_sessions_are_listed(self, store: Store) -> None:
-        for number in range(60):
-            await store.append(f"session {number}", entries(1, 1 + number % 3))
-        found = await store.sessions()
-        assert len(found) == 60
-        assert {info.session_id: info.length for info in found} == {f"session {n}": 1 + n % 3 for n in range(60)}

@@ -34,13 +34,6 @@ class Replacing(StoreFixtures):
         await self.assert_archived(store, [given[4]])
         assert await store.extent("s") == Extent(6, 7)
 
-    async def test_keeping_nothing_clears_the_session_and_it_is_still_there(self, store: Store) -> None:
-        await store.append("s", entries(1, 4))
-        await store.replace("s", 0, [])
-        assert await store.read("s") == []
-        assert [(info.session_id, info.length) for info in await store.sessions()] == [("s", 0)]
-        await self.assert_archived(store, entries(1, 4))
-
     async def test_seqs_are_not_given_again(self, store: Store) -> None:
         await store.append("s", entries(1, 4))
         await store.replace("s", 2, [])
@@ -50,12 +43,6 @@ class Replacing(StoreFixtures):
         await store.append("s", entries(9, 9))
         await store.replace("s", 0, [])
         assert await store.extent("s") == Extent(0, 9)
-
-    async def test_seqs_that_were_only_ever_replacements_are_not_given_again_either(self, store: Store) -> None:
-        await store.append("s", entries(1, 2))
-        await store.replace("s", 1, [entry(7)])
-        await store.replace("s", 1, [entry(3)])
-        assert await store.extent("s") == Extent(2, 7)
 
     @pytest.mark.parametrize("keep", BEYOND)
     async def test_keeping_more_than_there_is_raises_and_changes_nothing(self, store: Store, keep: int) -> None:

@@ -45,12 +45,6 @@ class RoundTrips(StoreFixtures):
         given = [entry(1, "0123456789 line\n" * 320_000), entry(2, "読" * 200_000), entry(3)]
         await self.assert_kept(store, further, given)
 
-    async def test_a_batch_of_many_large_entries_comes_back_whole(self, store: Store, further: MakeStore) -> None:
-        given = [entry(seq, f"{seq}: " + "some output of a tool\n" * 900) for seq in range(1, 301)]
-        await store.append("s", given)
-        await store.close()
-        assert_same(await (await further()).read("s"), given)
-
     async def assert_kept(self, store: Store, further: MakeStore, given: list[Entry]) -> None:
         """Appended, these come back alike: at once, by range, by seq, with more after them, and elsewhere."""
         await store.append("s", given)

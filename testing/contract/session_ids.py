@@ -59,22 +59,3 @@ class SessionIds(StoreFixtures):
             assert_same(await store.read(session_id), [entry(number, f"of {session_id}", session_id=session_id)])
             assert await store.load_checkpoint(session_id) == session_id.encode()
             assert await store.extent(session_id) == Extent(1, number)
-
-    async def test_deleting_an_odd_id_leaves_all_others(self, store: Store) -> None:
-        for session_id in ODD_IDS:
-            await store.append(session_id, entries(1, 1))
-        for number, session_id in enumerate(ODD_IDS, 1):
-            await store.delete(session_id)
-            assert sorted(info.session_id for info in await store.sessions()) == sorted(ODD_IDS[number:])
-
-    async def test_odd_ids_can_be_forked_opened_and_released(self, store: Store) -> None:
-        await store.append("s", entries(1, 2))
-        for session_id in ODD_IDS:
-            await store.fork("s", session_id)
-            assert await store.open(session_id) == Extent(2, 2)
-            await store.replace(session_id, 1, [])
-            await store.release(session_id)
-        assert {(info.session_id, info.length) for info in await store.sessions()} == {
-            ("s", 2),
-            *((session_id, 1) for session_id in ODD_IDS),
-        }

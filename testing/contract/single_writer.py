@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from amplifier_context_core.errors import SessionInUse, StoreError
+from amplifier_context_core.errors import SessionInUse
 from amplifier_context_core.stores import Extent, Store
 
 from .cancellation import cancelled
@@ -137,27 +137,6 @@ class SingleWriter(StoreFixtures):
         assert_same(await store.read("s"), entries(1, 2))
         assert await store.load_checkpoint("s") is None
 
-    async def test_a_lock_is_of_one_session(self, store: Store, other: Store) -> None:
-        await store.open("a")
-        await other.open("b")
-        await other.append("b", entries(1, 1))
-        await store.append("a", entries(1, 1))
-        with pytest.raises(SessionInUse):
-            await store.open("b")
-        with pytest.raises(SessionInUse):
-            await other.open("a")
-        await store.append("c", entries(1, 1))
-
-    async def test_a_writer_that_was_refused_holds_nothing_to_release(self, store: Store, other: Store) -> None:
-        await store.append("s", entries(1, 1))
-        with pytest.raises(SessionInUse):
-            await other.open("s")
-        await other.release("s")
-        await other.close()
-        with pytest.raises(SessionInUse):
-            await other.open("s")
-        await store.append("s", entries(2, 2))
-
     async def test_a_session_in_use_can_be_forked_elsewhere(self, store: Store, other: Store) -> None:
         await store.append("s", entries(1, 3))
         await other.fork("s", "child")
@@ -165,12 +144,6 @@ class SingleWriter(StoreFixtures):
         await store.append("s", entries(4, 4))
         assert_same(await store.read("s"), entries(1, 4))
         assert_same(await store.read("child"), [*entries(1, 3), *entries(4, 4, session_id="child")])
-
-    async def test_the_store_that_makes_a_fork_is_its_writer(self, store: Store, other: Store) -> None:
-        await store.append("s", entries(1, 3))
-        await other.fork("s", "child")
-        with pytest.raises(SessionInUse):
-            await store.append("child", entries(4, 4))
 
     async def test_of_two_that_come_at_the_same_time_one_is_refused(self, store: Store, other: Store) -> None:
         for number in range(12):
@@ -180,17 +153,6 @@ class SingleWriter(StoreFixtures):
             )
             assert sorted(type(one).__name__ for one in came) == ["NoneType", "SessionInUse"]
             assert_same(await store.read(name), entries(1, 3) if came[0] is None else entries(11, 13))
-
-    async def test_of_two_that_fork_onto_one_id_one_is_refused(self, store: Store, other: Store) -> None:
-        await store.append("s", entries(1, 60))
-        for number in range(6):
-            came = await asyncio.gather(
-                store.fork("s", f"child {number}", 20), other.fork("s", f"child {number}", 50), return_exceptions=True
-            )
-            refused = [one for one in came if one is not None]
-            assert len(refused) == 1
-            assert isinstance(refused[0], StoreError)
-            assert (await store.extent(f"child {number}")).length == (20 if came[0] is None else 50)
 
     async def test_lists_show_the_writer(self, store: Store, other: Store) -> None:
         await store.append("s", entries(1, 1))
@@ -228,16 +190,6 @@ class SingleWriter(StoreFixtures):
                 await other.release(session_id)
 
         await hold_for_any(hold, max(5, self.examples // 2), derandomize=True)
-
-    async def test_a_cancelled_open_can_be_released(self, store: Store, other: Store) -> None:
-        chance = random.Random(0)
-        for seq in range(1, 16):
-            await cancelled(store.open("s") if seq % 3 else store.append("s", entries(seq, seq)), chance)
-            await store.release("s")
-            await other.open("s")
-            await other.release("s")
-        await other.append("s", entries(16, 16))
-        assert_same(await other.read("s"), await store.read("s"))
 
     async def test_a_closed_store_writes_nothing_more(self, store: Store, other: Store) -> None:
         chance = random.Random(0)
