@@ -34,7 +34,7 @@ class AnthropicClient:
         )
 
     async def complete(self, request: Any) -> Any:
-        return _response(await self._create(request, self.body(request)), request.response_format)
+        return _response(await self._create(request, self.body(request)))
 
     async def compact(self, request: Any) -> Json:
         """Return Anthropic's own compaction of a conversation, as Amplifier's providers return it.
@@ -88,15 +88,11 @@ class AnthropicClient:
                 for tool in request.tools
             ]
             body["tools"][-1]["cache_control"] = BREAKPOINT
-        for key, sent in (("temperature", "temperature"), ("top_p", "top_p"), ("stop", "stop_sequences")):
-            if (value := getattr(request, key)) is not None:
-                body[sent] = value
-        output: Json = {}
+        if request.temperature is not None:
+            body["temperature"] = request.temperature
         if request.reasoning_effort is not None:
-            output["effort"] = request.reasoning_effort
-        if request.response_format is not None and request.response_format.type == "json_schema":
-            output["format"] = {"type": "json_schema", "schema": request.response_format.json_schema}
-        return {**body, "output_config": output} if output else body
+            body["output_config"] = {"effort": request.reasoning_effort}
+        return body
 
     async def close(self) -> None:
         await self._client.close()
@@ -153,7 +149,7 @@ def _result(content: object) -> str | list[Json]:
     return found or json.dumps(content, ensure_ascii=False, default=str)
 
 
-def _response(message: Any, wanted: Any) -> Any:
+def _response(message: Any) -> Any:
     from amplifier_core.message_models import ChatResponse
 
     blocks: list[Json] = []
@@ -167,15 +163,11 @@ def _response(message: Any, wanted: Any) -> Any:
     usage = message.usage
     read, written = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
     given = usage.input_tokens + read  # the kernel's figure: with cache reads, without cache writes
-    degraded = None
-    if wanted is not None and wanted.type == "json":
-        degraded = {"requested": "json", "actual": "text", "reason": "Messages knows JSON by a schema only"}
     return ChatResponse.model_validate(
         {
             "content": blocks,
             "tool_calls": calls or None,
             "finish_reason": message.stop_reason,
-            "degradation": degraded,
             "usage": {
                 "input_tokens": given,
                 "output_tokens": usage.output_tokens,

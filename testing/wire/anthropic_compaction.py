@@ -13,6 +13,7 @@ from typing import Any
 
 from ..caches.bill import Bill
 from ..checks.message_shapes import as_list, as_mapping, blocks_of
+from . import anthropic_forms
 from .problems import Refused
 from .replies import Reply
 
@@ -35,10 +36,8 @@ def check(body: Mapping[str, Any], headers: Mapping[str, str]) -> None:
     blocks = [(i, block) for i, one in enumerate(as_list(body.get("messages")) or ()) for block in _blocks(one)]
     has_beta = BETA in headers.get("anthropic-beta", "")
     if "compaction" in body:
-        if not has_beta:
+        if not has_beta or as_mapping(body["compaction"]) != SUMMARIZE:
             raise Refused("compaction: Extra inputs are not permitted")
-        if as_mapping(body["compaction"]) != SUMMARIZE:
-            raise Refused("compaction.type: Input should be 'summarize'")
         if wrong := [key for key in _NOT_WITH if key in body]:
             raise Refused(f"{wrong[0]}: cannot be combined with compaction")
     for index, block in blocks:
@@ -61,35 +60,16 @@ def plain(body: Mapping[str, Any]) -> Json:
 
 
 def message(body: Mapping[str, Any], reply: Reply, bill: Bill, count: Callable[[str], int], number: int) -> Json:
-    """Return the answer to a request for compaction: one signed block. A reply that was cut off is no compaction.
-
-    Args:
-        count: text to tokens.
-    """
+    """Return the answer to a request for compaction: one signed block. A reply that was cut off is no compaction."""
     text = reply.answer.text
     block = {"type": "compaction", "content": text, "signature": signed(str(body["model"]), text)}
     is_done = reply.finish == "stop" and bool(text)
+    plain = anthropic_forms.message(body, reply, bill, count, number)
     return {
-        "id": f"msg_{number}",
-        "type": "message",
-        "role": "assistant",
-        "model": body["model"],
+        **plain,
         "content": [block] if is_done else [],
         "stop_reason": "compaction" if is_done else "max_tokens",
-        "stop_sequence": None,
-        "usage": {
-            "input_tokens": 0,
-            "output_tokens": 0,
-            "iterations": [
-                {
-                    "type": "compaction",
-                    "input_tokens": bill.fresh,
-                    "cache_read_input_tokens": bill.read,
-                    "cache_creation_input_tokens": bill.written,
-                    "output_tokens": count(text),
-                }
-            ],
-        },
+        "usage": {"input_tokens": 0, "output_tokens": 0, "iterations": [{"type": "compaction", **plain["usage"]}]},
     }
 
 

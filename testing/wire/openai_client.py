@@ -56,13 +56,9 @@ class OpenAIClient:
                 }
                 for tool in request.tools
             ]
-        for key in ("temperature", "top_p", "stop", "reasoning_effort"):
+        for key in ("temperature", "reasoning_effort"):
             if (value := getattr(request, key)) is not None:
                 body[key] = value
-        if request.tools and request.tool_choice is not None:
-            body["tool_choice"] = request.tool_choice
-        if (form := _response_format(request.response_format)) is not None:
-            body["response_format"] = form
         return body
 
     async def compact(self, request: Any) -> Json:
@@ -70,17 +66,6 @@ class OpenAIClient:
 
     async def close(self) -> None:
         await self._client.close()
-
-
-def _response_format(wanted: Any) -> Json | None:
-    if wanted is None or wanted.type == "text":
-        return None
-    if wanted.type == "json":
-        return {"type": "json_object"}
-    return {
-        "type": "json_schema",
-        "json_schema": {"name": "answer", "schema": wanted.json_schema, "strict": bool(wanted.strict)},
-    }
 
 
 def _messages(message: Message) -> Iterator[Json]:

@@ -21,20 +21,13 @@ class Model:
 
 
 class Refused(Exception):
-    """A request that a vendor does not accept, with the HTTP status, the vendor's type, and OpenAI's field and code."""
+    """A request that a vendor does not accept: its words, OpenAI's code, the HTTP status and the vendor's type."""
 
     def __init__(
-        self,
-        message: str,
-        param: str | None = None,
-        code: str | None = None,
-        *,
-        status: int = 400,
-        kind: str = "invalid_request_error",
+        self, message: str, code: str | None = None, *, status: int = 400, kind: str = "invalid_request_error"
     ) -> None:
         super().__init__(message)
         self.message = message
-        self.param = param
         self.code = code
         self.status = status
         self.kind = kind

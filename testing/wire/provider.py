@@ -47,15 +47,11 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Ca
 
 
 class Client(Protocol):
-    """The client library of one vendor behind the kernel's types."""
+    """The client library of one vendor, with the types and errors of the kernel."""
 
-    async def complete(self, request: Any) -> Any:
-        """Return the `ChatResponse` to a `ChatRequest`; raise an error of `amplifier_core.llm_errors`."""
-        ...
+    async def complete(self, request: Any) -> Any: ...
 
-    async def compact(self, request: Any) -> dict[str, Any]:
-        """Return the vendor's own compaction of a conversation; raise an error of `amplifier_core.llm_errors`."""
-        ...
+    async def compact(self, request: Any) -> dict[str, Any]: ...
 
     async def close(self) -> None: ...
 
@@ -67,7 +63,7 @@ class WireProvider:
         self.settings = Settings.of(config)
         self.priority = self.settings.priority
         self._hooks = hooks
-        self._client = CLIENTS[self.settings.api](self.settings)
+        self.client = _client_of(self.settings)
 
     @property
     def name(self) -> str:
@@ -76,31 +72,20 @@ class WireProvider:
     def get_info(self) -> Any:
         from amplifier_core.models import ProviderInfo
 
-        return ProviderInfo(
-            id=self.name,
-            display_name=f"{self.settings.api} over the wire",
-            capabilities=["tools"],
-            defaults={
-                "model": self.settings.model,
-                "context_window": self.settings.context_window,
-                "max_output_tokens": self.settings.max_output_tokens,
-            },
-        )
+        name = f"{self.settings.api} over the wire"
+        defaults = {"model": self.settings.model, **self._limits()}
+        return ProviderInfo(id=self.name, display_name=name, capabilities=["tools"], defaults=defaults)
 
     async def list_models(self) -> list[Any]:
-        """Return the only model, with its prices."""
+        """Return the only model."""
         from amplifier_core.models import ModelInfo
 
-        settings = self.settings
-        return [
-            ModelInfo(
-                id=settings.model,
-                display_name=settings.model,
-                context_window=settings.context_window,
-                max_output_tokens=settings.max_output_tokens,
-                capabilities=["tools"],
-            )
-        ]
+        model = self.settings.model
+        return [ModelInfo(id=model, display_name=model, capabilities=["tools"], **self._limits())]
+
+    def _limits(self) -> dict[str, Any]:
+        limits = {"context_window": self.settings.context_window}
+        return {**limits, "max_output_tokens": self.settings.max_output_tokens}
 
     async def complete(self, request: Any, **kwargs: Any) -> Any:
         """Answer a `ChatRequest` with a `ChatResponse`.
@@ -114,7 +99,7 @@ class WireProvider:
         about |= {"purpose": purpose} if purpose else {}
         await self._emit("llm:request", {**about, "message_count": len(request.messages)})
         try:
-            response = await self._client.complete(request)
+            response = await self.client.complete(request)
         except Exception as problem:
             failed = {"status": "error", "error": str(problem), "error_type": type(problem).__name__}
             await self._emit("llm:response", {**about, **failed, "duration_ms": _since(started)})
@@ -142,13 +127,13 @@ class WireProvider:
         """
         if (as_mapping(request.metadata) or {}).get("native_compaction_request_context") is not True:
             raise ValueError("native compaction needs the context of the request")
-        return await self._client.compact(request)
+        return await self.client.compact(request)
 
     def parse_tool_calls(self, response: Any) -> list[Any]:
         return list(response.tool_calls or [])
 
     async def close(self) -> None:
-        await self._client.close()
+        await self.client.close()
 
     async def _emit(self, event: str, data: dict[str, Any]) -> None:
         if self._hooks is not None:
@@ -159,16 +144,12 @@ def _since(started: float) -> int:
     return round((time.monotonic() - started) * 1_000)
 
 
-def _openai(settings: Settings) -> Client:
-    from .openai_client import OpenAIClient
+def _client_of(settings: Settings) -> Client:
+    """Return the client of the vendor's library, which is imported here."""
+    if settings.api == "openai":
+        from .openai_client import OpenAIClient
 
-    return OpenAIClient(settings)
-
-
-def _anthropic(settings: Settings) -> Client:
+        return OpenAIClient(settings)
     from .anthropic_client import AnthropicClient
 
     return AnthropicClient(settings)
-
-
-CLIENTS: Mapping[str, Callable[[Settings], Client]] = {"openai": _openai, "anthropic": _anthropic}

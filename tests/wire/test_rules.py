@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -14,8 +13,7 @@ from amplifier_context_testing import check_request, conversations
 from amplifier_context_testing.checks.corpus import Conversation
 from amplifier_context_testing.wire import anthropic_rules, openai_rules
 from amplifier_context_testing.wire.problems import Model, Refused
-from amplifier_context_testing.wire.provider import CLIENTS
-from amplifier_context_testing.wire.settings import Settings
+from amplifier_context_testing.wire.provider import WireProvider
 from tests.managers import new_manager
 from tests.messages import bare, size
 from tests.wire.serving import HI, MODEL, READ, ask, wired
@@ -23,7 +21,6 @@ from tests.wire.serving import HI, MODEL, READ, ask, wired
 pytestmark = pytest.mark.kernel
 
 Body = dict[str, Any]
-Change = Callable[[Body], object]
 
 IMAGE = "iVBORw0KGgo="
 EMPTY = {"type": "text", "text": ""}
@@ -75,112 +72,80 @@ def anthropic_body() -> Body:
     }
 
 
-def message(body: Body, index: int) -> Body:
-    return body["messages"][index]
+GONE = object()
+CALL = {"type": "tool_use", "id": "c1", "name": "read", "input": {}}
+BREAKPOINT = {"cache_control": {"type": "ephemeral"}}
 
 
-def block(body: Body, index: int, place: int = 0) -> Body:
-    return body["messages"][index]["content"][place]
+def changed(body: Body, path: str, value: object) -> Body:
+    """Put a value into a body, `GONE` to take one out; `+3` inserts the values of a list there."""
+    *way, last = path.split(".")
+    holder: Any = body
+    for key in way:
+        holder = holder[int(key)] if isinstance(holder, list) else holder[key]
+    if last.startswith("+"):
+        holder[int(last) : int(last)] = value
+    elif value is GONE:
+        holder.pop(int(last) if isinstance(holder, list) else last)
+    else:
+        holder[int(last) if isinstance(holder, list) else last] = value
+    return body
 
 
-def inserted(index: int, *messages: Body) -> Change:
-    def change(body: Body) -> None:
-        body["messages"][index:index] = messages
-
-    return change
-
-
-OPENAI: dict[str, Change] = {
-    "must be followed by tool messages responding to each 'tool_call_id'. The following tool_call_ids did not have "
-    "response messages: c2": lambda body: body["messages"].pop(),
-    "response messages: c1, c2": inserted(3, HI),
-    "must be a response to a preceeding message with 'tool_calls'": inserted(
-        1, {"role": "tool", "tool_call_id": "c0", "content": "Zero."}
+Row = tuple[str, object, str]
+OPENAI: list[Row] = [
+    ("messages.4", GONE, "The following tool_call_ids did not have response messages: c2"),
+    ("messages.+3", [HI], "response messages: c1, c2"),
+    ("messages.+1", [{"role": "tool", "tool_call_id": "c0", "content": "0"}], "must be a response to a preceeding"),
+    ("messages.4.tool_call_id", "c9", "'tool_call_id' of 'c9' not found"),
+    ("messages.4.tool_call_id", "c1", "Duplicate value for 'tool_call_id' of 'c1', in messages[3] and messages[4]"),
+    ("messages.2.tool_calls.1.id", "c1", "Duplicate value for 'tool_call_id' of 'c1' in messages[2]"),
+    ("messages.1.role", "robot", "Invalid value: 'robot'. Supported values are: 'system', 'assistant'"),
+    ("messages.1.content", None, "expected a string, got null"),
+    ("messages.1.content", [], "Invalid 'messages[1].content': empty array"),
+    (
+        "messages.2",
+        {"role": "assistant", "content": "", "tool_calls": []},
+        "Invalid 'messages[2].tool_calls': empty array",
     ),
-    "'tool_call_id' of 'c9' not found": lambda body: message(body, 4).update(tool_call_id="c9"),
-    "Duplicate value for 'tool_call_id' of 'c1', in messages[3] and messages[4]": lambda body: message(body, 4).update(
-        tool_call_id="c1"
-    ),
-    "Duplicate value for 'tool_call_id' of 'c1' in messages[2]": lambda body: message(body, 2)["tool_calls"][1].update(
-        id="c1"
-    ),
-    "Invalid value: 'robot'. Supported values are: 'system', 'assistant'": lambda body: message(body, 1).update(
-        role="robot"
-    ),
-    "expected a string, got null": lambda body: message(body, 1).update(content=None),
-    "Invalid 'messages[1].content': empty array": lambda body: message(body, 1).update(content=[]),
-    "Invalid 'messages[2].tool_calls': empty array": lambda body: message(body, 2).update(tool_calls=[], content=""),
-    "Image URLs are only allowed for messages with role 'user'": lambda body: message(body, 0).update(
-        content=message(body, 1)["content"]
-    ),
-    "unsupported image": lambda body: block(body, 1, 1).update(image_url={"url": "data:image/tiff;base64,AAAA"}),
-    "maximum length 40, but got a string with length 41": lambda body: message(body, 2)["tool_calls"][0].update(
-        id="c" * 41
-    ),
-    "matches the pattern '^[a-zA-Z0-9_-]+$'": lambda body: message(body, 2)["tool_calls"][0]["function"].update(
-        name="read it"
-    ),
-    "expected a string, but got an object": lambda body: message(body, 2)["tool_calls"][0]["function"].update(
-        arguments={}
-    ),
-    "Unrecognized request argument supplied: metadat": lambda body: body.update(metadat={}),
-    "'metadata' parameter is only allowed when 'store' is enabled": lambda body: body.update(metadata={"purpose": "x"}),
-    "max_tokens is too large: 8193": lambda body: body.update(max_completion_tokens=8_193),
-    "integer below minimum value": lambda body: body.update(max_completion_tokens=0),
-    "must contain the word 'json'": lambda body: body.update(response_format={"type": "json_object"}),
-    "Invalid 'tools': empty array": lambda body: body.update(tools=[]),
-    "the function name 'read' is used twice": lambda body: body["tools"].append(body["tools"][0]),
-    "Invalid 'messages': empty array": lambda body: body.update(messages=[]),
-    "does not stream": lambda body: body.update(stream=True),
-}
-
-ANTHROPIC: dict[str, Change] = {
-    "messages.1: `tool_use` ids were found without `tool_result` blocks immediately after: c2": lambda body: message(
-        body, 2
-    )["content"].pop(),
-    "immediately after: c1, c2": lambda body: message(body, 2)["content"].insert(0, {"type": "text", "text": "Well."}),
-    "messages.2.content.1: unexpected `tool_use_id` found in `tool_result` blocks: c9": lambda body: block(
-        body, 2, 1
-    ).update(tool_use_id="c9"),
-    "each tool_use must have a single result": lambda body: block(body, 2, 1).update(tool_use_id="c1"),
-    "`tool_use` ids must be unique": inserted(
-        3,
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "read", "input": {}}]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "Three."}]},
-    ),
-    "A maximum of 4 blocks with cache_control may be provided. Found 5.": lambda body: block(body, 2).update(
-        cache_control={"type": "ephemeral"}
-    ),
-    'Unexpected role "system"': inserted(1, {"role": "system", "content": "Be quick."}),
-    'first message must use the "user" role': inserted(0, {"role": "assistant", "content": "Hello."}),
-    "does not support assistant message prefill": lambda body: body["messages"].append(
-        {"role": "assistant", "content": "I"}
-    ),
-    "messages.0: all messages must have non-empty content": lambda body: message(body, 0).update(content=[]),
-    "text content blocks must be non-empty": lambda body: message(body, 0).update(content=[EMPTY]),
-    "cache_control cannot be set for empty text blocks": lambda body: block(body, 0).update(text=""),
-    "must contain non-whitespace text": lambda body: message(body, 0).update(content=" \n"),
-    "messages.0: `tool_use` blocks can only be in `assistant` messages": lambda body: message(body, 0).update(
-        content=message(body, 1)["content"]
-    ),
-    "String should match pattern '^[a-zA-Z0-9_-]+$'": lambda body: block(body, 1).update(id="a.b"),
-    "tool_use.input: Input should be a valid dictionary": lambda body: block(body, 1).update(input="{}"),
-    "base64.media_type: Input should be": lambda body: block(body, 0, 1)["source"].update(media_type="image/tiff"),
-    "thinking.signature: Field required": lambda body: message(body, 1)["content"].insert(
-        0, {"type": "thinking", "thinking": "Hm."}
-    ),
-    "max_tokens: Field required": lambda body: body.pop("max_tokens"),
-    "max_tokens: 8193 > 8192": lambda body: body.update(max_tokens=8_193),
-    "metadata.purpose: Extra inputs are not permitted": lambda body: body.update(metadata={"purpose": "x"}),
-    "messages: at least one message is required": lambda body: body.update(messages=[]),
-    "Tool names must be unique": lambda body: body["tools"].append(
-        {"name": "read", "input_schema": {"type": "object"}}
-    ),
-    "system: text content blocks must be non-empty": lambda body: body.update(system=[EMPTY]),
-}
+    ("messages.1.role", "system", "Image URLs are only allowed for messages with role 'user'"),
+    ("messages.1.content.1.image_url.url", "data:image/tiff;base64,AAAA", "unsupported image"),
+    ("messages.2.tool_calls.0.id", "c" * 41, "maximum length 40, but got a string with length 41"),
+    ("messages.2.tool_calls.0.function.name", "read it", "matches the pattern '^[a-zA-Z0-9_-]+$'"),
+    ("messages.2.tool_calls.0.function.arguments", {}, "expected a string, but got an object"),
+    ("metadata", {}, "Unrecognized request argument supplied: metadata"),
+    ("max_completion_tokens", 8_193, "max_tokens is too large: 8193"),
+    ("tools", [], "Invalid 'tools': empty array"),
+    ("messages", [], "Invalid 'messages': empty array"),
+]
+ANTHROPIC: list[Row] = [
+    ("messages.2.content.1", GONE, "messages.1: `tool_use` ids were found without `tool_result` blocks immediately"),
+    ("messages.2.content.+0", [{"type": "text", "text": "Well."}], "immediately after: c1, c2"),
+    ("messages.2.content.1.tool_use_id", "c9", "messages.2.content.1: unexpected `tool_use_id` found in `tool_result`"),
+    ("messages.2.content.1.tool_use_id", "c1", "each tool_use must have a single result"),
+    ("messages.1.content.1.id", "c1", "`tool_use` ids must be unique"),
+    ("messages.2.content.0", {"type": "tool_result", "tool_use_id": "c1", **BREAKPOINT}, "A maximum of 4 blocks"),
+    ("messages.+1", [{"role": "system", "content": "Be quick."}], 'Unexpected role "system"'),
+    ("messages.+0", [{"role": "assistant", "content": "Hello."}], 'first message must use the "user" role'),
+    ("messages.+3", [{"role": "assistant", "content": "I"}], "does not support assistant message prefill"),
+    ("messages.0.content", [], "messages.0: all messages must have non-empty content"),
+    ("messages.0.content", [EMPTY], "text content blocks must be non-empty"),
+    ("messages.0.content.0.text", "", "cache_control cannot be set for empty text blocks"),
+    ("messages.0.content", " \n", "must contain non-whitespace text"),
+    ("messages.0.content", [CALL], "messages.0: `tool_use` blocks can only be in `assistant` messages"),
+    ("messages.1.content.0.id", "a.b", "String should match pattern '^[a-zA-Z0-9_-]+$'"),
+    ("messages.1.content.0.input", "{}", "tool_use.input: Input should be a valid dictionary"),
+    ("messages.0.content.1.source.media_type", "image/tiff", "base64.media_type: Input should be"),
+    ("messages.1.content.+0", [{"type": "thinking", "thinking": "Hm."}], "thinking.signature: Field required"),
+    ("max_tokens", GONE, "max_tokens: Field required"),
+    ("max_tokens", 8_193, "max_tokens: 8193 > 8192"),
+    ("metadata", {}, "metadata: Extra inputs are not permitted"),
+    ("messages", [], "messages: at least one message is required"),
+    ("system", [EMPTY], "system: text content blocks must be non-empty"),
+]
 
 
-def refused_by(check: Callable[[Body, Model | None], None], body: Body) -> str | None:
+def refused_by(check: Callable[[Body, Model], None], body: Body) -> str | None:
     try:
         check(body, MODEL)
     except Refused as refusal:
@@ -193,18 +158,14 @@ def test_both_bodies_are_accepted() -> None:
     assert refused_by(anthropic_rules.check, anthropic_body()) is None
 
 
-@pytest.mark.parametrize("words", OPENAI)
-def test_openai_refuses(words: str) -> None:
-    body = copy.deepcopy(openai_body())
-    OPENAI[words](body)
-    assert words in str(refused_by(openai_rules.check, body))
+@pytest.mark.parametrize(("path", "value", "words"), OPENAI)
+def test_openai_refuses(path: str, value: object, words: str) -> None:
+    assert words in str(refused_by(openai_rules.check, changed(openai_body(), path, value)))
 
 
-@pytest.mark.parametrize("words", ANTHROPIC)
-def test_anthropic_refuses(words: str) -> None:
-    body = copy.deepcopy(anthropic_body())
-    ANTHROPIC[words](body)
-    assert words in str(refused_by(anthropic_rules.check, body))
+@pytest.mark.parametrize(("path", "value", "words"), ANTHROPIC)
+def test_anthropic_refuses(path: str, value: object, words: str) -> None:
+    assert words in str(refused_by(anthropic_rules.check, changed(anthropic_body(), path, value)))
 
 
 RULES = {"openai": openai_rules.check, "anthropic": anthropic_rules.check}
@@ -239,7 +200,8 @@ BUDGETS = (100_000, 1_200, 400, 150)
 
 @pytest.mark.parametrize("odd", conversations(), ids=lambda odd: odd.name)
 async def test_every_view_of_an_odd_conversation_is_accepted_by_the_checker_and_both_vendors(odd: Conversation) -> None:
-    clients: dict[str, Any] = {api: CLIENTS[api](Settings(api, "http://127.0.0.1:9")) for api in RULES}
+    providers = {api: WireProvider({"api": api, "base_url": "http://127.0.0.1:9"}) for api in RULES}
+    clients: dict[str, Any] = {api: provider.client for api, provider in providers.items()}
     for budget in BUDGETS:
         manager = new_manager(session_id=str(budget))
         for message in odd.messages:

@@ -8,11 +8,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_testing import EventRecorder, session
-from amplifier_context_testing.caches import caches
-from amplifier_context_testing.caches.request import Request
-from amplifier_context_testing.caches.token_scale import TokenScale
 from amplifier_context_testing.demo.scripted_agent import explore_script
-from amplifier_context_testing.replay.provider import dump
 from amplifier_context_testing.wire.apis import Service
 from amplifier_context_testing.wire.problems import Model
 from amplifier_context_testing.wire.replies import faults_first, unavailable
@@ -23,7 +19,6 @@ from tests.wire.sessions import ANSWER, WINDOW, plan
 pytestmark = pytest.mark.kernel
 
 MODULES = ("context-simple", "context-persistent")
-LAB = {"openai": "openai", "anthropic": "declared"}  # the lab's model of each vendor's cache
 
 
 class Run:
@@ -32,28 +27,17 @@ class Run:
     def __init__(self, service: Service) -> None:
         self.service = service
         self.recorder = EventRecorder(only=("context:", "provider:", "llm:"))
-        self.views: list[list[dict[str, Any]]] = []
         self.answers: list[str] = []
         self.explained: dict[str, Any] = {}
         self.correction: Any = None
 
     async def of(self, mounts: dict[str, Any], prompts: int) -> Run:
         async with session(mounts, recorder=self.recorder) as running:
-            self._watch(next(iter(running.coordinator.get("providers").values())))
             self.answers = [await running.execute(f"Look around, part {number}.") for number in range(prompts)]
             self.explained = await running.coordinator.get_capability("context.explain")()
             manager = running.coordinator.get("context")
             self.correction = manager.meter.correction(manager.compactor.last_sent.key)
         return self
-
-    def _watch(self, provider: Any) -> None:
-        complete = provider.complete
-
-        async def watched(request: Any, **options: Any) -> Any:
-            self.views.append([dump(message) for message in request.messages])
-            return await complete(request, **options)
-
-        provider.complete = watched
 
 
 async def explored(module: str, api: str, folder: Path, **context: Any) -> Run:
@@ -71,14 +55,15 @@ async def test_a_session_that_compacts_several_times_is_accepted_cached_and_meas
     run = await explored(module, api, folder, **store)
     exchanges = run.service.exchanges
     assert run.service.refusals == []
-    assert [one.status for one in exchanges] == [200] * len(run.views)
-    assert len(run.views) > 30
+    assert {one.status for one in exchanges} == {200}
+    assert len(exchanges) > 30
     assert run.recorder.count("context:compaction") >= 3
     assert all("I listed" in answer for answer in run.answers)
-    assert_cache_reads_as_the_lab_predicts(api, run)
+    bills = [one.bill for one in exchanges]
+    hits = sum(bill.read > bill.tokens / 10 for bill in bills)  # the same tools are read by every request
+    assert 0.6 * len(bills) < hits < len(bills), "after a compaction little is in the cache"
     # Hooks are given the usage of the service, in the kernel's words.
     usages = [data["usage"] for data in run.recorder.named("llm:response")]
-    bills = [one.bill for one in exchanges]
     assert [usage["input_tokens"] + usage["cache_write_tokens"] for usage in usages] == [one.tokens for one in bills]
     assert [usage["cache_read_tokens"] for usage in usages] == [one.read for one in bills]
     # The meter has learned from the usage of the newest answer, and the figures of `explain` are the service's.
@@ -86,25 +71,6 @@ async def test_a_session_that_compacts_several_times_is_accepted_cached_and_meas
     assert run.correction.last[1] == newest
     assert run.correction.reports == len(exchanges)
     assert run.explained["view"]["tokens"] == pytest.approx(newest, rel=0.01)
-
-
-def assert_cache_reads_as_the_lab_predicts(api: str, run: Run) -> None:
-    """Both are models, yet written apart: the lab's works on views, the service's on what came over the wire."""
-    cache, scale = caches()[LAB[api]], TokenScale()
-    lab = [cache.bill(Request.of(view, scale), 0.0) for view in run.views]
-    wire = [one.bill for one in run.service.exchanges]
-    # Tool definitions are on the wire only. They are part of each prefix that is read.
-    tools = min(mine.tokens - theirs.tokens for mine, theirs in zip(wire, lab, strict=True))
-    hits = 0
-    for mine, theirs in zip(wire, lab, strict=True):
-        read = max(0, mine.read - tools)
-        assert read == pytest.approx(theirs.read, abs=0.03 * mine.tokens)
-        hit = read > mine.tokens / 10  # the same system prompt is read by every request
-        assert hit == (theirs.read > mine.tokens / 10)
-        hits += hit
-    assert (
-        0.6 * len(wire) < hits < len(wire)
-    )  # most requests are served from the cache; after a compaction they are not
 
 
 @pytest.mark.parametrize("api", APIS)
