@@ -106,11 +106,14 @@ Policy = Callable[[Any], "Answer | str | Mapping[str, Any] | Awaitable[Any] | No
 
 
 def in_order(answers: Iterable[Any]) -> Policy:
-    """Return a policy that gives one answer after the other and ignores the request."""
-    rest = iter([Answer.of(answer) for answer in answers])
+    """Return a policy that gives one answer after the other, or raises an exception among them; it reads no request."""
+    rest = iter([answer if isinstance(answer, Exception) else Answer.of(answer) for answer in answers])
 
     def policy(request: Any) -> Answer | None:
-        return next(rest, None)
+        answer = next(rest, None)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     return policy
 

@@ -13,7 +13,6 @@ Config, all optional:
 | `style` | `basic` or `streaming`, see `LoopConfig` |
 | `retry_on_overflow` | after a ContextLengthError ask once more, for a smaller view (false) |
 | `overflow_share` | share of the window the smaller view may fill (0.75) |
-| `answer_cancelled_calls` | store a result for calls cut short by a cancellation (false) |
 | `closing_message` | an assistant message stored after a cancellation, as some loops do (none) |
 """
 
@@ -53,7 +52,6 @@ class LoopConfig:
     style: Literal["basic", "streaming"] = "basic"
     retry_on_overflow: bool = False
     overflow_share: float = 0.75
-    answer_cancelled_calls: bool = False
     closing_message: str | None = None
 
     @classmethod
@@ -301,8 +299,6 @@ class _Turn:
     async def _store_results(self, calls: list[Wanted], results: Mapping[str, Content]) -> None:
         for place, call in enumerate(calls):
             content = results.get(f"{place}:{call.id}")
-            if content is None and self.config.answer_cancelled_calls:
-                content = f"The call of {call.name} was cancelled before it returned."
             if content is None:
                 continue
             named = {"name": call.name} if self.streaming else {}

@@ -12,14 +12,13 @@ Config, all optional:
 
 | key | meaning |
 | --- | --- |
-| `script` | a list of answers (see `answer_policies`), or `module:factory` of a policy, which is given this config |
+| `script` | a list of answers (see `answer_policies`) or of exceptions to raise, or `module:factory` of a policy, which is given this config |
 | `transcript` | JSONL file to replay instead; `id` or `index` (0) choose the transcript in it |
 | `messages` | or the messages of a transcript themselves |
 | `name`, `model` | what the provider calls itself ("replay", "replay-1") |
 | `context_window`, `max_output_tokens` | what it declares, in tokens (200000, 8192) |
 | `real_window` | what it really takes, in tokens; below `context_window` it refuses what it promised to take |
 | `check` | hold each request against `checker.check_request` and keep the `violations` (false) |
-| `fail` | one or more of `{on: N, times: 1, error: RateLimitError, message, status_code, retryable}`: the Nth request, counted from 1, fails with this error of `amplifier_core.llm_errors` |
 | `priority` | lower is preferred by loops (100) |
 """  # noqa: E501 - a table row is one line
 
@@ -38,7 +37,6 @@ from ..checks.message_shapes import Message, as_list
 from ..checks.request_checker import check_request
 from ..counters import TokenCounter, wire_tokens
 from .answer_policies import Answer, Policy, in_order, next_answer, policy_named
-from .planned_failures import planned_failures
 from .recorded_tools import RecordedTool, ResultTray
 from .recording import AT_THE_END, Recording
 from .transcripts import read_transcript
@@ -87,7 +85,6 @@ class ReplayProvider:
         self.context_window = self._positive("context_window", CONTEXT_WINDOW)
         self.max_output_tokens = self._positive("max_output_tokens", MAX_OUTPUT_TOKENS)
         self.real_window = self._positive("real_window", self.context_window)
-        self._failures = planned_failures(self.config.get("fail"))
         self._tray = ResultTray()
         self.tools: list[RecordedTool] = []
         self._policy = policy or self._configured()
@@ -133,7 +130,7 @@ class ReplayProvider:
 
         Raises:
             amplifier_core.llm_errors.ContextLengthError: the request weighs more than the window holds.
-            amplifier_core.llm_errors.LLMError: as the config `fail` asks for.
+            Exception: whatever the script raises in place of an answer.
         """
         started = time.monotonic()
         self.requests += 1
@@ -150,7 +147,7 @@ class ReplayProvider:
                 [{"role": "system", "content": str([dump(tool) for tool in request.tools])}] if request.tools else []
             )
             sent = Request.of([*tools, *messages], self._scale)
-            self._refuse_if_due(sent.offsets[-1])
+            self._refuse_if_too_long(sent.offsets[-1])
             answer = await next_answer(self._policy, request) or Answer.of(AT_THE_END)
         except Exception as problem:
             await self._emit_response(started, status="error", error=str(problem), error_type=type(problem).__name__)
@@ -193,14 +190,11 @@ class ReplayProvider:
             }
         )
 
-    def _refuse_if_due(self, tokens: int) -> None:
-        from amplifier_core import llm_errors
-
-        for failure in self._failures:
-            if failure.due(self.requests):
-                raise failure.error(self.name, self.model)
+    def _refuse_if_too_long(self, tokens: int) -> None:
         if tokens > self.real_window:
-            raise llm_errors.ContextLengthError(
+            from amplifier_core.llm_errors import ContextLengthError
+
+            raise ContextLengthError(
                 f"the request weighs {tokens} tokens, the window of {self.model} holds {self.real_window}",
                 provider=self.name,
                 model=self.model,

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_context_testing.caches import Bill, Cache, caches
 from amplifier_context_testing.caches.anthropic import Anthropic
-from amplifier_context_testing.caches.any_prefix import AnyPrefix
 from amplifier_context_testing.caches.openai import OpenAI
 from amplifier_context_testing.caches.request import Request
 from amplifier_context_testing.caches.wire import Wires
@@ -61,30 +59,6 @@ def bills(cache: Cache, requests: Sequence[list[Message]], at: Sequence[float] |
     return [cache.bill(Request.of(view, weigh), now) for view, now in zip(requests, times, strict=True)]
 
 
-def test_the_messages_of_the_example_weigh_what_is_written_beside_them() -> None:
-    weigh = scale()
-    assert [weigh.tokens(message) for message in TWELVE] == WEIGHTS
-    assert weigh.tokens(CHAPTER) == 30
-    assert [sum(WEIGHTS[:index]) for index in ASKED] == [110, 182, 276, 306, 388]
-    assert [sum(map(weigh.tokens, view)) for view in views()] == [110, 182, 276, 306, 222, 242]
-
-
-def test_any_prefix_ever_sent_is_read_and_the_rest_written() -> None:
-    found = bills(AnyPrefix(), views())
-    assert found == [
-        Bill(0, 110),
-        Bill(110, 72),
-        Bill(182, 94),
-        Bill(276, 30),
-        Bill(100, 122),  # of the folded view only the system prompt was sent before
-        Bill(222, 20),
-    ]
-    total = sum(found, Bill())
-    assert total == Bill(890, 448)
-    assert total.price == pytest.approx(0.1 * 890 + 1.25 * 448)
-    assert total.plain_price == pytest.approx(0.1 * 890 + 1.0 * 448)
-
-
 def test_anthropic_without_inference_reads_what_its_breakpoints_wrote() -> None:
     # Breakpoints: system; primary at the newest message; secondary before the newest question, or two messages before.
     #  1  [question]                                      one message alone has no breakpoint: its 10 tokens are fresh
@@ -131,24 +105,6 @@ def test_openai_reads_exactly_where_it_wrote() -> None:
 
 
 ASKING: Message = {**CHAPTER, "metadata": {"cache_breakpoint": True}}
-
-
-def asked() -> list[list[Message]]:
-    """The same requests with a chapter that asks, and one after another compaction, whose new chapter asks instead."""
-    folded = [[ASKING if message is CHAPTER else message for message in view] for view in views()]
-    more: Message = {**chapter("and then " + "w " * 14), "metadata": {"cache_breakpoint": True}}  # 20 tokens
-    return [*folded, [SYSTEM, CHAPTER, more, user("thanks " + "w " * 5)]]
-
-
-def test_with_a_breakpoint_after_the_chapters_the_next_compaction_reads_them() -> None:
-    # The last request shares the system prompt and the first chapter with the ones before, 130 tokens of 160. In the
-    # sixth request Anthropic's secondary breakpoint is before the newest message, after the chapter.
-    assert [scale().tokens(message) for message in asked()[-1]] == [100, 30, 20, 10]
-    declared = bills(Anthropic(Wires(), inferring=False, honouring=True), asked())
-    assert declared[4:] == [Bill(100, 122), Bill(222, 20), Bill(130, 30)]
-    openai = bills(OpenAI(honouring=True), asked())
-    assert openai[4:] == [Bill(0, 222), Bill(222, 20), Bill(130, 30)]
-    assert bills(OpenAI(), asked())[-1] == Bill(0, 160)
 
 
 ROLES: list[Message] = [

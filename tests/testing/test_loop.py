@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from amplifier_core import llm_errors
 from amplifier_core.models import HookResult, ToolResult
 from amplifier_core.testing import MockCoordinator
 from amplifier_core.validation import OrchestratorValidator
@@ -135,43 +134,6 @@ async def test_whatever_a_tool_does_its_call_is_answered(tools: list[Tool], cont
     assert room.recorder.count("tool:error") == (1 if content.startswith("Error") else 0)
 
 
-async def test_an_ephemeral_injection_is_sent_once_and_never_stored() -> None:
-    room = Room(CALL, "Done.")
-    injection = HookResult(
-        action="inject_context", context_injection="psst", ephemeral=True, context_injection_role="user"
-    )
-    room.on("tool:post", injection)
-    await room.run()
-    assert room.sent[-1] == "psst"
-    assert room.roles == ["user", "assistant", "tool", "assistant"]
-
-
-async def test_a_provider_error_is_announced_and_raised() -> None:
-    room = Room("Done.", provider={"fail": {"on": 1, "error": "RateLimitError", "status_code": 429}})
-    with pytest.raises(llm_errors.RateLimitError):
-        await room.run()
-    (announced,) = room.recorder.named("provider:error")
-    assert announced["error"]["type"] == "RateLimitError"
-    assert (announced["provider"], announced["retryable"], announced["status_code"]) == ("replay", True, 429)
-    assert (room.recorder.last("orchestrator:complete") or {})["status"] == "error"
-
-
-async def test_an_overflow_is_tried_once_more_with_a_smaller_budget_if_wanted() -> None:
-    overflow = {"fail": {"on": 1, "error": "ContextLengthError"}, "context_window": 1000, "max_output_tokens": 200}
-    room = Room("Done.", provider=overflow, retry_on_overflow=True)
-    assert await room.run() == "Done."
-    assert room.context.budgets == [None, 600]
-    assert room.recorder.count("provider:error") == 1
-    room = Room("Done.", provider=overflow)
-    with pytest.raises(llm_errors.ContextLengthError):
-        await room.run()
-    twice = {**overflow, "fail": {"on": 1, "times": 2, "error": "ContextLengthError"}}
-    room = Room("Done.", provider=twice, retry_on_overflow=True)
-    with pytest.raises(llm_errors.ContextLengthError):
-        await room.run()
-    assert room.recorder.count("provider:error") == 2
-
-
 def cancelling(room: Room, *, immediate: bool) -> Callable[[dict[str, Any]], Any]:
     async def read(given: dict[str, Any]) -> ToolResult:
         if given["path"] == "first":
@@ -194,18 +156,6 @@ async def test_an_immediate_cancellation_leaves_unfinished_calls_open() -> None:
     assert [message["content"] for message in room.context.messages[2:]] == ["first"]
     assert room.recorder.named("cancel:completed")[0]["was_immediate"] is True
     assert room.coordinator.cancellation.running_tools == set()
-
-
-async def test_unfinished_calls_are_answered_and_the_turn_is_closed_if_wanted() -> None:
-    room = Room(TWO, "never written", answer_cancelled_calls=True, closing_message="Cancelled.")
-    room.tools = {"read": Tool(cancelling(room, immediate=True))}
-    await room.run()
-    assert [message["content"] for message in room.context.messages[2:]] == [
-        "first",
-        "The call of read was cancelled before it returned.",
-        "Cancelled.",
-    ]
-    assert room.recorder.names().index("cancel:completed") < room.recorder.names().index("orchestrator:complete")
 
 
 async def test_a_cancelled_task_stops_its_tools_and_stays_cancelled() -> None:

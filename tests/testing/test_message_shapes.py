@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder, image_block
-from amplifier_context_testing.checks.message_shapes import calls_of, is_human, results_of, text_of
+from amplifier_context_testing.checks.message_shapes import calls_of, is_human, results_of
 
 
 @pytest.mark.parametrize("shape", ["openai", "kernel", "anthropic"])
@@ -41,12 +41,3 @@ def test_calls_and_results_are_the_same_in_every_spelling(shape: Any) -> None:
 )
 def test_a_human_message_is_distinguished_from_an_injected_one(message: dict[str, Any], human: bool) -> None:
     assert is_human(message) is human
-
-
-def test_texts_are_read_out_of_results_too() -> None:
-    content = [
-        {"type": "text", "text": "one"},
-        {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "two"}]},
-    ]
-    assert text_of(content) == "one\n\ntwo"
-    assert text_of(None) == ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from amplifier_core import llm_errors
+from amplifier_core.llm_errors import RateLimitError
 from amplifier_core.message_models import ChatRequest, Message, ToolSpec
 from amplifier_core.testing import MockCoordinator
 from amplifier_core.validation import ProviderValidator
@@ -53,6 +53,13 @@ async def test_a_script_is_answered_in_order_and_ends_politely() -> None:
     assert third.content[0].text == "(end of the recording)"
 
 
+async def test_an_exception_in_a_script_is_raised_in_place_of_an_answer() -> None:
+    replay = provider(script=[RateLimitError("too fast", provider="replay"), "One."])
+    with pytest.raises(RateLimitError):
+        await replay.complete(ask())
+    assert (await replay.complete(ask())).content[0].text == "One."
+
+
 async def test_usage_is_reported_on_llm_response_as_plain_numbers_with_cache_reads() -> None:
     coordinator = MockCoordinator()
     recorder = EventRecorder(coordinator)
@@ -70,21 +77,6 @@ async def test_usage_is_reported_on_llm_response_as_plain_numbers_with_cache_rea
     assert second["request_id"] == recorder.named("llm:request")[1]["request_id"]
 
 
-async def test_planned_requests_fail_with_the_planned_error() -> None:
-    replay = provider(
-        script=["One.", "Two."],
-        fail=[{"on": 1, "error": "RateLimitError", "retry_after": 3.0}, {"on": 3, "times": 2, "status_code": 503}],
-    )
-    with pytest.raises(llm_errors.RateLimitError) as limited:
-        await replay.complete(ask())
-    assert (limited.value.retry_after, limited.value.retryable, limited.value.provider) == (3.0, True, "replay")
-    assert (await replay.complete(ask())).content[0].text == "One."
-    for _ in range(2):
-        with pytest.raises(llm_errors.ProviderUnavailableError):
-            await replay.complete(ask())
-    assert (await replay.complete(ask())).content[0].text == "Two."
-
-
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
@@ -93,8 +85,6 @@ async def test_planned_requests_fail_with_the_planned_error() -> None:
         ({"script": 3}, "`script` is a list"),
         ({"script": ["x"], "messages": []}, "give one of script, transcript and messages"),
         ({"script": "nowhere"}, "module:factory"),
-        ({"fail": {"error": "RateLimitError"}}, "`fail` needs `on`"),
-        ({"fail": {"on": 1, "error": "ValueError"}}, "no error of amplifier_core.llm_errors"),
     ],
 )
 def test_a_config_that_cannot_be_is_named(config: dict[str, Any], reason: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_testing import ListContext, Transcript, read_transcript, read_transcripts, replay
+from amplifier_context_testing import ListContext, Transcript, read_transcripts, replay
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 
 LINES = [
@@ -39,14 +39,6 @@ def test_a_message_per_line_is_one_transcript_named_after_its_file(tmp_path: Pat
     messages = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
     (found,) = read_transcripts(write(tmp_path / "transcript.jsonl", messages))
     assert (found.id, found.messages) == ("transcript", messages)
-
-
-def test_one_transcript_is_found_by_id_and_by_place(tmp_path: Path) -> None:
-    file = write(tmp_path / "set.jsonl", LINES)
-    assert read_transcript(file, id="two").id == "two"
-    assert read_transcript(file, index=0).id == "one"
-    with pytest.raises(ValueError, match="no transcript with id 'three'; there are 2: one, two"):
-        read_transcript(file, id="three")
 
 
 @pytest.mark.parametrize(
