@@ -23,7 +23,7 @@ ANSWER = 8_192  # tokens that provider-replay reserves for an answer
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A mount plan, and its prompts in order; without any they are read from the keyboard."""
+    """A mount plan, and its prompts in order; without any, standard input is the prompt."""
 
     title: str
     mounts: dict[str, Any]

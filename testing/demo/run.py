@@ -53,8 +53,8 @@ def run(
 
     With a persistent context, a second run continues the session of the first.
 
-    A plan with real providers works the same. Its prompts come from --prompt, from a key `prompts` in the plan, or
-    from the keyboard.
+    A plan with real providers works the same. Its prompts come from --prompt or from a key `prompts` in the plan;
+    without either, standard input is the prompt.
 
     The exit code is 1 if a request was invalid, if the history is not complete, or after an error.
     """

@@ -77,12 +77,10 @@ async def run_session(plan: Plan, session_id: str, *, pace: float = 0.0, debug: 
 
 
 async def _execute_prompts(running: Any, plan: Plan, progress: ProgressPrinter, debug: bool) -> bool:
-    """Execute all prompts; return True if the user stopped the run. A typed prompt's turn ends alone."""
-    typing = not plan.prompts and sys.stdin.isatty()
+    """Execute all prompts; return True if the user stopped the run."""
     cancellation = running.coordinator.cancellation
-    for prompt in plan.prompts or (_typed(progress) if typing else _piped()):
-        if not typing:  # else it is on the screen already
-            progress.on_prompt(prompt)
+    for prompt in plan.prompts or _read():
+        progress.on_prompt(prompt)
         with _cancellable(cancellation, progress):
             try:
                 answer = await running.execute(prompt)
@@ -95,40 +93,18 @@ async def _execute_prompts(running: Any, plan: Plan, progress: ProgressPrinter, 
                 if text.startswith("BrokenPipeError"):  # the reader closed the pipe, as in `... | head`: no word
                     raise BrokenPipeError(errno.EPIPE, "the reader closed the pipe") from None
                 raise click.ClickException(f"the session failed: {text}") from None
-        if not cancellation.is_cancelled:
-            progress.on_answer(answer)
-        elif typing:
-            progress.finish()
-            progress.note("the turn was stopped")
-            cancellation.reset()
-        else:
+        if cancellation.is_cancelled:
             return True
+        progress.on_answer(answer)
     return False
 
 
-def _piped() -> Generator[str]:
-    """Yield standard input as one prompt."""
+def _read() -> list[str]:
+    """Return standard input as one prompt."""
     text = sys.stdin.read().strip()
     if not text:
         raise click.ClickException('no prompt: pass --prompt "...", or add a list `prompts` to the plan')
-    yield text
-
-
-def _typed(progress: ProgressPrinter) -> Generator[str]:
-    """Yield prompts typed by the user, until an empty line, Ctrl-D or Ctrl-C."""
-    progress.note("type a prompt; an empty line or Ctrl-D ends the session")
-    while True:
-        # asyncio's own handler would swallow the Ctrl-C: it cancels the task that waits here.
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        try:
-            text = input("> ")
-        except (EOFError, KeyboardInterrupt):
-            return
-        finally:
-            signal.signal(signal.SIGINT, before)
-        if not text.strip():
-            return
-        yield text
+    return [text]
 
 
 @contextmanager
