@@ -13,7 +13,6 @@ from ..caches.anthropic import breakpoints
 from ..caches.wire import WireMessage, shape
 from ..checks.message_shapes import SYSTEM_ROLES, Message, as_mapping, blocks_of, calls_of, results_of, text_of
 from ..replay.provider import dump
-from .anthropic_compaction import BETA, SUMMARIZE, block_in, carrier_of, usage_of
 from .errors import kernel_error
 from .settings import TIMEOUT, Settings
 
@@ -34,47 +33,25 @@ class AnthropicClient:
         )
 
     async def complete(self, request: Any) -> Any:
-        return _response(await self._create(request, self.body(request)))
-
-    async def compact(self, request: Any) -> Json:
-        """Return Anthropic's own compaction of a conversation, as Amplifier's providers return it.
-
-        Raises:
-            ValueError: the service returned no whole block.
-        """
-        body: Json = {**self.body(request), "extra_body": {"compaction": dict(SUMMARIZE)}}
-        message = await self._create(request, body)
-        blocks = [block.model_dump(mode="json", exclude_unset=True) for block in message.content]
-        if message.stop_reason != "compaction" or len(blocks) != 1:
-            raise ValueError("the service returned no whole compaction")
-        return {"kind": "native", "message": carrier_of(body["model"], blocks[0]), "usage": usage_of(message.usage)}
-
-    async def _create(self, request: Any, body: Json) -> Any:
-        has_block = any(block["type"] == "compaction" for block in body["messages"][0]["content"])
-        headers = {"anthropic-beta": BETA} if has_block or "extra_body" in body else {}
+        body = self.body(request)
         try:
             create: Any = self._client.messages.create  # its overloads know no plain dict
-            return await create(**body, extra_headers=headers, timeout=request.timeout or TIMEOUT)
+            message = await create(**body, timeout=request.timeout or TIMEOUT)
         except anthropic.AnthropicError as problem:
             raise kernel_error(problem, self._settings.name, body["model"]) from problem
+        return _response(message)
 
     def body(self, request: Any) -> Json:
-        model = request.model or self._settings.model
         messages = [dump(message) for message in request.messages]
-        carried = [block for one in messages if (block := block_in(one, model)) is not None]
-        messages = [one for one in messages if block_in(one, model) is None]
         system = "\n\n".join(
             text for one in messages if one["role"] in SYSTEM_ROLES if (text := text_of(one["content"]))
         )
         body: Json = {
-            "model": model,
+            "model": request.model or self._settings.model,
             "max_tokens": min(
                 request.max_output_tokens or self._settings.max_output_tokens, self._settings.max_output_tokens
             ),
-            "messages": [
-                *({"role": "assistant", "content": [block]} for block in carried),
-                *_conversation([one for one in messages if one["role"] not in SYSTEM_ROLES]),
-            ],
+            "messages": _conversation([one for one in messages if one["role"] not in SYSTEM_ROLES]),
         }
         if system:
             body["system"] = [{"type": "text", "text": system, "cache_control": BREAKPOINT}]

@@ -18,7 +18,7 @@ from ..caches.request import Request
 from ..caches.token_scale import TokenScale
 from ..caches.wire import Wires
 from ..replay.provider import dump
-from . import anthropic_compaction, anthropic_forms, anthropic_rules, openai_forms, openai_rules
+from . import anthropic_forms, anthropic_rules, openai_forms, openai_rules
 from .problems import Model, Refused
 from .replies import Fault, Reply, Script, reply_of
 
@@ -169,8 +169,7 @@ class AnthropicService(Service):
         model = self._model(body)
         if "anthropic-version" not in headers:
             raise Refused("anthropic-version: header is required")
-        anthropic_compaction.check(body, headers)
-        anthropic_rules.check(anthropic_compaction.plain(body), model)
+        anthropic_rules.check(body, model)
 
     def _check_window(self, body: Json, tokens: int) -> None:
         window = self._model(body).context_window
@@ -184,9 +183,7 @@ class AnthropicService(Service):
         return {"type": "error", "error": {"type": kind, "message": message}, "request_id": None}
 
     def _as_kernel(self, body: Json) -> Any:
-        request = anthropic_forms.chat_request(anthropic_compaction.plain(body))
-        return request.model_copy(update={"metadata": {"compaction": True}}) if "compaction" in body else request
+        return anthropic_forms.chat_request(body)
 
     def _answer(self, body: Json, reply: Reply, bill: Bill) -> Json:
-        form = anthropic_compaction if "compaction" in body else anthropic_forms
-        return form.message(body, reply, bill, self._scale.length, len(self.exchanges))
+        return anthropic_forms.message(body, reply, bill, self._scale.length, len(self.exchanges))

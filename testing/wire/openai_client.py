@@ -61,9 +61,6 @@ class OpenAIClient:
                 body[key] = value
         return body
 
-    async def compact(self, request: Any) -> Json:
-        raise NotImplementedError("Chat Completions compacts nothing")
-
     async def close(self) -> None:
         await self._client.close()
 

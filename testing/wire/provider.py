@@ -14,7 +14,6 @@ to `amplifier_core.llm_errors`, reports usage on `llm:response`. It does not str
 | `api_key`, `model` | sent with each request ("test-key", "wire-1") |
 | `name` | what the provider calls itself (as `api`) |
 | `context_window`, `max_output_tokens` | of the model, in tokens (200000, 8192) |
-| `compaction` | true: the provider compacts a conversation itself; `anthropic` alone (false) |
 | `priority` | lower is preferred by loops (100) |
 """
 
@@ -25,7 +24,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from ..checks.message_shapes import as_mapping
-from .anthropic_compaction import block_in
 from .settings import Settings
 
 __amplifier_module_type__ = "provider"
@@ -50,8 +48,6 @@ class Client(Protocol):
     """The client library of one vendor, with the types and errors of the kernel."""
 
     async def complete(self, request: Any) -> Any: ...
-
-    async def compact(self, request: Any) -> dict[str, Any]: ...
 
     async def close(self) -> None: ...
 
@@ -108,26 +104,6 @@ class WireProvider:
         answered["finish_reason"] = response.finish_reason
         await self._emit("llm:response", {**about, **answered, "duration_ms": _since(started)})
         return response
-
-    native_compaction_requires_request_context = True
-
-    def supports_native_compaction(self) -> bool:
-        return self.settings.compaction
-
-    def validate_compacted_context(self, message: Mapping[str, Any]) -> bool:
-        """Return whether a request may begin with this carrier; `ValueError` if it is of another model."""
-        return self.settings.compaction and block_in(message, self.settings.model) is not None
-
-    async def compact_context(self, request: Any) -> dict[str, Any]:
-        """Return the vendor's own compaction of a conversation: ``kind``, ``message`` and ``usage``.
-
-        Raises:
-            ValueError: the request has not the context of the session's own, or the answer is no compaction.
-            amplifier_core.llm_errors.LLMError: whatever the service answered in place of a response.
-        """
-        if (as_mapping(request.metadata) or {}).get("native_compaction_request_context") is not True:
-            raise ValueError("native compaction needs the context of the request")
-        return await self.client.compact(request)
 
     def parse_tool_calls(self, response: Any) -> list[Any]:
         return list(response.tool_calls or [])

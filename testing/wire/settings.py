@@ -20,7 +20,6 @@ class Settings:
     name: str = ""
     context_window: int = 200_000
     max_output_tokens: int = 8_192
-    compaction: bool = False
     priority: int = 100
 
     @classmethod
@@ -33,7 +32,5 @@ class Settings:
             raise ValueError(f"provider-wire: api is {given.get('api')!r}; it is openai or anthropic")
         if not isinstance(given.get("base_url"), str):
             raise ValueError("provider-wire: base_url is missing; it is an address like http://127.0.0.1:8000")
-        if given.get("compaction") and given["api"] != "anthropic":
-            raise ValueError("provider-wire: compaction is of anthropic alone")
         given.setdefault("name", given["api"])
         return cls(**given)

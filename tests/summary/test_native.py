@@ -1,4 +1,4 @@
-"""`summary_writer: native` over the wire: the provider compacts the conversation itself; the digest is the fallback."""
+"""`summary_writer: native`: the provider compacts the conversation itself; the digest is the fallback."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from amplifier_core import ChatRequest
 
-from amplifier_context_core import approx_token_counter
 from amplifier_context_core.stores import Store
 from amplifier_context_core.view.chapter_carriers import carrier_of
 from amplifier_context_testing import checked
@@ -22,8 +21,8 @@ from amplifier_context_testing.replay.answer_policies import Answer
 from amplifier_context_testing.summaries.extractive import with_summaries
 from amplifier_context_testing.wire.replies import Fault, Reply, Script, rate_limited, unavailable
 from tests.messages import bare, digest, rounds, text, work
+from tests.summary.native_provider import NativeProvider
 from tests.summary.scripted import BUDGET, summary_manager, wait_for_summaries
-from tests.wire.serving import Wired, wired
 
 pytestmark = pytest.mark.kernel
 
@@ -39,10 +38,8 @@ def summarizing(request: Any) -> str:
 
 
 @asynccontextmanager
-async def anthropic(script: Any = summarizing, **config: Any) -> AsyncGenerator[Wired]:
-    settings = {"compaction": True, **config}
-    async with wired("anthropic", script, config=settings, counter=approx_token_counter) as found:
-        yield found
+async def anthropic(script: Any = summarizing, **config: Any) -> AsyncGenerator[Any]:
+    yield SimpleNamespace(provider=NativeProvider(script, **config))
 
 
 class Session:
@@ -84,10 +81,9 @@ def shown_upto(session: Session) -> int:
     return max(segment.last for segment in segments if carrier_of(segment))
 
 
-async def sent(found: Wired, view: list[dict[str, Any]]) -> None:
-    """The service accepts a view."""
+async def sent(found: Any, view: list[dict[str, Any]]) -> None:
+    """The provider accepts a view."""
     await found.provider.complete(ChatRequest.model_validate({"messages": view}))
-    assert found.service.refusals == []
 
 
 async def test_the_carrier_is_first_and_nothing_that_it_covers_is_sent_beside_it() -> None:
@@ -111,12 +107,14 @@ async def test_the_carrier_stays_byte_for_byte_and_the_next_one_is_made_from_it(
         session = Session(found.provider)
         await session.run(SESSION)
         shown = [carriers(view)[0] for view in session.views if carriers(view)]
-        made = [one for one in found.service.exchanges if "compaction" in one.body]
+        made = found.provider.compactions
         assert len({digest([one]) for one in shown}) <= len(made)
         blocks = [one["metadata"]["anthropic:compaction"]["block"] for one in shown]
         assert all(block["content"] == WORDS for block in blocks)
-        assert made[-1].body["messages"][0]["content"][0] in blocks, "the one before is part of the request"
-        assert all(one.status == 200 for one in made)
+        assert carriers(made[-1].messages)[0]["metadata"]["anthropic:compaction"]["block"] in blocks, (
+            "of the one before"
+        )
+        assert all(one.answered for one in made)
 
 
 @cache
@@ -149,7 +147,7 @@ async def test_with_every_call_failing_the_views_are_the_digests_byte_for_byte(k
     async with anthropic(FAILING[kind]) as found:
         session = Session(found.provider)
         await session.run(SHORT)
-        assert [one for one in found.service.exchanges if "compaction" in one.body]
+        assert found.provider.compactions
         assert [digest(bare(view)) for view in session.views] == expected
         assert (await session.manager.explain())["summary"]["status"] == "failed"
         assert session.manager.limits.failures >= 1
@@ -219,8 +217,8 @@ async def test_where_it_is_not_offered_there_is_one_warning_and_a_model_is_asked
     async with anthropic(with_summaries(lambda request: "I go on."), compaction=bool(config)) as found:
         session = Session(found.provider, **config)
         await session.run(SESSION)
-        assert not [one for one in found.service.exchanges if "compaction" in one.body]
-        assert found.service.exchanges
+        assert not found.provider.compactions
+        assert found.provider.exchanges
         warnings = [record for record in caplog.records if "summary_writer native" in record.getMessage()]
         assert len(warnings) == 1
 
@@ -229,7 +227,7 @@ async def test_its_calls_are_counted_by_limits_and_reported_by_events() -> None:
     async with anthropic() as found:
         session = Session(found.provider, max_summary_calls=1)
         await session.run(SESSION)
-        assert len([one for one in found.service.exchanges if "compaction" in one.body]) == 1
+        assert len(found.provider.compactions) == 1
         report = (await session.manager.explain())["summary"]
         assert (report["calls"], report["reason"]) == (1, "max_summary_calls")
         assert report["summary_cost"] > 0
