@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic_ai.messages import (
@@ -28,11 +29,19 @@ from pydantic_ai_harness.compaction import (
 )
 
 from amplifier_context_testing.caches.token_scale import TokenScale
-from amplifier_context_testing.checks.message_shapes import Message, calls_of
-from amplifier_context_testing.checks.texts import plain
+from amplifier_context_testing.checks.message_shapes import (
+    CALL_BLOCKS,
+    THINKING_BLOCKS,
+    Message,
+    blocks_of,
+    calls_of,
+    results_of,
+    texts_of,
+)
 
 _TARGET = 0.8  # of the budget: the fraction in the harness's examples
 _KEPT = 0.5  # of the budget: what the sliding window keeps
+_NO_TEXT = frozenset({"tool_result", *CALL_BLOCKS, *THINKING_BLOCKS})
 
 
 class Tiered:
@@ -54,8 +63,7 @@ class Tiered:
         )
 
     async def add_message(self, message: Message) -> None:
-        for one in plain(message):
-            part = self._turned(one)
+        for part in self._parts(message):
             if isinstance(part, ModelResponse):
                 self._history.append(part)
             elif isinstance(part, ToolReturnPart) and self._history and _only(ToolReturnPart, self._history[-1]):
@@ -74,22 +82,26 @@ class Tiered:
         )
         return [message for one in self._history for message in _ours(one)]
 
-    def _turned(self, message: Message) -> Any:
-        text = str(message.get("content") or "")
+    def _parts(self, message: Message) -> Iterator[Any]:
+        """Yield a message as parts of pydantic-ai: results first, then the rest as text, without thinking."""
+        results = results_of(message)
+        for result in results:
+            tool = self._tools.get(str(result.id), "tool")
+            yield ToolReturnPart(tool, "\n".join(texts_of(result.content)), str(result.id))
+        content, calls = message.get("content"), calls_of(message)
+        own = [block for _, block in blocks_of(content) if block.get("type") not in _NO_TEXT]
+        text = content if isinstance(content, str) else "\n\n".join(str(one["text"]) for one in own if one.get("text"))
+        if message.get("role") == "tool" or (results and not text and not calls):
+            return
         match message.get("role"):
             case "system" | "developer":
-                return SystemPromptPart(text)
+                yield SystemPromptPart(text)
             case "assistant":
-                calls: list[Any] = []
-                for call in calls_of(message):
-                    self._tools[str(call.id)] = str(call.name)
-                    calls.append(ToolCallPart(str(call.name), call.arguments, str(call.id)))
-                return ModelResponse(parts=[*([TextPart(text)] if text or not calls else []), *calls])
-            case "tool":
-                call_id = str(message.get("tool_call_id"))
-                return ToolReturnPart(self._tools.get(call_id, "tool"), text, call_id)
+                self._tools.update((str(call.id), str(call.name)) for call in calls)
+                made = [ToolCallPart(str(call.name), call.arguments, str(call.id)) for call in calls]
+                yield ModelResponse(parts=[*([TextPart(text)] if text or not calls else []), *made])
             case _:
-                return UserPromptPart(text)
+                yield UserPromptPart(text)
 
 
 def _only(kind: type, message: ModelMessage) -> bool:

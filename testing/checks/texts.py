@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from typing import Any
 
-from .message_shapes import CALL_BLOCKS, THINKING_BLOCKS, Message, as_list, as_mapping, blocks_of, calls_of
+from .message_shapes import CALL_BLOCKS, THINKING_BLOCKS, as_list, as_mapping, blocks_of, calls_of
 
 _RUN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:@#-]{4,}")
 _EDGES = "./:@#-_"
@@ -72,51 +72,6 @@ def leaves(value: object) -> Iterator[str]:
             yield from leaves(item)
     elif value is not None:
         yield str(value)
-
-
-def plain(message: Mapping[str, Any]) -> list[Message]:
-    """Return a message as OpenAI-shaped ones with text for content: what every peer can read.
-
-    Thinking is left out; results inside a user message become tool messages before it.
-    """
-    role = str(message.get("role"))
-    content = message.get("content")
-    if not isinstance(content, list):
-        kept = {key: message[key] for key in ("name", "tool_call_id") if message.get(key) is not None}
-        calls = _openai_calls(message)
-        text = content if isinstance(content, str) else ""
-        return [{"role": role, "content": text, **kept, **({"tool_calls": calls} if calls else {})}]
-    results: list[Message] = []
-    texts: list[str] = []
-    for _, block in blocks_of(cast("object", content)):
-        if block.get("type") == "tool_result":
-            body = "\n".join(_contents(block.get("output", block.get("content")), thinking=False))
-            call_id = block.get("tool_call_id", block.get("tool_use_id"))
-            results.append({"role": "tool", "tool_call_id": call_id, "content": body})
-        elif block.get("type") not in CALL_BLOCKS | THINKING_BLOCKS:
-            texts.append(str(block.get("text") or ""))
-    if role == "tool":
-        text = "\n".join([*texts, *(str(result["content"]) for result in results)])
-        return [{"role": role, "tool_call_id": message.get("tool_call_id"), "content": text}]
-    calls = _openai_calls(message)
-    text = "\n\n".join(text for text in texts if text)
-    if not text and not calls and results:
-        return results
-    return [*results, {"role": role, "content": text, **({"tool_calls": calls} if calls else {})}]
-
-
-def _openai_calls(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [
-        {
-            "id": call.id,
-            "type": "function",
-            "function": {
-                "name": call.name,
-                "arguments": call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments or {}),
-            },
-        }
-        for call in calls_of(message)
-    ]
 
 
 def _arguments(message: Mapping[str, Any]) -> Iterator[str]:
