@@ -9,7 +9,7 @@ import pytest
 from amplifier_context_core.stores import Searchable, Store
 
 from .fixtures import MakeStore, StoreFixtures, assert_same
-from .samples import entries, entry, odd_entries
+from .samples import entry, odd_entries
 
 ODD_QUERIES = [
     *("", " ", "\n\t", "\0", "a\0b", "\ud83d", "\\", "%", "_", "-", "*", "(((", "読"),
@@ -66,11 +66,6 @@ class Searching(SearchFixtures):
         for seq in range(1, 6):
             await searching.append("s", [entry(seq, f"heron {seq}")])
             assert sorted(await searching.search("s", "heron", 10)) == list(range(1, seq + 1))
-
-    async def test_calls_and_results_are_searched_too(self, searching: SearchingStore) -> None:
-        await searching.append("s", entries(1, 12))
-        assert sorted(await searching.search("s", "module_6.py", 10))[0] == 6
-        assert 7 in await searching.search("s", "f_7", 10)
 
     @pytest.mark.parametrize(
         ("text", "query"),

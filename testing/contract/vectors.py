@@ -11,7 +11,7 @@ from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_core.transcript.search import searchable_text
 from amplifier_context_core.transcript.vectors import digest
 
-from .fixtures import MakeStore, StoreFixtures, whole
+from .fixtures import MakeStore, StoreFixtures
 from .samples import entry, odd_entries
 
 
@@ -73,13 +73,6 @@ class KeepingVectors(StoreFixtures):
         await keeping.rewrite("s", [entry(2, "(removed)")])
         assert sorted(await keeping.vectors("s", "m")) == [vector_of(history[0]), vector_of(history[2])]
 
-    async def test_a_recounted_message_keeps_its_vector(self, keeping: VectorStore) -> None:
-        one = entry(1, "heron")
-        await keeping.append("s", [one])
-        await keeping.save_vectors("s", "m", [vector_of(one)])
-        await keeping.rewrite("s", [one._replace(tokens=one.tokens + 1)])
-        assert await keeping.vectors("s", "m") == [vector_of(one)]
-
     async def test_what_leaves_the_history_loses_its_vector(self, keeping: VectorStore) -> None:
         history = [entry(seq, f"heron {seq}") for seq in range(1, 6)]
         await keeping.append("s", history)
@@ -89,13 +82,6 @@ class KeepingVectors(StoreFixtures):
         await keeping.replace("s", 0, [])
         assert await keeping.vectors("s", "m") == []
 
-    async def test_after_an_edit_vectors_are_those_of_the_seqs_they_were_saved_for(self, keeping: VectorStore) -> None:
-        await keeping.append("s", [entry(seq, f"heron {seq}") for seq in range(1, 4)])
-        await keeping.replace("s", 1, [entry(5, "goose"), entry(4, "swan")])
-        saved = [vector_of(entry(4, "swan"), b"abcd"), vector_of(entry(5, "goose"), b"efgh")]
-        await keeping.save_vectors("s", "m", saved)
-        assert sorted(await keeping.vectors("s", "m")) == saved
-
     async def test_a_deleted_session_and_a_fork_have_no_vectors(self, keeping: VectorStore) -> None:
         await keeping.append("s", [entry(1, "heron")])
         await keeping.save_vectors("s", "m", [vector_of(entry(1, "heron"))])
@@ -104,10 +90,3 @@ class KeepingVectors(StoreFixtures):
         await keeping.delete("s")
         await keeping.append("s", [entry(1, "heron")])
         assert await keeping.vectors("s", "m") == []
-
-    async def test_saving_vectors_changes_nothing_else(self, keeping: VectorStore) -> None:
-        await keeping.append("s", odd_entries())
-        await keeping.save_checkpoint("s", 3, b"three")
-        before = await whole(keeping)
-        await keeping.save_vectors("s", "m", [vector_of(one) for one in odd_entries()])
-        assert not (await whole(keeping)).differs(before)
