@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import tomllib
 from collections import Counter
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import yaml
 from click.testing import CliRunner
 
 from amplifier_context_cli.app import main
-from amplifier_context_core.config import WITHOUT_MEANING, Config
+from amplifier_context_core.config import WITHOUT_MEANING
 from amplifier_context_persistent import PersistentConfig
 from amplifier_context_summary import SummaryConfig
 from docs.config_table import TABLES
@@ -103,29 +102,9 @@ def test_the_stores_page_shows_every_command_and_no_other() -> None:
         assert main.get_command(click.Context(main), command), command
 
 
-@pytest.mark.parametrize("folder", ["amplifier_context_core", "amplifier_context_persistent"])
-def test_the_readme_of_a_package_names_its_extras(folder: str) -> None:
-    extras = tomllib.loads(read(f"{folder}/pyproject.toml"))["project"]["optional-dependencies"]
-    assert re.findall(r"^\| `(\w+)` \|", read(f"{folder}/README.md"), re.MULTILINE) == list(extras)
-
-
 def test_the_readme_of_the_command_names_its_commands() -> None:
     _, _, after = read("amplifier_context_cli/README.md").partition("manages stored sessions:")
     assert re.findall(r"`(\w+)`", after.partition(".")[0]) == list(main.commands)
-
-
-def test_the_readme_of_persistent_names_the_keys_that_core_has_not() -> None:
-    page = read("amplifier_context_persistent/README.md")
-    assert [
-        key for key in PersistentConfig.model_fields if key not in Config.model_fields and f"`{key}`" not in page
-    ] == []
-
-
-def test_the_demo_output_shows_a_compaction_and_a_summary() -> None:
-    shown = between(README, "demo")
-    assert "```" in shown
-    assert "compact" in shown
-    assert re.search(r"all \S* ?valid|valid", shown)
 
 
 def named(page: str) -> list[str]:

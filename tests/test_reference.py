@@ -17,7 +17,7 @@ from amplifier_context_core import ContextManager, Draft, Goal, Snapshot, Strate
 from amplifier_context_core import errors as core_errors
 from amplifier_context_core.compaction.ladder import build_ladder
 from amplifier_context_core.economics.prefix_break import PrefixBreak
-from amplifier_context_core.events import COMPACTION, EVENTS, POST_COMPACT, PRE_COMPACT, PREFIX_CHANGED, WARNING
+from amplifier_context_core.events import COMPACTION, EVENTS, POST_COMPACT, WARNING
 from amplifier_context_core.kernel import mount_manager
 from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.plugins import Plugins
@@ -232,42 +232,6 @@ def test_a_table_gives_the_type_of_each_value(seen: Sessions, name: str) -> None
     for payload in payloads(seen, name):
         for key, value in flat(payload):
             assert type(value) in TYPES[types[key]], f"{key} is {value!r}, not {types[key]}"
-
-
-@pytest.mark.parametrize("name", [PRE_COMPACT, POST_COMPACT, COMPACTION])
-def test_keys_that_are_not_conditional_are_always_there(seen: Sessions, name: str) -> None:
-    always = {key for key in documented(name) if "[]" not in key}
-    assert payloads(seen, name)
-    for payload in payloads(seen, name):
-        assert set(payload) == always
-
-
-def test_keys_the_page_calls_the_same_are_the_same(seen: Sessions) -> None:
-    for payload in payloads(seen, POST_COMPACT):
-        assert payload["after_messages"] == payload["message_count"]
-        assert payload["after_tokens"] == payload["token_count"]
-        assert payload["target_tokens"] == payload["target"]
-        assert payload["strategy_level"] == len(payload["strategies"])
-    assert all(payload["accepted"] for payload in payloads(seen, COMPACTION))
-    assert {payload["accepted"] for payload in payloads(seen, POST_COMPACT)} == {True, False}
-
-
-def quoted(name: str, key: str) -> set[str]:
-    """The values that the row of a key quotes."""
-    (row,) = (row for row in table(name) if row[0] == f"`{key}`")
-    return set(re.findall(r"`([\w ]+)`", row[2]))
-
-
-def test_values_the_page_lists_are_those_that_occur(seen: Sessions) -> None:
-    assert {payload["trigger"] for payload in payloads(seen, PRE_COMPACT)} == quoted(PRE_COMPACT, "trigger")
-    assert {row["state"] for report in seen.reports for row in report["rounds"]} <= quoted("explain", "rounds[].state")
-    assert {report["view"]["figure"] for report in seen.reports} <= quoted("explain", "view.figure")
-
-
-def test_each_reason_of_another_prefix_is_a_prefix_break_that_the_page_lists(seen: Sessions) -> None:
-    listed = quoted(PREFIX_CHANGED, "reason") - {"undo", "forget", "clear"}
-    assert listed <= {str(reason) for reason in PrefixBreak}
-    assert {payload["reason"] for payload in payloads(seen, PREFIX_CHANGED)} <= listed
 
 
 def test_each_reason_of_a_warning_is_listed_and_occurs(seen: Sessions) -> None:

@@ -1,7 +1,7 @@
-"""Conversations replayed message by message through context-simple, in windows of a quarter, a half and all of them.
+"""Recorded transcripts replayed message by message through context-simple, in windows of a quarter, a half and all.
 
-The corpus made for this always; the recorded transcripts, real ones with everything that goes wrong in real ones, where
-they are at hand (`tests/conftest.py`).
+They are real ones with everything that goes wrong in real ones, and run where they are at hand (`tests/conftest.py`).
+The corpus of odd conversations is in tests/wire/test_rules.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from amplifier_context_core import ContextManager, count_message_tokens, exact_t
 from amplifier_context_core.messages.parsing import text_of
 from amplifier_context_core.rendering.sendable import is_left_out
 from amplifier_context_core.transcript.entry import Entry
-from amplifier_context_testing import Transcript, check_request, conversations, read_transcripts, replay
+from amplifier_context_testing import Transcript, check_request, read_transcripts, replay
 from tests.conftest import DATA
 from tests.places import ALL
 
@@ -130,20 +130,6 @@ async def holds(transcript: Transcript, share: float) -> None:
     judge, history = await replayed(transcript, share)
     assert judge.wrong == []
     assert list(without_timestamps(history)) == list(without_timestamps(transcript.messages))
-
-
-# --- the corpus made for this -----------------------------------------------------------------------------------------
-
-CORPUS = {c.name: Transcript(c.name, "corpus", c.messages) for c in conversations()}
-
-
-@pytest.mark.parametrize("share", [SHARES[0], *(pytest.param(one, marks=pytest.mark.soak) for one in SHARES[1:])])
-@pytest.mark.parametrize("name", CORPUS)
-async def test_a_made_conversation_keeps_every_rule_at_every_request(name: str, share: float) -> None:
-    await holds(CORPUS[name], share)
-
-
-# --- recorded transcripts ---------------------------------------------------------------------------------------------
 
 
 @cache
