@@ -38,14 +38,12 @@ class Fault:
     """An error that the vendor answers with.
 
     Attributes:
-        kind: the vendor's type of the error; by default the usual one of the status.
         headers: of the response, such as `retry-after`.
         after: awaited before the error is sent.
     """
 
     status: int
     message: str
-    kind: str | None = None
     code: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     after: Callable[[], Awaitable[object]] | None = None

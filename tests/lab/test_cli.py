@@ -54,6 +54,9 @@ def test_chosen_columns_are_printed_in_their_order(data: Path) -> None:
     [
         (["--context", "context-simpel"], "there is no context manager 'context-simpel'"),
         (["--context", "context-simple:target_usage=2"], "target_usage"),
+        (["--context", 'context-simple:{"target_usage": 2}'], "target_usage"),
+        (["--context", "no_such_module:make"], "cannot be loaded"),
+        (["--context", "amplifier_context_simple:MODULE"], "is not callable"),
         (["--budget", "lots"], "'lots' is not a number of tokens such as 32000 or 32k"),
         (["--min-messages", "1000"], "no session is left to replay"),
     ],

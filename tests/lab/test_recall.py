@@ -28,13 +28,6 @@ def test_only_what_was_in_the_history_is_looked_for() -> None:
     assert found[3] == {"new_name": False}
 
 
-def test_a_name_in_more_than_three_messages_and_a_fifth_of_all_is_not_recalled() -> None:
-    four = [user("main.py") for _ in range(4)]
-    assert targets([*four[:3], says("main.py")])[3] == {"main.py": False}
-    assert targets([*four, says("main.py")])[4] == {}
-    assert targets([*four, *[user("hm") for _ in range(16)], says("main.py")])[20] == {"main.py": False}
-
-
 def test_far_is_what_lies_outside_the_newest_quarter_of_the_budget() -> None:
     messages = [user("old_name"), user("near_name"), user("a b c"), says("old_name near_name")]  # 5, 5, 7 tokens
     assert targets(messages, budget=48)[3] == {"old_name": True, "near_name": False}  # the newest 12
@@ -61,12 +54,6 @@ def origins(name: str) -> frozenset[str]:
     messages = [*HISTORY, says(name)]
     found = References(messages).targets([0] * len(messages))[len(HISTORY)]
     return next(target.origins for target in found if target.name == name)
-
-
-def test_a_name_comes_from_the_tool_and_file_that_printed_it_or_from_its_speaker() -> None:
-    assert origins("load_all") == {"read_file", "app.py"}
-    assert origins("helper_one") == {"assistant"}
-    assert origins("src/app.py") == {"read_file", "app.py", "assistant"}
 
 
 def test_in_a_message_as_it_was_everything_is_located() -> None:

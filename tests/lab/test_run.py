@@ -17,7 +17,6 @@ from amplifier_context_testing.caches.token_scale import TokenScale
 from lab import Figures, Manager, Session, Size, manager, measure, read_sessions
 from lab.sessions import Question
 from lab.shares import Share
-from lab.table import markdown
 
 from .scripted import calls, result, says, scale, scripted, user
 
@@ -73,30 +72,11 @@ async def test_sentences_are_counted_in_the_last_view_and_in_all() -> None:
     assert figures.last.agent == figures.all.agent == Share(1, 1)  # the view before message 1 could have none
 
 
-async def test_plain_words_are_looked_for_where_the_history_outgrew_the_budget() -> None:
-    forgets = scripted(lambda history: list(history[-1:]))
-    figures = await run(forgets, Session("s", "made", SPOKEN), budget=28)
-    assert figures.outgrown == 1
-    assert figures.words == Share(0, 3)  # parser, generated, files
-    assert figures.far_words == Share(0, 2)  # the newest 7 tokens reach into message 1, where the parser is
-    kept = await run(manager("unlimited"), Session("s", "made", SPOKEN), budget=28)
-    assert kept.words == Share(3, 3)
-
-
 async def test_losing_the_newest_human_message_is_counted() -> None:
     first = scripted(lambda history: list(history[:1]))
     figures = await run(first, session())
     assert figures.human_lost == figures.faulty == figures.invalid == 1
     assert "before message 5" in figures.examples[0]
-
-
-async def test_halves_are_kept_apart_and_add_up() -> None:
-    sessions = [Session(name, "made", MESSAGES) for name in "abcdefgh"]
-    report = await measure(sessions, [scripted(lambda history: list(history[-1:]))], Size(budget=20), scale=scale())
-    ((_, choose),), ((_, other),) = report.half("choose"), report.half("report")
-    assert choose.sessions == sum(one.part == "choose" for one in sessions) not in (0, 8)
-    assert Figures.sum([choose, other]).steady() == report.rows[0].figures.steady()
-    assert f"| report ({other.sessions}): scripted |" in markdown(report, "report")
 
 
 RECORDED = st.integers(0, 10_000).map(lambda seed: [*coding_session(14, seed=seed)])

@@ -9,7 +9,7 @@ import pytest
 from amplifier_context_testing.caches.request import Request
 from amplifier_context_testing.checks.message_shapes import Message
 from amplifier_context_testing.checks.texts import is_rule
-from lab.sentences import Sentences, sentences
+from lab.sentences import Sentences
 
 from .scripted import calls, result, says, scale, user
 
@@ -17,12 +17,6 @@ RULE = "Never touch the generated files."
 WISH = "I would like to have a faster start."
 FOUND = "The loader reads every file twice."
 PLAN = "Next I look at how the cache is filled:"
-
-
-def test_a_sentence_has_twenty_five_characters_with_its_white_space_folded() -> None:
-    assert sentences("a" * 24 + "\n" + "b" * 25) == ["b" * 25]
-    assert sentences("  so   it  is,   two\twords  long ") == []  # 24 characters
-    assert sentences("so it  is,   two\twords longe\r\n") == ["so it is, two words longe"]
 
 
 @pytest.mark.parametrize(
