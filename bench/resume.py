@@ -1,4 +1,4 @@
-"""Measure resuming sessions of one size: filling, rebuilding, resuming and working, each in a process of its own.
+"""Measure resuming sessions of one size: filling, rebuilding and resuming, each in a process of its own.
 
 ``python -m bench.resume all 10000`` measures and prints JSON.
 
@@ -7,13 +7,13 @@
    session is closed: now there is a checkpoint, made by a real manager over all of the history.
 3. `resume`, several times: from a manager that has touched nothing to its first view.
 4. `fresh_process`: the first views of whole processes, imports included, next to processes that only read.
-5. `work`: the same, and then rounds in steady state, for memory and for what is read from files meanwhile.
 
 The files are in the page cache (they were just written): what is measured is our own work, not the disk's.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import math
@@ -35,14 +35,13 @@ from amplifier_context_core.stores import open_store
 from .fresh_process import SESSION, measure_fresh
 from .measure import say
 from .sessions import BUDGET, Message, entries_of, manager, messages, rounds
-from .timers import resident_bytes, run
+from .timers import resident_bytes
 
 Figures = dict[str, float]
 
 _BATCH = 5_000  # entries of one append
 _DISTINCT = 50_000  # distinct messages; a longer session repeats them, because creating a million takes half a minute
 _AFTER = 100  # rounds between the rebuilt view and the close
-_ROUNDS = 500  # rounds in steady state
 _AGAIN = 5  # processes that resume
 
 
@@ -62,8 +61,6 @@ def measure_all(size: int, folder: Path) -> dict[str, Figures]:
         figures |= {name: median(one[name] for one in taken) for name in taken[0]}
         say(f"first views of new processes from {store}")
         figures |= measure_fresh(url, BUDGET)
-        say(f"working with {store}")
-        figures |= _process("work", url, size)
     return found
 
 
@@ -88,8 +85,8 @@ def main() -> None:
             shutil.rmtree(folder, ignore_errors=True)
         return
     what, url, size = sys.argv[1:]
-    work = {"fill": _fill, "rebuild": _rebuild, "resume": _resume, "work": _work}[what]
-    figures = run(work(url, int(size)))
+    work = {"fill": _fill, "rebuild": _rebuild, "resume": _resume}[what]
+    figures = asyncio.run(work(url, int(size)))
     print(json.dumps({name: None if math.isnan(value) else value for name, value in figures.items()}))
 
 
@@ -131,12 +128,6 @@ async def _rebuild(url: str, size: int) -> Figures:
 
 
 async def _resume(url: str, size: int) -> Figures:
-    context, figures = await _resumed(url, size)
-    await context.store.close()
-    return figures
-
-
-async def _resumed(url: str, size: int) -> tuple[ContextManager, Figures]:
     context = _manager(url)
     started = perf_counter()
     await context.get_messages_for_request()
@@ -144,24 +135,8 @@ async def _resumed(url: str, size: int) -> tuple[ContextManager, Figures]:
     history = context.snapshot()
     assert len(history) > size, "the store lost messages"
     assert history.gap or size < 2_000, "it was not resumed from its checkpoint"
-    return context, {"resume_ms": took * 1000, "loaded": len(history) - len(history.gap)}
-
-
-async def _work(url: str, size: int) -> Figures:
-    groups = list(islice(rounds(messages(_ROUNDS * 6, seed=7)), _ROUNDS))
-    context, _ = await _resumed(url, size)
-    read = _Reads()
-    asking: list[float] = []
-    for group in groups:
-        for message in group:
-            await context.add_message(message)
-        before, compactions = read.so_far(), context.compactor.compactions
-        await context.get_messages_for_request()
-        if context.compactor.compactions == compactions:
-            asking.append(read.so_far() - before)
-    figures = {"memory_mb": resident_bytes() / 1e6, "read_request": sum(asking) / len(asking) if asking else math.nan}
-    await context.close()
-    return figures
+    await context.store.close()
+    return {"resume_ms": took * 1000, "loaded": len(history) - len(history.gap)}
 
 
 def _manager(url: str) -> ContextManager:
@@ -176,23 +151,6 @@ class _Estimate(HeuristicTokenCounter):
 
     def __repr__(self) -> str:
         return "VocabularyTokenCounter('o200k_base')"
-
-
-class _Reads:
-    """The bytes that this process read by system calls, without this measurement's; NaN on systems other than Linux."""
-
-    def __init__(self) -> None:
-        path = Path("/proc/self/io")
-        self._file = os.open(path, os.O_RDONLY) if path.exists() else None
-        self._own = 0
-
-    def so_far(self) -> float:
-        if self._file is None:
-            return math.nan
-        content = os.pread(self._file, 4096, 0)
-        read = int(content.split(None, 2)[1]) - self._own
-        self._own += len(content)
-        return read
 
 
 if __name__ == "__main__":

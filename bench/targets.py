@@ -114,12 +114,6 @@ SESSIONS = {
         Row("one compaction, p50", "compaction_p50", "{:.0f} ms"),
         Row("  longest", "compaction_max", "{:.0f} ms", most=150),
         Row("  longest, own CPU time", "compaction_own", "{:.0f} ms", most=150),
-        Row("longest stall of the event loop", "steady_stall", "{:.1f} ms"),
-    ],
-    "The whole history at once": [
-        Row("get_messages", "get_ms", "{:.1f} ms"),
-        Row("set_messages into a new session", "import_ms", "{:.1f} ms"),
-        Row("  then the first request", "first_ms", "{:.1f} ms"),
     ],
     "Memory of a session": [
         Row("held", "memory_mb", "{:,.1f} MB"),
@@ -148,10 +142,6 @@ RESUMING = {
         Row("first view", "fresh_view_ms", "{:.0f} ms"),
         Row("  × the baseline's", "fresh_ratio", "{:.2f}", most=4.0),
         Row("memory after the first view", "fresh_view_mb", "{:.0f} MB"),
-    ],
-    "Then 500 rounds": [
-        Row("memory of the process", "memory_mb", "{:.0f} MB", most=150),
-        Row("bytes read by a request", "read_request", "{:.0f}", most=0),
     ],
     "Without a checkpoint": [
         Row("all loaded, to the first view", "rebuild_s", "{:.1f} s", most=60),
