@@ -78,3 +78,7 @@ def message(body: Mapping[str, Any], reply: Reply, bill: Bill, count: Callable[[
             "output_tokens": output_tokens(answer, count),
         },
     }
+
+
+def error(message: str, kind: str, code: str | None) -> Json:
+    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": None}

@@ -49,6 +49,15 @@ def check(body: Json, model: Model) -> None:
     _breakpoints(body)
 
 
+def refuse_long(body: Json, tokens: int, model: Model) -> None:
+    """Raise `Refused` where a request of so many tokens, or with its answer, exceeds the window."""
+    if tokens > (window := model.context_window):
+        raise Refused(f"prompt is too long: {tokens} tokens > {window} maximum")
+    if tokens + body["max_tokens"] > window:
+        words = f"{tokens} + {body['max_tokens']} > {window}, decrease input length or `max_tokens` and try again"
+        raise Refused(f"input length and `max_tokens` exceed context limit: {words}")
+
+
 def _messages(body: Json) -> list[Json]:
     messages = [as_mapping(item) or {} for item in as_list(body["messages"]) or ()]
     if not messages:

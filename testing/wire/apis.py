@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from amplifier_context_core import TokenCounter
 
@@ -49,11 +48,32 @@ class Exchange:
     bill: Bill | None
 
 
-class Service(ABC):
+@dataclass(frozen=True, slots=True)
+class Vendor:
+    """One vendor's side of the wire.
+
+    Attributes:
+        check: raises `Refused` for a request that the vendor does not accept.
+        refuse_long: the same for a request of so many tokens.
+        read: a request as the kernel's `ChatRequest`.
+        write: a reply as the vendor's answer.
+        error: message, type and code as the body of an error.
+    """
+
+    path: str
+    cache: Callable[[], Cache]
+    check: Callable[[Json, Model], None]
+    refuse_long: Callable[[Json, int, Model], None]
+    read: Callable[[Json], Any]
+    write: Callable[[Json, Reply, Bill, Callable[[str], int], int], Json]
+    error: Callable[[str, str, str | None], Json]
+
+
+class Service:
     """One vendor's API.
 
     Args:
-        cache: the prompt cache.
+        cache: the prompt cache; the vendor's when not given.
         counter: text to tokens; by default exact (o200k_base), for Anthropic in place of its own.
         clock: seconds, for the lifetimes of the cache.
 
@@ -61,14 +81,14 @@ class Service(ABC):
         exchanges: all requests so far, in the order of their answers.
     """
 
-    path: str
+    vendor: ClassVar[Vendor]
 
     def __init__(
         self,
         script: Script,
         models: Iterable[Model],
         *,
-        cache: Cache,
+        cache: Cache | None = None,
         counter: TokenCounter | None = None,
         key: str = "test-key",
         clock: Callable[[], float] = time.monotonic,
@@ -76,7 +96,7 @@ class Service(ABC):
         self.exchanges: list[Exchange] = []
         self._script = script
         self._models = {model.id: model for model in models}
-        self._cache = cache
+        self._cache = cache or self.vendor.cache()
         self._scale = TokenScale(counter)
         self._key = key
         self._clock = clock
@@ -87,103 +107,55 @@ class Service(ABC):
         return [one.refusal for one in self.exchanges if one.refusal is not None]
 
     async def respond(self, body: Json, headers: Mapping[str, str]) -> Response:
+        vendor = self.vendor
         try:
             # Anthropic's client library sends a bearer token from version 2 on, older ones a header of their own.
             if self._key not in (headers.get("x-api-key"), headers.get("authorization", "").removeprefix("Bearer ")):
                 raise Refused("Incorrect API key provided.", status=401, kind="authentication_error")
-            self._check(body, headers)
-            asked = self._as_kernel(body)
+            model = self._models.get(str(body.get("model")))
+            if model is None:
+                raise Refused(f"There is no model {body.get('model')!r}.", "model_not_found", status=404)
+            vendor.check(body, model)
+            asked = vendor.read(body)
             # Tool definitions are part of every prefix: they come before the messages.
             tools = [{"role": "system", "content": str(body["tools"])}] if body.get("tools") else []
             sent = Request.of([*tools, *map(dump, asked.messages)], self._scale)
-            self._check_window(body, sent.offsets[-1])
+            vendor.refuse_long(body, sent.offsets[-1], model)
         except Refused as refusal:
             self.exchanges.append(Exchange(body, refusal.status, refusal.message, None))
-            return Response(refusal.status, self._error(refusal.message, refusal.kind, refusal.code), {})
+            return Response(refusal.status, vendor.error(refusal.message, refusal.kind, refusal.code), {})
         made = await reply_of(self._script, asked)
         if isinstance(made, Fault):
             self.exchanges.append(Exchange(body, made.status, None, None))
-            return Response(made.status, self._error(made.message, "api_error", made.code), made.headers)
+            return Response(made.status, vendor.error(made.message, "api_error", made.code), made.headers)
         bill = self._cache.bill(sent, self._clock())
         self.exchanges.append(Exchange(body, 200, None, bill))
-        return Response(200, self._answer(body, made, bill), {})
-
-    def _model(self, body: Json) -> Model:
-        model = self._models.get(str(body.get("model")))
-        if model is None:
-            raise Refused(f"There is no model {body.get('model')!r}.", "model_not_found", status=404)
-        return model
-
-    @abstractmethod
-    def _check(self, body: Json, headers: Mapping[str, str]) -> None: ...
-
-    @abstractmethod
-    def _check_window(self, body: Json, tokens: int) -> None: ...
-
-    @abstractmethod
-    def _error(self, message: str, kind: str, code: str | None) -> Json: ...
-
-    @abstractmethod
-    def _as_kernel(self, body: Json) -> Any: ...
-
-    @abstractmethod
-    def _answer(self, body: Json, reply: Reply, bill: Bill) -> Json: ...
+        return Response(200, vendor.write(body, made, bill, self._scale.length, len(self.exchanges)), {})
 
 
 class OpenAIService(Service):
     """Chat Completions, with the prompt cache of GPT-5.6 and later."""
 
-    path = "/v1/chat/completions"
-
-    def __init__(self, script: Script, models: Iterable[Model], **options: Any) -> None:
-        super().__init__(script, models, **{"cache": OpenAI(), **options})
-
-    def _check(self, body: Json, headers: Mapping[str, str]) -> None:
-        openai_rules.check(body, self._model(body))
-
-    def _check_window(self, body: Json, tokens: int) -> None:
-        window, tokens = self._model(body).context_window, tokens + int(body.get("max_completion_tokens") or 0)
-        if tokens > window:
-            words = f"However, you requested {tokens} tokens. Please reduce the length of the messages or completion."
-            raise Refused(f"This model's maximum context length is {window} tokens. {words}", "context_length_exceeded")
-
-    def _error(self, message: str, kind: str, code: str | None) -> Json:
-        return {"error": {"message": message, "type": kind, "param": None, "code": code}}
-
-    def _as_kernel(self, body: Json) -> Any:
-        return openai_forms.chat_request(body)
-
-    def _answer(self, body: Json, reply: Reply, bill: Bill) -> Json:
-        return openai_forms.completion(body, reply, bill, self._scale.length, len(self.exchanges))
+    vendor = Vendor(
+        "/v1/chat/completions",
+        OpenAI,
+        openai_rules.check,
+        openai_rules.refuse_long,
+        openai_forms.chat_request,
+        openai_forms.completion,
+        openai_forms.error,
+    )
 
 
 class AnthropicService(Service):
     """Messages, with breakpoints of the prompt cache where provider-anthropic places them."""
 
-    path = "/v1/messages"
-
-    def __init__(self, script: Script, models: Iterable[Model], **options: Any) -> None:
-        super().__init__(script, models, **{"cache": Anthropic(Wires(), inferring=False), **options})
-
-    def _check(self, body: Json, headers: Mapping[str, str]) -> None:
-        model = self._model(body)
-        if "anthropic-version" not in headers:
-            raise Refused("anthropic-version: header is required")
-        anthropic_rules.check(body, model)
-
-    def _check_window(self, body: Json, tokens: int) -> None:
-        window = self._model(body).context_window
-        if tokens > window:
-            raise Refused(f"prompt is too long: {tokens} tokens > {window} maximum")
-        if tokens + body["max_tokens"] > window:
-            words = f"{tokens} + {body['max_tokens']} > {window}, decrease input length or `max_tokens` and try again"
-            raise Refused(f"input length and `max_tokens` exceed context limit: {words}")
-
-    def _error(self, message: str, kind: str, code: str | None) -> Json:
-        return {"type": "error", "error": {"type": kind, "message": message}, "request_id": None}
-
-    def _as_kernel(self, body: Json) -> Any:
-        return anthropic_forms.chat_request(body)
-
-    def _answer(self, body: Json, reply: Reply, bill: Bill) -> Json:
-        return anthropic_forms.message(body, reply, bill, self._scale.length, len(self.exchanges))
+    vendor = Vendor(
+        "/v1/messages",
+        lambda: Anthropic(Wires(), inferring=False),
+        anthropic_rules.check,
+        anthropic_rules.refuse_long,
+        anthropic_forms.chat_request,
+        anthropic_forms.message,
+        anthropic_forms.error,
+    )

@@ -90,3 +90,7 @@ def output_tokens(answer: Answer, count: Callable[[str], int]) -> int:
     texts = [str(block.get("text") or block.get("thinking") or "") for block in answer.blocks]
     texts += [f"{call.name} {json.dumps(call.arguments, ensure_ascii=False)}" for call in answer.calls]
     return sum(count(text) for text in texts if text)
+
+
+def error(message: str, kind: str, code: str | None) -> Json:
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}

@@ -44,6 +44,14 @@ def check(body: Json, model: Model) -> None:
         raise Refused(f"max_tokens is too large: {limit}. {words} {limit}.", "invalid_value")
 
 
+def refuse_long(body: Json, tokens: int, model: Model) -> None:
+    """Raise `Refused` where a request of so many tokens and its answer exceed the window."""
+    wanted = tokens + int(body.get("max_completion_tokens") or 0)
+    if wanted > (window := model.context_window):
+        words = f"However, you requested {wanted} tokens. Please reduce the length of the messages or completion."
+        raise Refused(f"This model's maximum context length is {window} tokens. {words}", "context_length_exceeded")
+
+
 # --- words that many rules share --------------------------------------------------------------------------------------
 
 

@@ -33,6 +33,7 @@ class Run:
 
     async def of(self, mounts: dict[str, Any], prompts: int) -> Run:
         async with session(mounts, recorder=self.recorder) as running:
+            self.recorder.attach(running.coordinator, ["context:summary_finished"])
             self.answers = [await running.execute(f"Look around, part {number}.") for number in range(prompts)]
             self.explained = await running.coordinator.get_capability("context.explain")()
             manager = running.coordinator.get("context")
@@ -71,6 +72,20 @@ async def test_a_session_that_compacts_several_times_is_accepted_cached_and_meas
     assert run.correction.last[1] == newest
     assert run.correction.reports == len(exchanges)
     assert run.explained["view"]["tokens"] == pytest.approx(newest, rel=0.01)
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_requests_for_summaries_are_accepted_and_counted_apart(api: str, folder: Path) -> None:
+    rich = {"summary_spend": 10.0, "summary_output": ANSWER}  # so small a window has little money
+    run = await explored("context-summary", api, folder, **rich)
+    assert run.service.refusals == []
+    assert {one.status for one in run.service.exchanges} == {200}
+    assert run.recorder.count("context:compaction") >= 3
+    calls = run.explained["summary"]["calls"]
+    asked = [data for data in run.recorder.named("llm:response") if data.get("purpose")]
+    assert len(asked) == calls >= run.recorder.count("context:summary_finished") >= 1
+    assert run.correction.reports == len(run.service.exchanges) - calls, "the meter learns from the session's own"
+    assert "in a model's words" in str(run.service.exchanges[-1].body)
 
 
 @pytest.mark.parametrize("api", APIS)
