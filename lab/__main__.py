@@ -56,7 +56,6 @@ def _headings(context: click.Context, option: click.Parameter, value: str | None
     help="Half of the sessions, by a hash of their ids: choose settings on one half, report the other.",
 )
 @click.option("--peers", is_flag=True, help="Also the unlimited window and context managers of other projects.")
-@click.option("--halves", is_flag=True, help="Also print the figures of each half of the sessions.")
 @click.option("--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write all figures to a file.")
 @click.option("--columns", callback=_headings, metavar="HEADING,...", help="Print only these columns, in this order.")
 def main(
@@ -68,7 +67,6 @@ def main(
     min_messages: int,
     part: str,
     peers: bool,
-    halves: bool,
     file: Path | None,
     columns: list[str],
 ) -> None:
@@ -93,9 +91,7 @@ def main(
         raise click.ClickException("every session's system prompt alone is larger than its budget: try a larger one")
     if file is not None:
         file.write_text(json.dumps({**report.as_json(), "skipped": [*skipped, *report.skipped]}, indent=1) + "\n")
-    click.echo(f"{table.title(report)}\n\n{table.markdown(report, only=columns)}")
-    for half in PARTS if halves else ():
-        click.echo(f"\n{table.markdown(report, half, columns)}")
+    click.echo(f"{table.title(report)}\n\n{table.markdown(report, columns)}")
     for label, text in dict.fromkeys((row.manager.label, text) for row in report.rows for _, text in row.notices):
         click.echo(printable(f"{label}: {text}"), err=True)
     for reason in [*skipped, *report.skipped]:

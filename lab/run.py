@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +21,7 @@ from .figures import Figures
 from .judge import BillJudge, FullJudge
 from .managers import Manager
 from .paced import SessionProvider
-from .sessions import Part, Session
+from .sessions import Session
 
 OnReplayed = Callable[["Report"], None]
 """Called with all that was measured so far, as another session was replayed."""
@@ -40,10 +40,7 @@ class Row:
 
     @property
     def figures(self) -> Figures:
-        return self.of(self.by_session)
-
-    def of(self, sessions: Iterable[str]) -> Figures:
-        return Figures.sum(self.by_session[session] for session in sessions)
+        return Figures.sum(self.by_session.values())
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -64,10 +61,6 @@ class Report:
     rows: list[Row] = field(default_factory=list[Row])
     sessions: list[Session] = field(default_factory=list[Session])
     skipped: list[str] = field(default_factory=list[str])
-
-    def half(self, part: Part) -> list[tuple[Row, Figures]]:
-        chosen = {session.id for session in self.sessions if session.part == part}
-        return [(row, row.of(name for name in row.by_session if name in chosen)) for row in self.rows]
 
     def as_json(self) -> dict[str, Any]:
         sessions = [{"id": s.id, "set": s.set, "messages": len(s.messages), "part": s.part} for s in self.sessions]

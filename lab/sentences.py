@@ -43,12 +43,11 @@ def written(message: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """Sentences by kind, each as a set of bits; `own` is what people wrote, without pastes."""
+    """Sentences by kind, each as a set of bits."""
 
     people: int = 0
     rules: int = 0
     agent: int = 0
-    own: int = 0
 
     def __or__(self, other: Stated) -> Stated:
         return Stated(*(mine | theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
@@ -64,7 +63,6 @@ class Kept:
     people: Share = NOTHING
     rules: Share = NOTHING
     agent: Share = NOTHING
-    own: Share = NOTHING
 
     def __add__(self, other: Kept) -> Kept:
         return Kept(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
@@ -105,12 +103,8 @@ class Sentences:
             return Stated()
         own = _TAGGED.sub(" ", written(message))
         found = sentences(own)
-        unpasted = found if len(own) < PASTED else []
-        return Stated(
-            people=self._set_of(found),
-            rules=self._set_of(sentence for sentence in unpasted if is_rule(sentence)),
-            own=self._set_of(unpasted),
-        )
+        stated = found if len(own) < PASTED else []
+        return Stated(self._set_of(found), self._set_of(sentence for sentence in stated if is_rule(sentence)))
 
     def _set_of(self, found: Iterable[str]) -> int:
         bits = 0

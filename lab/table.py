@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from .figures import Figures
 from .run import Report
-from .sessions import Part
 from .shares import Share, quantile
 
 Cell = Callable[[Figures], str]
@@ -26,7 +25,6 @@ CELLS: Mapping[str, Cell] = {
     "located": lambda f: _share(f.located.value),
     "far": lambda f: _share(f.far.value),
     "people": lambda f: _both(f.last.people, f.all.people),
-    "own": lambda f: _both(f.last.own, f.all.own),
     "rules": lambda f: _both(f.last.rules, f.all.rules),
     "agent": lambda f: _both(f.last.agent, f.all.agent),
     "words": lambda f: _share(f.words.value),
@@ -45,14 +43,14 @@ CELLS: Mapping[str, Cell] = {
 }
 
 
-def markdown(report: Report, part: Part | None = None, only: Sequence[str] = ()) -> str:
-    """Return the table: of all sessions or of one half, with all columns or only some, in their order."""
+def markdown(report: Report, only: Sequence[str] = ()) -> str:
+    """Return the table with all columns or only some, in their order."""
     heads = only or tuple(CELLS)
     budgets = len(report.sizes) > 1
     rows = [["manager", *(["budget"] if budgets else []), *heads]]
-    for row, figures in report.half(part) if part is not None else [(row, row.figures) for row in report.rows]:
-        label = row.manager.label if part is None else f"{part} ({figures.sessions}): {row.manager.label}"
-        rows.append([label, *([row.size.label] if budgets else []), *(CELLS[head](figures) for head in heads)])
+    for row in report.rows:
+        cells = [CELLS[head](row.figures) for head in heads]
+        rows.append([row.manager.label, *([row.size.label] if budgets else []), *cells])
     return lined(rows)
 
 

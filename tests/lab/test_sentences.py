@@ -52,18 +52,15 @@ def test_people_rules_and_the_agent_are_counted_apart() -> None:
         "people": (2, 2),
         "rules": (1, 1),
         "agent": (2, 2),
-        "own": (2, 2),
     }
     assert kept(SESSION, SESSION[3:]) == {
         "people": (0, 2),
         "rules": (0, 1),
         "agent": (2, 2),
-        "own": (0, 2),
     }
 
 
-def test_a_paste_states_no_rules_and_is_not_a_persons_own() -> None:
+def test_a_paste_states_no_rules() -> None:
     paste = [user(RULE + " x" * 2_000)]
     assert kept(paste, paste)["rules"] == (0, 0)
     assert kept(paste, paste)["people"] == (2, 2)
-    assert kept([*paste, *SESSION], paste)["own"] == (1, 2)
