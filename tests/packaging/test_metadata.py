@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from email.message import Message
 from email.parser import Parser
-from importlib.metadata import entry_points
 from pathlib import Path
 
 from tests.packaging.builds import ROOT, Built
@@ -39,24 +38,8 @@ def test_the_description_is_the_packages_readme(built: Built) -> None:
     assert "](" not in readme.replace("](http", ""), "a relative link leads nowhere on a package index"
 
 
-def test_the_classifiers_name_status_system_versions_and_typing(built: Built) -> None:
-    classifiers = metadata_of(built).get_all("Classifier") or []
-    assert [name for name in classifiers if name.startswith("Development Status :: ")]
-    assert [name for name in classifiers if name.startswith("Operating System :: ")]
-    assert {f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)} <= set(classifiers)
-    assert "Typing :: Typed" in classifiers
-
-
 def test_metadata_names_no_place_of_the_machine_that_built_it(built: Built) -> None:
     text = metadata_text(built)
     assert "file:" not in text
     assert str(Path.home()) not in text
     assert str(built.folder.parent) not in text
-
-
-def test_the_readme_of_a_context_module_names_no_other_one(built: Built) -> None:
-    points = [one for one in entry_points(group="amplifier.modules") if one.name.startswith("context-")]
-    own, modules = {one.name for one in points if one.module == built.top}, {one.name for one in points}
-    readme = (built.folder / "README.md").read_text(encoding="utf-8")
-    if own:
-        assert [name for name in modules - own if name in readme] == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -134,13 +133,3 @@ def test_no_cache_reads_more_than_was_written_and_every_token_is_billed_once(
             assert bill.tokens == request.offsets[-1]
             assert bill.read <= written
             written += bill.written
-
-
-@given(views=VIEWS)
-def test_no_cache_reads_more_than_the_one_of_any_prefix(views: list[list[int]]) -> None:
-    weigh = scale()
-    plain = [[ROLES[number] for number in view if number] for view in views]  # Anthropic's wire moves system messages
-    requests = [Request.of(view, weigh) for view in plain if view]
-    models: dict[str, Any] = {name: [cache.bill(r, 0.0) for r in requests] for name, cache in caches().items()}
-    for name, series in models.items():
-        assert all(bill.read <= best.read for bill, best in zip(series, models["prefix"], strict=True)), name
