@@ -2,7 +2,7 @@
 
 | written | what it is |
 | --- | --- |
-| `context-simple` | the Amplifier module of that id, loaded by its entry point and mounted |
+| `context-simple` | the Amplifier module of that id, loaded by its entry point and mounted; there is no model to ask |
 | `context-simple:target_usage=0.4,strict=true` | the same with config; values are JSON where they can be |
 | `context-simple:{"ladder": ["fold", "drop"]}` | the same with config as JSON |
 | `package.module:factory` | `factory(config)` returns a context manager, or is an Amplifier module's `mount` |
@@ -26,11 +26,7 @@ from amplifier_context_testing.checks.message_shapes import Message, as_mapping
 from amplifier_context_testing.fakes import ListContext
 from amplifier_context_testing.replay.transcripts import Context
 
-from .paced import UNLIMITED, LabWriter, open_paced
-
 GROUP = "amplifier.modules"  # entry points the kernel finds modules by
-ASKING = ("context-summary",)  # modules that ask a model
-PACED = "summaries by a script that extracts, two requests late"
 TIERED = "TieredCompaction to 0.8 of the budget: clamp, clear results (keep 3), sliding window (half)"
 PEERS = ("unlimited", "pydantic-ai-tiered")
 
@@ -84,10 +80,7 @@ def manager(spec: str, *, label: str | None = None, config: Mapping[str, Any] | 
         return Manager(label, partial(_open_peer, _peer(name)), TIERED, reads_provider=False)
     if ":" in name:
         return Manager(label, partial(_open_made, _made_by(name), given))
-    mount = mount_of(name)
-    if name in ASKING:  # its requests name the provider in any case
-        return Manager(label, partial(_open_asking, mount, given), PACED, reads_provider=False)
-    return Manager(label, partial(_open_module, mount, given))
+    return Manager(label, partial(_open_module, mount_of(name), given))
 
 
 def mount_of(name: str) -> Callable[..., Any]:
@@ -136,10 +129,6 @@ async def _open_made(make: Callable[..., Any], config: Mapping[str, Any], scale:
         return await _open_module(make, config, scale, budget)
     made = make(dict(config))
     return Opened(cast(Context, await made if inspect.isawaitable(made) else made))
-
-
-async def _open_asking(mount: Callable[..., Any], config: Mapping[str, Any], scale: TokenScale, budget: int) -> Opened:
-    return Opened(*await open_paced(mount, {**UNLIMITED, **config}, LabWriter(scale)))
 
 
 async def _open_module(mount: Callable[..., Any], config: Mapping[str, Any], scale: TokenScale, budget: int) -> Opened:

@@ -20,7 +20,6 @@ from .course import Course, Recording, Size
 from .figures import Figures
 from .judge import BillJudge, FullJudge
 from .managers import Manager
-from .paced import SessionProvider
 from .sessions import Session
 
 OnReplayed = Callable[["Report"], None]
@@ -142,6 +141,23 @@ async def _run(
         await opened.close()
     judge.figures.times = timed.times
     return judge
+
+
+class SessionProvider:
+    """The provider of a session: nothing is asked of it but its name and its prices."""
+
+    name = "openai"  # of a vendor whose tokens are counted exactly
+    default_model = ""
+
+    async def list_models(self) -> list[Any]:
+        """Return the only model, with the relative prices of Anthropic's and OpenAI's price lists."""
+        from amplifier_core.models import ModelInfo, Pricing
+
+        pricing = Pricing(
+            input_per_million=1.0, output_per_million=5.0, cache_read_per_million=0.1, cache_write_per_million=1.25
+        )
+        limits: Any = {"context_window": 1_000_000, "max_output_tokens": 8_192}
+        return [ModelInfo(id="lab", display_name="lab", pricing=pricing, **limits)]
 
 
 class _Timed:

@@ -94,7 +94,7 @@ class _Explorer:
     def _next_calls(self) -> list[Calling]:
         first = "list" if not self.listed or (self.folders and not self.files) else _ROTA[self.step % len(_ROTA)]
         kinds = (first, "read", "search", "list", "old name", "old file")
-        return next((calls for kind in kinds if (calls := list(self._calls(kind)))), [])
+        return next((calls for kind in kinds if (calls := list(self._calls(kind)))), list[Calling]())
 
     def _calls(self, kind: str) -> Iterator[Calling]:
         several = 1 + self.step % 3

@@ -18,8 +18,9 @@ from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import check_request, coding_session
 from amplifier_context_testing.summaries.waiting import timers_of
 from amplifier_context_testing.summaries.writers import Writer
-from lab.paced import EVENTS, TASK
 
+TASK = "amplifier-context-summary"  # what the manager names its background task
+EVENTS = ("context:summary_started", "context:summary_finished", "context:summary_failed")
 BUDGET = 4_000  # tokens: the session below outgrows it several times
 CONFIG: dict[str, Any] = {"token_counter": "heuristic", "max_tokens": BUDGET}
 RICH = {"summary_spend": 100.0}  # a session in so small a window has too little money for a second call

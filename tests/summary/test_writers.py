@@ -15,8 +15,7 @@ from amplifier_context_testing.summaries.writers import (
     KINDS,
     Writer,
 )
-from lab.paced import TASK
-from tests.summary.course import Course, assert_valid, course, history
+from tests.summary.course import TASK, Course, assert_valid, course, history
 
 pytestmark = pytest.mark.kernel
 
