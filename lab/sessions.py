@@ -1,18 +1,16 @@
-"""Recorded sessions, with the questions about them that some recordings have."""
+"""Recorded sessions, of files and folders."""
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from amplifier_context_testing.checks.message_shapes import Message, as_list, as_mapping
+from amplifier_context_testing.checks.message_shapes import Message, as_list
 from amplifier_context_testing.replay.transcripts import read_transcripts
 
 _NO_RECORDING = ("reuse_probes", "events")  # beside recordings: another project's probes, a host's log
@@ -21,14 +19,6 @@ HOST = ("compact_summary_indices", "is_meta_indices")  # of a recording's `meta`
 
 Part = Literal["choose", "report"]
 PARTS: tuple[Part, Part] = ("choose", "report")
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A question about earlier messages; `indices` are those of the messages that hold the evidence."""
-
-    text: str
-    indices: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +34,6 @@ class Session:
     id: str
     set: str
     messages: list[Message]
-    questions: tuple[Question, ...] = ()
     host: frozenset[int] = frozenset()
 
     @property
@@ -98,37 +87,11 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _sessions(file: Path) -> Iterator[Session]:
-    transcripts = list(read_transcripts(file))  # first: it says which line is wrong
-    asked = {str(entry.get("id")): entry.get("qa") for entry in _objects(file) if entry.get("qa")}
-    for transcript in transcripts:
-        questions = tuple(_questions(asked.get(transcript.id), transcript.messages))
+    for transcript in read_transcripts(file):
         host = frozenset(
             int(index) for key in HOST for index in as_list(transcript.meta.get(key)) or [] if isinstance(index, int)
         )
-        yield Session(transcript.id, _stem(file.name), transcript.messages, questions, host)
-
-
-def _questions(listed: object, messages: list[Message]) -> Iterator[Question]:
-    for item in as_list(listed) or []:
-        entry = as_mapping(item) or {}
-        indices = tuple(int(i) for i in as_list(entry.get("evidence_message_indices")) or [] if int(i) < len(messages))
-        sources = [_folded(str(messages[index].get("content") or "")) for index in indices]
-        quote = _folded(str(entry.get("source_quote") or "").strip(" ."))
-        answers = [_folded(str(answer)) for answer in as_list(entry.get("answers")) or []]
-        if any(wanted in source for wanted in (*([quote] if quote else ()), *answers) for source in sources):
-            yield Question(str(entry.get("question")), indices)
-
-
-def _folded(text: str) -> str:
-    return " ".join(text.lower().split())
-
-
-def _objects(file: Path) -> Iterator[Mapping[str, Any]]:
-    raw = file.read_bytes()
-    text = (gzip.decompress(raw) if file.suffix == ".gz" else raw).decode()
-    for line in text.split("\n"):
-        if line.strip() and (entry := as_mapping(json.loads(line))) is not None:
-            yield entry
+        yield Session(transcript.id, _stem(file.name), transcript.messages, host)
 
 
 def _stem(name: str) -> str:

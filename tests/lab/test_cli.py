@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
+from lab import frontier
 from lab.__main__ import main
 
 
@@ -63,3 +64,12 @@ def test_mistakes_are_named(data: Path, arguments: list[str], expected: str) -> 
     assert done.exit_code != 0
     assert expected in done.output
     assert "Traceback" not in done.output
+
+
+def test_the_frontier_has_a_row_and_a_circle_for_each_point(data: Path, tmp_path: Path) -> None:
+    svg = tmp_path / "frontier.svg"
+    arguments = [str(data), "--min-messages", "0", "--part", "all", "--svg", str(svg)]
+    done = CliRunner().invoke(frontier.main, arguments)
+    assert done.exit_code == 0, done.output
+    assert all(f"| {name} |" in done.output for name in frontier.POINTS)
+    assert svg.read_text().count("<circle") == len(frontier.SHOWN) * len(frontier.POINTS)

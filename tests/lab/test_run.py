@@ -15,7 +15,6 @@ from amplifier_context_testing import coding_session
 from amplifier_context_testing.caches import Bill
 from amplifier_context_testing.caches.token_scale import TokenScale
 from lab import Figures, Manager, Session, Size, manager, measure, read_sessions
-from lab.sessions import Question
 from lab.shares import Share
 
 from .scripted import calls, result, says, scale, scripted, user
@@ -104,21 +103,11 @@ async def test_what_a_view_leaves_out_is_missed() -> None:
     assert figures.bills["prefix"] == Bill(0 + 8 + 8, 8 + 13 + 14)
 
 
-def test_sessions_are_read_with_their_questions(tmp_path: Path) -> None:
-    question = {
-        "question": "Where?",
-        "answers": ["app.py"],
-        "source_quote": "... old_name in  app.py",
-        "evidence_message_indices": [0],
-    }
+def test_sessions_are_read_from_a_folder_with_what_the_host_wrote(tmp_path: Path) -> None:
     meta = {"compact_summary_indices": [4], "is_meta_indices": [1], "bad_lines": 0}
-    lines = [
-        {"id": "s", "messages": MESSAGES, "meta": meta, "qa": [question, {"question": "No evidence?"}]},
-        {"id": "short", "messages": MESSAGES[:1]},
-    ]
+    lines = [{"id": "s", "messages": MESSAGES, "meta": meta}, {"id": "short", "messages": MESSAGES[:1]}]
     (tmp_path / "made.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (tmp_path / "notes.txt").write_text("no recording")
     (found,) = read_sessions([tmp_path], min_messages=2)
     assert found.host == frozenset({1, 4})
-    assert found.questions == (Question("Where?", (0,)),)
     assert read_sessions([tmp_path], part="report" if found.part == "choose" else "choose") == []
