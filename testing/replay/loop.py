@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from ..checks.message_shapes import Message, as_list
@@ -57,7 +57,7 @@ class LoopConfig:
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> LoopConfig:
         """Read a mount plan's config; `ValueError` names the key that cannot be."""
-        known = {field.name for field in fields(cls)}
+        known = {one.name for one in fields(cls)}
         if unknown := sorted(set(config) - known):
             raise ValueError(f"loop-replay has no config {', '.join(unknown)}; known are {', '.join(sorted(known))}")
         made = cls(**config)
@@ -92,45 +92,35 @@ class ReplayLoop:
         Raises:
             RuntimeError: there is no provider.
         """
-        name, provider = self._choose(providers)
-        turn = _Turn(self.config, context, name, provider, tools, hooks, coordinator)
-        return await turn.run(prompt)
-
-    def _choose(self, providers: dict[str, Any]) -> tuple[str, Any]:
         if not providers:
             raise RuntimeError("no provider is mounted")
-        return min(providers.items(), key=lambda item: _priority(item[1]))
+        name, provider = min(providers.items(), key=lambda item: _priority(item[1]))
+        return await _Turn(self.config, context, name, provider, tools, hooks, coordinator).run(prompt)
 
 
 class _Denied(Exception):
     """A hook denied: no error but a decision, on its way to the caller. The turn ends with its reason."""
 
 
+@dataclass(slots=True)
 class _Turn:
-    """One prompt on its way to an answer."""
+    """One prompt on its way to an answer; `injected` are ephemeral injections for the next request."""
 
-    def __init__(
-        self,
-        config: LoopConfig,
-        context: Any,
-        name: str,
-        provider: Any,
-        tools: dict[str, Any],
-        hooks: Any,
-        coordinator: Any,
-    ) -> None:
-        self.config = config
-        self.context = context
-        self.provider_name = name
-        self.provider = provider
-        self.tools = tools
-        self.hooks = hooks
-        self.coordinator = coordinator
-        self.streaming = config.style == "streaming"
-        self.iteration = 0
-        self.text = ""
-        self.status = "incomplete"
-        self.injected: list[Any] = []  # ephemeral injections for the next request
+    config: LoopConfig
+    context: Any
+    provider_name: str
+    provider: Any
+    tools: dict[str, Any]
+    hooks: Any
+    coordinator: Any
+    iteration: int = 0
+    text: str = ""
+    status: str = "incomplete"
+    injected: list[Any] = field(default_factory=list[Any])
+
+    @property
+    def streaming(self) -> bool:
+        return self.config.style == "streaming"
 
     async def run(self, prompt: str) -> str:
         try:
@@ -189,16 +179,11 @@ class _Turn:
         try:
             response = await self._complete(view, injections)
         except Exception as problem:
-            await self._announce_error(problem)
             if not (self.config.retry_on_overflow and _is_overflow(problem)):
                 raise
             budget = self._smaller_budget(view)
             view = await self.context.get_messages_for_request(token_budget=budget, provider=self.provider)
-            try:
-                response = await self._complete(view, injections)
-            except Exception as again:
-                await self._announce_error(again)
-                raise
+            response = await self._complete(view, injections)
         if not self.streaming:
             await self.hooks.emit(
                 "provider:response",
@@ -211,6 +196,13 @@ class _Turn:
         return response
 
     async def _complete(self, view: list[Message], injections: list[Any]) -> Any:
+        try:
+            return await self.provider.complete(self._as_request(view, injections))
+        except Exception as problem:
+            await self._announce_error(problem)
+            raise
+
+    def _as_request(self, view: list[Message], injections: list[Any]) -> Any:
         from amplifier_core.message_models import ChatRequest, Message, ToolSpec
 
         messages = list(view)
@@ -220,8 +212,7 @@ class _Turn:
             ToolSpec(name=tool.name, description=tool.description, parameters=getattr(tool, "input_schema", {}))
             for tool in self.tools.values()
         ]
-        request = ChatRequest(messages=[Message(**message) for message in messages], tools=specs or None)
-        return await self.provider.complete(request)
+        return ChatRequest(messages=[Message(**message) for message in messages], tools=specs or None)
 
     async def _announce_error(self, problem: Exception) -> None:
         from amplifier_core.llm_errors import LLMError

@@ -100,30 +100,17 @@ class ReplayProvider:
     def get_info(self) -> Any:
         from amplifier_core.models import ProviderInfo
 
-        return ProviderInfo(
-            id=self.name,
-            display_name="Replay (no model)",
-            capabilities=["tools"],
-            defaults={
-                "model": self.model,
-                "context_window": self.context_window,
-                "max_output_tokens": self.max_output_tokens,
-            },
-        )
+        defaults = {"model": self.model, **self._limits()}
+        return ProviderInfo(id=self.name, display_name="Replay (no model)", capabilities=["tools"], defaults=defaults)
 
     async def list_models(self) -> list[Any]:
         """Return the only model."""
         from amplifier_core.models import ModelInfo
 
-        return [
-            ModelInfo(
-                id=self.model,
-                display_name=self.model,
-                context_window=self.context_window,
-                max_output_tokens=self.max_output_tokens,
-                capabilities=["tools"],
-            )
-        ]
+        return [ModelInfo(id=self.model, display_name=self.model, capabilities=["tools"], **self._limits())]
+
+    def _limits(self) -> dict[str, Any]:
+        return {"context_window": self.context_window, "max_output_tokens": self.max_output_tokens}
 
     async def complete(self, request: Any, **kwargs: Any) -> Any:
         """Answer a `ChatRequest` with a `ChatResponse`.
