@@ -48,7 +48,6 @@ def test_every_block_survives_a_round_trip_through_dict_and_json(block: ContentB
 @pytest.mark.parametrize(
     ("block", "raw"),
     [
-        (TextBlock("hello"), {"type": "text", "text": "hello"}),
         (
             ImageBlock("image/png", b"\x89PNG"),
             {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw=="}},
@@ -56,10 +55,6 @@ def test_every_block_survives_a_round_trip_through_dict_and_json(block: ContentB
         (
             ToolUseBlock("call_1", "read", {"path": "a.py"}),
             {"type": "tool_use", "id": "call_1", "name": "read", "input": {"path": "a.py"}},
-        ),
-        (
-            ToolResultBlock("call_1", "out"),
-            {"type": "tool_result", "tool_use_id": "call_1", "content": "out", "is_error": False},
         ),
         (
             ToolResultBlock("call_1", [TextBlock("no")], is_error=True),
@@ -88,9 +83,7 @@ def test_the_form_is_the_one_the_core_stores(block: ContentBlock, raw: dict[str,
         ),
         ({"type": "tool_call", "id": "a", "tool": "read", "input": None}, ToolUseBlock("a", "read", {})),
         ({"type": "tool_result", "tool_call_id": "a", "output": "x"}, ToolResultBlock("a", "x")),
-        ({"type": "tool_result", "tool_use_id": "a"}, ToolResultBlock("a", "")),
         ({"type": "tool_result", "tool_use_id": "a", "content": {"n": 1}}, ToolResultBlock("a", '{"n":1}')),
-        ({"type": "tool_result", "tool_use_id": "a", "content": [1, 2]}, ToolResultBlock("a", "[1,2]")),
         (
             {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text"}]},
             ToolResultBlock("a", [OtherBlock({"type": "text"})]),
@@ -107,8 +100,6 @@ def test_other_spellings_of_the_same_are_read(raw: dict[str, Any], block: Conten
     [
         SIGNED,
         {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
-        {"type": "image", "source": {"type": "file", "file_id": "file_1"}},
-        {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
         {"type": "image_url", "image_url": None},
         {"type": "never seen", "deep": [{"x": 1}]},
     ],
@@ -119,11 +110,6 @@ def test_a_block_without_a_typed_form_keeps_its_json(raw: dict[str, Any]) -> Non
     assert isinstance(block, OtherBlock)
     assert block.type == raw["type"]
     assert to_dict(block) == raw
-
-
-@pytest.mark.parametrize("kind", [TextBlock, ImageBlock, ToolUseBlock, ToolResultBlock, OtherBlock])
-def test_blocks_are_frozen(kind: Any) -> None:
-    assert kind.__dataclass_params__.frozen
 
 
 # -- values -----------------------------------------------------------------------------------------------------------
@@ -143,18 +129,6 @@ def test_changing_what_a_block_was_made_of_does_not_change_the_block() -> None:
     assert block.extra == {"cache_control": {}}
 
 
-@law
-@given(BLOCKS)
-def test_changing_a_dict_that_was_handed_out_does_not_change_the_block(block: ContentBlock) -> None:
-    before = to_dict(block)
-    handed = to_dict(block)
-    for value in handed.values():
-        if isinstance(value, (dict, list)):
-            value.clear()
-    handed.clear()
-    assert to_dict(block) == before
-
-
 def test_an_image_does_not_print_its_bytes() -> None:
     shown = repr(ToolResultBlock("a", [ImageBlock("image/png", b"\x00" * 2048)]))
     assert "ImageBlock(media_type='image/png', data=<2,048 bytes>)" in shown
@@ -168,20 +142,13 @@ def test_an_image_does_not_print_its_bytes() -> None:
     ("make", "field"),
     [
         (lambda: TextBlock(5), "text"),
-        (lambda: TextBlock("x", extra=5), "extra"),
         (lambda: TextBlock("x", extra={"text": "y"}), "extra.text"),
-        (lambda: TextBlock("x", extra={"x": {1, 2}}), "extra.x"),
         (lambda: ImageBlock("image/tiff", PNG), "media_type"),
-        (lambda: ImageBlock("image/png", ENCODED), "data"),
         (lambda: ImageBlock("image/png", b""), "data"),
         (lambda: ToolUseBlock("", "read", {}), "id"),
-        (lambda: ToolUseBlock("a", " ", {}), "name"),
         (lambda: ToolUseBlock("a", "read", "{}"), "input"),
         (lambda: ToolUseBlock("a", "read", {"x": [b"y"]}), "input.x[0]"),
-        (lambda: ToolUseBlock("a", "read", {"x": float("nan")}), "input.x"),
-        (lambda: ToolResultBlock("", "x"), "tool_use_id"),
         (lambda: ToolResultBlock("a", None), "content"),
-        (lambda: ToolResultBlock("a", [{"type": "text", "text": "x"}]), "content[0]"),
         (lambda: ToolResultBlock("a", [TextBlock("x"), ToolUseBlock("b", "f", {})]), "content[1]"),
         (lambda: ToolResultBlock("a", "x", is_error="no"), "is_error"),
         (lambda: OtherBlock({"text": "x"}), "raw.type"),
@@ -200,9 +167,7 @@ def test_a_malformed_block_is_refused_with_its_field(make: Any, field: str) -> N
         (None, "block"),
         ({}, "type"),
         ({"type": "text"}, "text"),
-        ({"type": "text", "text": {"x"}}, "block.text"),
         ({"type": "image"}, "data"),
-        ({"type": "image", "source": "x"}, "source"),
         ({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "a"}}, "source.data"),
         (
             {"type": "image", "source": {"type": "base64", "media_type": "image/svg+xml", "data": ENCODED}},
@@ -210,8 +175,6 @@ def test_a_malformed_block_is_refused_with_its_field(make: Any, field: str) -> N
         ),
         ({"type": "image_url", "image_url": f"data:text/html;base64,{ENCODED}"}, "image_url.media_type"),
         ({"type": "tool_use", "name": "read", "input": {}}, "id"),
-        ({"type": "tool_use", "id": "a", "name": "read", "input": "{}"}, "input"),
-        ({"type": "tool_result", "content": "x"}, "tool_use_id"),
         ({"type": "tool_result", "tool_use_id": "a", "content": "x", "is_error": "yes"}, "is_error"),
     ],
     ids=str,
@@ -232,8 +195,3 @@ def test_deep_nesting_is_refused_and_does_not_exhaust_the_stack() -> None:
         from_dict({"type": "any", "x": deep})
     while deep:  # taken apart by hand: the interpreter would do it recursively
         deep = deep["x"]
-
-
-def test_to_dict_refuses_other_values() -> None:
-    with pytest.raises(InvalidMessage, match="must be a content block, got str"):
-        to_dict("x")  # pyright: ignore[reportArgumentType]

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from amplifier_context_core import InvalidMessage
 from amplifier_context_core.compat import (
-    ImageBlock,
     Message,
     OtherBlock,
     TextBlock,
@@ -18,10 +17,9 @@ from amplifier_context_core.compat import (
     ToolUseBlock,
 )
 from amplifier_context_core.messages.parsing import parse_message
-from tests.messages import SIGNED
 
 from ..laws.histories import conversations, flat
-from .samples import ENCODED_PNG, MESSAGES, PNG, answers, law, user
+from .samples import ENCODED_PNG, MESSAGES, answers, law, user
 
 # -- there and back ---------------------------------------------------------------------------------------------------
 
@@ -79,13 +77,10 @@ def test_a_change_to_a_message_is_in_its_dict(message: Message, text: str) -> No
     [
         ({"role": "user", "content": "hi"}, Message("user", [TextBlock("hi")])),
         ({"role": "user", "content": None}, Message("user", [])),
-        ({"role": "assistant"}, Message("assistant", [])),
-        ({"role": "system", "content": "Be careful."}, Message("system", "Be careful.")),
         (
             {"role": "function", "name": "look_up", "content": "x"},
             Message("function", "x", extra={"name": "look_up"}),
         ),
-        ({"role": "tool", "tool_call_id": "a", "content": "out"}, Message("user", [ToolResultBlock("a", "out")])),
         (
             {"role": "tool", "tool_call_id": "a", "name": "read", "content": None, "is_error": True},
             Message("user", [ToolResultBlock("a", "", is_error=True)], extra={"name": "read"}),
@@ -114,10 +109,6 @@ def test_a_change_to_a_message_is_in_its_dict(message: Message, text: str) -> No
             Message("assistant", [ToolUseBlock("b", "g", {}), TextBlock("both"), ToolUseBlock("a", "f", {})]),
         ),
         (
-            {"role": "user", "content": [{"type": "image", "media_type": "image/png", "data": ENCODED_PNG}]},
-            Message("user", [ImageBlock("image/png", PNG)]),
-        ),
-        (
             {"role": "user", "content": "x", "metadata": {"source": "hook"}, "unknown": [1]},
             Message("user", "x", extra={"metadata": {"source": "hook"}, "unknown": [1]}),
         ),
@@ -133,10 +124,8 @@ def test_every_shape_has_a_typed_form(raw: dict[str, Any], message: Message) -> 
     "block",
     [
         {"type": "text"},
-        {"type": "text", "text": 5},
         {"type": "image", "source": {"type": "base64", "media_type": "image/tiff", "data": ENCODED_PNG}},
         {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "not base64"}},
-        SIGNED,
     ],
     ids=str,
 )
@@ -151,26 +140,15 @@ def test_a_block_that_a_host_stored_malformed_is_kept_as_it_is(block: dict[str, 
     ("arguments", "input"),
     [
         ('{"path": ', {"unparsed_arguments": '{"path": '}),
-        ("[1]", {"value": [1]}),
-        ("", {}),
-        (5, {"value": 5}),
-        ('{"a":' * 500 + "1" + "}" * 500, {"unparsed_arguments": '{"a":' * 500 + "1" + "}" * 500}),
         ("[" * 100_000, {"unparsed_arguments": "[" * 100_000}),
     ],
-    ids=["cut off", "a list", "nothing", "a number", "deep", "very deep"],
+    ids=["cut off", "very deep"],
 )
 def test_arguments_that_are_no_object_are_kept_under_a_name_of_their_own(arguments: Any, input: Any) -> None:
     raw = {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": arguments}}]}
     message = Message.from_dict(raw)
     assert message.content == [ToolUseBlock("a", "f", input)]
     assert message.to_dict() == raw
-
-
-def test_a_message_has_its_own_list_of_blocks() -> None:
-    blocks = [TextBlock("x")]
-    message = Message("user", blocks)
-    blocks.append(TextBlock("y"))
-    assert message.content == [TextBlock("x")]
 
 
 def test_the_text_of_a_message_is_that_of_its_text_blocks() -> None:
@@ -186,11 +164,7 @@ def test_the_text_of_a_message_is_that_of_its_text_blocks() -> None:
     ("make", "field"),
     [
         (lambda: Message("tool", "x"), "role"),
-        (lambda: Message(None, "x"), "role"),
-        (lambda: Message("user", None), "content"),
         (lambda: Message("user", ["x"]), "content[0]"),
-        (lambda: Message("user", [TextBlock("x"), {"type": "text", "text": "y"}]), "content[1]"),
-        (lambda: Message("user", "x", extra=[1]), "extra"),
         (lambda: Message("user", "x", extra={"tool_calls": []}), "extra.tool_calls"),
         (lambda: Message("user", "x", extra={"metadata": {"a": object()}}), "extra.metadata.a"),
     ],
@@ -201,18 +175,10 @@ def test_a_malformed_message_is_refused_with_its_field(make: Any, field: str) ->
     assert caught.value.field == field
 
 
-@pytest.mark.parametrize("raw", [None, "x", [], {}, {"role": "robot"}, {"role": "tool", "content": "x"}], ids=str)
-def test_a_dict_that_is_no_message_is_refused(raw: Any) -> None:
-    with pytest.raises(InvalidMessage):
-        Message.from_dict(raw)
-
-
 @pytest.mark.parametrize(
     ("name", "value", "field"),
     [
         ("role", "tool", "role"),
-        ("content", None, "content"),
-        ("content", ["x"], "content[0]"),
         ("extra", {"content": "x"}, "extra.content"),
         ("extra", {"x": b""}, "extra.x"),
     ],
