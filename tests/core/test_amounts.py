@@ -11,17 +11,11 @@ from amplifier_context_core.amounts import amount_in
     ("text", "number"),
     [
         ("32000", 32_000),
-        ("32_000", 32_000),
         ("32,000", 32_000),
         (" 32k ", 32_000),
-        ("1.5K", 1_500),
         ("0.2m", 200_000),
-        ("0", 0),
         ("0.0001k", None),  # no whole number
-        ("1.5", None),
         ("-5k", None),
-        ("k", None),
-        ("", None),
         ("lots", None),
         ("9" * 31, None),
         ("٣٢", None),

@@ -59,21 +59,6 @@ async def until(is_so: Callable[[], object]) -> None:
             await asyncio.sleep(0)
 
 
-async def test_what_is_added_at_once_is_one_batch_and_what_comes_meanwhile_the_next() -> None:
-    log = Log()
-    log.open_gate.clear()
-    adding = [log.add(text) for text in "abc"]
-    await until(lambda: log.batches)
-    adding += [log.add(text) for text in "de"]
-    await asyncio.sleep(0)
-    log.open_gate.set()
-    added = await asyncio.gather(*adding)
-    assert log.batches == [["a", "b", "c"], ["d", "e"]]
-    assert added == [entry(1, text) for text in "abcde"]
-    await log.add("f")
-    assert log.batches[2:] == [["f"]]
-
-
 async def test_of_a_batch_that_fails_those_done_before_are_acknowledged_and_the_others_raise() -> None:
     log = Log()
     log.refused = "b"
@@ -81,21 +66,6 @@ async def test_of_a_batch_that_fails_those_done_before_are_acknowledged_and_the_
     assert added[0] == entry(1, "a")
     assert [type(one) for one in added[1:]] == [StoreError, StoreError]
     assert await log.add("d") == entry(1, "d")
-
-
-async def test_a_message_whose_caller_is_cancelled_is_committed() -> None:
-    log = Log()
-    log.open_gate.clear()
-    first = log.add("a")
-    await until(lambda: log.batches)
-    cancelled = log.add("b")
-    await asyncio.sleep(0)
-    cancelled.cancel()
-    log.open_gate.set()
-    assert await first == entry(1, "a")
-    await until(lambda: len(log.batches) == 2)
-    assert log.batches == [["a"], ["b"]]
-    assert cancelled.cancelled()
 
 
 async def test_a_writer_that_is_cancelled_drops_messages_of_cancelled_callers_and_no_others() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import AsyncMock, MagicMock
+from unittest.mock import MagicMock
 
 import pytest
 from amplifier_core import ModelInfo
@@ -34,60 +34,41 @@ def budget(**settings: Any) -> Budget:
     return budget_for(load_config({**defaults, **settings}), **of_request)
 
 
-# -- the sources of it -------------------------------------------------------------------------------------------------
-
-
-def test_an_explicit_budget_comes_first() -> None:
-    assert budget(token_budget=5_000, provider=provider(100_000)) == Budget(5_000, "token_budget")
-
-
-def test_the_providers_window_comes_next_less_the_answer_and_the_margin() -> None:
-    assert budget(provider=provider(100_000, 8_000)) == Budget(91_000, "provider")
-
-
-def test_what_was_configured_comes_last() -> None:
-    assert budget() == Budget(200_000, "max_tokens")
-
-
-def test_a_share_of_the_answer_can_be_kept_free() -> None:
-    assert budget(provider=provider(100_000, 8_000), output_reserve_fraction=0.5).tokens == 95_000
-    assert budget(provider=provider(100_000, 8_000), output_reserve_fraction=0.0, safety_margin=0).tokens == 100_000
-
-
-# -- the limits of it --------------------------------------------------------------------------------------------------
+# -- its sources, in their order, and its caps ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("settings", "source"),
-    [({"token_budget": 300_000}, "token_budget"), ({"provider": provider(301_000)}, "provider")],
-    ids=["explicit", "provider"],
+    ("settings", "expected"),
+    [
+        ({"token_budget": 5_000, "provider": provider(100_000)}, Budget(5_000, "token_budget")),
+        ({"token_budget": 5_000, "max_tokens": 200_000}, Budget(5_000, "token_budget")),
+        ({"provider": provider(100_000, 8_000)}, Budget(91_000, "provider")),
+        ({"provider": provider(100_000, 8_000), "output_reserve_fraction": 0.5}, Budget(95_000, "provider")),
+        ({}, Budget(200_000, "max_tokens")),
+        ({"max_tokens": 200_000}, Budget(200_000, "max_tokens")),
+        ({"token_budget": 300_000, "max_tokens": 200_000}, Budget(200_000, "token_budget", capped_from=300_000)),
+        ({"provider": provider(301_000), "max_tokens": 200_000}, Budget(200_000, "provider", capped_from=300_000)),
+    ],
 )
-def test_a_configured_maximum_always_caps(settings: dict[str, Any], source: str) -> None:
-    assert budget(max_tokens=200_000, **settings) == Budget(200_000, source, capped_from=300_000)
-
-
-def test_a_maximum_that_is_not_reached_caps_nothing() -> None:
-    assert budget(max_tokens=200_000, token_budget=5_000) == Budget(5_000, "token_budget")
-    assert budget(max_tokens=200_000).capped_from is None
+def test_a_budget_is_the_callers_else_the_providers_else_the_configs_and_a_configured_maximum_caps(
+    settings: dict[str, Any], expected: Budget
+) -> None:
+    assert budget(**settings) == expected
 
 
 # -- nonsense ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bad", [0, -1, -(10**9), True, False, 5.5, 100.0, "100", [], float("nan")], ids=repr)
+@pytest.mark.parametrize("bad", [0, True, 5.5, "100"], ids=repr)
 def test_an_impossible_explicit_budget_is_an_error_that_says_so(bad: Any) -> None:
     with pytest.raises(ConfigError, match="token_budget: must be at least 1 token") as caught:
         budget(token_budget=bad)
     assert repr(bad) in str(caught.value)
 
 
-def test_a_budget_of_one_token_is_possible() -> None:
-    assert budget(token_budget=1).tokens == 1
-
-
 @pytest.mark.parametrize(
     "window",
-    [None, 0, -5, True, "128000", float("nan"), float("inf"), 0.5, [128_000], 10**9, 10**400, -(10**400), MagicMock()],
+    [0, True, "128000", float("inf"), 0.5, 10**9, 10**400, MagicMock()],
     ids=lambda value: str(value)[:20] if isinstance(value, (int, float)) else type(value).__name__,
 )
 def test_a_window_that_makes_no_sense_is_none(window: Any) -> None:
@@ -127,13 +108,10 @@ class AsyncInfo:
     "odd",
     [
         object(),
-        {"context_window": 5},
         Raising(),
         AsyncInfo(),
         MagicMock(),
-        AsyncMock(),
         SimpleNamespace(get_info=5, get_model_info="x"),
-        SimpleNamespace(get_info=lambda: None, get_model_info=lambda: None),
         SimpleNamespace(get_info=lambda: SimpleNamespace(defaults=None)),
     ],
     ids=lambda odd: type(odd).__name__,
@@ -185,9 +163,7 @@ def test_without_a_price_for_writes_writing_costs_nothing_extra() -> None:
         {"cache_read_per_million": 0.0},
         {"cache_read_per_million": 5.0},  # dearer than a plain token
         {"cache_read_per_million": 0.4, "cache_write_per_million": 0.1},
-        {"cache_read_per_million": 0.4, "cache_write_per_million": 400.0},
         {"cache_read_per_million": 1e-320},  # the threshold would divide by it
-        {"cache_read_per_million": 0.4, "input_per_million": 0.0},
         {"cache_read_per_million": 0.4, "input_per_million": float("inf")},
     ],
 )
