@@ -35,12 +35,6 @@ def text_of(made: Sequence[DigestEntry]) -> str:
     return "\n".join(entry.text for entry in made)
 
 
-def condensed(share: float) -> tuple[list[Any], list[Any]]:
-    messages = [m for n in range(30) for m in (call(f"c{n}", path=f"src/mod_{n}.py"), result(f"c{n}", FILE))]
-    made = lines(*messages)
-    return made, kept(made, share)
-
-
 def test_of_the_oldest_calls_the_tool_and_what_it_was_called_on_stay() -> None:
     messages = [m for n in range(40) for m in (call(f"c{n}", path=f"src/mod_{n}.py"), result(f"c{n}", FILE))]
     after = kept(lines(*messages), 0.4)
@@ -95,13 +89,6 @@ def conversation(turns: int = 12) -> list[Message]:
     return messages
 
 
-def test_rules_of_people_go_last() -> None:
-    made = lines(*conversation())
-    text = text_of(kept(made, 0.2))
-    assert all(rule in text for rule in RULES)
-    assert "Let me look" not in text
-
-
 @pytest.mark.parametrize("share", [0.5, 0.1, 0.001])
 def test_rules_stay_however_little_room_there_is(share: float) -> None:
     made = lines(*conversation())
@@ -125,19 +112,6 @@ def test_one_ranking_gives_a_round_that_concluded_more_room_than_one_that_announ
     together, alone = (kept(made, 0.5, one_ranking=on, agent=0.9) for on in (True, False))
     assert ["Let me look" in text_of(one) for one in (together, alone)] == [False, True]
     assert all("The cause is lock" in text_of(one) for one in (together, alone))
-
-
-def test_what_an_agent_says_at_the_end_goes_before_what_it_says_beside_calls() -> None:
-    beside = [f"The table of depot {n} is wrong because of its key." for n in range(12)]
-    ended = "The table of ledgers is wrong because of its key."
-    work = [
-        m
-        for n, said in enumerate(beside)
-        for m in (call(f"c{n}", path=f"src/mod_{n}.py", content=said), result(f"c{n}", FILE))
-    ]
-    text = text_of(kept(lines(*work[:2], says(ended), *work[2:]), 0.35))
-    assert ended in text
-    assert beside[0] not in text
 
 
 def test_a_name_that_is_cut_in_the_middle_is_kept_whole() -> None:

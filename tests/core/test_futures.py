@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-import re
 
 import pytest
 
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.futures import in_thread, resolve
-
-from .test_architecture import CORE, FOLDERS, sources
 
 
 class Sub(StopIteration):
@@ -71,13 +68,3 @@ async def test_work_in_a_thread_that_ends_with_stop_iteration_ends_for_its_calle
     assert await in_thread(work, 0, more=3) == 3
     with pytest.raises(StoreError, match=kind.__name__):
         await asyncio.wait_for(in_thread(work, 1, more=0), 5)
-
-
-def test_only_one_module_puts_exceptions_into_futures_and_work_into_threads() -> None:
-    folder = FOLDERS[CORE]
-    found = {
-        path.relative_to(folder).as_posix()
-        for path in sources(folder)
-        if re.search(r"\.set_exception\(|asyncio\.to_thread|run_in_executor", path.read_text())
-    }
-    assert found == {"futures.py"}

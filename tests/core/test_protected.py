@@ -57,11 +57,8 @@ def test_rounds_with_loaded_tools_stay() -> None:
     ("message", "name"),
     [
         (system("x", metadata={"hook_name": "todo"}), "hook todo"),
-        ({"role": "developer", "content": "x", "metadata": {"hook_name": "lint"}}, "hook lint"),
         (user("x", metadata={"hook_name": "todo", "source": "hook"}), "hook todo"),
         (system("x", metadata={"hook_name": "unknown"}), None),
-        (system("x"), None),
-        (system("x", metadata={"hook_name": ""}), None),
         (system("x", metadata={"hook_name": 5}), None),
         (user("x", metadata={"hook_name": "todo"}), None),
     ],

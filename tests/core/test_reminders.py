@@ -34,16 +34,13 @@ def test_a_source_is_looked_for_near_the_beginning_of_a_tag(between: int, found:
     ("role", "metadata", "text", "lineages"),
     [
         ("user", KEPT, envelope("todo", "status"), {"reminder todo", "reminder status"}),
-        ("user", KEPT, reminder("todo"), {"reminder todo"}),
         ("user", KEPT, reminder(), {"reminder"}),
         ("user", KEPT, "no reminder at all", set()),
         ("user", {"ephemeral": True}, reminder("todo"), set()),
-        ("user", {}, reminder("todo"), set()),
         ("user", {"source": "hook", "hook_name": "lint"}, "x", {"hook lint"}),
         ("user", {"hook_name": "lint"}, "x", set()),
         ("system", {"hook_name": "lint"}, "x", {"hook lint"}),
         ("system", {"hook_name": "unknown"}, "x", set()),
-        ("system", {}, "x", set()),
         ("assistant", {"hook_name": "lint", "source": "hook"}, "x", set()),
     ],
 )

@@ -77,14 +77,11 @@ def test_a_tool_message_calls_nothing() -> None:
     [
         {"id": "a", "function": {"name": "f", "arguments": "{}"}},
         {"id": "a", "type": "function", "function": {"name": "", "arguments": "{}"}},
-        {"id": "a", "type": "function", "function": {"name": " ", "arguments": "{}"}},
         {"id": "a", "type": "function", "function": {"arguments": "{}"}},
         {"id": "a", "type": "function", "function": None, "name": "f"},
         {"id": "a", "tool": " ", "arguments": {}},
-        {"id": "a", "name": "f", "arguments": "{}"},
         {"id": "a", "name": "f", "input": {"x": 1}},
         {"id": "a", "tool": "f"},
-        {"id": "a"},
     ],
     ids=str,
 )

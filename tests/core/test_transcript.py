@@ -33,9 +33,7 @@ def test_a_mark_names_a_seq(mark: str, seq: int) -> None:
     assert seq_of(mark) == seq
 
 
-@pytest.mark.parametrize(
-    "bad", ["", "m", "1", "x1", "M1", "m-1", "m1a", "m 1", "m1.0", "m²", "m\u0661", "m" + "9" * 19, "mm1"]
-)
+@pytest.mark.parametrize("bad", ["", "x1", "m-1", "m 1", "m\u0661", "m" + "9" * 19])
 def test_what_is_no_mark_is_refused(bad: str) -> None:
     with pytest.raises(ValueError, match="no mark"):
         seq_of(bad)

@@ -12,7 +12,6 @@ from amplifier_context_core.messages.usage import Usage, usage_of
 @pytest.mark.parametrize(
     ("data", "usage"),
     [
-        ({"input_tokens": 5, "output_tokens": 2}, Usage(5, 2)),
         (
             {"input_tokens": 5, "output_tokens": 2, "cache_read_tokens": 3, "cache_write_tokens": 1},
             Usage(5, 2, 3, 1),
@@ -22,18 +21,13 @@ from amplifier_context_core.messages.usage import Usage, usage_of
         ({"input_tokens": 5, "cache_read_input_tokens": 3, "cache_creation_input_tokens": 1}, Usage(5, 0, 3, 1)),
         ({"input_tokens": 5, "output_tokens": None, "cache_read_tokens": "3"}, Usage(5)),
         ({"input_tokens": None, "prompt_tokens": 7}, Usage(7)),
-        ({"input_tokens": 5, "cost_usd": "0.1"}, Usage(5)),
         ({"input_tokens": 0}, Usage(0)),
         ({"output_tokens": 2}, None),
         ({"input_tokens": -5}, None),
         ({"input_tokens": 10**400}, None),
         ({"input_tokens": 5, "cache_read_tokens": 10**400}, Usage(5)),
         ({"input_tokens": True}, None),
-        ({"input_tokens": "5"}, None),
-        ({}, None),
         ("Usage(input_tokens=5, output_tokens=2)", None),
-        (None, None),
-        ([5], None),
     ],
     ids=str,
 )
