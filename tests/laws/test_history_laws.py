@@ -135,7 +135,7 @@ def test_the_tokens_of_an_entry_are_those_of_its_message(steps: list[Step], doin
 
 @given(*LIVES)
 def test_explain_accounts_for_every_message_in_plain_json(steps: list[Step], doings: list[str]) -> None:
-    # What is put in the middle and dropped is open: see tests/core/test_ladder.py, test_all_that_was_dropped_is_told
+    # What is put in the middle and dropped is in tests/core/test_ladder.py, test_all_that_was_dropped_...
     life = lived(steps, ["" if doing == "insert" else doing for doing in doings])
 
     async def law() -> dict[str, Any]:
