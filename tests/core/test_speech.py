@@ -76,7 +76,7 @@ def test_other_threads_run_while_some_of_a_hundred_thousand_sentences_are_chosen
     sentences = [
         Sentence(f"Module {n} reads entry {n * 7919 % 10_007} of table {n % 89}. ", 0.8) for n in range(100_000)
     ]
-    assert min(longest_wait_beside(lambda: select([sentences], 2_000)) for _ in range(3)) < 0.03  # 0.055 in one sort
+    assert any(longest_wait_beside(lambda: select([sentences], 2_000)) < 0.03 for _ in range(3))  # 0.055 in one sort
 
 
 @pytest.mark.parametrize("mark", ["", " ", "\n", ". ", "。"])
@@ -97,8 +97,8 @@ def test_a_long_run_of_blanks_costs_no_more_than_its_length() -> None:
 
 @pytest.mark.parametrize("form", ["<t{n}>\n", "<t{n}> ", "<t{n}><t{n}>\n"])
 def test_tags_that_nothing_closes_are_looked_for_a_few_times_only(form: str) -> None:
-    """To look for the end of each of so many tags would take minutes."""
-    tags = "".join(form.format(n=n) for n in range(40_000))
+    """To look for the end of each of so many tags would take a minute."""
+    tags = "".join(form.format(n=n) for n in range(15_000))
     assert joined(read("Never push. \n" + tags, "person")).startswith("Never push. <t0>")
 
 

@@ -15,7 +15,7 @@ from amplifier_context_core import (
 from amplifier_context_testing import WordCounter
 from tests.core.drafts import draft
 from tests.core.lists import PINNED, score, talk, whole, words
-from tests.messages import Message, call, result, says, system, user
+from tests.messages import Message, says, system, user
 
 # -- TrimRounds --------------------------------------------------------------------------------------------------------
 
@@ -59,17 +59,6 @@ def test_media_is_counted_as_configured() -> None:
     ]
 
 
-def test_pins_are_kept_and_take_their_room() -> None:
-    pinned = says("p q r s t u", metadata=PINNED)
-    messages = [words(6), says("a b c d e f"), pinned, *[says(f"a{n} b c d e f") for n in range(6)]]
-    assert fitted(messages, 40) == [messages[0], pinned, *messages[-2:]]
-
-
-def test_a_round_is_kept_whole_or_not_at_all() -> None:
-    messages = [words(1), call("a", "b"), result("a", "x " * 10), result("b", "y " * 10), says("done")]
-    assert fitted(messages, 20) == [messages[0], messages[4]]
-
-
 @pytest.mark.parametrize(
     ("settings", "name"), [((0, {}), "max_tokens"), ((10, {"reserve_tokens": -1}), "reserve_tokens")]
 )
@@ -79,11 +68,6 @@ def test_an_impossible_window_is_refused(settings: tuple[int, dict[str, int]], n
 
 
 # -- KeepImportant -----------------------------------------------------------------------------------------------------
-
-
-def test_a_round_is_as_important_as_its_most_important_message() -> None:
-    messages = [user("task"), call("a"), result("a", "important"), call("b"), result("b", "x"), says("y")]
-    assert KeepImportant(score, keep=1).compact(messages) == messages[:3]
 
 
 def test_keeping_none_leaves_what_must_stay() -> None:
