@@ -20,7 +20,7 @@ from amplifier_context_core.view import shared_cache
 from tests.core.drafts import rounds
 from tests.messages import Message, call, result, says, user
 
-SOAKING = settings().max_examples > 1_000  # see conftest.py
+SOAKING = settings().max_examples > 1_000  # see tests/conftest.py
 COMPACTIONS = 20
 BUDGET = 4_000  # tokens; the rules of one conversation take at most a fifth of them
 OUTPUT = "\n".join(f"def part_{number}(value): return load_batch_{number}(value)" for number in range(40))

@@ -7,13 +7,10 @@ number of compactions, resumes, forks and changes of the model.
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from amplifier_core.llm_errors import ContextLengthError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,7 +28,7 @@ MODELS = {
     "openai": ("openai", "gpt-5.6"),
     "gemini": ("gemini", "gemini-2.5-pro"),
 }
-SOAKING = settings().max_examples > 1_000  # see conftest.py
+SOAKING = settings().max_examples > 1_000  # see tests/conftest.py
 LABEL = "Native compacted conversation (originals remain in the transcript)."
 STEPS = st.one_of(
     st.tuples(st.just("turn"), st.integers(0, 3), st.integers(1, 50)),
@@ -44,14 +41,6 @@ STEPS = st.one_of(
         st.just(0),
     ),
 )
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Thousands of warnings of full budgets are of no interest here."""
-    logging.disable(logging.WARNING)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 class Session:

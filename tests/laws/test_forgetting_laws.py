@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,6 @@ from amplifier_context_core.transcript.redaction import is_redacted
 SECRET = "sk-live-4242-topsecret"
 LONG = "call_IuR7Jj3zNfGq5x0b"
 Message = dict[str, Any]
-
-
-@pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    logging.disable(logging.WARNING)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 TEXTS = st.tuples(st.sampled_from(["yes", "go on", "", "wait: "]), st.sampled_from(["", "", SECRET])).map("".join)

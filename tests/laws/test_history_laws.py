@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,13 +21,6 @@ from .histories import Message, Step, conversations
 
 BUDGET = 600
 DOINGS = st.sampled_from(["", "", "", "request", "interrupt", "drop", "insert", "clear", "compact", "fork"])
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    logging.disable(logging.WARNING)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 class Life:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -18,14 +17,6 @@ pytestmark = [
 SESSIONS = 500  # of each host in a soak
 
 Host = Callable[[int], None]
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Thousands of warnings of full budgets are of no interest here."""
-    logging.disable(logging.WARNING)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 hosts = pytest.mark.parametrize("host", [on_one_loop, on_a_loop_per_call, on_a_loop_per_thread])

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
@@ -25,13 +22,6 @@ STEPS = st.lists(
     st.tuples(st.sampled_from(["person", "answer", "call", "call", "open call", "notice", "state"]), SIZES), max_size=14
 )
 BUDGETS = st.integers(300, 6_000)
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    logging.disable(logging.WARNING)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def text(name: str, tokens: int) -> str:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +18,7 @@ from amplifier_context_testing import coding_session
 
 from .histories import Message, Step, conversations
 
-SOAKING = settings().max_examples > 1_000  # see conftest.py
+SOAKING = settings().max_examples > 1_000  # see tests/conftest.py
 NOW = "2026-01-01T00:00:00.000+00:00"
 CALL: Message = {"role": "assistant", "content": None, "tool_calls": [{"id": "fresh_1", "tool": "t", "arguments": {}}]}
 NEW = st.sampled_from(
@@ -31,13 +29,6 @@ NEW = st.sampled_from(
         [CALL, {"role": "tool", "tool_call_id": "fresh_1", "content": "out"}],
     ]
 )
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    logging.disable(logging.WARNING)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def as_is(message: Message) -> Message:

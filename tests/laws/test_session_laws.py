@@ -6,8 +6,6 @@ first view after a resume is the last one before it, byte for byte.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from tests.places import Place, parameters
 
 from .operations import SESSIONS, Driver, Message, Operation, run
 
-SOAKING = settings().max_examples > 1_000  # see conftest.py
+SOAKING = settings().max_examples > 1_000  # see tests/conftest.py
 BUDGETS = st.tuples(st.integers(150, 4_000), st.integers(60, 4_000))
 CONFIGS = st.fixed_dictionaries(
     {},
@@ -34,14 +32,6 @@ CONFIGS = st.fixed_dictionaries(
         "output_share": st.sampled_from([0.05, 0.5]),
     },
 )
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Thousands of warnings of full budgets are of no interest here."""
-    logging.disable(logging.WARNING)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def call(*ids: str) -> Message:

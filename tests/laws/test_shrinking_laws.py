@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,13 +14,6 @@ from amplifier_context_core.transcript.entry import Entry
 
 MESSAGES = 30
 CONFIG = load_config({"token_counter": "heuristic", "max_tokens": 900})
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    logging.disable(logging.WARNING)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 class ShrinkingStore(MemoryStore):

@@ -5,9 +5,7 @@ Thinking that is bound is shown only after the very request that it answered; be
 
 from __future__ import annotations
 
-import logging
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,20 +16,12 @@ from amplifier_context_core.stores import MemoryStore
 
 from .thinking_sessions import MODELS, Operation, Thinker, drawn, operations, run
 
-SOAKING = settings().max_examples > 1_000  # see conftest.py
+SOAKING = settings().max_examples > 1_000  # see tests/conftest.py
 BUDGETS = st.tuples(st.integers(400, 6_000), st.integers(200, 6_000))
 TAKEN_OVER: list[Operation] = [  # the second budget gets the checkpoint of the first one
     *(("budget", 1), ("turn", (0, "blocks", 1)), ("budget", 0), ("turn", (4, "blocks", 12)), ("budget", 1)),
 ]
 CONFIGS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries({}, optional={"auto_compact": st.booleans()})
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Thousands of warnings of full budgets are of no interest here."""
-    logging.disable(logging.WARNING)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("model", ["bound", "unknown", "required", "free"])
