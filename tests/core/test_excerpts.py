@@ -30,11 +30,6 @@ def test_signs_of_comments_and_numbers_of_lines_are_left_out() -> None:
     assert excerpt(text, set(), NUMBERED, ROOM) == "Keeps nested blocks apart from headings and footers"
 
 
-def test_a_call_shows_how_much_was_printed_and_a_line_of_it() -> None:
-    (line,) = texts(call("a", path="PLAN.md"), result("a", PLAN))
-    assert '6 lines, "1. Keep the nested blocks of the parser apart from headings"' in line
-
-
 def test_an_error_is_quoted_and_nothing_beside_it() -> None:
     (line,) = texts(call("a"), result("a", f"{PLAN}ValueError: no such table"))
     assert "no such table" in line

@@ -38,37 +38,6 @@ async def waiting(lock: CrossLoopLock, names: str, order: list[str]) -> list[asy
     return tasks
 
 
-async def test_a_free_lock_is_acquired_without_waiting() -> None:
-    lock = CrossLoopLock()
-    ran: list[str] = []
-    asyncio.get_running_loop().call_soon(ran.append, "something else")
-    async with lock.hold():
-        assert ran == []
-
-
-async def test_first_come_is_first_served() -> None:
-    lock = CrossLoopLock()
-    order: list[str] = []
-    async with lock.hold():
-        tasks = await waiting(lock, "abcdefghij", order)
-    await asyncio.gather(*tasks)
-    assert order == list("abcdefghij")
-
-
-async def test_a_task_cancelled_while_waiting_is_passed_over() -> None:
-    lock = CrossLoopLock()
-    order: list[str] = []
-    async with lock.hold():
-        first, second, third = await waiting(lock, "abc", order)
-        second.cancel()
-        await let_tasks_run()
-    await asyncio.gather(first, third)
-    assert second.cancelled()
-    assert order == ["a", "c"]
-    async with asyncio.timeout(5), lock.hold():
-        pass
-
-
 async def test_a_turn_that_comes_together_with_a_cancellation_is_passed_on() -> None:
     """The waiter is cancelled after its turn was given to it and before it could take it."""
     lock = CrossLoopLock()

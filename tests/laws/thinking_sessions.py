@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -68,24 +67,6 @@ def operations(models: Sequence[str], max_size: int = 14) -> st.SearchStrategy[l
     return st.lists(one, max_size=max_size)
 
 
-def drawn(source: random.Random, models: Sequence[str]) -> list[Operation]:
-    """The same from a source of random numbers, for the fuzzer."""
-    todo: list[Operation] = []
-    for _ in range(source.randint(2, 7)):
-        kind = source.choice(("turn", "turn", "turn", "change", "change", "system", "tools", "budget", "model"))
-        argument: Any = source.randint(0, 2)
-        if kind == "turn":
-            argument = (source.randint(0, 2), source.choice(SHAPES), source.randint(1, 60))
-        elif kind == "change":
-            argument = (source.choice(CHANGES), source.choice(PLACES))
-        elif kind == "model":
-            argument = source.choice(list(models))
-        elif kind == "budget":
-            argument = source.randint(0, 1)
-        todo.append((kind, argument))
-    return todo
-
-
 @dataclass
 class Thinker:
     """A session whose model thinks; each request is judged.
@@ -95,16 +76,12 @@ class Thinker:
         budgets: tokens of the requests, by number.
         model: a key of `MODELS`.
         config: settings.
-        kept: answers whose thinking the very next request showed.
-        left_out: answers whose thinking a request did not show.
     """
 
     store: Store
     budgets: tuple[int, int]
     model: str = "bound"
     config: dict[str, Any] = field(default_factory=dict[str, Any])
-    kept: int = 0
-    left_out: int = 0
 
     def __post_init__(self) -> None:
         self.checkers: dict[type[ThinkingChecker], ThinkingChecker] = {}
@@ -191,10 +168,6 @@ class Thinker:
             shown = request[: len(self.before)]
             assert [seals_of(message) for message in shown] == [seals_of(message) for message in self.before]
             assert _read(shown[:-1]) == _read(self.before[:-1]), "the prefix changed without an edit"
-            self.kept += 1
-        elif self.before:
-            sealed = {seal for message in self.before for seal in seals_of(message)}
-            self.left_out += not sealed.issubset(seal for message in request for seal in seals_of(message))
 
     def _answer(self, shape: str, *, calls: bool) -> Message:
         number = self.count
@@ -300,7 +273,6 @@ def _read(messages: list[Message]) -> list[Message]:
     return [{key: value for key, value in message.items() if key != "metadata"} for message in messages]
 
 
-def run(thinker: Thinker, todo: Sequence[Operation]) -> Thinker:
-    """Carry out a session; return it."""
+def run(thinker: Thinker, todo: Sequence[Operation]) -> None:
+    """Carry out a session."""
     asyncio.run(thinker.run(todo))
-    return thinker

@@ -35,13 +35,6 @@ async def queue_of_text() -> None:
     queue.items = [ContextItem(content=1)]  # pyright: ignore[reportAttributeAccessIssue]
 
 
-async def queue_of_anything() -> None:
-    queue = ContextQueue(limit=10)
-    assert_type(queue, ContextQueue[Any])
-    await queue.append(ContextItem(content="hello"), ContextItem(content=42))
-    assert_type(ContextQueue.from_dict({"limit": 1}), ContextQueue[Any])
-
-
 async def pool_of_reports() -> None:
     pool: ContextPool[Report] = ContextPool(limit=50)
     await pool.add(ContextItem(id="r1", description="Q3 report", content=Report("...")))
@@ -52,15 +45,6 @@ async def pool_of_reports() -> None:
     assert_type(ReportPool().branch(), ReportPool)
     assert_type(ContextPool(), ContextPool[Any])
     assert_type(ContextPool.from_dict({}), ContextPool[Any])
-
-
-def items_by_content() -> None:
-    assert_type(ContextItem(1), ContextItem[int])
-    number = ContextItem(1)
-    wider: ContextItem[object] = number  # an item only gives its content away: it is covariant
-    assert_type(wider.id, str | None)
-    assert_type(ContextItem.from_dict({"content": 1}), ContextItem[Any])
-    number.content = 2  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def decorators() -> None:
