@@ -8,10 +8,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core import (
-    ConfigError,
-    InvalidMessage,
-)
+from amplifier_context_core import ConfigError, InvalidMessage
 from amplifier_context_core.compat import (
     ContextStore,
     ImageBlock,

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amplifier_context_core.compat import (
-    MemoryContextStore,
-    Message,
-)
+from amplifier_context_core.compat import MemoryContextStore, Message
 
 
 class Scribe:

@@ -10,10 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_context_core import ConfigError, PluginError
-from amplifier_context_core.compat import (
-    MemoryContextStore,
-    compact_context,
-)
+from amplifier_context_core.compat import MemoryContextStore, compact_context
 from amplifier_context_core.messages.parsing import is_human, parse_message
 from amplifier_context_core.rendering.rounds import Round, rounds_of
 from amplifier_context_core.transcript.entry import Entry

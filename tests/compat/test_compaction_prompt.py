@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core.compat import (
-    ImageBlock,
-    Message,
-    OtherBlock,
-    TextBlock,
-    ToolResultBlock,
-    compact_context,
-)
+from amplifier_context_core.compat import ImageBlock, Message, OtherBlock, TextBlock, ToolResultBlock, compact_context
 from tests.compat.conversations import Scribe, of
 
 from ..laws.histories import TEXTS

@@ -7,11 +7,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core.compat import (
-    ContextStore,
-    MemoryContextStore,
-    Message,
-)
+from amplifier_context_core.compat import ContextStore, MemoryContextStore, Message
 from tests.compat.context_contract import ContextStoreContract, Listed
 
 

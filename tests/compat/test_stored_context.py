@@ -11,14 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core import (
-    ContextManager,
-    InvalidMessage,
-    MemoryStore,
-    Store,
-    StoreError,
-    open_store,
-)
+from amplifier_context_core import ContextManager, InvalidMessage, MemoryStore, Store, StoreError, open_store
 from amplifier_context_core.compat import (
     ContextStore,
     ImageBlock,

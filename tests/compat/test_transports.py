@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import ConfigError
-from amplifier_context_core.compat import (
-    compact_context,
-)
+from amplifier_context_core.compat import compact_context
 from amplifier_context_testing.replay.provider import ReplayProvider
 from tests.compat.conversations import Scribe, of
 

@@ -9,13 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_context_core import InvalidMessage
-from amplifier_context_core.compat import (
-    Message,
-    OtherBlock,
-    TextBlock,
-    ToolResultBlock,
-    ToolUseBlock,
-)
+from amplifier_context_core.compat import Message, OtherBlock, TextBlock, ToolResultBlock, ToolUseBlock
 from amplifier_context_core.messages.parsing import parse_message
 
 from ..laws.histories import conversations, flat

@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amplifier_context_core.messages.tokens import approx_token_counter
-from amplifier_context_core.rendering.renderer import (
-    RenderedRound,
-    Renderer,
-)
+from amplifier_context_core.rendering.renderer import RenderedRound, Renderer
 from amplifier_context_core.rendering.rounds import rounds_of
 from amplifier_context_testing import check_request
 from tests.core.drafts import transcript

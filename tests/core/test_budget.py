@@ -11,14 +11,7 @@ from amplifier_core import ModelInfo
 from amplifier_core.models import Pricing
 
 from amplifier_context_core import load_config
-from amplifier_context_core.economics.budget import (
-    Budget,
-    budget_for,
-    model_of,
-    name_of,
-    prices_of,
-    provider_window,
-)
+from amplifier_context_core.economics.budget import Budget, budget_for, model_of, name_of, prices_of, provider_window
 from amplifier_context_core.economics.meter import Prices
 from amplifier_context_core.errors import ConfigError
 

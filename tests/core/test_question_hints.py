@@ -6,13 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core.transcript.question_hints import (
-    Date,
-    asked_dates,
-    asked_role,
-    asked_speaker,
-    speaker_label,
-)
+from amplifier_context_core.transcript.question_hints import Date, asked_dates, asked_role, asked_speaker, speaker_label
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.messages.tokens import approx_token_counter, count_message_tokens
-from amplifier_context_core.rendering.renderer import (
-    RenderedRound,
-    Renderer,
-)
+from amplifier_context_core.rendering.renderer import RenderedRound, Renderer
 from amplifier_context_core.rendering.rounds import rounds_of
 from amplifier_context_core.rendering.summaries import Summaries
 from tests.core.drafts import transcript

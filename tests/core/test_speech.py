@@ -6,16 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from amplifier_context_core.compaction.speech import (
-    OWN,
-    PASTED,
-    RULE,
-    Sentence,
-    Speaker,
-    joined,
-    read,
-    select,
-)
+from amplifier_context_core.compaction.speech import OWN, PASTED, RULE, Sentence, Speaker, joined, read, select
 from tests.threads import longest_wait_beside
 
 

@@ -6,13 +6,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core import (
-    ClearToolOutputs,
-    ClipToolOutputs,
-    Strategy,
-    SupersedeStaleReads,
-    TruncateToolOutputs,
-)
+from amplifier_context_core import ClearToolOutputs, ClipToolOutputs, Strategy, SupersedeStaleReads, TruncateToolOutputs
 from tests.core.lists import LONG, talk
 from tests.messages import Message, call, result, says, user
 

@@ -6,12 +6,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core import (
-    FitContextWindow,
-    Goal,
-    KeepImportant,
-    TrimRounds,
-)
+from amplifier_context_core import FitContextWindow, Goal, KeepImportant, TrimRounds
 from amplifier_context_testing import WordCounter
 from tests.core.drafts import draft
 from tests.core.lists import PINNED, score, talk, whole, words
