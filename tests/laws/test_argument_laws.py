@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -102,43 +101,35 @@ def manager(store: str | None = None) -> ContextManager:
 @example(json.dumps({"id": 10**30}), "tool_call+function")
 @example("1e999", "tool_use+function")
 @example('"\\ud83d"', "tool_use+function")
-def test_arguments_mean_the_same_in_the_block_the_list_and_the_digest(value: Any, shape: str) -> None:
+async def test_arguments_mean_the_same_in_the_block_the_list_and_the_digest(value: Any, shape: str) -> None:
     stored = calling(shape, value)
     (call,) = calls_of(parse_message(stored)[0])
     expected = canonical(meant(value))
     assert canonical(arguments_of(call)) == expected
-
-    async def law() -> None:
-        context = manager()
-        for message in (user("Go."), stored, result("c1")):
-            await context.add_message(message)
-        view = await context.get_messages_for_request()
-        assert check_request(view) == []
-        assert shown_arguments(view[1]) == {expected}
-        assert (await context.get_messages())[1]["content"] == stored["content"]
-        await context.compact()
-        assert check_request(await context.get_messages_for_request()) == []
-
-    asyncio.run(law())
+    context = manager()
+    for message in (user("Go."), stored, result("c1")):
+        await context.add_message(message)
+    view = await context.get_messages_for_request()
+    assert check_request(view) == []
+    assert shown_arguments(view[1]) == {expected}
+    assert (await context.get_messages())[1]["content"] == stored["content"]
+    await context.compact()
+    assert check_request(await context.get_messages_for_request()) == []
     assert digest_round(rounds(stored, result("c1"))[0], set(), approx_token_counter, share=1.0).facts
 
 
 @given(VALUES, VALUES, st.sampled_from(BLOCK_SHAPES), st.sampled_from(LIST_SHAPES))
 @example(1, True, "tool_use", "arguments")
-def test_a_call_stated_with_two_values_is_shown_with_that_of_the_list(
+async def test_a_call_stated_with_two_values_is_shown_with_that_of_the_list(
     one: Any, other: Any, block: str, listed: str
 ) -> None:
     stored = {**calling(block, one), "tool_calls": calling(listed, other)["tool_calls"]}
-
-    async def law() -> None:
-        context = manager()
-        for message in (user("Go."), stored, result("c1")):
-            await context.add_message(message)
-        view = await context.get_messages_for_request()
-        assert check_request(view) == []
-        assert shown_arguments(view[1]) == {canonical(meant(other))}
-
-    asyncio.run(law())
+    context = manager()
+    for message in (user("Go."), stored, result("c1")):
+        await context.add_message(message)
+    view = await context.get_messages_for_request()
+    assert check_request(view) == []
+    assert shown_arguments(view[1]) == {canonical(meant(other))}
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -57,31 +56,25 @@ def pauses(messages: list[Message]) -> int:
 
 
 @given(conversations(), st.integers(200, 1_500), GAPS)
-def test_there_is_at_most_one_more_compaction_for_each_pause_and_every_view_is_valid(
+async def test_there_is_at_most_one_more_compaction_for_each_pause_and_every_view_is_valid(
     steps: list[Step], budget: int, gaps: list[int]
 ) -> None:
-    async def law() -> None:
-        messages = timed(flat(steps), gaps)
-        found, triggers = await views(messages, budget, cache_ttl=TTL)
-        assert triggers.count("cold cache") <= pauses(messages)
-        for view in found:
-            if any(message["role"] not in ("system", "developer") for message in view):
-                assert check_request(view) == []
-
-    asyncio.run(law())
+    messages = timed(flat(steps), gaps)
+    found, triggers = await views(messages, budget, cache_ttl=TTL)
+    assert triggers.count("cold cache") <= pauses(messages)
+    for view in found:
+        if any(message["role"] not in ("system", "developer") for message in view):
+            assert check_request(view) == []
 
 
 @given(conversations(), st.integers(200, 1_500), GAPS)
-def test_times_change_nothing_where_no_pause_outlasts_the_cache(
+async def test_times_change_nothing_where_no_pause_outlasts_the_cache(
     steps: list[Step], budget: int, gaps: list[int]
 ) -> None:
-    async def law() -> None:
-        messages = flat(steps)
-        short = timed(messages, [min(gap, TTL // 20) for gap in gaps])
-        without, _ = await views(short, budget, cache_ttl=0)
-        assert (await views(short, budget, cache_ttl=TTL * 100))[0] == without
-        assert (await views(timed(messages, gaps), budget, cache_ttl=0))[0] == without
-        plain = [{key: value for key, value in message.items() if key != "metadata"} for message in messages]
-        assert (await views(plain, budget, cache_ttl=TTL))[0] == (await views(plain, budget, cache_ttl=0))[0]
-
-    asyncio.run(law())
+    messages = flat(steps)
+    short = timed(messages, [min(gap, TTL // 20) for gap in gaps])
+    without, _ = await views(short, budget, cache_ttl=0)
+    assert (await views(short, budget, cache_ttl=TTL * 100))[0] == without
+    assert (await views(timed(messages, gaps), budget, cache_ttl=0))[0] == without
+    plain = [{key: value for key, value in message.items() if key != "metadata"} for message in messages]
+    assert (await views(plain, budget, cache_ttl=TTL))[0] == (await views(plain, budget, cache_ttl=0))[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -55,38 +54,32 @@ async def added(context: ContextManager, messages: list[Message]) -> list[Messag
         {"role": "tool", "tool_call_id": "a.b", "name": "web.search", "content": "2"},
     ]
 )
-def test_ids_and_names_of_a_view_are_valid_unique_and_consistent(messages: list[Message]) -> None:
-    async def law() -> None:
-        context = manager()
-        view = await added(context, messages)
-        assert check_request(view) == []  # ids are unique, each result answers a call, characters and lengths
-        for message in view:
-            listed = [item["id"] for item in message.get("tool_calls") or ()]
-            content = message["content"] if isinstance(message["content"], list) else []
-            assert [b["id"] for b in content if b["type"] == "tool_call"] in ([], listed)
-        stored = await context.get_messages()
-        assert [m.get("tool_calls") for m in stored] == [m.get("tool_calls") for m in messages]
-        assert (await context.explain())["warnings"] == []
-
-    asyncio.run(law())
+async def test_ids_and_names_of_a_view_are_valid_unique_and_consistent(messages: list[Message]) -> None:
+    context = manager()
+    view = await added(context, messages)
+    assert check_request(view) == []  # ids are unique, each result answers a call, characters and lengths
+    for message in view:
+        listed = [item["id"] for item in message.get("tool_calls") or ()]
+        content = message["content"] if isinstance(message["content"], list) else []
+        assert [b["id"] for b in content if b["type"] == "tool_call"] in ([], listed)
+    stored = await context.get_messages()
+    assert [m.get("tool_calls") for m in stored] == [m.get("tool_calls") for m in messages]
+    assert (await context.explain())["warnings"] == []
 
 
 @given(called(), st.integers(1, 10))
-def test_ids_do_not_change_as_the_history_grows(messages: list[Message], cut: int) -> None:
-    async def law() -> None:
-        context = manager()
-        before: list[Message] = []
-        for message in messages:
-            await context.add_message(message)
-            view = await context.get_messages_for_request(token_budget=1_000_000)
-            open_call = any("[no result" in str(shown["content"]) for shown in before)
-            assert open_call or view[: len(before)] == before
-            before = view
-        other = manager(session="another")
-        await other.set_messages(messages[:cut])
-        assert thoughtless(await added(other, messages[cut:])) == thoughtless(before)
-
-    asyncio.run(law())
+async def test_ids_do_not_change_as_the_history_grows(messages: list[Message], cut: int) -> None:
+    context = manager()
+    before: list[Message] = []
+    for message in messages:
+        await context.add_message(message)
+        view = await context.get_messages_for_request(token_budget=1_000_000)
+        open_call = any("[no result" in str(shown["content"]) for shown in before)
+        assert open_call or view[: len(before)] == before
+        before = view
+    other = manager(session="another")
+    await other.set_messages(messages[:cut])
+    assert thoughtless(await added(other, messages[cut:])) == thoughtless(before)
 
 
 async def test_a_resume_and_a_fork_send_the_same_ids_and_recall_gives_the_originals(tmp_path: Path) -> None:

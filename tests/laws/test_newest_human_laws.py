@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from hypothesis import assume, example, given
@@ -89,24 +88,21 @@ TASK_AND_ROUNDS: list[Turn] = [("person", 90), ("answer", 1), ("person", 635), *
 @example([("person", 663)], 6_000, 6_000, 0, 0.4)  # alone, and above the size at which a view is compacted
 @example([("person", 730)], 529, 661, 0, 0.3)  # clipped for the first budget, and too large for the threshold of both
 @example([("person", 20)] * 3 + [("notice", 300), ("person", 80)], 900, 900, 0, 0.4)
-def test_every_view_shows_the_newest_human_message_whole_where_it_fits(
+async def test_every_view_shows_the_newest_human_message_whole_where_it_fits(
     steps: list[Turn], first: int, second: int, share: int, threshold: float
 ) -> None:
-    async def law() -> None:
-        manager = new_manager(compact_threshold=threshold)
-        system: list[Message] = [{"role": "system", "content": text("rule", share * min(first, second) // 1_000)}]
-        await manager.add_message(system[0])
-        human: Message | None = None
-        for number, step in enumerate(steps):
-            for message in messages_of(step, number, max(first, second)):
-                await manager.add_message(message)
-                human = message if step[0] == "person" else human
-            for budget in (first, second):
-                view = await manager.get_messages_for_request(token_budget=budget)
-                if human is not None and fits(human, system, budget):
-                    assert shows(checked(view), human) or needs_all(manager, view, human)
-
-    asyncio.run(law())
+    manager = new_manager(compact_threshold=threshold)
+    system: list[Message] = [{"role": "system", "content": text("rule", share * min(first, second) // 1_000)}]
+    await manager.add_message(system[0])
+    human: Message | None = None
+    for number, step in enumerate(steps):
+        for message in messages_of(step, number, max(first, second)):
+            await manager.add_message(message)
+            human = message if step[0] == "person" else human
+        for budget in (first, second):
+            view = await manager.get_messages_for_request(token_budget=budget)
+            if human is not None and fits(human, system, budget):
+                assert shows(checked(view), human) or needs_all(manager, view, human)
 
 
 async def measured(manager: ContextManager, limit: int) -> list[Message]:
@@ -130,44 +126,36 @@ LIMITS = st.lists(st.integers(300, 4_000), min_size=1, max_size=8)
 
 @given(st.integers(10, 900), LIMITS, st.lists(st.integers(1, 60), min_size=8, max_size=8))
 @example(119, [400, 4_000], [3] * 8)
-def test_a_message_that_a_limit_clipped_is_whole_again_once_the_limit_is_gone(
+async def test_a_message_that_a_limit_clipped_is_whole_again_once_the_limit_is_gone(
     share: int, limits: list[int], sizes: list[int]
 ) -> None:
     budget = 4_000
-
-    async def law() -> None:
-        manager = new_manager(max_tokens=budget)
-        (human,) = messages_of(("person", share), 0, budget)
-        await manager.add_message(human)
-        for number, size in enumerate(sizes, 1):
-            limit = limits[number % len(limits)]
-            view = await measured(manager, limit)
-            assert shows(view, human) or not fits(human, [], min(limit, budget)) or needs_all(manager, view, human)
-            plain = await manager.get_messages_for_request()
-            assert shows(plain, human) or not fits(human, [], budget)
-            await manager.add_message(messages_of(("answer", size), number, budget)[0])
-
-    asyncio.run(law())
+    manager = new_manager(max_tokens=budget)
+    (human,) = messages_of(("person", share), 0, budget)
+    await manager.add_message(human)
+    for number, size in enumerate(sizes, 1):
+        limit = limits[number % len(limits)]
+        view = await measured(manager, limit)
+        assert shows(view, human) or not fits(human, [], min(limit, budget)) or needs_all(manager, view, human)
+        plain = await manager.get_messages_for_request()
+        assert shows(plain, human) or not fits(human, [], budget)
+        await manager.add_message(messages_of(("answer", size), number, budget)[0])
 
 
 @given(st.integers(1_200, 3_400), st.integers(1_000, 3_900), st.integers(1_000, 3_900))
 @example(2_652, 2_500, 3_600)
-def test_limits_in_turn_one_of_which_has_room_for_it_keep_a_view_each(size: int, first: int, second: int) -> None:
+async def test_limits_in_turn_one_of_which_has_room_for_it_keep_a_view_each(size: int, first: int, second: int) -> None:
     """Where nothing comes to the history, each limit sees the same bytes each time, after one compaction each."""
-
-    async def law() -> None:
-        manager = new_manager(max_tokens=4_000)
-        human: Message = {"role": "user", "content": text("human", size)}
-        assume(fits(human, [], max(first, second)))
-        await manager.add_message(human)
-        await manager.add_message({"role": "assistant", "content": "I look into it."})
-        views: dict[int, list[Message]] = {}
-        for limit in (first, second) * 5:
-            view = await measured(manager, limit)
-            assert view == views.setdefault(limit, view)
-        assert (await manager.explain())["compactions"] <= 2
-
-    asyncio.run(law())
+    manager = new_manager(max_tokens=4_000)
+    human: Message = {"role": "user", "content": text("human", size)}
+    assume(fits(human, [], max(first, second)))
+    await manager.add_message(human)
+    await manager.add_message({"role": "assistant", "content": "I look into it."})
+    views: dict[int, list[Message]] = {}
+    for limit in (first, second) * 5:
+        view = await measured(manager, limit)
+        assert view == views.setdefault(limit, view)
+    assert (await manager.explain())["compactions"] <= 2
 
 
 async def test_a_message_alone_above_its_trigger_is_reported_once_and_causes_no_storm() -> None:

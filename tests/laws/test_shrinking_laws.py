@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from hypothesis import given
@@ -84,45 +83,42 @@ async def resumed(store: MemoryStore) -> ContextManager:
 
 
 @given(WHEN, st.booleans(), st.booleans())
-def test_what_memory_held_is_kept_nothing_comes_twice_and_what_is_gone_is_reported(
+async def test_what_memory_held_is_kept_nothing_comes_twice_and_what_is_gone_is_reported(
     losses: list[tuple[int, frozenset[int]]], reports: bool, goes_on: bool
 ) -> None:
-    async def law() -> None:
-        store = ShrinkingStore()
-        manager = await resumed(store)
-        warnings = manager.warnings.texts
-        warnings.clear()
-        held = manager.history.snapshot()
-        in_memory = {entry.seq for entry in [*held[: held.gap.start], *held[held.gap.stop :]]}
-        for line in manager.compactor.cache.views:
-            for segment in line.checkpoint.segments if line.checkpoint else ():
-                in_memory |= {entry.seq for entry in segment.round.entries} if segment.round else set()
-        store.reports = reports
-        store.losses = [(store.calls + number, seqs) for number, seqs in losses]
-        if goes_on:
-            await manager.add_message({"role": "user", "content": "one more"})
-            in_memory.add(MESSAGES + 1)
-        messages = await manager.get_messages()
-        seqs = [entry.seq for entry in manager.history.snapshot()]
-        assert in_memory <= set(seqs)
-        assert seqs == sorted(set(seqs))
-        names = [message["content"].split(" word")[0] for message in messages]
-        assert names == [f"message {seq - 1}" if seq <= MESSAGES else "one more" for seq in seqs]
-        gone = MESSAGES + goes_on - len(seqs)
-        assert bool(gone) <= bool(warnings)
-        if gone and not reports:
-            assert any(f"{gone} message" in text and "lost" in text for text in warnings)
-        if not reports:
-            assert bool(warnings) == bool(gone)
-        # the session goes on, and what memory holds is what a resumed session finds
-        store.losses.clear()
-        await manager.set_messages([*messages, {"role": "user", "content": "the host goes on"}])
-        await manager.add_message({"role": "assistant", "content": "so do we"})
-        history = await manager.get_messages()
-        assert [message["content"] for message in history[:-2]] == [message["content"] for message in messages]
-        await manager.get_messages_for_request()
-        await manager.close()
-        again = ContextManager(CONFIG, session_id="s", store=store)
-        assert await again.get_messages() == history
-
-    asyncio.run(law())
+    store = ShrinkingStore()
+    manager = await resumed(store)
+    warnings = manager.warnings.texts
+    warnings.clear()
+    held = manager.history.snapshot()
+    in_memory = {entry.seq for entry in [*held[: held.gap.start], *held[held.gap.stop :]]}
+    for line in manager.compactor.cache.views:
+        for segment in line.checkpoint.segments if line.checkpoint else ():
+            in_memory |= {entry.seq for entry in segment.round.entries} if segment.round else set()
+    store.reports = reports
+    store.losses = [(store.calls + number, seqs) for number, seqs in losses]
+    if goes_on:
+        await manager.add_message({"role": "user", "content": "one more"})
+        in_memory.add(MESSAGES + 1)
+    messages = await manager.get_messages()
+    seqs = [entry.seq for entry in manager.history.snapshot()]
+    assert in_memory <= set(seqs)
+    assert seqs == sorted(set(seqs))
+    names = [message["content"].split(" word")[0] for message in messages]
+    assert names == [f"message {seq - 1}" if seq <= MESSAGES else "one more" for seq in seqs]
+    gone = MESSAGES + goes_on - len(seqs)
+    assert bool(gone) <= bool(warnings)
+    if gone and not reports:
+        assert any(f"{gone} message" in text and "lost" in text for text in warnings)
+    if not reports:
+        assert bool(warnings) == bool(gone)
+    # the session goes on, and what memory holds is what a resumed session finds
+    store.losses.clear()
+    await manager.set_messages([*messages, {"role": "user", "content": "the host goes on"}])
+    await manager.add_message({"role": "assistant", "content": "so do we"})
+    history = await manager.get_messages()
+    assert [message["content"] for message in history[:-2]] == [message["content"] for message in messages]
+    await manager.get_messages_for_request()
+    await manager.close()
+    again = ContextManager(CONFIG, session_id="s", store=store)
+    assert await again.get_messages() == history

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import re
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 from hypothesis import example, given, reject
 from hypothesis import strategies as st
@@ -19,14 +17,9 @@ from amplifier_context_testing import check_request
 from .histories import ORDERLY_STEPS, PNG, WORDS, Message, Step, conversations, flat, rounds, thoughtless
 
 NOW = "2026-01-01T00:00:00.000+00:00"
-T = TypeVar("T")
 BUDGETS = st.integers(60, 4_000)
 UNLIMITED = 10_000_000
 STATED_ELSEWHERE = ("text", "thinking", "redacted_thinking", "reasoning", "tool_call", "tool_use", "tool_result")
-
-
-def run(law: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(law)
 
 
 def new_manager(*, kindred: bool = False, **config: Any) -> ContextManager:
@@ -62,25 +55,21 @@ async def add(manager: ContextManager, messages: list[Message]) -> None:
 
 
 @given(conversations(), BUDGETS)
-def test_every_view_of_a_history_given_at_once_is_valid_and_within_its_budget(steps: list[Step], budget: int) -> None:
-    async def law() -> None:
-        manager = new_manager()
-        await manager.set_messages(flat(steps))
-        await ask(manager, budget)
-
-    run(law())
+async def test_every_view_of_a_history_given_at_once_is_valid_and_within_its_budget(
+    steps: list[Step], budget: int
+) -> None:
+    manager = new_manager()
+    await manager.set_messages(flat(steps))
+    await ask(manager, budget)
 
 
 @given(conversations(), BUDGETS)
-def test_a_merged_view_is_valid_too(steps: list[Step], budget: int) -> None:
-    async def law() -> None:
-        manager = new_manager(merge_consecutive=True)
-        await add(manager, flat(steps))
-        view = await manager.get_messages_for_request(token_budget=budget)
-        if spoken(view):
-            assert check_request(view) == []
-
-    run(law())
+async def test_a_merged_view_is_valid_too(steps: list[Step], budget: int) -> None:
+    manager = new_manager(merge_consecutive=True)
+    await add(manager, flat(steps))
+    view = await manager.get_messages_for_request(token_budget=budget)
+    if spoken(view):
+        assert check_request(view) == []
 
 
 # -- nothing is lost --------------------------------------------------------------------------------------------------
@@ -97,22 +86,19 @@ def less_timestamps(messages: list[Message]) -> list[Message]:
 
 
 @given(conversations(), BUDGETS)
-def test_what_was_stored_comes_back_whatever_was_compacted(steps: list[Step], budget: int) -> None:
-    async def law() -> None:
-        manager = new_manager()
-        for step in steps:
-            await add(manager, step)
-            await ask(manager, budget)
-        stored = await manager.get_messages()
-        assert less_timestamps(stored) == less_timestamps(flat(steps))
-        for number, message in enumerate(stored, 1):
-            assert await manager.recall(f"m{number}") == message
-
-    run(law())
+async def test_what_was_stored_comes_back_whatever_was_compacted(steps: list[Step], budget: int) -> None:
+    manager = new_manager()
+    for step in steps:
+        await add(manager, step)
+        await ask(manager, budget)
+    stored = await manager.get_messages()
+    assert less_timestamps(stored) == less_timestamps(flat(steps))
+    for number, message in enumerate(stored, 1):
+        assert await manager.recall(f"m{number}") == message
 
 
 @given(conversations(), BUDGETS)
-def test_changing_what_a_view_handed_out_changes_nothing(steps: list[Step], budget: int) -> None:
+async def test_changing_what_a_view_handed_out_changes_nothing(steps: list[Step], budget: int) -> None:
     def spoil(value: Any) -> None:
         if isinstance(value, dict):
             for item in list(value.values()):
@@ -123,35 +109,29 @@ def test_changing_what_a_view_handed_out_changes_nothing(steps: list[Step], budg
                 spoil(item)
             value.clear()
 
-    async def law() -> None:
-        manager = new_manager()
-        await add(manager, flat(steps))
-        stored = await manager.get_messages()
-        view = await ask(manager, budget)
-        kept = copy.deepcopy(view)
-        spoil(view)
-        spoil(await manager.get_messages())
-        assert await manager.get_messages() == stored
-        assert await ask(manager, budget) == kept
-
-    run(law())
+    manager = new_manager()
+    await add(manager, flat(steps))
+    stored = await manager.get_messages()
+    view = await ask(manager, budget)
+    kept = copy.deepcopy(view)
+    spoil(view)
+    spoil(await manager.get_messages())
+    assert await manager.get_messages() == stored
+    assert await ask(manager, budget) == kept
 
 
 @given(conversations(), BUDGETS)
-def test_an_echo_changes_neither_history_nor_view(steps: list[Step], budget: int) -> None:
-    async def law() -> None:
-        manager = new_manager()
-        await add(manager, flat(steps))
-        before = await ask(manager, budget)
-        seqs = [entry.seq for entry in manager.snapshot()]
-        await manager.set_messages(await manager.get_messages())
-        assert [entry.seq for entry in manager.snapshot()] == seqs
-        spoken_only = [m for m in await manager.get_messages() if m["role"] not in ("system", "developer")]
-        await manager.set_messages(spoken_only)
-        assert [entry.seq for entry in manager.snapshot()] == seqs
-        assert await ask(manager, budget) == before
-
-    run(law())
+async def test_an_echo_changes_neither_history_nor_view(steps: list[Step], budget: int) -> None:
+    manager = new_manager()
+    await add(manager, flat(steps))
+    before = await ask(manager, budget)
+    seqs = [entry.seq for entry in manager.snapshot()]
+    await manager.set_messages(await manager.get_messages())
+    assert [entry.seq for entry in manager.snapshot()] == seqs
+    spoken_only = [m for m in await manager.get_messages() if m["role"] not in ("system", "developer")]
+    await manager.set_messages(spoken_only)
+    assert [entry.seq for entry in manager.snapshot()] == seqs
+    assert await ask(manager, budget) == before
 
 
 def statements(messages: list[Message]) -> list[Any]:
@@ -170,38 +150,33 @@ def statements(messages: list[Message]) -> list[Any]:
 
 
 @given(conversations(), BUDGETS, st.data())
-def test_an_edit_is_what_the_history_is_afterwards(steps: list[Step], budget: int, data: st.DataObject) -> None:
-    async def law() -> None:
-        manager = new_manager()
-        await add(manager, flat(steps))
-        view = statements(await ask(manager, budget))
-        stored = await manager.get_messages()
-        edited = data.draw(st.lists(st.sampled_from(stored), max_size=len(stored)))
-        start = data.draw(st.integers(0, len(stored)))
-        wanted = [*stored[:start], *edited]
-        if view and statements(wanted)[: len(view)] == view:
-            reject()  # it is the view, handed back
-        await manager.set_messages(wanted)
-        assert statements(await manager.get_messages()) == statements(wanted)
-        await ask(manager, budget)
-
-    run(law())
+async def test_an_edit_is_what_the_history_is_afterwards(steps: list[Step], budget: int, data: st.DataObject) -> None:
+    manager = new_manager()
+    await add(manager, flat(steps))
+    view = statements(await ask(manager, budget))
+    stored = await manager.get_messages()
+    edited = data.draw(st.lists(st.sampled_from(stored), max_size=len(stored)))
+    start = data.draw(st.integers(0, len(stored)))
+    wanted = [*stored[:start], *edited]
+    if view and statements(wanted)[: len(view)] == view:
+        reject()  # it is the view, handed back
+    await manager.set_messages(wanted)
+    assert statements(await manager.get_messages()) == statements(wanted)
+    await ask(manager, budget)
 
 
 # -- the same bytes ---------------------------------------------------------------------------------------------------
 
 
 @given(conversations(), BUDGETS)
-def test_the_same_inputs_give_the_same_bytes(steps: list[Step], budget: int) -> None:
-    async def law() -> list[list[Message]]:
+async def test_the_same_inputs_give_the_same_bytes(steps: list[Step], budget: int) -> None:
+    views: list[list[list[Message]]] = [[], []]
+    for asked in views:
         manager = new_manager()
-        views: list[list[Message]] = []
         for step in steps:
             await add(manager, step)
-            views.append(await ask(manager, budget))
-        return views
-
-    assert run(law()) == run(law())
+            asked.append(await ask(manager, budget))
+    assert views[0] == views[1]
 
 
 SAYS = "Please fix src/loader/cache_core.py:41 and run tests/unit/test_loader.py."
@@ -224,115 +199,97 @@ STILL_LARGE: list[Step] = [  # above the threshold after a compaction, which mus
 
 @given(conversations(), BUDGETS)
 @example(STILL_LARGE, 180)
-def test_a_session_beside_a_kindred_one_shows_the_same_bytes(steps: list[Step], budget: int) -> None:
-    async def law() -> None:
-        managers = [new_manager(), new_manager(kindred=True)]
-        for step in steps:
-            views: list[list[Message]] = []
-            for manager in managers:
-                await add(manager, step)
-                views.append(await ask(manager, budget))
-            assert views[0] == views[1]
-
-    run(law())
+async def test_a_session_beside_a_kindred_one_shows_the_same_bytes(steps: list[Step], budget: int) -> None:
+    managers = [new_manager(), new_manager(kindred=True)]
+    for step in steps:
+        views: list[list[Message]] = []
+        for manager in managers:
+            await add(manager, step)
+            views.append(await ask(manager, budget))
+        assert views[0] == views[1]
 
 
 @given(conversations())
-def test_asking_on_the_way_changes_nothing_at_the_end(steps: list[Step]) -> None:
+async def test_asking_on_the_way_changes_nothing_at_the_end(steps: list[Step]) -> None:
     """Without a compaction a view is a function of the history, however it was read before, but for thinking."""
-
-    async def law() -> None:
-        asked, silent = new_manager(), new_manager()
-        for step in steps:
-            await add(asked, step)
-            await add(silent, step)
-            await ask(asked, UNLIMITED)
-        assert thoughtless(await ask(asked, UNLIMITED)) == thoughtless(await ask(silent, UNLIMITED))
-
-    run(law())
+    asked, silent = new_manager(), new_manager()
+    for step in steps:
+        await add(asked, step)
+        await add(silent, step)
+        await ask(asked, UNLIMITED)
+    assert thoughtless(await ask(asked, UNLIMITED)) == thoughtless(await ask(silent, UNLIMITED))
 
 
 WHOLE_STEPS: st.SearchStrategy[Step] = st.one_of(ORDERLY_STEPS, rounds(st.sampled_from([f"c{n}" for n in range(40)])))
 
 
 @given(conversations(WHOLE_STEPS, max_steps=20), BUDGETS)
-def test_between_compactions_a_view_begins_with_the_one_before(steps: list[Step], budget: int) -> None:
-    async def law() -> None:
-        manager = new_manager()
-        before: list[Message] = []
-        compactions = 0
-        for step in steps:
-            await add(manager, step)
-            view = await ask(manager, budget)
-            report = await manager.explain()
-            if report["compactions"] == compactions:
-                assert view[: len(before)] == before
-                assert report["view"]["prefix_tokens"] == count_tokens(before)
-            before, compactions = view, report["compactions"]
-
-    run(law())
+async def test_between_compactions_a_view_begins_with_the_one_before(steps: list[Step], budget: int) -> None:
+    manager = new_manager()
+    before: list[Message] = []
+    compactions = 0
+    for step in steps:
+        await add(manager, step)
+        view = await ask(manager, budget)
+        report = await manager.explain()
+        if report["compactions"] == compactions:
+            assert view[: len(before)] == before
+            assert report["view"]["prefix_tokens"] == count_tokens(before)
+        before, compactions = view, report["compactions"]
 
 
 # -- what must stay ---------------------------------------------------------------------------------------------------
 
 
 @given(conversations(ORDERLY_STEPS, max_steps=20), st.integers(400, 3_000), st.data())
-def test_pins_survive_every_view_verbatim(steps: list[Step], budget: int, data: st.DataObject) -> None:
+async def test_pins_survive_every_view_verbatim(steps: list[Step], budget: int, data: st.DataObject) -> None:
     pins = [
         {"role": "user", "content": f"Never forget {word}.", "metadata": {"pinned": True}} for word in ("alpha", "beta")
     ]
     places = [data.draw(st.integers(0, len(steps))) for _ in pins]
-
-    async def law() -> None:
-        manager = new_manager(pin_share=0.5)
-        pinned: list[str] = []
-        for number, step in enumerate([*steps, []]):
-            for pin, place in zip(pins, places, strict=True):
-                if place == number:
-                    await manager.add_message(pin)
-                    pinned.append(pin["content"])
-            await add(manager, step)
-            contents = [message["content"] for message in await ask(manager, budget) if message["role"] == "user"]
-            assert all(text in contents for text in pinned)
-
-    run(law())
+    manager = new_manager(pin_share=0.5)
+    pinned: list[str] = []
+    for number, step in enumerate([*steps, []]):
+        for pin, place in zip(pins, places, strict=True):
+            if place == number:
+                await manager.add_message(pin)
+                pinned.append(pin["content"])
+        await add(manager, step)
+        contents = [message["content"] for message in await ask(manager, budget) if message["role"] == "user"]
+        assert all(text in contents for text in pinned)
 
 
 @given(conversations(ORDERLY_STEPS, max_steps=20), st.integers(600, 3_000), st.data())
-def test_what_was_pinned_by_command_is_in_every_later_view(steps: list[Step], budget: int, data: st.DataObject) -> None:
-    async def law() -> None:
-        manager = new_manager(pin_share=0.5)
-        await add(manager, flat(steps))
-        await ask(manager, budget)
-        small = [e for e in manager.snapshot() if e.role == "user" and not e.answered_ids and e.tokens < 60]
-        entry = data.draw(st.sampled_from(small))
-        try:
-            await manager.pin(entry.mark)
-        except PinRefused:  # others asked by their metadata, and fill the share
-            reject()
-        for text in data.draw(st.lists(WORDS, max_size=20)):
-            await manager.add_message({"role": "assistant", "content": text * 3})
-            view = await ask(manager, budget)
-            assert any(message["content"] == entry.message["content"] for message in view)
-
-    run(law())
+async def test_what_was_pinned_by_command_is_in_every_later_view(
+    steps: list[Step], budget: int, data: st.DataObject
+) -> None:
+    manager = new_manager(pin_share=0.5)
+    await add(manager, flat(steps))
+    await ask(manager, budget)
+    small = [e for e in manager.snapshot() if e.role == "user" and not e.answered_ids and e.tokens < 60]
+    entry = data.draw(st.sampled_from(small))
+    try:
+        await manager.pin(entry.mark)
+    except PinRefused:  # others asked by their metadata, and fill the share
+        reject()
+    for text in data.draw(st.lists(WORDS, max_size=20)):
+        await manager.add_message({"role": "assistant", "content": text * 3})
+        view = await ask(manager, budget)
+        assert any(message["content"] == entry.message["content"] for message in view)
 
 
 @given(conversations(ORDERLY_STEPS, max_steps=20), st.integers(1_000, 4_000))
-def test_the_task_and_the_newest_prompt_are_in_every_view(steps: list[Step], budget: int) -> None:
-    async def law() -> None:
-        manager = new_manager()
-        for step in steps:
-            await add(manager, step)
-            view = await ask(manager, budget)
-            humans = [entry for entry in manager.snapshot() if entry.human]
-            must = [
-                entry for entry in (*humans[:1], *humans[-1:]) if not entry.answered_ids
-            ]  # a text beside results is shown apart
-            contents = [message["content"] for message in view]
-            assert all(entry.message["content"] in contents for entry in must)
-
-    run(law())
+async def test_the_task_and_the_newest_prompt_are_in_every_view(steps: list[Step], budget: int) -> None:
+    manager = new_manager()
+    for step in steps:
+        await add(manager, step)
+        view = await ask(manager, budget)
+        humans = [entry for entry in manager.snapshot() if entry.human]
+        must = [
+            entry for entry in (*humans[:1], *humans[-1:]) if not entry.answered_ids
+        ]  # a text beside results is shown apart
+        contents = [message["content"] for message in view]
+        assert all(entry.message["content"] in contents for entry in must)
 
 
 # -- what tools print -------------------------------------------------------------------------------------------------
@@ -368,17 +325,13 @@ QUOTED = re.compile(
 @example(
     [[{"role": "user", "content": "Go."}], [{"role": "tool", "tool_call_id": "gone", "content": PRINTED * 2_000}]], 60
 )
-def test_what_a_tool_printed_is_quoted_and_labelled_whatever_the_budget(steps: list[Step], budget: int) -> None:
+async def test_what_a_tool_printed_is_quoted_and_labelled_whatever_the_budget(steps: list[Step], budget: int) -> None:
     """Wherever it goes out in the role of a person, clipped to however little."""
-
-    async def law() -> None:
-        manager = new_manager()
-        for step in steps:
-            await add(manager, step)
-            for message in await ask(manager, budget):
-                content = message["content"]
-                parts = [content] if isinstance(content, str) else [b["text"] for b in content if b["type"] == "text"]
-                for text in parts if message["role"] == "user" else ():
-                    assert PRINTED not in text or QUOTED.fullmatch(text), text
-
-    run(law())
+    manager = new_manager()
+    for step in steps:
+        await add(manager, step)
+        for message in await ask(manager, budget):
+            content = message["content"]
+            parts = [content] if isinstance(content, str) else [b["text"] for b in content if b["type"] == "text"]
+            for text in parts if message["role"] == "user" else ():
+                assert PRINTED not in text or QUOTED.fullmatch(text), text
