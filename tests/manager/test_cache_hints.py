@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from amplifier_core.message_models import Message as KernelMessage
 
 from amplifier_context_core.messages.parsing import metadata_of
@@ -17,7 +15,7 @@ BUDGET = 8_000
 
 
 class Provider:
-    name = "anthropic"
+    name = "bedrock-Claude"
 
 
 def marked(view: list[Message]) -> list[int]:
@@ -43,29 +41,16 @@ async def grown(**config: Any) -> list[list[Message]]:
     return views
 
 
-async def test_the_last_chapter_alone_asks_for_a_breakpoint() -> None:
-    views = await grown()
+async def test_the_last_chapter_alone_asks_for_a_breakpoint_and_up_to_it_a_view_stays_through_a_compaction() -> None:
+    views = await grown(chapter_share=0.9)
     assert max(len(chapters(view)) for view in views) > 1, "a session in which chapters follow each other"
     for view in views:
         assert marked(view) == chapters(view)[-1:]
-
-
-async def test_between_compactions_views_grow_at_their_end_only_marks_included() -> None:
-    views = await grown()
-    compactions = 0
-    for before, after in itertools.pairwise(views):
-        if sent(after)[: len(before)] == sent(before):
-            assert after[: len(before)] == before
-        else:
-            compactions += 1
-    assert compactions > 1
-
-
-async def test_up_to_the_mark_a_view_stays_as_it_is_through_the_next_compaction() -> None:
-    views = await grown(chapter_share=0.9)
     kept = 0
     for before, after in itertools.pairwise(views):
-        if marked(before) and sent(after)[: len(before)] != sent(before):
+        if sent(after)[: len(before)] == sent(before):
+            assert after[: len(before)] == before, "between compactions marks stay, too"
+        elif marked(before):
             end = marked(before)[0] + 1
             kept += sent(after)[:end] == sent(before)[:end]
     assert kept > 0
@@ -77,13 +62,6 @@ async def test_a_view_without_any_metadata_marks_its_history_as_stable_for_provi
     view = await ask(manager, BUDGET, Provider())
     assert [message.get("metadata") for message in view[:3]] == [None, {"persisted": True}, None]
     assert all("metadata" not in message for message in await ask(manager, BUDGET))
-
-
-@pytest.mark.parametrize("name", ["Anthropic", "bedrock-Claude"])
-async def test_the_name_of_a_provider_is_read_whatever_its_case(name: str) -> None:
-    manager = await feed(new_manager(), work(3))
-    view = await ask(manager, BUDGET, SimpleNamespace(name=name))
-    assert view[0]["metadata"] == {"persisted": True}
 
 
 async def test_metadata_of_a_host_stays_as_it_is() -> None:
@@ -98,7 +76,6 @@ async def test_what_is_stored_carries_no_marks() -> None:
         assert not {"persisted", "cache_breakpoint"} & set(metadata_of(message))
 
 
-@pytest.mark.parametrize("merge", [False, True])
-async def test_the_kernel_takes_marked_views_and_merged_ones(merge: bool) -> None:
-    for view in (await grown(merge_consecutive=merge))[-3:]:
+async def test_the_kernel_takes_marked_views_that_are_merged() -> None:
+    for view in (await grown(merge_consecutive=True))[-3:]:
         assert len([KernelMessage(**message) for message in view]) == len(view)
