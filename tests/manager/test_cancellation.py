@@ -80,17 +80,6 @@ async def test_discard_takes_the_cancelled_turn_out_closing_message_and_all(clos
     await ask(manager, BUDGET)
 
 
-async def test_the_second_report_of_a_cancellation_does_not_touch_the_turn_before() -> None:
-    manager, emit = await mounted("discard")
-    await feed(manager, [*work(2), {"role": "assistant", "content": "Done."}])
-    before = await manager.get_messages()
-    await feed(manager, open_turn())
-    await cancel(manager, emit, closing=True)
-    await emit("orchestrator:complete")
-    await manager.add_message(NEXT)
-    assert len(await manager.get_messages()) == len(before) + 1
-
-
 async def test_the_policy_for_a_turn_that_was_never_completed_is_applied_at_the_next_human_message() -> None:
     manager, emit = await mounted("discard")
     await feed(manager, [*work(2), {"role": "assistant", "content": "Done."}])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -36,9 +35,7 @@ async def chat(manager: ContextManager, turns: int, **words: str) -> None:
 class LateHooks:
     """The first handler before a compaction adds a large message, so that the view has to be selected again."""
 
-    def __init__(self) -> None:
-        self.manager: ContextManager | None = None
-        self.edit: Callable[[], Awaitable[Any]] | None = None
+    manager: ContextManager | None = None
 
     async def emit(self, event: str, data: dict[str, Any]) -> HookResult:
         if self.manager is not None and event == "context:pre_compact":
@@ -64,11 +61,7 @@ async def test_an_edit_while_rounds_are_rendered_is_not_mixed_into_the_checkpoin
         done = await rendered(renderer, rounds)
         if not changed and any(entry.tokens > 100_000 for round_ in rounds for entry in round_.entries):
             changed = True
-            await {
-                "forget": lambda: manager.forget(containing=SECRET),
-                "clear": manager.clear,
-                "interrupt": manager.interrupt,
-            }[edit]()
+            await (manager.forget(containing=SECRET) if edit == "forget" else getattr(manager, edit)())
         return done
 
     monkeypatch.setattr(tail, "rendered_rounds", slow)
@@ -84,30 +77,13 @@ async def test_an_edit_while_rounds_are_rendered_is_not_mixed_into_the_checkpoin
         assert SECRET.encode() not in (await store.load_checkpoint(manager.session_id) or b"")
 
 
-async def test_a_stored_system_message_that_is_erased_while_rounds_are_rendered_is_not_sent(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("role", "edit"), [("system", "forget"), ("user", "forget"), ("user", "clear")])
+async def test_what_is_erased_while_rounds_are_rendered_is_not_sent(
+    role: str, edit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager = manager_of()
-    await manager.add_message({"role": "system", "content": f"The code is {SECRET}."})
+    await manager.add_message({"role": role, "content": f"The code is {SECRET}."})
     await chat(manager, 3)
-    rendered = tail.rendered_rounds
-    edits = iter([lambda: manager.forget(containing=SECRET)])
-
-    async def slow(renderer: Any, rounds: Any) -> Any:
-        done = await rendered(renderer, rounds)
-        for make in edits:
-            await make()
-        return done
-
-    monkeypatch.setattr(tail, "rendered_rounds", slow)
-    assert SECRET not in str(await manager.get_messages_for_request(8_000))
-    assert next(edits, None) is None
-
-
-@pytest.mark.parametrize("edit", ["forget", "clear"])
-async def test_what_is_erased_while_rounds_are_rendered_is_not_sent(edit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    manager = manager_of()
-    await chat(manager, 3, m1=SECRET)
     rendered = tail.rendered_rounds
     edits = iter([lambda: manager.forget(containing=SECRET) if edit == "forget" else manager.clear()])
 

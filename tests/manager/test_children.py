@@ -14,27 +14,18 @@ from tests.messages import text, work
 BUDGET = 4_000
 
 
-async def test_a_child_with_its_parents_history_starts_from_its_parents_checkpoint() -> None:
-    parent = await feed(new_manager(session_id="parent"), work(80))
-    before = await ask(parent, BUDGET)
-    child = new_manager(session_id="child")
-    await child.set_messages(await parent.get_messages())
-    view = await ask(child, BUDGET)
-    assert text(view) == text(before)
-    assert (await child.explain())["compactions"] == 0
-
-
-async def test_a_child_counts_again_nothing_its_parents_checkpoint_covers() -> None:
+async def test_a_child_starts_from_its_parents_checkpoint_and_counts_nothing_that_it_covers() -> None:
     counter = Counter()
     parent = await feed(new_manager(counter=counter, session_id="parent"), work(80))
-    await ask(parent, BUDGET)
+    before = await ask(parent, BUDGET)
     counted = counter.characters
     covered = int((await parent.explain())["view"]["checkpoint"][1:])
     history = await parent.get_messages()
     counter.characters = 0
     child = new_manager(counter=counter, session_id="child")
     await child.set_messages(history)
-    await ask(child, BUDGET)
+    assert text(await ask(child, BUDGET)) == text(before)
+    assert (await child.explain())["compactions"] == 0
     after = sum(len(text([message])) for message in history[covered:])
     assert covered > 100
     assert counter.characters <= after + 200 < counted / 3

@@ -67,15 +67,6 @@ async def test_it_is_switched_off_by_config(config: dict[str, Any]) -> None:
     assert recorder.count("context:pre_compact") == 0
 
 
-async def test_without_timestamps_nothing_is_inferred_from_time() -> None:
-    """The messages get the time of their arrival, whatever time passed in the host's transcript."""
-    manager, recorder, _ = await large(0)
-    for message in [*work(36, output=600), says("Done so far."), BACK]:
-        await manager.add_message(message)
-    await ask(manager, BUDGET)
-    assert recorder.count("context:pre_compact") == 0
-
-
 async def test_a_handler_may_postpone_it_and_is_not_asked_again_at_once() -> None:
     async def deny(event: str, data: dict[str, Any]) -> HookResult:
         return HookResult(action="deny", reason="not now")

@@ -36,24 +36,6 @@ async def test_the_state_is_saved_after_a_compaction_even_where_the_view_does_no
     assert state.compactions == manager.compactor.compactions
 
 
-async def test_what_a_handler_injected_is_forgotten_before_its_compaction_ends() -> None:
-    async def inject(event: str, data: dict[str, Any]) -> HookResult:
-        return HookResult(action="inject_context", context_injection="dwell on hunter2-0815")
-
-    async def forget(event: str, data: dict[str, Any]) -> HookResult:
-        await manager.forget(containing="hunter2-0815")
-        return HookResult(action="continue")
-
-    hooks = HookRegistry()
-    hooks.register(PRE_COMPACT, inject, 0, name="inject")
-    hooks.register(PRE_COMPACT, forget, 1, name="forget")
-    manager = new_manager(hooks=hooks)
-    await feed(manager, work(60))
-    await ask(manager, BUDGET)
-    assert manager.compactor.compactions
-    assert manager.compactor.injected is None
-
-
 async def test_a_strategy_is_given_nothing_injected_that_was_erased_before_it_runs() -> None:
     async def inject(event: str, data: dict[str, Any]) -> HookResult:
         return HookResult(action="inject_context", context_injection="dwell on hunter2-0815")
