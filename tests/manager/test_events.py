@@ -43,13 +43,6 @@ def answering(action: str, **more: Any) -> Handler:
 # --- what is emitted --------------------------------------------------------------------------------------------------
 
 
-async def test_without_a_compaction_nothing_is_emitted() -> None:
-    hooks = hooks_with()
-    recorder = EventRecorder(hooks, list(events.EVENTS))
-    await ask(await feed(new_manager(hooks=hooks), work(3)), BUDGET)
-    assert set(recorder.names()) <= {USAGE}
-
-
 async def test_before_a_compaction_its_size_its_limits_and_its_reason_are_emitted() -> None:
     hooks = hooks_with()
     recorder = EventRecorder(hooks, [PRE])
@@ -83,16 +76,7 @@ async def test_after_a_compaction_its_figures_are_emitted_strategy_by_strategy(e
     assert payload["budget"] == BUDGET
     assert payload["target_tokens"] == payload["target"]
     assert payload["strategy_level"] == len(payload["strategies"])
-
-
-async def test_payloads_are_plain_json() -> None:
-    hooks = hooks_with()
-    recorder = EventRecorder(hooks, list(events.EVENTS))
-    manager = await feed(new_manager(hooks=hooks), [{"role": "user", "content": "word " * 6_000}, *rounds(5)])
-    await ask(manager, BUDGET)
-    assert recorder.count(WARNING) == 1
-    for event in recorder.records:
-        assert text([event.data])
+    assert text([payload]), "it is plain JSON"
 
 
 async def test_a_manual_compaction_is_announced_as_such() -> None:
@@ -217,9 +201,8 @@ async def test_a_no_postpones_a_compaction(action: str) -> None:
     assert (await manager.explain())["compactions"] == 0
 
 
-@pytest.mark.parametrize("action", ["deny", "ask_user"])
-async def test_a_no_does_not_postpone_past_the_budget(action: str) -> None:
-    manager = await feed(new_manager(hooks=hooks_with(answering(action))), [{"role": "user", "content": "Work."}])
+async def test_a_no_does_not_postpone_past_the_budget() -> None:
+    manager = await feed(new_manager(hooks=hooks_with(answering("deny"))), [{"role": "user", "content": "Work."}])
     for number in range(80):
         await feed(manager, rounds(1, start=number))
         await ask(manager, BUDGET)
@@ -334,9 +317,7 @@ async def test_a_handler_that_hangs_is_not_waited_for_for_ever(
     assert event in caplog.text
 
 
-@pytest.mark.parametrize(
-    "answer", [None, "deny", 7, {"action": "deny"}, object()], ids=["none", "text", "number", "dict", "object"]
-)
+@pytest.mark.parametrize("answer", ["deny", {"action": "deny"}], ids=["text", "dict"])
 async def test_a_registry_that_answers_nonsense_counts_as_no_answer(answer: Any) -> None:
     class Odd:
         async def emit(self, event: str, data: dict[str, Any]) -> Any:
@@ -348,30 +329,18 @@ async def test_a_registry_that_answers_nonsense_counts_as_no_answer(answer: Any)
 
 
 @pytest.mark.parametrize("event", [PRE, POST, COMPACTION])
-@pytest.mark.parametrize("asks", ["view", "small view", "explain", "history", "add", "compact", "pin", "task"])
+@pytest.mark.parametrize("asks", ["view", "view in another task", "compact"])
 async def test_a_handler_that_uses_the_manager_does_not_deadlock(event: str, asks: str) -> None:
     done: list[str] = []
 
     async def handler(event: str, data: dict[str, Any]) -> HookResult:
-        match asks:
-            case "view":
-                await manager.get_messages_for_request(BUDGET)
-            case "small view":
-                await manager.get_messages_for_request(1_000)
-            case "explain":
-                await manager.explain()
-            case "history":
-                await manager.set_messages(await manager.get_messages())
-            case "add":
-                await manager.add_message({"role": "user", "content": "From a handler."})
-            case "compact":
-                if not done:
-                    done.append("compacting")
-                    await manager.compact()
-            case "pin":
-                await manager.pin("m3")
-            case _:
-                await asyncio.create_task(manager.get_messages_for_request(BUDGET))
+        if asks == "view":
+            await manager.get_messages_for_request(BUDGET)
+        elif asks == "view in another task":
+            await asyncio.create_task(manager.get_messages_for_request(BUDGET))
+        elif not done:
+            done.append("compacting")
+            await manager.compact()
         done.append(event)
         return HookResult(action="continue")
 
@@ -408,6 +377,5 @@ async def test_others_may_add_while_a_handler_thinks() -> None:
     async with asyncio.timeout(2):
         await manager.add_message({"role": "user", "content": "MEANWHILE"})
         assert len(await manager.get_messages()) == 122
-        await manager.explain() if manager.compactor.last_sent else None
     go_on.set()
     assert "MEANWHILE" in text(await asking)
