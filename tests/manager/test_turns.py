@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.managers import ask, feed, marks, new_manager
 from tests.messages import bare, rounds, work
@@ -13,39 +11,13 @@ def turns(manager: object) -> list[str]:
     return [entry.turn_id for entry in manager.snapshot()]  # type: ignore[attr-defined]
 
 
-async def test_turns_are_numbered_u1_a1_u2_a2() -> None:
-    talk = ConversationBuilder().user("One.").say("Yes.").user("Two.").round("read", {}, "x").say("Yes.")
-    manager = await feed(new_manager(), talk.messages)
-    assert turns(manager) == ["u1", "a1", "u2", "a2", "a2", "a2"]
-
-
-async def test_turn_count_counts_human_messages() -> None:
+async def test_human_messages_one_after_the_other_are_turns_of_their_own() -> None:
+    talk = ConversationBuilder().user("One.").user("Two.").say("Both.").user("Three.").round("read", {}, "x")
     manager = new_manager()
     assert manager.turn_count == 0
-    await feed(manager, [{"role": "user", "content": "One."}])
-    assert manager.turn_count == 1
-    await feed(manager, [{"role": "assistant", "content": "Yes."}])
-    assert manager.turn_count == 1
-    await feed(manager, [{"role": "user", "content": "Two."}, {"role": "assistant", "content": "Yes."}])
-    assert manager.turn_count == 2
-
-
-async def test_human_messages_one_after_the_other_are_turns_of_their_own() -> None:
-    manager = await feed(new_manager(), ConversationBuilder().user("One.").user("Two.").say("Both.").messages)
-    assert turns(manager) == ["u1", "u2", "a2"]
-
-
-async def test_turn_ids_stay_as_they_were_when_a_repair_inserts_a_result() -> None:
-    talk = ConversationBuilder().user("One.")
-    (made,) = talk.call(("read", {}))
-    talk.user("Two.").say("Yes.")
-    manager = await feed(new_manager(), talk.messages)
-    repaired = await manager.get_messages()
-    repaired.insert(2, {"role": "tool", "tool_call_id": made, "content": "late"})
-    await manager.set_messages(repaired)
-    assert turns(manager) == ["u1", "a1", "a1", "u2", "a2"]
-    await feed(manager, [{"role": "user", "content": "Three."}])
-    assert turns(manager)[-1] == "u3"
+    await feed(manager, talk.messages)
+    assert turns(manager) == ["u1", "u2", "a2", "u3", "a3", "a3"]
+    assert manager.turn_count == 3
 
 
 async def test_a_transcript_set_at_once_has_the_turns_it_has_added_one_by_one() -> None:
@@ -116,13 +88,3 @@ async def test_a_recorded_answer_with_its_own_older_time_is_not_completed_before
     await feed(manager, [{"role": "assistant", "content": "Hello.", "metadata": stamp}])
     answer = manager.snapshot()[-1]
     assert answer.created <= answer.completed == stamp["timestamp"]
-
-
-@pytest.mark.parametrize("mark", ["m0", "m99", "m-1"])
-async def test_an_unknown_mark_recalls_nothing(mark: str) -> None:
-    manager = await feed(new_manager(), work(1))
-    if mark == "m-1":
-        with pytest.raises(ValueError, match="no mark"):
-            await manager.recall(mark)
-    else:
-        assert await manager.recall(mark) is None
