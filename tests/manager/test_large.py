@@ -9,11 +9,10 @@ import pytest
 from amplifier_context_core import approx_token_counter
 from amplifier_context_core.messages.tokens import VocabularyTokenCounter
 from amplifier_context_testing import check_request
-from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.managers import ask, feed, new_manager
-from tests.messages import Message, rounds, size, work
+from tests.messages import call, result, rounds, size, user, work
 
-FIVE_MEGABYTES = "a line of some program's output, as it comes\n" * (5_000_000 // 45)
+GIANT = [user("Read it."), call("log"), result("log", "a line of some program's output, as it comes\n" * 110_000)]
 
 
 class Threads:
@@ -33,30 +32,6 @@ class Threads:
         return "tests.Threads"
 
 
-def giant(kind: str) -> list[Message]:
-    talk = ConversationBuilder("kernel").user("Read it.")
-    match kind:
-        case "human":
-            return talk.user(FIVE_MEGABYTES).messages
-        case "assistant":
-            return talk.say(FIVE_MEGABYTES).user("Thanks.").messages
-        case "blocks":
-            return talk.user([{"type": "text", "text": FIVE_MEGABYTES}]).messages
-        case "arguments":
-            return talk.round("write", {"text": FIVE_MEGABYTES}, "written").messages
-        case "thinking":
-            thought = {"type": "thinking", "thinking": FIVE_MEGABYTES, "signature": "c2ln"}
-            return talk.say([thought, {"type": "text", "text": "Yes."}]).user("Thanks.").messages
-        case _:
-            return talk.round("read", {"path": "log"}, FIVE_MEGABYTES).messages
-
-
-async def test_a_message_of_five_megabytes_set_with_others_is_counted_off_the_event_loop() -> None:
-    counter = Threads()
-    await new_manager(counter=counter).set_messages(giant("result"))
-    assert counter.longest[threading.get_ident()] < 60_000
-
-
 async def test_five_megabytes_are_encoded_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     longest: dict[int, int] = {}
     count = VocabularyTokenCounter.__call__
@@ -70,15 +45,18 @@ async def test_five_megabytes_are_encoded_off_the_event_loop(monkeypatch: pytest
     manager = await feed(new_manager(token_counter="o200k_base"), work(2))
     await manager.token_counter()
     await ask(manager)
-    await feed(manager, giant("result"))
+    await feed(manager, GIANT)
     await ask(manager)
     assert max(longest.values()) > 4_000_000
     assert longest.get(threading.get_ident(), 0) < 60_000
 
 
-async def test_a_view_with_a_giant_never_counts_it_on_the_event_loop() -> None:
+async def test_a_giant_is_never_counted_on_the_event_loop() -> None:
     counter = Threads()
-    manager = await feed(new_manager(counter=counter), [*work(3), *giant("result")])
+    manager = new_manager(counter=counter)
+    await manager.set_messages(GIANT)
+    assert counter.longest[threading.get_ident()] < 60_000
+    await feed(manager, [*work(3), *GIANT])
     counter.longest.clear()
     await ask(manager, 8_000)
     await feed(manager, rounds(40, start=50))

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tests.managers import ask, feed, new_manager
-from tests.messages import Message, says, text, user
+from tests.messages import Message, text, user
 
 PHRASES = (
     "It was so good to hear from you again after such a long week.",
@@ -50,18 +50,3 @@ async def test_old_facts_stay_where_a_chapter_of_whole_messages_would_be_no_smal
     kept = [fact in view for fact in facts]
     assert sum(kept[1:80]) > 0.7 * sum(kept[80:]) > 0
     assert sum(kept) > 0.8 * share * len(facts)
-
-
-async def wishes_shown(share: float) -> int:
-    """Messages of people that a view shows whole after several compactions."""
-    manager = new_manager(protected_human=share)
-    view: list[Message] = []
-    for number in range(30):
-        await feed(manager, [user(f"Wish {number}: " + f"please_{number} " * 40), says(f"step {number} " * 60)])
-        view = await ask(manager, 6_000)
-    return sum(message["role"] == "user" and message["content"].startswith("Wish") for message in view)
-
-
-async def test_a_larger_share_for_people_keeps_more_of_what_they_wrote_whole() -> None:
-    none, some, most = [await wishes_shown(share) for share in (0.0, 0.4, 0.8)]
-    assert none < some < most
