@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import deepcopy
-from typing import Any
 
 import pytest
 
 from amplifier_context_core.messages.usage import Response
-from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.managers import ask, feed, new_manager
-from tests.messages import Message, bare, rounds, text, work
+from tests.messages import Message, rounds, text, work
 
 BUDGET = 4_000
 
@@ -32,15 +30,6 @@ def notice(content: str, hook: str = "lint") -> Message:
     return {"role": "system", "content": content, "metadata": metadata}
 
 
-async def test_a_hooks_message_between_calls_and_results_is_placed_after_the_results() -> None:
-    talk = ConversationBuilder("kernel").user("Edit two files.")
-    one, two = talk.call(("edit", {"path": "a"}), ("edit", {"path": "b"}))
-    talk.messages.append(notice("lint: 2 notes"))
-    talk.result(one, "edited a").result(two, "edited b").say("Done.")
-    view = await ask(await feed(new_manager(), talk.messages), BUDGET)
-    assert [message["role"] for message in view] == ["user", "assistant", "tool", "tool", "system", "assistant"]
-
-
 async def test_a_later_system_message_is_an_ordinary_entry_not_the_system_prompt() -> None:
     messages = [{"role": "system", "content": "Prompt."}, *work(3), notice("lint: one note"), *rounds(1, start=50)]
     view = await ask(await feed(new_manager(), messages), BUDGET)
@@ -50,25 +39,6 @@ async def test_a_later_system_message_is_an_ordinary_entry_not_the_system_prompt
 
 
 # -- rows that are history, never request ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "metadata",
-    [
-        {"amplifier:instruction": {"id": "i1", "disposition": "retired"}},
-        {"amplifier:instruction": {"id": "i1", "disposition": "anchor_pruned"}},
-        {"amplifier_public_reference_only": True},
-    ],
-    ids=["retired", "pruned", "reference only"],
-)
-@pytest.mark.parametrize("place", [0, 1, 3], ids=["leading", "after the task", "last"])
-async def test_a_retired_row_is_kept_in_history_and_left_out_of_views(metadata: dict[str, Any], place: int) -> None:
-    row = {"role": "developer" if place == 0 else "user", "content": "Answer in French.", "metadata": metadata}
-    messages = work(1)
-    messages.insert(place, row)
-    manager = await feed(new_manager(), messages)
-    assert bare(await manager.get_messages()) == messages
-    assert "French" not in text(await ask(manager, BUDGET))
 
 
 async def test_a_retired_row_is_left_out_of_chapters_as_well() -> None:
@@ -109,16 +79,6 @@ async def test_a_compaction_takes_response_ids_from_every_message_before_it() ->
     assert await manager.get_messages() == before
 
 
-async def test_a_call_open_at_the_compaction_loses_its_response_id_too() -> None:
-    messages = [*work(60), *answered(100, "resp_100")[:1]]
-    manager = await feed(new_manager(), messages)
-    view = await ask(manager, BUDGET)
-    assert len(view) < len(messages)
-    assert response_ids(view) == []
-    await feed(manager, answered(100, "resp_100")[1:])
-    assert response_ids(await ask(manager, BUDGET)) == []
-
-
 async def test_a_message_with_loaded_tool_state_is_never_dropped() -> None:
     state = {"openai:tool_search_items": [{"type": "tool_search_output", "tools": [{"name": "send_mail"}]}]}
     call, result = rounds(1, start=999)
@@ -155,32 +115,18 @@ async def test_the_provider_of_a_response_is_known_from_its_event() -> None:
     assert "c2lnQQ" not in text(await ask(manager, None, Provider("openai")))
 
 
-async def test_a_timestamp_at_the_top_of_a_message_counts_as_its_timestamp() -> None:
-    manager = new_manager()
-    await manager.add_message({"role": "user", "content": "Hi.", "timestamp": "2024-02-29T12:00:00.000+00:00"})
-    assert await manager.get_messages() == [
-        {"role": "user", "content": "Hi.", "timestamp": "2024-02-29T12:00:00.000+00:00"}
-    ]
-    assert manager.snapshot()[0].created == "2024-02-29T12:00:00.000+00:00"
-
-
-async def test_timestamps_are_never_sent() -> None:
-    messages = [*work(2), {"role": "user", "content": "Hi.", "timestamp": "2024-02-29T12:00:00.000+00:00"}]
-    view = await ask(await feed(new_manager(), messages), BUDGET)
-    assert "timestamp" not in text(view)
-    assert all("metadata" not in message for message in view)
-
-
-async def test_a_stored_timestamp_never_changes() -> None:
-    manager = await feed(new_manager(), work(40))
-    before = [message["metadata"]["timestamp"] for message in await manager.get_messages()]
-    await ask(manager, 2_000)
-    changed = await manager.get_messages()
-    for message in changed:
+async def test_a_stored_timestamp_never_changes_and_is_never_sent() -> None:
+    top = {"role": "user", "content": "Hi.", "timestamp": "2024-02-29T12:00:00.000+00:00"}
+    manager = await feed(new_manager(), [*work(40), top])
+    *stored, last = await manager.get_messages()
+    assert (last, manager.snapshot()[-1].created) == (top, top["timestamp"])
+    before = [message["metadata"]["timestamp"] for message in stored]
+    assert "timestamp" not in text(await ask(manager, 2_000))
+    for message in stored:
         message["metadata"]["timestamp"] = "2031-01-01T00:00:00.000+00:00"
-    await manager.set_messages(changed)
+    await manager.set_messages([*stored, last])
     await manager.compact()
-    assert [message["metadata"]["timestamp"] for message in await manager.get_messages()] == before
+    assert [message["metadata"]["timestamp"] for message in (await manager.get_messages())[:-1]] == before
 
 
 # -- what is human -----------------------------------------------------------------------------------------------------
@@ -193,8 +139,14 @@ async def test_a_stored_timestamp_never_changes() -> None:
         {"role": "user", "content": "A hook says so.", "metadata": {"source": "hook"}},
         {"role": "user", "content": "Older parts were folded.", "metadata": {"source": "context-compaction"}},
         {"role": "user", "content": "<system-reminder>Three todos.</system-reminder>"},
+        {
+            "role": "user",
+            "content": "Job 7 has ended.",
+            "metadata": {"amplifier_input": {"kind": "service"}},
+        },
+        {"role": "user", "content": "As typed.", "metadata": {"amplifier_public_reference_only": True}},
     ],
-    ids=["ephemeral", "hook", "compaction", "reminder"],
+    ids=["ephemeral", "hook", "compaction", "reminder", "service", "for pages only"],
 )
 async def test_an_injected_user_message_is_no_task_no_turn_and_not_the_newest_human_message(injected: Message) -> None:
     messages = [injected, {"role": "user", "content": "THE TASK"}, *rounds(60), deepcopy(injected)]
