@@ -75,32 +75,6 @@ def test_nothing_is_lost_and_each_threads_order_is_kept() -> None:
     assert seqs == list(range(1, len(history) + 1))
 
 
-def test_views_are_valid_and_within_budget_or_reported_while_others_add() -> None:
-    manager = new_manager()
-    broken: list[str] = []
-
-    async def work(thread: int) -> None:
-        for number in range(ROUNDS):
-            for message in a_round(thread, number):
-                await manager.add_message(message)
-            if thread:
-                continue
-            view = await manager.get_messages_for_request(BUDGET)
-            broken.extend(check_request(view))
-            if size(view) > BUDGET and not manager.warnings.texts:  # rounds of all threads were open at once: reported
-                broken.append(f"{size(view)} tokens, and no warning")
-
-    asyncio.run(start(manager))
-    in_threads(work)
-    assert broken == []
-    asyncio.run(manager.add_message({"role": "user", "content": "Enough."}))
-    asyncio.run(manager.add_message({"role": "assistant", "content": "Done."}))
-    view = asyncio.run(manager.get_messages_for_request(BUDGET))
-    assert check_request(view) == []
-    assert size(view) <= BUDGET
-    assert len(manager.snapshot()) == 3 + THREADS * ROUNDS * 2
-
-
 def test_what_adds_and_reads_may_be_called_from_any_loop_while_one_makes_requests_and_edits() -> None:
     manager = new_manager()
     asyncio.run(start(manager))
