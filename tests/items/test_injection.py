@@ -39,14 +39,6 @@ def test_what_is_not_clear_asks_for_nothing(function: Any) -> None:
     assert requested(function) == {}
 
 
-def test_an_argument_of_the_call_wins() -> None:
-    queue, pool = ContextQueue(1), ContextPool()
-    with offering(queue, pool):
-        assert injected(asks, (), {}, active()) == {"pool": pool, "queue": queue}
-        assert injected(asks, (), {"pool": None}, active()) == {"queue": queue}
-        assert injected(asks, ("by place",), {}, active()) == {"queue": queue}
-
-
 def test_a_subclass_is_only_injected_where_the_session_has_one() -> None:
     def asks_for_mine(pool: MyPool) -> None: ...
 

@@ -18,10 +18,6 @@ def test_an_item_never_changes() -> None:
         ContextItem("a").content = "b"  # type: ignore[misc]
 
 
-def test_an_item_is_written_with_id_description_and_content_in_this_order() -> None:
-    assert list(ContextItem(1, "d", "x").to_dict().items()) == [("id", "x"), ("description", "d"), ("content", 1)]
-
-
 def test_an_item_without_content_is_not_read() -> None:
     with pytest.raises(KeyError, match="content"):
         ContextItem.from_dict({"id": "x"})

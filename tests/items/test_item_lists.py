@@ -120,14 +120,3 @@ async def test_two_budgets_in_turn_add_one_list_for_the_smaller_and_one_more_for
     await run(fetch, doc="q3")
     assert "[q3]" in (await answered(manager, 10_000))[-1]["content"]
     assert "[7 more lines]" in (await ask(manager, 1_000))[-1]["content"]
-
-
-async def test_what_a_list_has_no_room_for_adds_no_other_list() -> None:
-    manager = await feed(new_manager(), [PROMPT])
-    for number in range(12):
-        await manager.pool.add(ContextItem(number, f"a report of {number} pages", f"r{number}"))
-    small = await answered(manager, 1_000)
-    assert "[6 more lines]" in small[-1]["content"]
-    await manager.pool.add(ContextItem("new", "another report", "r11"))
-    assert await ask(manager, 1_000) == [*small, ANSWER]
-    assert "another report" in (await ask(manager, 10_000))[-1]["content"]

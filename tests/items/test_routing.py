@@ -57,7 +57,12 @@ def test_a_tool_has_the_name_description_and_arguments_of_its_function() -> None
 
 async def test_wrong_arguments_are_a_result_that_names_them() -> None:
     tool = tool_from_function(fetch)
-    for given, named in (({}, "doc"), ({"doc": "a", "pages": "many"}, "pages"), ({"doc": "a", "x": 1}, "x")):
+    for given, named in (
+        ([], "an object"),
+        ({}, "doc"),
+        ({"doc": "a", "pages": "many"}, "pages"),
+        ({"doc": "a", "x": 1}, "x"),
+    ):
         result = await tool.execute(given)
         assert not result.success
         assert named in str(result.output)
@@ -72,25 +77,15 @@ async def test_pool_and_queue_are_injected_by_annotation_and_an_explicit_one_win
     with offering(pool, queue):
         assert await run(look, question="q") == "q: - [t] theirs / kept"
         assert await run(look, question="q", pool=mine) == "q: - [m] mine / kept"
+    assert await run(look, question="q", pool=mine) == "q: - [m] mine / None", "outside a session"
 
 
-@pytest.mark.parametrize("given", ["evil", None, {"items": []}, ContextQueue(1)], ids=str)
-async def test_an_argument_of_the_model_never_replaces_the_pool(given: object) -> None:
+async def test_an_argument_of_the_model_never_replaces_the_pool() -> None:
     with offering(ContextPool(), ContextQueue(3)):
-        result = await tool_from_function(look).execute({"question": "q", "pool": given})
-    assert not result.success
-    assert "pool" in str(result.output)
-
-
-async def test_an_optional_queue_is_none_outside_a_session_and_injected_inside() -> None:
-    async def think(question: str, memory: ContextQueue | None = None) -> str:
-        return f"{question}: {memory.history() if memory is not None else 'no memory'}"
-
-    assert await run(think, question="q") == "q: no memory"
-    queue = ContextQueue(3)
-    await queue.append(ContextItem("kept"))
-    with offering(ContextPool(), queue):
-        assert await run(think, question="q") == "q: kept"
+        for given in ("evil", None, {"items": []}, ContextQueue(1)):
+            result = await tool_from_function(look).execute({"question": "q", "pool": given})
+            assert not result.success
+            assert "pool" in str(result.output)
 
 
 async def test_hooks_of_a_given_pool_run_for_the_item_that_a_tool_returned() -> None:
@@ -219,21 +214,6 @@ async def test_items_are_forgotten_by_their_text_and_with_the_session(store: Sto
     await again.close()
 
 
-async def test_a_session_inside_a_tool_leaves_the_next_tool_its_own_items() -> None:
-    async def delegate(task: str) -> str:
-        """Work in a session of its own, in this very task."""
-        child = await feed(new_manager(session_id="child"), [PROMPT])
-        await ask(child)
-        await run(fetch, doc="inner")
-        return f"{task}: {len(child.pool)}"
-
-    manager = await feed(new_manager(), [PROMPT])
-    await ask(manager)
-    assert await run(delegate, task="t") == "t: 1"
-    await run(fetch, doc="outer")
-    assert [item.id for item in manager.pool] == ["outer"]
-
-
 async def delegated(name: str) -> ContextManager:
     """Run a session in this very task, as a tool does that is no function tool."""
     child = await feed(new_manager(session_id=name), [PROMPT])
@@ -353,7 +333,6 @@ def as_the_kernel_writes(payload: object) -> str:
         (as_the_kernel_writes, SAFE),
         (as_the_kernel_writes, {"price": Decimal(9), "note": SAFE}),
         (compact_json, {"price": Decimal(9), "note": SAFE}),
-        (compact_json, {"note": SAFE, "of": [1]}),
         (indented_json, [{"note": SAFE}]),
         (as_the_kernel_writes, (SAFE, 1)),
         (compact_json, f"{SAFE}\x00\x1b"),
@@ -397,16 +376,14 @@ async def test_forgetting_a_result_forgets_the_item_of_the_pool_that_it_names_es
     await manager.close()
 
 
-async def test_a_text_that_a_list_shows_in_part_is_forgotten_there_too(store: Store) -> None:
-    manager = await feed(opened(store), [PROMPT])
+async def test_a_text_that_a_list_shows_in_part_is_forgotten_there_too() -> None:
+    manager = await feed(new_manager(), [PROMPT])
     await ask(manager)
     secret = "4711 " * 100
     await run(note, text=f"begin {secret}")
     assert "4711" in (await ask(manager))[-1]["content"]
     await manager.forget(containing=secret.strip())
-    assert "4711" not in str(await manager.get_messages())
-    assert "4711" not in str(await ask(manager))
-    await manager.close()
+    assert "4711" not in f"{await manager.get_messages()} {await ask(manager)}"
 
 
 async def test_forgetting_a_list_forgets_the_items_that_it_shows(store: Store) -> None:
