@@ -11,21 +11,9 @@ from amplifier_core.llm_errors import ContextLengthError
 
 from amplifier_context_core import ContextOverflow
 from amplifier_context_core.messages.usage import Response, Usage
-from tests.manager.measured import BUDGET, OVERHEAD, RESERVE, Counting, Exact, grow, measure, settings, state_of
+from tests.manager.measured import BUDGET, OVERHEAD, Counting, Exact, grow, measure, settings, state_of
 from tests.managers import ask, feed, new_manager
 from tests.messages import Message, rounds, shared_prefix, size, text, user, words, work
-
-
-async def test_a_request_that_fits_is_counted_once_and_not_compacted() -> None:
-    manager = await feed(new_manager(**settings()), work(4))
-    count = Counting()
-    result = await measure(manager, count)
-    assert result["outcome"] == "not_needed"
-    assert result["measured_before"] == result["measured_after"] == count.tokens(result["base_view"])
-    assert (result["policy_budget"], result["count_calls"]) == (BUDGET, 1)
-    assert await result["transaction"].commit() is True
-    assert (await manager.explain())["compactions"] == 0
-
 
 # -- outcomes and figures ----------------------------------------------------------------------------------------------
 
@@ -35,17 +23,12 @@ async def test_the_providers_count_decides_although_our_own_sees_no_need() -> No
     count = Counting()
     own = size(await manager.get_messages())
     assert own < 0.8 * BUDGET < count.tokens(await manager.get_messages())
+    assert (await measure(manager, Counting(ratio=0.5)))["outcome"] == "not_needed"
     result = await measure(manager, count)
     assert result["outcome"] == "target_reached"
     assert result["measured_before"] > result["trigger"]
     assert result["measured_after"] == count.tokens(result["base_view"]) <= result["target"]
     assert abs(result["trigger"] - 0.8 * (BUDGET - OVERHEAD) - OVERHEAD) <= 2
-
-
-async def test_the_providers_count_decides_although_our_own_sees_a_need() -> None:
-    manager = await feed(new_manager(**settings()), work(25))
-    result = await measure(manager, Counting(ratio=0.5))
-    assert result["outcome"] == "not_needed"
 
 
 async def test_a_view_counted_as_too_large_is_compacted_further_within_the_same_transaction() -> None:
@@ -86,18 +69,6 @@ async def test_a_limit_of_the_provider_costs_what_a_budget_of_its_size_costs() -
     assert own[0] >= 10
     assert abs(of_limit[0] - own[0]) <= 1
     assert of_limit[1] <= own[1] + 2
-
-
-async def test_a_view_is_whole_at_once_when_the_provider_takes_more_again() -> None:
-    manager = await feed(new_manager(max_tokens=BUDGET), work(12, output=1_200))
-    human = user(words("human", 2_000))
-    await feed(manager, [human])
-    await grow(manager, 1, (1_500,))
-    assert human["content"] not in text(await ask(manager, 1_500))
-    for limit in (1_500, BUDGET):
-        result = await measure(manager, Exact(limit=limit + RESERVE))
-        assert (human["content"] in text(result["base_view"])) is (limit == BUDGET)
-        await result["transaction"].commit()
 
 
 async def test_views_for_alternating_limits_take_no_place_of_those_for_other_budgets() -> None:
@@ -193,25 +164,15 @@ async def test_texts_to_retain_take_no_place_of_views_for_other_budgets() -> Non
 # -- counts that fail --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [4, 60])
-async def test_without_a_count_our_own_decides(number: int) -> None:
+@pytest.mark.parametrize(("number", "unavailable"), [(60, range(9)), (22, [2])], ids=["never", "the recount"])
+async def test_without_a_count_our_own_decides(number: int, unavailable: Sequence[int]) -> None:
     manager = await feed(new_manager(**settings()), work(number))
-    count = Counting(unavailable=range(9))
+    count = Counting(unavailable=unavailable)
     result = await measure(manager, count)
     assert result["outcome"] == "measurement_unavailable"
     assert size(result["base_view"]) <= BUDGET
     assert await result["transaction"].commit()
     assert text(await ask(manager, None)) == text(result["base_view"])
-
-
-async def test_a_recount_that_fails_leaves_the_smaller_view_to_our_own_count() -> None:
-    manager = await feed(new_manager(**settings()), work(22))
-    count = Counting(unavailable=[2])
-    result = await measure(manager, count)
-    assert result["outcome"] == "measurement_unavailable"
-    assert result["measured_before"] == count.tokens(count.views[0])
-    assert result["measured_after"] is None
-    assert count.tokens(result["base_view"]) <= BUDGET
 
 
 @pytest.mark.parametrize("failure", [RuntimeError("no count"), asyncio.CancelledError()])
@@ -231,11 +192,9 @@ async def test_a_count_that_raises_is_passed_on_and_changes_nothing(failure: Bas
 @pytest.mark.parametrize(
     ("answer", "field"),
     [
-        (None, "dispatch"),
         ({"budget_decision": None}, "dispatch"),
         ({"dispatch": 1, "budget_decision": 7}, "budget_decision"),
         ({"dispatch": 1, "budget_decision": {"input_limit_tokens": 1}}, "estimated_input_tokens"),
-        ({"dispatch": 1, "budget_decision": {"estimated_input_tokens": 1, "input_limit_tokens": True}}, "input_limit"),
         ({"dispatch": 1, "budget_decision": {"estimated_input_tokens": 10**400, "input_limit_tokens": 9}}, "estimated"),
     ],
 )
@@ -249,7 +208,7 @@ async def test_an_answer_of_another_form_names_the_field(answer: Any, field: str
         await manager.measured_request_view(provider=None, count_view=count)
 
 
-@pytest.mark.parametrize("measurement", [{"kind": "estimate"}, {"input_tokens": None}, {"input_tokens": True}])
+@pytest.mark.parametrize("measurement", [{"kind": "estimate"}, {"input_tokens": True}, {"input_tokens": 1}])
 async def test_a_decision_without_an_exact_count_is_no_measurement(measurement: Any) -> None:
     manager = await feed(new_manager(**settings()), work(2))
     counting = Counting()
@@ -263,28 +222,16 @@ async def test_a_decision_without_an_exact_count_is_no_measurement(measurement: 
     assert (result["outcome"], result["measured_after"]) == ("measurement_unavailable", None)
 
 
-@pytest.mark.parametrize("tokens", [0, 1])
-async def test_a_count_far_below_the_view_is_no_measurement(tokens: int) -> None:
-    manager = await feed(new_manager(**settings()), work(60))
-
-    class Low(Counting):
-        def tokens(self, view: Sequence[Message]) -> int:
-            return tokens
-
-    result = await measure(manager, Low())
-    assert (result["outcome"], result["measured_after"]) == ("measurement_unavailable", None)
-    assert size(result["base_view"]) <= BUDGET
-
-
 # -- a shorter answer --------------------------------------------------------------------------------------------------
 
 
 class Fitting:
     """A loop that lowers the longest answer, so that the provider takes more input."""
 
-    def __init__(self, count: Counting, limit: int | None) -> None:
+    def __init__(self, count: Counting, limit: int | None, *, estimates: bool = False) -> None:
         self.count = count
         self.limit = limit
+        self.estimates = estimates
         self.attempts: list[Any] = []
 
     async def __call__(self, view: list[Message], attempt: Any) -> dict[str, Any] | None:
@@ -292,60 +239,43 @@ class Fitting:
         if self.limit is None:
             return None
         self.count.limit = self.limit
-        return {**await self.count(view), "count_calls": 1}
+        found = await self.count(view)
+        if self.estimates:
+            found["budget_decision"]["measurement"] = None
+        return {**found, "count_calls": 1}
 
 
-async def test_a_shorter_answer_is_asked_for_before_anything_that_must_stay_is_clipped() -> None:
-    manager = await feed(new_manager(**settings()), [{"role": "user", "content": "word " * 1_500}])
+GIANT = "word " * 1_500
+
+
+@pytest.mark.parametrize("estimates", [False, True], ids=["counts", "estimates"])
+async def test_a_shorter_answer_is_asked_for_before_anything_that_must_stay_is_clipped(estimates: bool) -> None:
+    """Also where the loop only estimates what that leaves. It is committed under the limits that are left."""
+    manager = await feed(new_manager(**settings(strict=True)), [user(GIANT)])
     before = await state_of(manager)
     count = Counting(limit=1_000)
-    result = await measure(manager, count, fit_output=Fitting(count, 50_000))
+    fit = Fitting(count, 50_000, estimates=estimates)
+    result = await measure(manager, count, fit_output=fit)
     assert result["outcome"] == "reduced_output"
-    assert "word " * 1_500 in text(result["base_view"])
+    assert GIANT in text(result["base_view"])
     assert await state_of(manager) == before
-
-
-@pytest.mark.parametrize("strict", [True, False])
-async def test_a_request_with_a_shorter_answer_is_committed_under_the_limits_that_it_leaves(strict: bool) -> None:
-    manager = await feed(new_manager(**settings(strict=strict)), [{"role": "user", "content": "word " * 1_500}])
-    count = Counting(limit=1_000)
-    result = await measure(manager, count, fit_output=Fitting(count, 50_000))
     assert await result["transaction"].commit() is True
     assert manager.warnings.texts == []
     usage = await manager.usage()
-    assert usage["used"] == result["measured_after"] <= usage["size"]
+    assert usage["used"] <= usage["size"]
+    assert result["measured_after"] == (None if estimates else usage["used"])
 
 
-async def test_a_shorter_answer_helps_too_where_the_loop_only_estimates_what_it_leaves() -> None:
-    manager = await feed(new_manager(**settings()), [{"role": "user", "content": "word " * 1_500}])
-    count = Counting(limit=1_000)
-    fit = Fitting(count, 50_000)
-
-    async def estimating(view: list[Message], attempt: Any) -> Any:
-        found = await fit(view, attempt)
-        return found and {**found, "budget_decision": {**found["budget_decision"], "measurement": None}}
-
-    result = await measure(manager, count, fit_output=estimating)
-    assert (result["outcome"], result["measured_after"]) == ("reduced_output", None)
-    assert "word " * 1_500 in text(result["base_view"])
-    assert await result["transaction"].commit()
-    assert manager.warnings.texts == []
-
-
-async def test_a_shorter_answer_that_the_loop_cannot_give_leaves_clipping() -> None:
-    manager = await feed(new_manager(**settings()), [{"role": "user", "content": "word " * 1_500}])
+@pytest.mark.parametrize(
+    ("longest", "limit"), [(None, 1_200), (1_300, 1_300)], ids=["none can be given", "it does not help"]
+)
+async def test_without_a_shorter_answer_that_helps_it_is_clipped(longest: int | None, limit: int) -> None:
+    manager = await feed(new_manager(**settings()), [user(GIANT)])
     count = Counting(limit=1_200)
-    fit = Fitting(count, None)
+    fit = Fitting(count, longest)
     result = await measure(manager, count, fit_output=fit)
     assert len(fit.attempts) == 1
-    assert result["final_attempt"]["budget_decision"]["estimated_input_tokens"] <= 1_200
-
-
-async def test_a_shorter_answer_that_does_not_help_leaves_clipping() -> None:
-    manager = await feed(new_manager(**settings()), [{"role": "user", "content": "word " * 1_500}])
-    count = Counting(limit=1_200)
-    result = await measure(manager, count, fit_output=Fitting(count, 1_300))
-    assert result["final_attempt"]["budget_decision"]["estimated_input_tokens"] <= 1_300
+    assert result["final_attempt"]["budget_decision"]["estimated_input_tokens"] <= limit
 
 
 # -- what is learned ---------------------------------------------------------------------------------------------------
@@ -366,22 +296,12 @@ async def test_usage_of_the_loops_own_request_is_taken_before_that_of_side_calls
     record = manager.foreground_usage()
     await ask(manager)
     manager.on_response(Response(usage=Usage(90_000)))
+    assert not any(record(input_tokens=figure) for figure in (None, True, -1))
     assert record(input_tokens=1_500, cache_write_tokens=300) is True
     await manager.add_message({"role": "assistant", "content": "Done."})
     sent = manager.compactor.last_sent
     assert sent is not None
     assert manager.meter.estimate(sent.counted, ("", "")) == 1_800
-
-
-@pytest.mark.parametrize("figures", [{"input_tokens": None}, {"input_tokens": True}, {"input_tokens": -1}])
-async def test_usage_that_makes_no_sense_teaches_nothing(figures: dict[str, Any]) -> None:
-    manager = await feed(new_manager(**settings()), work(8))
-    record = manager.foreground_usage()
-    await ask(manager)
-    manager.on_response(Response(usage=Usage(90_000)))
-    assert record(**figures) is False
-    await manager.add_message({"role": "assistant", "content": "Done."})
-    assert manager.meter.corrections == {}
 
 
 async def test_a_loop_that_claimed_usage_and_reports_none_leaves_the_events() -> None:
