@@ -43,15 +43,6 @@ async def test_a_pin_brings_back_what_was_folded_already() -> None:
     assert original in [m["content"] for m in await ask(manager, BUDGET)]
 
 
-async def test_an_unpinned_message_may_go_again() -> None:
-    manager = await feed(new_manager(), work(20))
-    original = work(20)[4]["content"]
-    await manager.pin("m5")
-    await manager.pin("m5", pinned=False)
-    await feed(manager, rounds(60, start=100))
-    assert original not in [m["content"] for m in await ask(manager, BUDGET)]
-
-
 async def test_a_pin_beyond_the_share_is_refused_with_sizes() -> None:
     manager = await feed(new_manager(), [*work(5), {"role": "user", "content": "word " * 1_600}])
     await manager.get_messages_for_request(BUDGET)
@@ -70,13 +61,6 @@ async def test_pins_of_several_tasks_at_once_are_held_to_their_share_together() 
     assert all(isinstance(problem, PinRefused) for problem in refused)
     pinned = [row["mark"] for row in (await manager.explain())["rounds"] if row["rule"].startswith("pinned")]
     assert len(pinned) == len(range(3, 40, 2)) - len(refused)
-
-
-@pytest.mark.parametrize("mark", ["m0", "m999", "12", "", "x", "m1.5"])
-async def test_a_mark_that_names_nothing_cannot_be_pinned(mark: str) -> None:
-    manager = await feed(new_manager(), work(3))
-    with pytest.raises(PinRefused):
-        await manager.pin(mark)
 
 
 async def test_messages_that_ask_to_be_pinned_are_held_to_the_share_too() -> None:

@@ -17,7 +17,7 @@ from amplifier_context_core.compaction.strategies import FoldRounds
 from amplifier_context_core.events import POST_COMPACT, WARNING
 from amplifier_context_testing import EventRecorder, checked
 from tests.authors import make_manager
-from tests.managers import ask, feed, new_manager
+from tests.managers import feed, new_manager
 from tests.messages import rounds, work
 
 BUDGET = 4_000
@@ -99,8 +99,9 @@ async def test_a_failing_strategy_is_named_once_with_its_type_and_its_line(caplo
     hooks = HookRegistry()
     recorder = EventRecorder(hooks, [WARNING, POST_COMPACT])
     manager = new_manager(hooks=hooks, strategies=[Broken(), FoldRounds()])
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         await compacted_often(manager)
+    assert SECRET not in caplog.text
     place = f"KeyError at {HERE}:{line_of('# where Broken fails')}"
     (warning,) = [text for text in warnings(caplog) if "broken" in text]
     assert warning == f"session {manager.session_id}: strategy broken failed ({place}); it is skipped"
@@ -109,15 +110,6 @@ async def test_a_failing_strategy_is_named_once_with_its_type_and_its_line(caplo
     reports = recorder.named(POST_COMPACT)
     assert len(reports) >= 3
     assert all(report["skipped"] == [{"name": "broken", "why": f"failed ({place})"}] for report in reports)
-
-
-async def test_what_a_failing_strategy_quotes_is_in_no_log_line_above_debug(caplog: pytest.LogCaptureFixture) -> None:
-    manager = new_manager(strategies=[Broken(), FoldRounds()])
-    with caplog.at_level(logging.INFO):
-        await compacted_often(manager)
-    assert "broken" in caplog.text
-    assert SECRET not in caplog.text
-    assert SECRET not in str((await manager.explain())["warnings"])
 
 
 @pytest.mark.parametrize(
@@ -192,7 +184,6 @@ def raises(text: str) -> int:
     [
         (raises, "failed (ValueError at "),
         (lambda text: None, "returned a NoneType"),
-        (lambda text: len(text) / 4, "returned a float"),
         (lambda text: -1, "returned -1"),
         (lambda text: True, "returned a bool"),
     ],
@@ -208,20 +199,13 @@ async def test_where_a_token_counter_fails_the_heuristic_counts(
     plain = make_manager(load_config({"token_counter": "heuristic"}), session_id="s", plugins=Plugins())
     odd = with_plugin(Plugin(), token_counter="odd")
     with caplog.at_level(logging.INFO):
-        await compacted_often(odd)
-    await compacted_often(plain)
+        await compacted_often(odd, 1)
+    await compacted_often(plain, 1)
     assert [entry.tokens for entry in odd.snapshot()] == [entry.tokens for entry in plain.snapshot()]
     (warning,) = warnings(caplog)
     assert warning.startswith(f"session s: token counter {counter!r} {why}")
     assert warning.endswith("; 4 characters a token are assumed")
     assert SECRET not in caplog.text
-
-
-async def test_a_counter_that_is_passed_directly_is_guarded_like_a_plug_ins() -> None:
-    manager = new_manager(counter=raises)
-    await feed(manager, work(10))
-    assert len(await ask(manager, BUDGET)) == 21
-    assert len((await manager.explain())["warnings"]) == 1
 
 
 # -- search indexes ----------------------------------------------------------------------------------------------------

@@ -68,12 +68,6 @@ async def test_hard_fit_by_the_providers_own_count() -> None:
     assert 2 * size(view) <= BUDGET
 
 
-async def test_hard_fit_that_is_impossible_is_a_context_length_error() -> None:
-    manager = await feed(new_manager(), [{"role": "system", "content": "word " * 2_000}, *work(3), steered("LEFT")])
-    with pytest.raises(ContextLengthError):
-        await manager.request_retention(retain_contents=["LEFT"], token_budget=1_000, hard_fit=True)
-
-
 async def test_retention_does_not_disturb_the_view_afterwards_more_than_it_must() -> None:
     manager = await feed(new_manager(), [*work(60), steered("STEER LEFT"), *rounds(2, start=100)])
     before = await ask(manager, BUDGET)

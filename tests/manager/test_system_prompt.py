@@ -69,14 +69,3 @@ async def test_a_factory_that_raises_is_an_error_of_ours_and_changes_nothing() -
         await manager.get_messages_for_request(BUDGET)
     await manager.set_system_prompt_factory(None)
     await ask(manager, BUDGET)
-
-
-async def test_the_system_prompt_is_outside_the_checkpoint() -> None:
-    manager = await feed(new_manager(), [{"role": "system", "content": "Prompt."}, *work(60)])
-    before = await ask(manager, BUDGET)
-    edited = await manager.get_messages()
-    edited[0]["content"] = "Another prompt."
-    await manager.set_messages(edited)
-    after = await ask(manager, BUDGET)
-    assert after[0]["content"] == "Another prompt."
-    assert digest(after[1:]) == digest(before[1:])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from amplifier_core import HookRegistry
 
-from amplifier_context_core import ConfigError, ContextManager, load_config
+from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.events import COMPACTION, EVENTS, PRE_COMPACT, USAGE
 from amplifier_context_core.items import ContextItem
 from amplifier_context_core.messages.usage import Response, Usage
@@ -101,15 +101,6 @@ async def test_what_the_provider_reported_is_unknown_after_a_compaction_until_it
     assert "unknown since the last compaction" in await manager.describe()
 
 
-async def test_what_the_provider_reported_of_a_history_that_was_cleared_is_unknown() -> None:
-    manager = await feed(manager_with(), work(1))
-    await manager.get_messages_for_request(None, SimpleNamespace(name="p"))
-    manager.on_response(Response("m", "p", Usage(1_234, 10), "stop", None))
-    await manager.add_message({"role": "assistant", "content": "Read."})
-    await manager.clear()
-    assert (await manager.usage())["reported"] is None
-
-
 async def test_tool_definitions_are_a_kind_once_the_provider_has_reported() -> None:
     manager = await feed(manager_with(), work(1))
     provider = SimpleNamespace(name="p")
@@ -146,11 +137,6 @@ async def test_the_event_is_emitted_once_for_each_twentieth_and_after_a_compacti
     assert len(recorder.named(USAGE)) == before
 
 
-async def test_before_the_first_request_it_describes_what_one_would_show() -> None:
-    usage = await (await feed(manager_with(), work(3))).usage()
-    assert usage["used"] > 0
-
-
 @pytest.mark.parametrize("width", [44, 60, 80, 100])
 async def test_the_text_has_a_row_for_each_kind_and_fits_its_width(width: int) -> None:
     manager = await feed(manager_with(), work(20))
@@ -159,8 +145,3 @@ async def test_the_text_has_a_row_for_each_kind_and_fits_its_width(width: int) -
     rows = [line.split()[0] for line in lines if line.endswith(("█", "·"))]
     assert rows == [*(await manager.usage())["kinds"], "free"]
     assert max(map(len, lines)) <= width
-
-
-async def test_a_width_that_is_no_number_is_refused() -> None:
-    with pytest.raises(ConfigError, match="width"):
-        await manager_with().describe("wide")  # type: ignore[arg-type]

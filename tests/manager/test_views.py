@@ -14,10 +14,6 @@ from tests.messages import Message, rounds, shared_prefix, size, text, work
 BUDGET = 4_000
 
 
-async def test_an_empty_history_gives_an_empty_view() -> None:
-    assert await new_manager().get_messages_for_request(BUDGET) == []
-
-
 async def test_a_system_prompt_alone_is_given_alone() -> None:
     manager = await feed(new_manager(), [{"role": "system", "content": "You wait."}])
     assert await manager.get_messages_for_request(BUDGET) == [{"role": "system", "content": "You wait."}]
@@ -81,22 +77,6 @@ async def test_a_call_that_stays_open_does_not_push_the_view_over_its_budget() -
     assert max(sizes) <= 2_000
 
 
-async def test_what_humans_wrote_is_kept_longer_than_what_tools_printed() -> None:
-    messages: list[Message] = []
-    for number in range(12):
-        messages += [{"role": "user", "content": f"Wish {number}: please keep me."}, *rounds(6, start=number * 6)]
-    view = await ask(await feed(new_manager(), messages), BUDGET)
-    contents = [message["content"] for message in view if message["role"] == "user"]
-    assert [f"Wish {number}: please keep me." in contents for number in range(12)] == [True] * 12
-
-
-async def test_recent_rounds_are_not_touched_before_old_ones() -> None:
-    messages = work(60)
-    view = await ask(await feed(new_manager(), messages), BUDGET)
-    shown = [message for message in view if message["role"] == "tool"]
-    assert [m["content"] for m in shown] == [m["content"] for m in messages if m["role"] == "tool"][-len(shown) :]
-
-
 async def test_without_auto_compact_only_the_hard_limit_compacts() -> None:
     manager = await feed(new_manager(auto_compact=False), [{"role": "user", "content": "Work."}])
     number = largest = 0
@@ -147,16 +127,6 @@ def answer(call_id: str, **metadata: Any) -> Message:
     return {"role": "tool", "tool_call_id": call_id, "content": f"result {call_id}", "metadata": metadata}
 
 
-async def test_late_results_of_two_rounds_in_one_message_keep_the_newest_words_and_show_each_call_once() -> None:
-    rows = [{"role": "user", "content": "task"}, calling("a1", "a2"), answer("a1"), calling("b1", "b2"), answer("b1")]
-    manager = await feed(new_manager(), rows)
-    await ask(manager, BUDGET)
-    await feed(manager, [{"role": "user", "content": "The newest words."}, results("a2", "b2")])
-    view = await ask(manager, BUDGET)
-    assert [call["id"] for message in view for call in message.get("tool_calls", [])] == ["a1", "a2", "b1", "b2"]
-    assert view[-1]["content"] == "The newest words."
-
-
 async def test_pinning_a_hidden_entry_after_the_checkpoint_shows_its_round_once() -> None:
     manager = await feed(new_manager(), work(60))
     await ask(manager, BUDGET)
@@ -176,14 +146,6 @@ async def test_a_call_that_was_folded_and_answered_late_is_shown_once_when_it_is
     await manager.pin("m2")
     view = await ask(manager, BUDGET)
     assert sum(call["id"] == "slow" for message in view for call in message.get("tool_calls", [])) == 1
-
-
-async def test_words_beside_the_result_of_a_retired_call_stay() -> None:
-    retired = {**calling("old"), "metadata": {"amplifier:instruction": {"disposition": "retired"}}}
-    words = {"type": "text", "text": "Words of a person."}
-    late = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "old", "content": "x"}, words]}
-    view = await ask(await feed(new_manager(), [{"role": "user", "content": "task"}, retired, late]), BUDGET)
-    assert "Words of a person." in text(view)
 
 
 @pytest.mark.parametrize("metadata", [{}, {"amplifier:instruction": {"disposition": "retired"}}])
