@@ -18,7 +18,7 @@ INNER += $(patsubst %,tests/test_%.py,docs page_names reference tested)
 PURE  := not soak and not kernel and not postgres and not redis
 
 # Folders whose tests run in fewer cases in `make test` than with AMPLIFIER_TEST_STORES=all.
-WIDER := $(addprefix tests/,cli data durable kernel manager recall summary)
+WIDER := $(addprefix tests/,cli data durable kernel manager notes recall summary)
 
 .PHONY: help demo check test adapters format lint bench soak guard mutants clean
 

@@ -1,4 +1,4 @@
-"""The tests of this folder run on every persistent backend."""
+"""The tests of this folder run in files and on a server, in a soak on every persistent backend."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from amplifier_context_core.session.notes import Notes
 from tests.places import KEPT, Place, parameters
 
 
-@pytest.fixture(params=parameters(*KEPT))
+@pytest.fixture(params=parameters("jsonl", "postgresql", soak=KEPT))
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return Place(request.param, tmp_path)
 

