@@ -1,29 +1,28 @@
-"""Function tools: which functions can be one, what they do outside a session, and what outlives their call."""
+"""Function tools: which functions can be one, their arguments, and where their items go."""
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import logging
 from collections.abc import AsyncIterator, Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Optional
 
 import pytest
 from pydantic import Field
 
-from amplifier_context_core import ContextManager
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.items import ContextItem, ContextPool, ContextQueue, tool_from_function
 from amplifier_context_core.items.function_tools import log_no_session
-from amplifier_context_core.items.injection import offering
-from tests.managers import ask, feed, new_manager
-
-PROMPT = [{"role": "user", "content": "Read."}]
+from amplifier_context_core.items.injection import offering, requested
 
 
 async def fetch(doc: str, pages: int = 1) -> ContextItem[str]:
     """Fetch a report."""
     return ContextItem(f"body of {doc}, {pages} pages", f"report {doc}", doc)
+
+
+async def look(question: str, pool: ContextPool[Any], memory: "Optional[ContextQueue[Any]]" = None) -> str:  # noqa: UP037, UP045
+    return f"{question}: {pool.catalogue()} / {memory.history() if memory else None}"
 
 
 class Counting:
@@ -44,42 +43,30 @@ async def run(function: Callable[..., Any], **arguments: Any) -> Any:
     return result.output
 
 
-async def test_a_partial_a_wrapper_and_a_callable_object_are_tools_too() -> None:
-    with offering(ContextPool(), ContextQueue(1)):
-        assert await run(functools.partial(fetch, "a"), pages=2) == "Kept in the pool: [a] report a"
-        assert await run(functools.partial(fetch, doc="b")) == "Kept in the pool: [b] report b"
-        assert await run(wrapped, doc="c") == "Kept in the pool: [c] report c"
-        assert await run(Counting(), start=3) == 6
-    tool = tool_from_function(functools.partial(fetch, "a"), name="tool")
-    assert tool.description == "Fetch a report."
-    assert list(tool.input_schema["properties"]) == ["pages"]
+# -- arguments --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_pool_that_a_partial_binds_wins_unless_the_call_passes_one() -> None:
-    async def count(pool: ContextPool, queue: ContextQueue | None = None) -> str:
-        return f"{len(pool)} {queue is None}"
-
-    mine = ContextPool()
-    await mine.add(ContextItem(1, "mine", "m"))
-    with offering(ContextPool(), ContextQueue(1)):
-        assert await run(functools.partial(count, pool=mine)) == "1 False"
-        assert await run(functools.partial(count, mine)) == "1 False"
-        assert await run(functools.partial(count, mine, None)) == "1 True"
-        assert await run(functools.partial(count, queue=None), pool=mine) == "1 True"
-        assert await run(functools.partial(count, pool=mine), pool=ContextPool()) == "0 False"
-
-
-async def test_an_item_goes_where_the_session_offers_it_whatever_the_call_passes() -> None:
-    """As in the source: its agent keeps what a tool returns, and passed arguments decide what the tool reads."""
-
-    async def copy(pool: ContextPool[Any]) -> ContextItem[str]:
-        return ContextItem(pool.catalogue(), "a copy", "copy")
-
-    mine, pool = ContextPool[Any](), ContextPool[Any]()
-    with offering(pool, ContextQueue[Any](3)):
-        await run(copy, pool=mine)
-    assert [one.id for one in pool.items] == ["copy"]
-    assert mine.items == []
+async def test_a_tool_has_the_name_description_and_arguments_of_its_function() -> None:
+    tool = tool_from_function(fetch)
+    assert (tool.name, tool.description) == ("fetch", "Fetch a report.")
+    assert tool.input_schema["properties"]["doc"]["type"] == "string"
+    assert tool.input_schema["required"] == ["doc"]
+    assert list(tool_from_function(look).input_schema["properties"]) == ["question"]
+    other = tool_from_function(functools.partial(fetch, "a"), name="get")
+    assert (other.name, other.description, list(other.input_schema["properties"])) == (
+        "get",
+        "Fetch a report.",
+        ["pages"],
+    )
+    for given, named in (
+        ([], "an object"),
+        ({}, "doc"),
+        ({"doc": "a", "pages": "?"}, "pages"),
+        ({"doc": "a", "x": 1}, "x"),
+    ):
+        result = await tool.execute(given)  # pyright: ignore[reportArgumentType]
+        assert not result.success
+        assert named in str(result.output)
 
 
 def special(
@@ -142,63 +129,88 @@ def test_a_function_that_can_be_no_tool_is_refused_with_the_way_out(function: Ca
         tool_from_function(function)
 
 
-def test_a_host_of_one_event_loop_per_request_offers_the_items_itself() -> None:
-    manager = new_manager()
-    asyncio.run(feed(manager, PROMPT))
-    asyncio.run(ask(manager))
-    with offering(manager.pool, manager.queue):
-        asyncio.run(run(fetch, doc="q3"))
-    assert [item.id for item in manager.pool] == ["q3"]
+# -- pool and queue ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_tool_of_a_closed_session_keeps_its_item_in_that_session() -> None:
-    ended = asyncio.Event()
-
-    async def slow(pool: ContextPool) -> ContextItem[str]:
-        await ended.wait()
-        return await fetch("late")
-
-    async def delegate() -> str:
-        child = await feed(new_manager(session_id="child"), PROMPT)
-        await ask(child)
-        late = asyncio.create_task(run(slow))
-        await asyncio.sleep(0)
-        await child.close()
-        ended.set()
-        await late
-        return str([item.id for item in child.pool])
-
-    manager = await feed(new_manager(), PROMPT)
-    await ask(manager)
-    assert await run(delegate) == "['late']"
-    assert not manager.pool
+async def test_pool_and_queue_are_injected_by_annotation_and_an_explicit_one_wins() -> None:
+    mine, pool, queue = ContextPool[Any](), ContextPool[Any](), ContextQueue[Any](3)
+    await mine.add(ContextItem(1, "mine", "m"))
+    await pool.add(ContextItem(1, "theirs", "t"))
+    await queue.append(ContextItem("kept"))
+    with offering(pool, queue):
+        assert await run(look, question="q") == "q: - [t] theirs / kept"
+        assert await run(look, question="q", pool=mine) == "q: - [m] mine / kept"
+        assert await run(functools.partial(look, pool=mine), question="q") == "q: - [m] mine / kept"
+        assert await run(functools.partial(look, memory=None), question="q") == "q: - [t] theirs / None"
+        assert await run(functools.partial(look, pool=mine), question="q", pool=pool) == "q: - [t] theirs / kept"
+        for given in ("evil", None, {"items": []}, ContextQueue(1)):  # as a model may write it
+            result = await tool_from_function(look).execute({"question": "q", "pool": given})
+            assert not result.success
+            assert "pool" in str(result.output)
+    assert await run(look, question="q", pool=mine) == "q: - [m] mine / None", "outside a session"
 
 
-@pytest.mark.parametrize("is_generator", [False, True])
-async def test_a_tool_that_leaves_a_session_open_returns_its_item_to_its_own(is_generator: bool) -> None:
-    kept_beside = list[Any]()
+class MyPool(ContextPool[str]):
+    """A pool of its own kind."""
 
-    async def note_queue(pool: ContextPool, item: ContextItem[Any], queue: ContextQueue) -> None:
-        kept_beside.append(queue)
 
-    async def returning() -> ContextItem[str]:
-        child = await feed(new_manager(session_id="child"), PROMPT)
-        await ask(child)
-        await run(fetch, doc="of child")
-        children.append(child)
-        return await fetch("result")
+async def test_a_subclass_is_only_injected_where_the_session_has_one() -> None:
+    async def ask_for_mine(pool: MyPool | None = None) -> bool:
+        return pool is not None
 
-    async def yielding() -> AsyncIterator[ContextItem[str]]:
-        yield await returning()
+    mine = MyPool()
+    for offered, found in ((ContextPool(), False), (mine, True)):
+        with offering(offered):
+            assert await run(ask_for_mine) is found
 
-    children = list[ContextManager]()
-    manager = await feed(new_manager(), PROMPT)
-    manager.pool.after_add(note_queue)
-    await ask(manager)
-    await run(yielding if is_generator else returning)
-    assert [item.id for item in manager.pool] == ["result"]
-    assert [item.id for item in children[0].pool] == ["of child"]
-    assert kept_beside == [manager.queue]
+
+def of_unknown_type(pool: ContextPool, other: NoSuchName) -> None: ...  # noqa: F821 # type: ignore[name-defined]
+
+
+def of_any_type(either: ContextPool | ContextQueue, any: Any, anything: object) -> None: ...
+
+
+@pytest.mark.parametrize("function", [of_unknown_type, of_any_type, len])
+def test_what_is_not_clear_asks_for_nothing(function: Any) -> None:
+    assert requested(function) == {}
+
+
+# -- items ------------------------------------------------------------------------------------------------------------
+
+
+async def test_items_of_any_function_go_where_the_session_offers_it() -> None:
+    async def several(docs: list[str]) -> AsyncIterator[ContextItem[str]]:
+        for doc in docs:
+            yield await fetch(doc)
+
+    async def copy(pool: ContextPool[Any]) -> ContextItem[str]:
+        return ContextItem(pool.catalogue(), "a copy", "copy")
+
+    def plain(number: int) -> int:
+        return number + 1
+
+    pool, mine = ContextPool[Any](), ContextPool[Any]()
+    with offering(pool, ContextQueue(1)):
+        assert await run(functools.partial(fetch, "a"), pages=2) == "Kept in the pool: [a] report a"
+        assert await run(wrapped, doc="b") == "Kept in the pool: [b] report b"
+        await run(several, docs=["c", "d"])
+        await run(copy, pool=mine)  # what is passed decides what the tool reads, not where its item goes
+        assert await run(Counting(), start=3) == 8
+        assert await run(plain, number=1) == 2
+    assert [item.id for item in pool] == ["a", "b", "c", "d", "copy"]
+    assert mine.items == []
+
+
+async def test_an_id_without_a_description_is_a_warning_and_a_plain_result(caplog: pytest.LogCaptureFixture) -> None:
+    async def undescribed() -> ContextItem[str]:
+        return ContextItem("body", None, "secret-id")
+
+    pool = ContextPool()
+    with offering(pool, ContextQueue(1)), caplog.at_level(logging.WARNING):
+        assert await run(undescribed) == "body"
+    assert not pool
+    assert "no description" in caplog.text
+    assert "secret-id" not in caplog.text
 
 
 async def test_an_item_that_nothing_keeps_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import logging
 import weakref
 from collections.abc import AsyncIterator, Callable
 from decimal import Decimal
@@ -34,58 +33,12 @@ async def note(text: Any) -> ContextItem[Any]:
     return ContextItem(text)
 
 
-async def look(question: str, pool: ContextPool, memory: ContextQueue | None = None) -> str:
-    return f"{question}: {pool.catalogue()} / {memory.history() if memory else None}"
-
-
 async def run(function: Any, **arguments: Any) -> Any:
     result = await tool_from_function(function).execute(arguments)
     return result.output
 
 
-# -- the tool ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_tool_has_the_name_description_and_arguments_of_its_function() -> None:
-    tool = tool_from_function(fetch)
-    assert (tool.name, tool.description) == ("fetch", "Fetch a report.")
-    assert tool.input_schema["properties"]["doc"]["type"] == "string"
-    assert tool.input_schema["required"] == ["doc"]
-    assert list(tool_from_function(look).input_schema["properties"]) == ["question"]
-    assert tool_from_function(fetch, name="get", description="Get it.").name == "get"
-
-
-async def test_wrong_arguments_are_a_result_that_names_them() -> None:
-    tool = tool_from_function(fetch)
-    for given, named in (
-        ([], "an object"),
-        ({}, "doc"),
-        ({"doc": "a", "pages": "many"}, "pages"),
-        ({"doc": "a", "x": 1}, "x"),
-    ):
-        result = await tool.execute(given)
-        assert not result.success
-        assert named in str(result.output)
-
-
-async def test_pool_and_queue_are_injected_by_annotation_and_an_explicit_one_wins() -> None:
-    mine: ContextPool[Any] = ContextPool()
-    await mine.add(ContextItem(1, "mine", "m"))
-    pool, queue = ContextPool(), ContextQueue(3)
-    await pool.add(ContextItem(1, "theirs", "t"))
-    await queue.append(ContextItem("kept"))
-    with offering(pool, queue):
-        assert await run(look, question="q") == "q: - [t] theirs / kept"
-        assert await run(look, question="q", pool=mine) == "q: - [m] mine / kept"
-    assert await run(look, question="q", pool=mine) == "q: - [m] mine / None", "outside a session"
-
-
-async def test_an_argument_of_the_model_never_replaces_the_pool() -> None:
-    with offering(ContextPool(), ContextQueue(3)):
-        for given in ("evil", None, {"items": []}, ContextQueue(1)):
-            result = await tool_from_function(look).execute({"question": "q", "pool": given})
-            assert not result.success
-            assert "pool" in str(result.output)
+# -- a session --------------------------------------------------------------------------------------------------------
 
 
 async def test_hooks_of_a_given_pool_run_for_the_item_that_a_tool_returned() -> None:
@@ -101,34 +54,63 @@ async def test_hooks_of_a_given_pool_run_for_the_item_that_a_tool_returned() -> 
     assert added == ["q3"]
 
 
-async def test_a_plain_function_and_an_async_generator_are_tools_too() -> None:
-    def plain(number: int) -> int:
-        return number + 1
-
-    async def several(docs: list[str]) -> AsyncIterator[ContextItem[str]]:
-        for doc in docs:
-            yield await fetch(doc)
-
-    pool = ContextPool()
-    with offering(pool, ContextQueue(1)):
-        assert await run(plain, number=1) == 2
-        await run(several, docs=["a", "b"])
-    assert [item.id for item in pool] == ["a", "b"]
+def test_a_host_of_one_event_loop_per_request_offers_the_items_itself() -> None:
+    manager = new_manager()
+    asyncio.run(feed(manager, [PROMPT]))
+    asyncio.run(ask(manager))
+    with offering(manager.pool, manager.queue):
+        asyncio.run(run(fetch, doc="q3"))
+    assert [item.id for item in manager.pool] == ["q3"]
 
 
-async def test_an_id_without_a_description_is_a_warning_and_a_plain_result(caplog: pytest.LogCaptureFixture) -> None:
-    async def undescribed() -> ContextItem[str]:
-        return ContextItem("body", None, "secret-id")
+async def test_a_tool_of_a_closed_session_keeps_its_item_in_that_session() -> None:
+    ended = asyncio.Event()
 
-    pool = ContextPool()
-    with offering(pool, ContextQueue(1)), caplog.at_level(logging.WARNING):
-        assert await run(undescribed) == "body"
-    assert not pool
-    assert "no description" in caplog.text
-    assert "secret-id" not in caplog.text
+    async def slow(pool: ContextPool) -> ContextItem[str]:
+        await ended.wait()
+        return await fetch("late")
+
+    async def delegate() -> str:
+        child = await feed(new_manager(session_id="child"), [PROMPT])
+        await ask(child)
+        late = asyncio.create_task(run(slow))
+        await asyncio.sleep(0)
+        await child.close()
+        ended.set()
+        await late
+        return str([item.id for item in child.pool])
+
+    manager = await feed(new_manager(), [PROMPT])
+    await ask(manager)
+    assert await run(delegate) == "['late']"
+    assert not manager.pool
 
 
-# -- a session --------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("is_generator", [False, True])
+async def test_a_tool_that_leaves_a_session_open_returns_its_item_to_its_own(is_generator: bool) -> None:
+    kept_beside = list[Any]()
+
+    async def note_queue(pool: ContextPool, item: ContextItem[Any], queue: ContextQueue) -> None:
+        kept_beside.append(queue)
+
+    async def returning() -> ContextItem[str]:
+        child = await feed(new_manager(session_id="child"), [PROMPT])
+        await ask(child)
+        await run(fetch, doc="of child")
+        children.append(child)
+        return await fetch("result")
+
+    async def yielding() -> AsyncIterator[ContextItem[str]]:
+        yield await returning()
+
+    children = list[ContextManager]()
+    manager = await feed(new_manager(), [PROMPT])
+    manager.pool.after_add(note_queue)
+    await ask(manager)
+    await run(yielding if is_generator else returning)
+    assert [item.id for item in manager.pool] == ["result"]
+    assert [item.id for item in children[0].pool] == ["of child"]
+    assert kept_beside == [manager.queue]
 
 
 async def test_sessions_that_run_at_the_same_time_keep_their_items_apart() -> None:
