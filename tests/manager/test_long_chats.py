@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from tests.managers import ask, feed, new_manager
 from tests.messages import Message, text, user
 
@@ -41,8 +39,8 @@ def dear_marks(text: str) -> int:
     return (len(text) + 1) // 2
 
 
-@pytest.mark.parametrize("share", [0.3, 0.5])
-async def test_old_facts_stay_where_a_chapter_of_whole_messages_would_be_no_smaller(share: float) -> None:
+async def test_old_facts_stay_where_a_chapter_of_whole_messages_would_be_no_smaller() -> None:
+    share = 0.3
     messages, facts = chat(160)
     manager = new_manager(counter=dear_marks)
     await feed(manager, messages)

@@ -114,8 +114,8 @@ async def test_the_figures_of_a_compaction_are_those_after_its_handler_took_one_
 @pytest.mark.digest
 async def test_undo_of_many_rounds_counts_a_round_a_few_times() -> None:
     counter = Counter()
-    manager = new_manager(counter=counter, max_tokens=60_000, target_usage=0.3)
-    for number in range(800):
+    manager = new_manager(counter=counter, max_tokens=15_000, target_usage=0.3)
+    for number in range(200):
         await feed(
             manager, [user(f"Look at file_{number}.py."), says(f"It holds item {number}. " + "So it goes. " * 9)]
         )
