@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from amplifier_core.message_models import Message as KernelMessage
-
 from amplifier_context_core.messages.parsing import metadata_of
 from tests.managers import ask, feed, new_manager
 from tests.messages import Message, rounds, work
@@ -67,15 +65,3 @@ async def test_a_view_without_any_metadata_marks_its_history_as_stable_for_provi
 async def test_metadata_of_a_host_stays_as_it_is() -> None:
     manager = await feed(new_manager(), [{"role": "user", "content": "Do it.", "metadata": {"x": 1}}, *rounds(2)])
     assert (await ask(manager, BUDGET, Provider()))[0]["metadata"] == {"x": 1}
-
-
-async def test_what_is_stored_carries_no_marks() -> None:
-    manager = await feed(new_manager(), work(60, output=600))
-    assert marked(await ask(manager, BUDGET, Provider()))
-    for message in await manager.get_messages():
-        assert not {"persisted", "cache_breakpoint"} & set(metadata_of(message))
-
-
-async def test_the_kernel_takes_marked_views_that_are_merged() -> None:
-    for view in (await grown(merge_consecutive=True))[-3:]:
-        assert len([KernelMessage(**message) for message in view]) == len(view)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from amplifier_core import HookRegistry, HookResult
+from amplifier_core import HookRegistry
 
 from amplifier_context_core import ContextManager
 from amplifier_context_testing import EventRecorder
@@ -65,22 +65,6 @@ async def test_it_is_switched_off_by_config(config: dict[str, Any]) -> None:
     await manager.add_message(at(BACK, now + 100 * TTL))
     await ask(manager, BUDGET)
     assert recorder.count("context:pre_compact") == 0
-
-
-async def test_a_handler_may_postpone_it_and_is_not_asked_again_at_once() -> None:
-    async def deny(event: str, data: dict[str, Any]) -> HookResult:
-        return HookResult(action="deny", reason="not now")
-
-    hooks = HookRegistry()
-    hooks.register("context:pre_compact", deny, 0, name="deny")
-    recorder = EventRecorder(hooks, ["context:compaction", "context:pre_compact"])
-    manager = new_manager(hooks=hooks, cache_ttl=TTL)
-    now = await feed_timed(manager, [*work(36, output=600), says("Done so far.")])
-    await manager.add_message(at(BACK, now + TTL + 1))
-    for _ in range(3):
-        await ask(manager, BUDGET)
-    assert recorder.count("context:pre_compact") == 1
-    assert recorder.count("context:compaction") == 0
 
 
 async def test_the_time_to_live_is_that_of_the_provider() -> None:

@@ -11,29 +11,14 @@ from typing import Any
 import pytest
 from amplifier_core import HookRegistry, HookResult
 
-from amplifier_context_core import ContextOverflow
 from amplifier_context_core.compaction.checkpoint import Draft, Segment
 from amplifier_context_core.compaction.strategies import FoldRounds, Goal
 from amplifier_context_core.events import PRE_COMPACT
-from amplifier_context_core.view.session_state import load
 from tests.manager.measured import Counting, measure, settings
 from tests.managers import Watch, ask, feed, new_manager
 from tests.messages import work
 
 BUDGET = 4_000
-
-
-async def test_the_state_is_saved_after_a_compaction_even_where_the_view_does_not_fit() -> None:
-    prompt = {"role": "system", "content": "word " * 800}
-    manager = await feed(new_manager(strict=True), [prompt, *work(60)])
-    with pytest.raises(ContextOverflow):
-        await ask(manager, 500)
-    assert manager.compactor.compactions
-    data = await manager.store.load_checkpoint(manager.session_id)
-    assert data is not None
-    state = load(data)
-    assert state is not None
-    assert state.compactions == manager.compactor.compactions
 
 
 async def test_a_strategy_is_given_nothing_injected_that_was_erased_before_it_runs() -> None:

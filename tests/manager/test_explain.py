@@ -7,7 +7,7 @@ from typing import Any
 from amplifier_context_core import ContextManager
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.managers import ask, feed, new_manager
-from tests.messages import Message, rounds, session, size, work
+from tests.messages import Message, rounds, size, work
 
 BUDGET = 4_000
 
@@ -31,15 +31,6 @@ async def test_explain_reports_on_session_history_and_view() -> None:
     assert report["view"]["checkpoint"] == "m121"
     assert "95%" in report["view"]["why"]
     assert report["warnings"] == []
-
-
-async def test_every_message_of_the_history_is_in_exactly_one_round() -> None:
-    for budget in (1_000, 4_000, 100_000):
-        manager, report = await explained(session(150), budget)
-        spans = [(int(row["mark"][1:]), int(row["to"][1:])) for row in report["rounds"]]
-        assert spans == sorted(spans)
-        assert [start for start, _ in spans] == [1, *(end + 1 for _, end in spans[:-1])]
-        assert spans[-1][1] == len(await manager.get_messages())
 
 
 async def test_tokens_before_add_up_to_the_history_without_its_system_prompt() -> None:

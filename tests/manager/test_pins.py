@@ -43,13 +43,14 @@ async def test_a_pin_brings_back_what_was_folded_already() -> None:
     assert original in [m["content"] for m in await ask(manager, BUDGET)]
 
 
-async def test_a_pin_beyond_the_share_is_refused_with_sizes() -> None:
+async def test_a_pin_beyond_the_share_is_refused_with_sizes_and_one_of_no_message_by_its_mark() -> None:
     manager = await feed(new_manager(), [*work(5), {"role": "user", "content": "word " * 1_600}])
     await manager.get_messages_for_request(BUDGET)
     with pytest.raises(PinRefused, match=r"m12 has 2,00\d tokens; pins hold 0 of the 1,000 they may fill .*25%.*4,000"):
         await manager.pin("m12")
-    with pytest.raises(ValueError, match="pin_share"):
-        await manager.pin("m12")
+    for mark in ("x", "m999"):
+        with pytest.raises(PinRefused, match=mark):
+            await manager.pin(mark)
 
 
 async def test_pins_of_several_tasks_at_once_are_held_to_their_share_together() -> None:

@@ -47,15 +47,6 @@ async def test_what_is_open_at_a_compaction_is_answered_in_its_place_later() -> 
     assert after[-1]["content"] == result["content"]
 
 
-async def test_explain_says_how_much_of_the_view_was_in_the_request_before() -> None:
-    manager = await feed(new_manager(), work(3))
-    before = await ask(manager, BUDGET)
-    assert (await manager.explain())["view"]["prefix_tokens"] == 0
-    await feed(manager, rounds(1, start=50))
-    await ask(manager, BUDGET)
-    assert (await manager.explain())["view"]["prefix_tokens"] == size(before)
-
-
 # -- the budget and what is protected ----------------------------------------------------------------------------------
 
 
@@ -66,15 +57,6 @@ async def test_a_giant_call_that_was_never_answered_is_clipped_to_the_budget_lik
     view = await (await feed(new_manager(), talk.messages)).get_messages_for_request(700)
     assert check_request(view) == []
     assert size(view) <= 700
-
-
-async def test_a_call_that_stays_open_does_not_push_the_view_over_its_budget() -> None:
-    (opened, _), sizes = rounds(1, start=900), list[int]()
-    manager = await feed(new_manager(), [*work(3), opened])
-    for number in range(60):
-        await feed(manager, rounds(1, start=100 + number))
-        sizes.append(size(await manager.get_messages_for_request(2_000)))
-    assert max(sizes) <= 2_000
 
 
 async def test_without_auto_compact_only_the_hard_limit_compacts() -> None:
@@ -113,55 +95,6 @@ async def test_merge_consecutive_gives_strictly_alternating_roles() -> None:
 
 
 # -- what changes rounds that were shown -------------------------------------------------------------------------------
-
-
-def calling(*ids: str) -> Message:
-    return {"role": "assistant", "content": "", "tool_calls": [{"id": i, "tool": "t", "arguments": {}} for i in ids]}
-
-
-def results(*ids: str) -> Message:
-    return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": i, "content": f"late {i}"} for i in ids]}
-
-
-def answer(call_id: str, **metadata: Any) -> Message:
-    return {"role": "tool", "tool_call_id": call_id, "content": f"result {call_id}", "metadata": metadata}
-
-
-async def test_pinning_a_hidden_entry_after_the_checkpoint_shows_its_round_once() -> None:
-    manager = await feed(new_manager(), work(60))
-    await ask(manager, BUDGET)
-    assert manager.compactor.compactions
-    await feed(manager, [calling("hidden"), answer("hidden", amplifier_public_reference_only=True)])
-    before = await ask(manager, BUDGET)
-    await manager.pin(manager.snapshot()[-1].mark)
-    assert await ask(manager, BUDGET) == before
-
-
-async def test_a_call_that_was_folded_and_answered_late_is_shown_once_when_it_is_pinned() -> None:
-    manager = await feed(new_manager(), [{"role": "user", "content": "task"}, calling("slow")])
-    await feed(manager, rounds(90))
-    await ask(manager, BUDGET)
-    assert manager.compactor.compactions
-    await feed(manager, [answer("slow"), {"role": "assistant", "content": "It came."}])
-    await manager.pin("m2")
-    view = await ask(manager, BUDGET)
-    assert sum(call["id"] == "slow" for message in view for call in message.get("tool_calls", [])) == 1
-
-
-@pytest.mark.parametrize("metadata", [{}, {"amplifier:instruction": {"disposition": "retired"}}])
-@pytest.mark.parametrize("before", [[], [{"role": "user", "content": "task"}]])
-async def test_words_of_a_person_beside_a_late_result_are_last_and_the_prefix_stays(
-    before: list[Message], metadata: dict[str, Any]
-) -> None:
-    waited = [{"role": "user", "content": "Still there?"}, {"role": "assistant", "content": "Yes."}]
-    manager = await feed(new_manager(), [*before, {**calling("slow"), "metadata": metadata}, *waited])
-    first = await ask(manager, BUDGET)
-    words = {"type": "text", "text": "Never mind."}
-    await feed(manager, [{"role": "user", "content": [*results("slow")["content"], words]}])
-    view = await ask(manager, BUDGET)
-    assert view[: len(first)] == first
-    assert "late slow" in text(view[len(first) : -1])
-    assert view[-1]["content"] == [words]
 
 
 async def test_the_opening_message_comes_after_instructions_that_were_sent_before_it() -> None:
