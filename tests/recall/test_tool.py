@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from typing import Any
 
@@ -59,34 +58,16 @@ async def test_a_mark_is_read_in_pages_of_lines_until_its_end() -> None:
     assert later.endswith("[lines 1,999 to 2,000 of 2,000]")
 
 
-async def test_a_range_names_each_message() -> None:
-    page = await recalled(tool_of(await session()), "read", mark="m4-m7", limit=12)
+async def test_a_range_names_each_message_and_has_several_spellings() -> None:
+    manager = await session()
+    tool = tool_of(manager)
+    page = await recalled(tool, "read", mark="m4-m7", limit=12)
     for header in ("[m4, assistant]", "[m5, result of read]", "[m6, assistant]"):
         assert header in page
     assert 'call of read: {"path": "src/file_1.py"}' in page
-
-
-@pytest.mark.parametrize("spelling", ["m4-m5", "m4 to m5", "4..5", "m4–m5", " M4 - M5 "])
-async def test_a_range_has_several_spellings(spelling: str) -> None:
-    assert "[m5, result of read]" in await recalled(tool_of(await session()), "read", mark=spelling)
-
-
-@pytest.mark.parametrize("text", ["one_giant_line_" * 300, "\u4f60\u597d" * 700], ids=["ASCII", "Chinese"])
-async def test_a_giant_line_is_read_to_its_end_in_the_smallest_pages(text: str) -> None:
-    manager = new_manager(max_tokens=50_000)
-    await feed(manager, [{"role": "user", "content": text}])
-    tool = tool_of(manager, max_result_tokens=100)
-    read, at = "", {"offset": 1, "column": 1}
-    for _ in range(1_000):
+    for spelling in ("m4 to m5", "4..5", "m4–m5", " M4 - M5 "):
         await ask(manager, 200_000)  # each request has new room
-        page = await recalled(tool, "read", mark="m1", **at)
-        assert approx_token_counter(page) <= 100
-        read += page.split("]\n")[2].split("\n</quoted_output>")[0]
-        on = re.search(r"go on with offset (\d+)(?:, column (\d+))?\]$", page)
-        if on is None:
-            break
-        at = {"offset": int(on[1]), "column": int(on[2] or 1)}
-    assert read.replace("\n", "") == text
+        assert "[m5, result of read]" in await recalled(tool, "read", mark=spelling)
 
 
 def test_a_page_of_escaped_tags_is_made_in_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,10 +92,8 @@ async def test_a_page_of_a_line_that_costs_few_tokens_is_bounded_in_bytes_too() 
     assert "go on with offset 3" in page
 
 
-@pytest.mark.parametrize("about", ["user", "result of " + "a_tool " * 9])
-@pytest.mark.parametrize("line", ["x", "</quoted_output>"])
-def test_headers_and_escaped_tags_count_towards_the_bytes_of_a_page(about: str, line: str) -> None:
-    sources = [Source(f"m{number}", about, (line,) * 40) for number in range(1, 2_001)]
+def test_headers_and_escaped_tags_count_towards_the_bytes_of_a_page() -> None:
+    sources = [Source(f"m{n}", "result of " + "a_tool " * 9, ("</quoted_output>",) * 40) for n in range(1, 2_001)]
     page = page_of(sources, "what", offset=0, limit=None, tokens=50_000, counter=lambda text: len(text) // 100)
     assert 80_000 < len(page.text.encode()) <= 100_000
     assert page.shown + page.left_out == 80_000
@@ -166,10 +145,6 @@ async def test_an_item_with_the_id_of_a_mark_hides_no_message(id: str) -> None:
     assert "[m1, user]\nNever delete anything." in page
     assert "You may" not in page
     assert page.endswith("[an item of the pool has this mark as its id: to be read, it needs another one]")
-
-
-async def test_an_item_with_the_id_of_no_message_is_read() -> None:
-    manager = await feed(new_manager(), [{"role": "user", "content": "Hello."}])
     await manager.pool.add(ContextItem("42", "number", "2026"))
     assert '[pool item "2026", number]\n42' in await recalled(tool_of(manager), "read", mark="2026")
 
@@ -177,17 +152,14 @@ async def test_an_item_with_the_id_of_no_message_is_read() -> None:
 # -- search -----------------------------------------------------------------------------------------------------------
 
 
-async def test_search_shows_the_matching_lines_with_their_numbers() -> None:
-    found = await recalled(tool_of(await session()), "search", query=f"value_{1234 * 7919 % 10_007}")
+async def test_search_shows_the_matching_lines_with_their_numbers_within_a_mark_its_own_only() -> None:
+    tool = tool_of(await session())
+    found = await recalled(tool, "search", query=f"value_{1234 * 7919 % 10_007}")
     assert "[m3, result of read, 2,000 lines]" in found
     assert "\n1234: line 1234: value_" in found
-
-
-async def test_search_within_a_mark_shows_its_lines_only() -> None:
-    found = await recalled(tool_of(await session()), "search", query='"line 77:"', mark="m3")
-    assert "[m3, " in found
-    assert "\n77: line 77: value_" in found
-    assert "[m5" not in found
+    within = await recalled(tool, "search", query='"line 77:"', mark="m3")
+    assert "\n77: line 77: value_" in within
+    assert "[m5" not in within
 
 
 async def test_search_is_filtered_by_role_tool_and_turn() -> None:
@@ -308,7 +280,7 @@ async def test_a_user_steers_by_words_what_the_agent_sees() -> None:
     assert "no mark" in await refused(tool, "undo", mark="the plan")
 
 
-@pytest.mark.parametrize("pinned", ["false", "no", 0, "true", []])
+@pytest.mark.parametrize("pinned", ["false", 0])
 async def test_pinned_that_is_no_truth_value_is_refused_and_pins_nothing(pinned: object) -> None:
     manager = await session(compacted=False)
     tool = tool_of(manager, allow=["pin"])
@@ -324,24 +296,22 @@ async def test_pinned_that_is_no_truth_value_is_refused_and_pins_nothing(pinned:
         ({"operation": "read", "mark": "m9-m4"}, "ends before it begins"),
         ({"operation": "read", "mark": "the plan"}, "neither a mark"),
         ({"operation": "read", "mark": "m1", "offset": 0}, "`offset` must be a whole number"),
-        ({"operation": "read", "mark": "m1", "offset": "a"}, "`offset` must be a whole number"),
         ({"operation": "read", "mark": "m1", "offset": 99}, "has 1 lines; there is no line 99"),
         ({"operation": "search"}, "search needs `query`"),
         ({"operation": "search", "query": "file_1", "turns": "x"}, "`turns` must be"),
         ({"operation": "search", "query": "nowhere_to_be_found"}, "nothing was found"),
+        ({"operation": "list", "offset": 100}, "there is no line 100"),
         ({"operation": "erase"}, "operation must be one of"),
+        ([], "operation"),
     ],
     ids=str,
 )
-async def test_a_call_that_cannot_be_carried_out_says_what_to_do(arguments: dict[str, object], expected: str) -> None:
+async def test_a_call_that_cannot_be_carried_out_says_what_to_do(arguments: Any, expected: str) -> None:
     result = await tool_of(await session()).execute(arguments)
     assert not result.success
     assert expected in str(result.output)
-
-
-async def test_without_our_context_manager_the_tool_says_so() -> None:
-    result = await ContextRecallTool({}.get).execute({"operation": "read", "mark": "m1"})
-    assert (result.success, result.output) == (False, NOT_OURS)
+    without = await ContextRecallTool({}.get).execute({"operation": "read", "mark": "m1"})
+    assert (without.success, without.output) == (False, NOT_OURS), "not our context manager"
 
 
 @pytest.mark.parametrize(
@@ -379,13 +349,6 @@ async def test_between_two_compactions_recalls_bring_their_share_and_then_a_line
     assert manager.compactor.compactions == 1
 
 
-async def test_calls_of_one_round_share_the_room() -> None:
-    manager = await session()
-    tool = tool_of(manager, max_result_tokens=1_500)
-    pages = [await tool.execute({"operation": "read", "mark": "m3"}) for _ in range(4)]
-    assert [page.success for page in pages] == [True, True, False, False]
-
-
 async def test_at_the_next_compaction_recalled_text_goes_first_and_its_original_is_one_call_away() -> None:
     manager = await session()
     page = await recalled(tool_of(manager), "read", mark="m3", limit=60)
@@ -406,23 +369,11 @@ async def test_a_message_that_speaks_of_what_was_found_is_found() -> None:
     assert "[m1," in await recalled(tool_of(manager), "search", query="herons")
 
 
-async def test_a_line_after_the_end_of_a_list_is_named_as_such() -> None:
-    manager = await feed(new_manager(), work(2))
-    assert "there is no line 100" in await refused(tool_of(manager), "list", offset=100)
-
-
 @pytest.mark.parametrize("content", [{("a", 1): 2}, {1: {2, 3}}, object(), b"\xff", [Mute()], 10**5_000], ids=type)
 async def test_an_item_of_any_payload_can_be_read(content: object) -> None:
     manager = await feed(new_manager(), work(1))
     await manager.pool.add(ContextItem(content, "odd", "odd"))
     assert '[pool item "odd", odd]' in await recalled(tool_of(manager), "read", mark="odd")
-
-
-@pytest.mark.parametrize("given", [None, [], "read", 7])
-async def test_arguments_that_are_no_object_are_a_result_too(given: Any) -> None:
-    result = await tool_of(new_manager()).execute(given)
-    assert not result.success
-    assert "operation" in str(result.output)
 
 
 async def test_a_query_of_any_length_is_searched_by_its_first_words() -> None:
