@@ -109,13 +109,16 @@ async def test_the_repair_of_the_cli_puts_results_into_the_middle() -> None:
         orphaned = [message for message in messages if message.get("role") != "tool" or "1" not in message["content"]]
         await context.set_messages(orphaned)
         await view_of(context)
-        stored = await context.get_messages()
+        stored, known = await context.get_messages(), [entry.mark for entry in context.snapshot()]
         place = next(i for i, message in enumerate(stored) if "place_1" in json.dumps(message.get("tool_calls", [])))
         call = stored[place]["tool_calls"][0]["id"]
         stored.insert(place + 1, {"role": "tool", "tool_call_id": call, "content": "interrupted"})
         await context.set_messages(stored)
-        assert "interrupted" in json.dumps(await view_of(context))
+        assert (await view_of(context))[place + 1]["content"] == "interrupted"
         assert len(await context.get_messages()) == len(messages)
+        marks = [entry.mark for entry in context.snapshot()]
+        assert [mark for mark in marks if mark in known] == known
+        assert {entry.turn_id for entry in context.snapshot()[1:]} == {"a1"}
 
 
 async def test_clear_leaves_nothing_and_the_session_goes_on() -> None:
@@ -123,9 +126,9 @@ async def test_clear_leaves_nothing_and_the_session_goes_on() -> None:
         for message in talk():
             await context.add_message(message)
         await context.clear()
-        assert await context.get_messages() == []
+        assert (await context.get_messages(), context.turn_count) == ([], 0)
         assert await opened.execute("Hi.") == "Done."
-        assert "place" not in json.dumps(await context.get_messages())
+        assert "place" not in json.dumps([*await context.get_messages(), *await view_of(context)])
 
 
 async def test_status_counts_messages_and_the_context_is_no_falsy_object() -> None:

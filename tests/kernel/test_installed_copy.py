@@ -77,9 +77,5 @@ def loaded_from(installed: Path, *sources: str) -> Path:
     return Path(output_of(installed, "-c", _SESSION, CURRENT.package, CURRENT.module, *sources).splitlines()[-1])
 
 
-def test_a_source_folder_is_taken_before_the_installed_copy(installed: Path, module_path: Path) -> None:
-    assert loaded_from(installed, str(module_path)) == module_path / "__init__.py"
-
-
-def test_a_second_session_of_a_process_loads_the_same_folder(installed: Path, module_path: Path) -> None:
+def test_each_session_takes_a_source_folder_before_the_installed_copy(installed: Path, module_path: Path) -> None:
     assert loaded_from(installed, str(module_path), str(module_path), "") == module_path / "__init__.py"

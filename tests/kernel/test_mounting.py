@@ -145,10 +145,3 @@ async def through_a_session(plan: dict[str, Any], **options: Any) -> list[Any]:
 
 async def test_the_entry_point_loads_through_a_session() -> None:
     assert await through_a_session(mount_plan(CURRENT.module, script=["Hello."])) == ["user", "assistant"]
-
-
-async def test_a_filesystem_source_loads_through_a_session(module_path: Path) -> None:
-    plan = mount_plan(
-        {"module": CURRENT.module, "source": str(module_path), "config": {"max_tokens": 9_000}}, script=["Hello."]
-    )
-    assert await through_a_session(plan) == ["user", "assistant"]
