@@ -43,7 +43,10 @@ CLOSING = {"role": "assistant", "content": "The turn was cancelled."}
 NEXT = {"role": "user", "content": "Only the fast suite."}
 
 
-async def cancel(manager: ContextManager, emit: Emit, *, closing: bool) -> None:
+DONE = [*work(2), {"role": "assistant", "content": "Done."}]
+
+
+async def cancel(manager: ContextManager, emit: Emit, *, closing: bool = False) -> None:
     """What a loop and the kernel do: the loop reports, may close, completes; the kernel reports once more."""
     await emit("cancel:completed")
     if closing:
@@ -67,56 +70,47 @@ async def test_keep_and_repair_leave_the_cancelled_turn_and_repair_answers_its_c
     assert answered == [False, False, policy == "repair"]
 
 
-@pytest.mark.parametrize("closing", [False, True], ids=["silent", "closing message"])
-async def test_discard_takes_the_cancelled_turn_out_closing_message_and_all(closing: bool) -> None:
+@pytest.mark.parametrize(
+    "reports",
+    [
+        ["cancel:completed", "orchestrator:complete", "cancel:completed"],
+        ["cancel:completed", CLOSING, "orchestrator:complete", "cancel:completed"],
+        ["cancel:completed"],
+        ["orchestrator:complete", "cancel:completed"],  # an immediate one ends the loop by an exception
+    ],
+    ids=["silent", "closing message", "never completed", "the kernel alone, and last"],
+)
+async def test_discard_takes_the_cancelled_turn_out_closing_message_and_all_and_no_other(reports: list[Any]) -> None:
     manager, emit = await mounted("discard")
-    await feed(manager, [*work(2), {"role": "assistant", "content": "Done."}])
-    before = await manager.get_messages()
-    await feed(manager, open_turn())
-    await cancel(manager, emit, closing=closing)
-    assert await manager.get_messages() == before
-    await manager.add_message(NEXT)
-    assert bare(await manager.get_messages()) == [*bare(before), NEXT]
+    history = [*DONE]
+    await feed(manager, history)
+    for _ in range(2):
+        await feed(manager, open_turn())
+        for report in reports:
+            await (emit(report) if isinstance(report, str) else manager.add_message(report))
+        await manager.add_message(NEXT)
+        await manager.add_message(DONE[-1])
+        await emit("orchestrator:complete")
+        history += [NEXT, DONE[-1]]
+        assert bare(await manager.get_messages()) == history
     await ask(manager, BUDGET)
-
-
-async def test_the_policy_for_a_turn_that_was_never_completed_is_applied_at_the_next_human_message() -> None:
-    manager, emit = await mounted("discard")
-    await feed(manager, [*work(2), {"role": "assistant", "content": "Done."}])
-    before = await manager.get_messages()
-    await feed(manager, open_turn())
-    await emit("cancel:completed")
-    assert len(await manager.get_messages()) > len(before)
-    await manager.add_message(NEXT)
-    assert bare(await manager.get_messages()) == [*bare(before), NEXT]
-
-
-async def test_when_the_loop_completes_before_the_kernel_reports_the_turn_is_cancelled_all_the_same() -> None:
-    """An immediate cancellation ends the loop by an exception: only the kernel reports it, and last."""
-    manager, emit = await mounted("discard")
-    await feed(manager, open_turn())
-    await emit("orchestrator:complete")
-    await emit("cancel:completed")
-    await manager.add_message(NEXT)
-    assert bare(await manager.get_messages()) == [NEXT]
 
 
 async def test_a_cancellation_before_the_prompt_was_stored_takes_no_finished_turn_out() -> None:
     manager, emit = await mounted("discard")
-    await feed(manager, [*work(2), {"role": "assistant", "content": "Done."}])
-    before = await manager.get_messages()
+    await feed(manager, DONE)
     await emit("orchestrator:complete")
     await emit("prompt:submit")
     await emit("cancel:completed")  # before the loop stored the prompt
     await emit("cancel:completed")
     await manager.add_message(NEXT)
-    assert bare(await manager.get_messages()) == [*bare(before), NEXT]
+    assert bare(await manager.get_messages()) == [*DONE, NEXT]
 
 
 async def test_the_next_turns_open_calls_are_not_called_interrupted() -> None:
     manager, emit = await mounted("repair")
     await feed(manager, open_turn())
-    await cancel(manager, emit, closing=False)
+    await cancel(manager, emit)
     await feed(manager, [NEXT, *rounds(1, start=70)[:1], {"role": "user", "content": "Well?"}])
     view = await ask(manager, BUDGET)
     assert [m["content"].startswith(INTERRUPTED) for m in view if m["role"] == "tool"] == [False, False, True, False]
@@ -124,8 +118,8 @@ async def test_the_next_turns_open_calls_are_not_called_interrupted() -> None:
 
 async def test_a_turn_taken_out_after_its_cancellation_leaves_no_trace_on_the_next() -> None:
     manager, emit = await mounted("repair")
-    await feed(manager, [*work(2), {"role": "assistant", "content": "Done."}, *open_turn()])
-    await cancel(manager, emit, closing=False)
+    await feed(manager, [*DONE, *open_turn()])
+    await cancel(manager, emit)
     await manager.interrupt()
     await feed(manager, [NEXT, *rounds(1, start=70)[:1], {"role": "user", "content": "Well?"}])
     assert INTERRUPTED not in text(await ask(manager, BUDGET))
@@ -134,15 +128,7 @@ async def test_a_turn_taken_out_after_its_cancellation_leaves_no_trace_on_the_ne
 async def test_late_results_of_a_cancelled_turn_still_find_their_calls() -> None:
     manager, emit = await mounted("repair")
     await feed(manager, open_turn())
-    await cancel(manager, emit, closing=False)
+    await cancel(manager, emit)
     await feed(manager, [NEXT, {"role": "tool", "tool_call_id": "call_0003", "content": "huge: passed"}])
     view = await ask(manager, BUDGET)
     assert [m["content"] for m in view if m["role"] == "tool"] == ["fast: passed", "slow: passed", "huge: passed"]
-
-
-async def test_the_policy_is_applied_to_two_turns_cancelled_one_after_the_other() -> None:
-    manager, emit = await mounted("discard")
-    for _ in range(2):
-        await feed(manager, open_turn())
-        await cancel(manager, emit, closing=True)
-    assert await manager.get_messages() == []
