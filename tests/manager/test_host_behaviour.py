@@ -9,7 +9,7 @@ import pytest
 from amplifier_context_core import ContextManager
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.managers import ask, feed, marks, new_manager
-from tests.messages import Message, bare, rounds, shared_prefix, size, text, user, work
+from tests.messages import Message, bare, rounds, shared_prefix, system, text, user, work
 
 BUDGET = 4_000
 
@@ -17,20 +17,15 @@ BUDGET = 4_000
 # -- edits -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_result_that_a_repair_inserts_is_in_the_middle_and_all_others_keep_their_marks() -> None:
-    talk = ConversationBuilder().user("Look twice.")
-    talk.call(("look", {"at": "a"}), ids=["call_lost"])
-    talk.user("Go on.").say("Gone on.")
-    manager = await feed(new_manager(), talk.messages)
-    repaired = await manager.get_messages()
-    repaired.insert(2, {"role": "tool", "tool_call_id": "call_lost", "content": "inserted by the host"})
-    await manager.set_messages(repaired)
-    assert marks(manager) == ["m1", "m2", "m5", "m3", "m4"]
-    assert [entry.turn_id for entry in manager.snapshot()] == ["u1", "a1", "a1", "u2", "a2"]
-    assert bare(await manager.get_messages()) == bare(repaired)
-    view = await ask(manager, BUDGET)
-    assert [message["role"] for message in view] == ["user", "assistant", "tool", "user", "assistant"]
-    assert view[2]["content"] == "inserted by the host"
+async def test_another_system_message_takes_the_place_of_the_first_and_none_leaves_it() -> None:
+    manager = await feed(new_manager(), [system("You are an agent."), *work(3)])
+    known = marks(manager)
+    rest = (await manager.get_messages())[1:]
+    await manager.set_messages([system("You are another."), *rest])
+    assert bare(await manager.get_messages()) == bare([system("You are another."), *rest])
+    assert marks(manager)[1:] == known[1:]
+    await manager.set_messages(rest)  # as hosts save a transcript
+    assert bare(await manager.get_messages()) == bare([system("You are another."), *rest])
 
 
 async def test_a_repair_after_the_checkpoint_leaves_the_checkpoint() -> None:
@@ -48,15 +43,6 @@ async def test_a_repair_after_the_checkpoint_leaves_the_checkpoint() -> None:
     assert shared_prefix(before, after) == len(before)
     assert after[-2]["content"] == "inserted by the host"
     assert (await manager.explain())["compactions"] == compactions
-
-
-async def test_an_edit_with_a_message_that_cannot_be_stored_changes_nothing() -> None:
-    manager = await feed(new_manager(), work(2))
-    before, known = await manager.get_messages(), marks(manager)
-    with pytest.raises(ValueError, match=r"messages\[5\]\.role"):
-        await manager.set_messages([*before, {"role": "nobody", "content": "x"}])
-    assert await manager.get_messages() == before
-    assert marks(manager) == known
 
 
 # -- replayed adds -----------------------------------------------------------------------------------------------------
@@ -79,32 +65,6 @@ async def test_an_equal_message_of_another_time_is_no_replay() -> None:
     later = {"role": "user", "content": "continue", "metadata": {"timestamp": "2031-01-01T00:00:00.000+00:00"}}
     await manager.add_message(later)
     assert len(await manager.get_messages()) == 3
-
-
-# -- tool results ------------------------------------------------------------------------------------------------------
-
-
-async def test_a_result_above_max_tool_result_bytes_is_cut_in_the_view_only() -> None:
-    messages = work(1, output=50_000)
-    manager = await feed(new_manager(max_tool_result_bytes=10_000), messages)
-    view = await ask(manager, 100_000)
-    assert len(view[-1]["content"]) <= 10_000
-    assert view[-1]["content"].startswith(messages[-1]["content"][:1_000])
-    assert view[-1]["content"].endswith(messages[-1]["content"][-1_000:])
-    assert "m3" in view[-1]["content"]
-    assert bare(await manager.get_messages()) == messages
-
-
-async def test_a_cleared_session_is_as_good_as_new() -> None:
-    manager = await feed(new_manager(), work(60))
-    await ask(manager, BUDGET)
-    await manager.clear()
-    assert await manager.get_messages() == []
-    assert manager.turn_count == 0
-    await feed(manager, [{"role": "user", "content": "Something new."}])
-    view = await ask(manager, BUDGET)
-    assert view == [{"role": "user", "content": "Something new."}]
-    assert size(view) == (await manager.explain())["view"]["counted"]
 
 
 # -- what counts as an edit --------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 
 from amplifier_context_core import ContextManager
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
-from tests.managers import ask, feed, new_manager
+from tests.managers import ask, feed, marks, new_manager
 from tests.messages import Message, digest, text, work
 
 BUDGET = 4_000
@@ -120,31 +120,15 @@ async def test_the_payload_of_an_event_and_what_compact_reports_may_be_changed()
     assert "VANDALISED" not in text([await manager.explain()])
 
 
-async def test_a_message_that_cannot_be_stored_stores_nothing_of_it() -> None:
+async def test_a_message_that_cannot_be_stored_stores_nothing_of_it_nor_of_its_list() -> None:
     manager = await feed(new_manager(), work(1))
-    before = await manager.get_messages()
-    for bad in ({"role": "tool", "content": "x"}, {"content": "x"}, {"role": "user", "content": {1, 2}}, None, "x"):
+    before, known = await manager.get_messages(), marks(manager)
+    for bad in ({"role": "tool", "content": "x"}, {"role": "user", "content": {1, 2}}, None, "x"):
         with pytest.raises(ValueError, match="was not stored"):
             await manager.add_message(bad)  # type: ignore[arg-type]
-    assert await manager.get_messages() == before
-
-
-# --- sessions of one process ------------------------------------------------------------------------------------------
-
-
-async def kindred(*state: Callable[[ContextManager], Awaitable[Any]]) -> tuple[ContextManager, list[Message]]:
-    """A session that set the state it was given and was compacted, and the view of another with the same messages."""
-    messages = [
-        {**message, "metadata": {"timestamp": "2026-01-01T00:00:00.000+00:00"}} for message in work(80, output=1_000)
-    ]
-    first, second = new_manager(session_id="a"), new_manager(session_id="b")
-    await first.set_messages(messages)
-    for change in state:
-        await change(first)
-    await ask(first, BUDGET)
-    assert first.compactor.compactions
-    await second.set_messages(messages)
-    return second, await ask(second, BUDGET)
+    with pytest.raises(ValueError, match=r"messages\[3\]\.role"):
+        await manager.set_messages([*before, {"role": "nobody", "content": "x"}])
+    assert (await manager.get_messages(), marks(manager)) == (before, known)
 
 
 @pytest.mark.parametrize(
@@ -156,9 +140,16 @@ async def kindred(*state: Callable[[ContextManager], Awaitable[Any]]) -> tuple[C
     ],
     ids=["short form", "pin", "focus"],
 )
-async def test_what_one_session_registered_shows_in_no_other(
+async def test_what_one_session_registered_shows_in_no_other_with_the_same_messages(
     change: Callable[[ContextManager], Awaitable[Any]],
 ) -> None:
-    second, view = await kindred(change)
-    assert "PRIVATE" not in text(view)
+    stamp = {"timestamp": "2026-01-01T00:00:00.000+00:00"}
+    messages = [{**message, "metadata": stamp} for message in work(40, output=1_000)]
+    first, second = new_manager(session_id="a"), new_manager(session_id="b")
+    await first.set_messages(messages)
+    await change(first)
+    await ask(first, BUDGET)
+    assert first.compactor.compactions
+    await second.set_messages(messages)
+    assert "PRIVATE" not in text(await ask(second, BUDGET))
     assert second.compactor.compactions  # nothing was taken over
