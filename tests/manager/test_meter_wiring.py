@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,12 +37,11 @@ class Session:
         data = {"provider": "anthropic", "model": "model-1", "status": "ok", "usage": usage, **more}
         await self.coordinator.hooks.emit("llm:response", data)
 
-    async def request(self, tokens: Any = None, answer: Message | None = None, **more: Any) -> list[Message]:
-        """A request, its response event (tokens may be a function of what we count), and the answer stored."""
+    async def request(self, reported: Callable[[int], int]) -> list[Message]:
+        """A request, its response event with what the provider reports of our count, and the answer stored."""
         view = await ask(self.manager, None, self.asked_for)
-        if tokens is not None:
-            await self.respond(tokens(size(view)) if callable(tokens) else tokens, **more)
-        await self.manager.add_message(answer or {"role": "assistant", "content": "Yes."})
+        await self.respond(reported(size(view)))
+        await self.manager.add_message({"role": "assistant", "content": "Yes."})
         await self.manager.add_message({"role": "user", "content": "Next?"})
         return view
 
@@ -54,16 +54,6 @@ class Session:
 async def running() -> Session:
     manager = await feed(new_manager(), work(20))
     return await Session(manager).mounted()
-
-
-async def test_usage_on_llm_response_teaches_what_is_sent_beside_the_messages(running: Session) -> None:
-    await running.request(lambda counted: counted + 3_000)
-    assert running.known.reports == 1
-    assert running.known.offset == pytest.approx(3_000, rel=0.05)
-    view = await running.request()
-    assert running.manager.meter.estimate(size(view), ("anthropic", "model-1")) == pytest.approx(
-        size(view) + 3_000, rel=0.05
-    )
 
 
 async def test_what_was_learned_makes_the_view_fit_the_providers_own_count() -> None:
@@ -85,6 +75,9 @@ async def test_a_side_call_between_view_and_answer_is_not_counted(running: Sessi
     await running.manager.add_message({"role": "assistant", "content": "Yes."})
     assert running.known.reports == 1
     assert running.known.offset == pytest.approx(3_000, rel=0.05)
+    counted = size(await ask(running.manager, None, running.asked_for))
+    estimate = running.manager.meter.estimate(counted, ("anthropic", "model-1"))
+    assert estimate == pytest.approx(counted + 3_000, rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +103,7 @@ async def test_a_report_that_cannot_be_of_the_view_teaches_nothing(
 
 async def test_a_report_larger_than_the_window_cannot_be_true_and_teaches_nothing(running: Session) -> None:
     before = await running.request(lambda counted: counted + 500)
-    await running.request(10_000_000)
+    await running.request(lambda counted: 10_000_000)
     assert len(await running.request(lambda counted: counted + 500)) > len(before)
 
 
@@ -143,15 +136,9 @@ async def test_a_retry_after_a_giant_tool_result_is_smaller_until_the_provider_t
     assert original["content"] == giant["content"]
 
 
-async def test_other_errors_do_not_shrink_the_view(running: Session) -> None:
-    before = await ask(running.manager, None, running.asked_for)
-    for error in ("RateLimitError", "LLMError"):
-        await refuse(running, error)
-    assert size(await ask(running.manager, None, running.asked_for)) == size(before)
-
-
-async def test_a_refusal_of_one_model_does_not_shrink_views_for_another(running: Session) -> None:
+async def test_other_errors_and_refusals_of_another_model_do_not_shrink_the_view(running: Session) -> None:
     before = await ask(running.manager, None, provider("openai"))
+    await refuse(running, "RateLimitError")
     await ask(running.manager, None, running.asked_for)
     await refuse(running)
     assert size(await ask(running.manager, None, provider("openai"))) == size(before)
@@ -174,7 +161,7 @@ async def test_an_assistants_entry_carries_model_provider_usage_and_finish_reaso
 
 async def test_what_the_message_says_itself_goes_before_the_event(running: Session) -> None:
     await ask(running.manager, None, running.asked_for)
-    await running.respond(5_000, finish_reason="stop")
+    await running.respond(5_000)
     metadata = {"model": "model-2", "usage": {"input_tokens": 11, "output_tokens": 3}, "error": "cut off"}
     await running.manager.add_message({"role": "assistant", "content": "Yes.", "metadata": metadata})
     response = running.manager.snapshot()[-1].response

@@ -7,62 +7,35 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextManager, Plugins, load_config
+from amplifier_context_core import ContextManager
 from amplifier_context_core.messages.parsing import is_signed
 from amplifier_context_core.messages.usage import Response, Usage
-from amplifier_context_core.stores import MemoryStore
-from tests.authors import make_manager
-from tests.managers import ToolHost
-
-Message = dict[str, Any]
+from tests.managers import ToolHost, new_manager
+from tests.messages import Message, block, says, user
 
 BOUND = SimpleNamespace(name="anthropic", default_model="claude-opus-5-5")
 FREE = SimpleNamespace(name="openai", default_model="gpt-5.6")
 LARGE = 100_000
 
 
-def manager(store: MemoryStore | None = None, **config: Any) -> ContextManager:
-    settings = load_config({"token_counter": "heuristic", **config})
-    return make_manager(settings, session_id="s", store=store or MemoryStore(), plugins=Plugins())
-
-
-def person(text: str) -> Message:
-    return {"role": "user", "content": text}
-
-
-def answer(number: int, *, wire: bool = False, calls: bool = False) -> Message:
+def answer(number: int) -> Message:
     thought = {"type": "thinking", "thinking": f"hm {number}", "signature": f"sig-{number}"}
-    words = {"type": "text", "text": f"Step {number}."}
-    message: Message = {"role": "assistant", "content": [thought, words]}
-    use = {"type": "tool_use", "id": f"c-{number}", "name": "read", "input": {}}
-    if calls:
-        message["tool_calls"] = [{"id": f"c-{number}", "tool": "read", "arguments": {}}]
-    if wire:
-        message["metadata"] = {"anthropic": {"wire_content": [thought, words, *([use] if calls else [])]}}
-    return message
+    return says([thought, block(f"Step {number}.")])
 
 
-async def talk(session: ContextManager, numbers: range, provider: Any = BOUND, budget: int = LARGE) -> list[Message]:
-    """Turns of a question and an answer with thinking; the last request."""
-    view: list[Message] = []
+async def talk(session: ContextManager, numbers: range, provider: Any = BOUND, budget: int = LARGE) -> None:
+    """Turns of a question and an answer with thinking."""
     for number in numbers:
-        await session.add_message(person(f"Question {number}. " + "word " * 20))
-        view = await session.get_messages_for_request(budget, provider)
-        await session.add_message(answer(number, wire=True))
-    return view
+        await session.add_message(user(f"Question {number}. " + "word " * 20))
+        await session.get_messages_for_request(budget, provider)
+        await session.add_message(answer(number))
 
 
-async def seen(session: ContextManager, provider: Any = BOUND, budget: int = LARGE) -> list[str]:
+async def seen(session: ContextManager, provider: Any = BOUND) -> list[str]:
     """The signatures that a request shows now, in order."""
-    return signatures(await session.get_messages_for_request(budget, provider))
-
-
-def signatures(view: list[Message]) -> list[str]:
-    shown: list[str] = []
-    for message in view:
-        blocks = message["content"] if isinstance(message["content"], list) else []
-        shown += [block["signature"] for block in blocks if block["type"] == "thinking"]
-    return shown
+    view = await session.get_messages_for_request(LARGE, provider)
+    contents = [message["content"] for message in view if isinstance(message["content"], list)]
+    return [one["signature"] for content in contents for one in content if one["type"] == "thinking"]
 
 
 def names(*numbers: int) -> list[str]:
@@ -77,7 +50,7 @@ async def test_a_tool_that_fails_to_describe_itself_ends_no_request() -> None:
         def description(self) -> str:
             raise RuntimeError("no description")
 
-    session = manager()
+    session = new_manager()
     session.requests.host = ToolHost(lambda: {"odd": Odd()})
     await talk(session, range(1, 3))
     assert await seen(session) == names(1, 2)
@@ -89,7 +62,7 @@ async def test_another_system_prompt_is_an_edit_and_the_first_one_shows_the_firs
     async def factory() -> str:
         return prompt
 
-    session = manager()
+    session = new_manager()
     await session.set_system_prompt_factory(factory)
     await talk(session, range(1, 3))
     prompt = "You are the second."
@@ -102,39 +75,39 @@ async def test_another_system_prompt_is_an_edit_and_the_first_one_shows_the_firs
 
 @pytest.mark.parametrize("trace", [True, False])
 async def test_no_hash_of_a_request_that_held_an_erased_text_is_kept(trace: bool) -> None:
-    store = MemoryStore()
-    session = manager(store)
+    session = new_manager()
     await talk(session, range(1, 5))
-    assert [seq for seq, prefix in await prefixes(store) if prefix] == [2, 4, 6, 8]
+    assert [seq for seq, prefix in await prefixes(session) if prefix] == [2, 4, 6, 8]
     await session.forget(["m3"], trace=trace)
-    assert [seq for seq, prefix in await prefixes(store) if prefix] == [2]
+    assert [seq for seq, prefix in await prefixes(session) if prefix] == [2]
     await talk(session, range(5, 6))
     assert await seen(session) == names(1, 5)
-    assert [seq for seq, prefix in await prefixes(store) if prefix] == [2, 10]
+    assert [seq for seq, prefix in await prefixes(session) if prefix] == [2, 10]
 
 
-async def prefixes(store: MemoryStore) -> list[tuple[int, str | None]]:
+async def prefixes(session: ContextManager) -> list[tuple[int, str | None]]:
     """The hash of the request that each stored entry answers, by seq."""
-    return [(entry.seq, entry.response.prefix if entry.response else None) for entry in await store.read("s")]
+    stored = await session.store.read(session.session_id)
+    return [(entry.seq, entry.response.prefix if entry.response else None) for entry in stored]
 
 
 async def test_a_message_between_a_request_and_its_answer_is_an_edit() -> None:
-    session = manager()
-    await session.add_message(person("Well?"))
+    session = new_manager()
+    await session.add_message(user("Well?"))
     await session.get_messages_for_request(LARGE, BOUND)
-    await session.add_message(person("Quickly."))
+    await session.add_message(user("Quickly."))
     await session.add_message(answer(1))
     assert await seen(session) == []
 
 
 async def test_thinking_that_no_request_of_this_session_asked_for_is_left_out() -> None:
-    session = manager()
-    await session.set_messages([person("Well?"), answer(1), person("Sure?"), answer(2), person("Really?")])
+    session = new_manager()
+    await session.set_messages([user("Well?"), answer(1), user("Sure?"), answer(2), user("Really?")])
     assert await seen(session) == []
 
 
 async def test_a_model_that_does_not_bind_keeps_thinking_through_a_compaction() -> None:
-    session = manager()
+    session = new_manager()
     await talk(session, range(1, 60), FREE, 2_000)
     assert session.compactor.compactions
     view = await session.get_messages_for_request(2_000, FREE)
@@ -144,8 +117,8 @@ async def test_a_model_that_does_not_bind_keeps_thinking_through_a_compaction() 
 
 
 async def test_an_answer_whose_provider_declares_binding_is_bound_whatever_its_model() -> None:
-    session = manager()
-    await session.add_message(person("Well?"))
+    session = new_manager()
+    await session.add_message(user("Well?"))
     await session.get_messages_for_request(LARGE, FREE)
     bound = answer(1)
     bound["metadata"] = {"anthropic": {"thinking_binding": "drop_block"}}
@@ -156,16 +129,16 @@ async def test_an_answer_whose_provider_declares_binding_is_bound_whatever_its_m
 
 
 async def test_the_model_that_wrote_an_answer_counts_where_a_request_names_none() -> None:
-    session = manager()
+    session = new_manager()
     message = answer(1)
     message["metadata"] = {"model": "gpt-5.6", "provider": "openai"}
-    await session.set_messages([person("Well?"), message, person("Sure?")])
-    assert signatures(await session.get_messages_for_request(LARGE)) == names(1)
+    await session.set_messages([user("Well?"), message, user("Sure?")])
+    assert await seen(session, None) == names(1)
 
 
 async def test_the_usage_of_an_answer_teaches_the_meter_about_its_own_request_only() -> None:
-    session = manager()
-    await session.add_message(person("word " * 300))
+    session = new_manager()
+    await session.add_message(user("word " * 300))
     await session.get_messages_for_request(LARGE, FREE)
     sent = session.compactor.last_sent
     assert sent is not None
@@ -178,16 +151,16 @@ async def test_the_usage_of_an_answer_teaches_the_meter_about_its_own_request_on
 
 @pytest.mark.parametrize("fails", ["the provider reports it", "the person goes on"])
 async def test_after_a_request_without_an_answer_the_next_one_is_answered(fails: str) -> None:
-    session = manager()
+    session = new_manager()
     await talk(session, range(1, 4))
-    await session.add_message(person("Go on."))
+    await session.add_message(user("Go on."))
     await session.get_messages_for_request(LARGE, BOUND)
     session.on_request()
     if fails == "the provider reports it":
         session.on_failed_request()
         await session.compact()
     else:
-        await session.add_message(person("No, stop."))
+        await session.add_message(user("No, stop."))
     await session.get_messages_for_request(LARGE, BOUND)
     await session.add_message(answer(4))
     assert (await seen(session))[-1:] == names(4)
@@ -195,11 +168,9 @@ async def test_after_a_request_without_an_answer_the_next_one_is_answered(fails:
 
 async def test_a_view_that_a_handler_of_a_compaction_asks_for_is_not_the_request_that_is_answered() -> None:
     hooks = LookingHooks()
-    session = hooks.session = ContextManager(
-        load_config({"token_counter": "heuristic"}), hooks=hooks, plugins=Plugins()
-    )
+    session = hooks.session = new_manager(hooks=hooks)
     await talk(session, range(1, 30))
-    await session.add_message(person("Go on."))
+    await session.add_message(user("Go on."))
     await session.get_messages_for_request(LARGE, BOUND)
     await session.compact()
     await session.add_message(answer(30))
