@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,43 +41,20 @@ class Broken(Strategy):
         raise KeyError(draft.segments[0].shown[0].message["content"])  # where Broken fails
 
 
-class DropsTheTask(Strategy):
-    """Removes what must stay."""
+class Wrong(Strategy):
+    """Returns what a function makes of the draft."""
 
-    name = "drops-the-task"
-
-    def apply(self, draft: Draft, goal: Goal) -> Draft:
-        return draft.with_segments(draft.segments[1:])
-
-
-class Parts(Strategy):
-    """Drops the results of every round, and leaves the calls."""
-
-    name = "parts"
-
-    def apply(self, draft: Draft, goal: Goal) -> Draft:
-        return draft.with_segments(
-            segment.rendered_as(segment.shown[:1], "clipped", self.name) if len(segment.shown) > 1 else segment
-            for segment in draft.segments
-        )
-
-
-class Nonsense(Strategy):
-    """Returns no draft."""
-
-    name = "nonsense"
+    def __init__(self, name: str, change: Callable[[Draft], Any]) -> None:
+        self.name = name
+        self._change = change
 
     def apply(self, draft: Draft, goal: Goal) -> Any:
-        return list(draft.segments)
+        return self._change(draft)
 
 
-class Liar(Strategy):
-    """Gives segments a cost they have not."""
-
-    name = "liar"
-
-    def apply(self, draft: Draft, goal: Goal) -> Draft:
-        return draft.with_segments(replace(segment, tokens=0) for segment in draft.segments)
+def without_results(draft: Draft) -> Draft:
+    """Leave of each round its first message, which is the call."""
+    return draft.with_segments(segment.rendered_as(segment.shown[:1], "clipped", "wrong") for segment in draft.segments)
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -113,22 +91,24 @@ async def test_a_failing_strategy_is_named_once_with_its_type_and_its_line(caplo
 
 
 @pytest.mark.parametrize(
-    ("strategy", "why"),
+    ("change", "why"),
     [
-        (DropsTheTask(), "removed what must stay"),
-        (Parts(), "parted calls from their results"),
-        (Nonsense(), "returned a list, not a draft"),
-        (Liar(), "gave a segment another cost than its messages have"),
+        (lambda draft: draft.with_segments(draft.segments[1:]), "removed what must stay"),
+        (without_results, "parted calls from their results"),
+        (lambda draft: list(draft.segments), "returned a list, not a draft"),
+        (
+            lambda draft: draft.with_segments(replace(segment, tokens=0) for segment in draft.segments),
+            "gave a segment another cost than its messages have",
+        ),
     ],
-    ids=lambda value: value.name if isinstance(value, Strategy) else "",
 )
 async def test_a_strategy_that_breaks_its_contract_is_skipped_and_named_once(
-    strategy: Strategy, why: str, caplog: pytest.LogCaptureFixture
+    change: Callable[[Draft], Any], why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    manager = new_manager(strategies=[strategy, FoldRounds()])
+    manager = new_manager(strategies=[Wrong("wrong", change), FoldRounds()])
     with caplog.at_level(logging.WARNING):
         await compacted_often(manager)
-    assert [text.partition(": ")[2] for text in warnings(caplog)] == [f"strategy {strategy.name} {why}; it is skipped"]
+    assert [text.partition(": ")[2] for text in warnings(caplog)] == [f"strategy wrong {why}; it is skipped"]
 
 
 # -- observers ---------------------------------------------------------------------------------------------------------
@@ -211,50 +191,37 @@ async def test_where_a_token_counter_fails_the_heuristic_counts(
 # -- search indexes ----------------------------------------------------------------------------------------------------
 
 
-class BrokenIndex:
-    def search(self, history: Iterable[Entry], query: str, limit: int) -> list[Entry]:
-        raise ValueError(query)  # where the index fails
+Search = Callable[[Iterable[Entry], str, int], Any]
 
 
-class MarksIndex:
-    def search(self, history: Iterable[Entry], query: str, limit: int) -> Any:
-        return ["m1"]
+def fails(history: Iterable[Entry], query: str, limit: int) -> Any:
+    raise ValueError(query)
 
 
-class LoanIndex:
-    def search(self, history: Iterable[Entry], query: str, limit: int) -> Any:
-        for entry in history:
-            entry.message["content"] = "VANDALISED"
-        return []
-
-
-def with_index(index: Callable[[], Any]) -> ContextManager:
-    class Plugin:
-        @hookimpl
-        def amplifier_context_search_indexes(self) -> Any:
-            return {"odd": index}
-
-    return with_plugin(Plugin(), search_index="odd")
+def vandalises(history: Iterable[Entry], query: str, limit: int) -> Any:
+    for entry in history:
+        entry.message["content"] = "VANDALISED"
+    return ["m1"]
 
 
 @pytest.mark.parametrize(
-    ("index", "why"), [(BrokenIndex, "failed (ValueError at "), (MarksIndex, "returned no list of entries")]
+    ("search", "why"), [(fails, "failed (ValueError at "), (vandalises, "returned no list of entries")]
 )
-async def test_where_a_search_index_fails_the_history_is_scanned(
-    index: Callable[[], Any], why: str, caplog: pytest.LogCaptureFixture
+async def test_where_a_search_index_fails_the_history_is_scanned_and_stays_as_it_is(
+    search: Search, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    manager = await feed(with_index(index), work(10, task=f"Look for {SECRET}."))
+    class Plugin:
+        @hookimpl
+        def amplifier_context_search_indexes(self) -> Any:
+            return {"odd": lambda: SimpleNamespace(search=search)}
+
+    manager = await feed(with_plugin(Plugin(), search_index="odd"), work(10, task=f"Look for {SECRET}."))
+    before = await manager.get_messages()
     with caplog.at_level(logging.INFO):
         for _ in range(3):
             assert await manager.search(SECRET) == ["m1"]
+    assert await manager.get_messages() == before
     (warning,) = warnings(caplog)
     assert warning.startswith(f"session s: search index odd {why}")
     assert warning.endswith("; the history is scanned instead")
     assert SECRET not in caplog.text
-
-
-async def test_a_search_index_cannot_rewrite_history() -> None:
-    manager = await feed(with_index(LoanIndex), work(3))
-    before = await manager.get_messages()
-    await manager.search("anything")
-    assert await manager.get_messages() == before
