@@ -158,16 +158,6 @@ async def with_items(store: Store) -> ContextManager:
     return manager
 
 
-async def test_items_survive_a_resume_and_the_view_stays(store: Store) -> None:
-    manager = await with_items(store)
-    view = await ask(manager)
-    await manager.close()
-    again = opened(store)
-    assert await ask(again) == view
-    assert [item.to_dict() for item in again.pool] == [(await fetch("q3")).to_dict()]
-    assert again.queue.history() == "a note"
-
-
 async def test_a_fork_has_the_items_of_its_parent_and_its_own_from_then_on(store: Store) -> None:
     parent = await with_items(store)
     await parent.close()

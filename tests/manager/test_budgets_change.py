@@ -35,7 +35,7 @@ async def test_going_back_to_the_larger_budget_finds_the_old_prefix_with_what_is
 async def test_a_long_session_on_two_budgets_compacts_for_each_only_when_it_is_full() -> None:
     manager = new_manager()
     await feed(manager, [{"role": "user", "content": "Work."}])
-    for number in range(250):
+    for number in range(120):
         await feed(manager, rounds(1, start=number))
         await ask(manager, LARGE)
         await ask(manager, SMALL)

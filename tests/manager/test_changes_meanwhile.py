@@ -10,7 +10,7 @@ import pytest
 from amplifier_core import HookResult
 from amplifier_core.llm_errors import ContextLengthError
 
-from amplifier_context_core import ContextManager, MemoryStore, approx_token_counter, load_config
+from amplifier_context_core import ContextManager, MemoryStore
 from amplifier_context_core.view import tail
 from amplifier_context_testing import check_request
 from tests.authors import make_manager
@@ -19,7 +19,7 @@ SECRET = "SECRET-hunter2-SECRET"
 
 
 def manager_of(store: MemoryStore | None = None, hooks: Any = None, **config: Any) -> ContextManager:
-    return make_manager(load_config(config), store=store, hooks=hooks, counter=approx_token_counter)
+    return make_manager({"token_counter": "heuristic", **config}, store=store, hooks=hooks)
 
 
 async def chat(manager: ContextManager, turns: int, **words: str) -> None:

@@ -67,20 +67,6 @@ async def test_it_is_switched_off_by_config(config: dict[str, Any]) -> None:
     assert recorder.count("context:pre_compact") == 0
 
 
-async def test_the_time_to_live_is_that_of_the_provider() -> None:
-    class Provider:
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-    async def compactions(provider: str) -> int:
-        manager, recorder, now = await large(cache_ttl=None)
-        await manager.add_message(at(BACK, now + 600))
-        await ask(manager, BUDGET, Provider(provider))
-        return recorder.count("context:compaction")
-
-    assert (await compactions("anthropic"), await compactions("openai")) == (1, 0)
-
-
 async def test_a_session_resumed_after_the_pause_shows_what_it_would_have_shown() -> None:
     manager, _, now = await large()
     await manager.add_message(at(BACK, now + TTL + 1))

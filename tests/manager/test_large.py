@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import threading
 
-import pytest
-
 from amplifier_context_core import approx_token_counter
-from amplifier_context_core.messages.tokens import VocabularyTokenCounter
 from amplifier_context_testing import check_request
 from tests.managers import ask, feed, new_manager
 from tests.messages import call, result, rounds, size, user, work
@@ -30,25 +27,6 @@ class Threads:
 
     def __repr__(self) -> str:
         return "tests.Threads"
-
-
-async def test_five_megabytes_are_encoded_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    longest: dict[int, int] = {}
-    count = VocabularyTokenCounter.__call__
-
-    def watched(self: VocabularyTokenCounter, text: str) -> int:
-        here = threading.get_ident()
-        longest[here] = max(longest.get(here, 0), len(text))
-        return count(self, text)
-
-    monkeypatch.setattr(VocabularyTokenCounter, "__call__", watched)
-    manager = await feed(new_manager(token_counter="o200k_base"), work(2))
-    await manager.token_counter()
-    await ask(manager)
-    await feed(manager, GIANT)
-    await ask(manager)
-    assert max(longest.values()) > 4_000_000
-    assert longest.get(threading.get_ident(), 0) < 60_000
 
 
 async def test_a_giant_is_never_counted_on_the_event_loop() -> None:

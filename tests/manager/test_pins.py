@@ -9,13 +9,9 @@ import pytest
 from amplifier_context_core import PinRefused
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.managers import ask, feed, new_manager
-from tests.messages import Message, call, result, rounds, size, system, user, words, work
+from tests.messages import call, result, rounds, system, user, words, work
 
 BUDGET = 4_000
-
-
-def asking_to_be_pinned(number: int, words: int) -> Message:
-    return {"role": "user", "content": f"{number} " + "word " * words, "metadata": {"pinned": True}}
 
 
 async def test_a_view_that_no_compaction_gets_within_its_budget_is_clipped_but_for_the_rounds_of_pins() -> None:
@@ -31,16 +27,6 @@ async def test_a_view_that_no_compaction_gets_within_its_budget_is_clipped_but_f
         view = await ask(manager, budget)
         assert [one["content"] for one in view if one.get("tool_call_id") == "p"] == [pinned["content"]]
     assert view[-1]["content"] == human["content"]
-
-
-async def test_a_pin_brings_back_what_was_folded_already() -> None:
-    manager = await feed(new_manager(), work(60))
-    original = work(60)[4]["content"]
-    assert original not in [m["content"] for m in await ask(manager, BUDGET)]
-    await manager.pin("m5")
-    assert original in [m["content"] for m in await ask(manager, BUDGET)]
-    await feed(manager, rounds(60, start=100))
-    assert original in [m["content"] for m in await ask(manager, BUDGET)]
 
 
 async def test_a_pin_beyond_the_share_is_refused_with_sizes_and_one_of_no_message_by_its_mark() -> None:
@@ -62,20 +48,6 @@ async def test_pins_of_several_tasks_at_once_are_held_to_their_share_together() 
     assert all(isinstance(problem, PinRefused) for problem in refused)
     pinned = [row["mark"] for row in (await manager.explain())["rounds"] if row["rule"].startswith("pinned")]
     assert len(pinned) == len(range(3, 40, 2)) - len(refused)
-
-
-async def test_messages_that_ask_to_be_pinned_are_held_to_the_share_too() -> None:
-    messages = [asking_to_be_pinned(number, 300) for number in range(10)]
-    manager = await feed(
-        new_manager(),
-        [{"role": "user", "content": "Go."}, *messages, *rounds(60), {"role": "user", "content": "Go on."}],
-    )
-    view = await ask(manager, BUDGET)
-    kept = [m for m in view if (m.get("metadata") or {}).get("pinned")]
-    assert kept
-    assert size(kept) <= 0.25 * BUDGET
-    warnings = (await manager.explain())["warnings"]
-    assert len([warning for warning in warnings if "pin" in warning]) == 1
 
 
 async def test_a_pin_is_refused_when_the_round_that_stays_with_it_would_outgrow_the_share() -> None:

@@ -48,15 +48,6 @@ async def test_texts_that_cannot_fit_are_a_context_length_error() -> None:
     await ask(manager, 20_000)
 
 
-async def test_a_text_that_fits_stays_however_large_its_share() -> None:
-    steering = steered("word " * 1_600)  # half of the budget
-    manager = await feed(new_manager(), [*work(5), steering, *rounds(80, start=100)])
-    view = await manager.request_retention(retain_contents=[steering["content"]], token_budget=BUDGET)
-    assert check_request(view) == []
-    assert steering["content"] in [m["content"] for m in view]
-    assert size(view) <= BUDGET
-
-
 async def test_hard_fit_by_the_providers_own_count() -> None:
     """A provider that was measured to count twice as much must be sent half."""
     manager = await feed(new_manager(), [*work(60), steered("STEER LEFT")])
@@ -66,10 +57,3 @@ async def test_hard_fit_by_the_providers_own_count() -> None:
         retain_contents=["STEER LEFT"], provider=provider, token_budget=BUDGET, hard_fit=True
     )
     assert 2 * size(view) <= BUDGET
-
-
-async def test_retention_does_not_disturb_the_view_afterwards_more_than_it_must() -> None:
-    manager = await feed(new_manager(), [*work(60), steered("STEER LEFT"), *rounds(2, start=100)])
-    before = await ask(manager, BUDGET)
-    await manager.request_retention(retain_contents=["STEER LEFT"], token_budget=BUDGET)
-    assert await ask(manager, BUDGET) == before  # it was there already
