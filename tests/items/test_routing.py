@@ -41,19 +41,6 @@ async def run(function: Any, **arguments: Any) -> Any:
 # -- a session --------------------------------------------------------------------------------------------------------
 
 
-async def test_hooks_of_a_given_pool_run_for_the_item_that_a_tool_returned() -> None:
-    pool, added = ContextPool(), list[str | None]()
-
-    @pool.after_add
-    async def on_item_added(pool: ContextPool, item: ContextItem[Any]) -> None:
-        added.append(item.id)
-
-    manager = await feed(ContextManager(load_config({"token_counter": "heuristic"}), pool=pool), [PROMPT])
-    await ask(manager)
-    await run(fetch, doc="q3")
-    assert added == ["q3"]
-
-
 def test_a_host_of_one_event_loop_per_request_offers_the_items_itself() -> None:
     manager = new_manager()
     asyncio.run(feed(manager, [PROMPT]))

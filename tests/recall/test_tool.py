@@ -11,9 +11,8 @@ from amplifier_context_core import ContextManager, approx_token_counter
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.items import ContextItem, ContextPool
 from amplifier_context_core.kernel import capabilities_of
-from amplifier_context_core.rendering.quoting import quoted
 from amplifier_context_core.transcript.matching_lines import words_of
-from amplifier_context_recall import ContextRecallTool, mount, recall_pages
+from amplifier_context_recall import ContextRecallTool, mount
 from amplifier_context_recall.recall_pages import Source, page_of
 from amplifier_context_recall.recall_tool import NOT_OURS, USED_UP
 from tests.managers import ask, feed, new_manager
@@ -68,20 +67,6 @@ async def test_a_range_names_each_message_and_has_several_spellings() -> None:
     for spelling in ("m4 to m5", "4..5", "m4–m5", " M4 - M5 "):
         await ask(manager, 200_000)  # each request has new room
         assert "[m5, result of read]" in await recalled(tool, "read", mark=spelling)
-
-
-def test_a_page_of_escaped_tags_is_made_in_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[str] = []
-
-    def watched(what: str, text: str) -> str:
-        made.append(text)
-        return quoted(what, text)
-
-    monkeypatch.setattr(recall_pages, "quoted", watched)
-    sources = [Source("m1", "user", ("<quoted_output>",) * 20_000)]
-    page = page_of(sources, "what", offset=0, limit=None, tokens=25_000, counter=lambda text: len(text) // 4)
-    assert 99_900 < len(page.text.encode()) <= 100_000
-    assert len(made) < 50
 
 
 async def test_a_page_of_a_line_that_costs_few_tokens_is_bounded_in_bytes_too() -> None:
