@@ -15,8 +15,8 @@ from tests import managers
 from tests.authors import AUTHORS, Author, managers_of
 from tests.places import ALL, ONLY_MEMORY, parameters
 
-ON_FILES_TOO = ("test_host_behaviour", "test_cancellation", "test_turns", "test_control", "test_pins", "test_isolation")
-WITH_A_MODEL_TOO = (*ON_FILES_TOO, "test_measured_views", "test_measured_transactions")
+ON_FILES_TOO = ("test_host_behaviour", "test_turns", "test_steering", "test_isolation")
+WITH_A_MODEL_TOO = (*ON_FILES_TOO, "test_measured_views")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -44,14 +44,6 @@ async def test_a_long_session_on_two_budgets_compacts_for_each_only_when_it_is_f
     assert (await manager.explain())["compactions"] <= 2 * (total / (LARGE / 2) + total / (SMALL / 2))
 
 
-async def test_a_budget_a_little_smaller_is_served_by_the_checkpoint_there_is() -> None:
-    manager = await feed(new_manager(), work(100))
-    before = await ask(manager, LARGE)
-    start = (await manager.explain())["compactions"]
-    assert text(await ask(manager, LARGE - 200)) == text(before)
-    assert (await manager.explain())["compactions"] == start
-
-
 async def test_what_a_compaction_took_out_does_not_come_back_with_an_older_view_of_a_larger_budget() -> None:
     manager = await feed(new_manager(target_usage=0.05), work(30))
     await ask(manager, 10 * LARGE)
@@ -99,13 +91,6 @@ async def test_tasks_that_ask_while_handlers_run_get_one_compaction_and_the_same
     views = await asyncio.gather(*(ask(manager, LARGE) for _ in range(10)))
     assert len({text(view) for view in views}) == 1
     assert hooks.events.count("context:pre_compact") == (await manager.explain())["compactions"] == 1
-
-
-async def test_two_tasks_with_different_budgets_each_get_theirs() -> None:
-    manager = await feed(new_manager(hooks=SlowHooks()), session(200))
-    large, small = await asyncio.gather(ask(manager, LARGE), ask(manager, SMALL))
-    assert text(await ask(manager, LARGE)) == text(large)
-    assert text(await ask(manager, SMALL)) == text(small)
 
 
 async def test_a_waiting_request_that_is_cancelled_harms_neither_the_compaction_nor_the_others_waiting() -> None:

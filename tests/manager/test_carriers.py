@@ -7,7 +7,6 @@ from typing import Any
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.session.host import Host
-from amplifier_context_core.transcript.recalled import RECALL_TOOL
 from amplifier_context_testing import check_request
 from tests.manager.measured import Counting, settings
 from tests.managers import feed, new_manager
@@ -63,24 +62,6 @@ async def test_a_compaction_of_a_range_reports_what_is_sent() -> None:
     assert report["compacted"]
     await manager.get_messages_for_request(None, READER)
     assert report["after_tokens"] == (await manager.usage())["used"] < report["before_tokens"]
-
-
-async def test_a_recalled_text_that_it_replaces_counts_nowhere() -> None:
-    manager = new_manager(cadence="auto")
-    await manager.add_message({"role": "user", "content": "Fix the loader."})
-    for number in range(45):
-        await manager.add_message({"role": "assistant", "content": f"Step {number}. {'words ' * 40}"})
-    call = {"id": "r-1", "tool": RECALL_TOOL, "arguments": {"mark": "m1"}}
-    await manager.add_message({"role": "assistant", "content": "", "tool_calls": [call]})
-    await manager.add_message({"role": "tool", "tool_call_id": "r-1", "content": "word " * 1_000})
-    await manager.pin("m48")
-    await manager.get_messages_for_request(BUDGET, READER)
-    assert manager.compactor.compactions, "the recalled text is in a checkpoint"
-    await manager.add_message(carrier())
-    await manager.add_message({"role": "user", "content": "Go on."})
-    view = await manager.get_messages_for_request(BUDGET, READER)
-    assert [message["content"] for message in view] == [carrier()["content"], "Go on."]
-    assert (await manager.usage())["compaction"]["above"] > (await manager.usage())["used"]
 
 
 async def test_without_originals_another_model_gets_the_words_in_it() -> None:

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from dataclasses import replace
-
-from amplifier_context_core.compaction.checkpoint import Checkpoint
-from amplifier_context_core.economics.trigger import CompactionBackoff
-from amplifier_context_core.view import shared_cache
 from tests.managers import Counter, ask, feed, new_manager
 from tests.messages import text, work
 
@@ -41,13 +35,3 @@ async def test_a_checkpoint_of_another_history_is_not_found() -> None:
     view = await ask(child, BUDGET)
     assert view[0]["content"] == "Do something else."
     assert (await child.explain())["compactions"] == 1
-
-
-async def test_what_was_learned_of_a_checkpoint_stays_when_an_equal_one_of_another_session_goes() -> None:
-    first = Checkpoint(1, 1, b"digest", (), 0, 1, 8_000, from_content=True)
-    second, backoff = replace(first), CompactionBackoff(8_000, 7_000, 1, infeasible=False)
-    for checkpoint in (first, second):
-        shared_cache.put("key", checkpoint, backoff)
-    del first, checkpoint
-    gc.collect()
-    assert shared_cache.get("key", b"digest") == (second, backoff)

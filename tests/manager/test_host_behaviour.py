@@ -1,4 +1,4 @@
-"""What hosts and loops do to a context manager (docs/kernel.md), one claim each. Cancellation: test_cancellation.py."""
+"""What hosts and loops do to a context manager (docs/kernel.md), one claim each. Cancellation: test_turns.py."""
 
 from __future__ import annotations
 

@@ -1,21 +1,49 @@
-"""What commands take of the event loop at once, in a session of 30,000 messages."""
+"""What counting, views and commands take of the event loop at once, and what works on texts beside it."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from itertools import pairwise
-from typing import Any
 
 import pytest
 
-from amplifier_context_core import futures
+from amplifier_context_core import approx_token_counter
 from amplifier_context_core.history import redactions
-from amplifier_context_core.session import session as room
 from tests.loops import longest_turn
-from tests.managers import ask, new_manager
-from tests.messages import Message, says, user
+from tests.managers import ask, feed, new_manager
+from tests.messages import Message, call, result, rounds, says, user, work
+
+GIANT = [user("Read it."), call("log"), result("log", "a line of some program's output, as it comes\n" * 110_000)]
+
+
+class Threads:
+    """A counter that notes which threads it ran in, and how long the texts were it was given there."""
+
+    exact = False
+
+    def __init__(self) -> None:
+        self.longest: dict[int, int] = {}
+
+    def __call__(self, text: str) -> int:
+        here = threading.get_ident()
+        self.longest[here] = max(self.longest.get(here, 0), len(text))
+        return approx_token_counter(text)
+
+    def __repr__(self) -> str:
+        return "tests.Threads"
+
+
+async def test_a_giant_is_never_counted_on_the_event_loop() -> None:
+    counter = Threads()
+    manager = new_manager(counter=counter)
+    await manager.set_messages(GIANT)
+    assert counter.longest[threading.get_ident()] < 60_000
+    await feed(manager, [*work(3), *GIANT])
+    counter.longest.clear()
+    await ask(manager, 8_000)
+    await feed(manager, rounds(40, start=50))
+    await ask(manager, 8_000)
+    assert max(counter.longest.values()) < 200_000
 
 
 def many() -> list[Message]:
@@ -56,31 +84,3 @@ async def test_the_text_of_a_message_is_read_for_its_trace_off_the_event_loop(mo
     assert await manager.forget(["m1"]) == ["m1"]
     assert read_in
     assert threading.get_ident() not in read_in
-
-
-@pytest.mark.digest
-async def test_other_tasks_run_after_a_few_milliseconds_of_copying_the_history(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock on which a copy takes a millisecond."""
-    copied = 0
-    copy = room.copy_message
-
-    def counted(message: Message) -> Any:
-        nonlocal copied
-        copied += 1
-        return copy(message)
-
-    monkeypatch.setattr(room, "copy_message", counted)
-    monkeypatch.setattr(futures, "perf_counter", lambda: copied / 1_000)
-    manager = new_manager()
-    await manager.set_messages([user(f"{number}") for number in range(200)])
-    turns: list[int] = []
-
-    async def take_turns() -> None:
-        while True:
-            turns.append(copied)
-            await asyncio.sleep(0)
-
-    other = asyncio.ensure_future(take_turns())
-    assert len(await manager.get_messages()) == copied == 200
-    other.cancel()
-    assert max(later - turn for turn, later in pairwise([*turns, copied])) <= 6

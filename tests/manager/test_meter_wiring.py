@@ -56,17 +56,6 @@ async def running() -> Session:
     return await Session(manager).mounted()
 
 
-async def test_what_was_learned_makes_the_view_fit_the_providers_own_count() -> None:
-    running = await Session(await feed(new_manager(), work(20))).mounted()
-    running.asked_for = provider(window=10_000)
-    for number in range(40):
-        view = await running.request(lambda counted: int(counted * 1.6) + 400)
-        await feed(running.manager, rounds(3, start=100 * (number + 1)))
-        if number > 4:
-            assert int(size(view) * 1.6) + 400 <= 8_000
-    assert (await running.manager.explain())["compactions"] >= 1
-
-
 async def test_a_side_call_between_view_and_answer_is_not_counted(running: Session) -> None:
     view = await ask(running.manager, None, running.asked_for)
     await running.respond(150)  # a session's name, made up meanwhile

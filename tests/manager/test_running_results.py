@@ -37,16 +37,6 @@ async def test_a_result_put_in_many_times_compacts_at_most_once(
     assert manager.compactor.compactions <= before + 1
 
 
-async def test_a_result_put_in_long_ago_is_folded_with_its_round() -> None:
-    manager = new_manager()
-    history = [*work(10), call("job"), result("job", "started")]
-    await manager.set_messages(history)
-    await put_in(manager, history, "done")
-    for message in rounds(100, start=100):
-        await manager.add_message(message)
-    assert 'tool_call_id": "job' not in text(await ask(manager, BUDGET))
-
-
 @pytest.mark.parametrize(("system_tokens", "threshold"), [(0, 0.8), (5_000, 0.4)])
 async def test_what_stays_open_leaves_room_beside_the_system_prompt_and_below_the_threshold(
     system_tokens: int, threshold: float

@@ -100,7 +100,7 @@ async def test_what_a_setting_is_a_share_of_grows_with_it(
 
 @pytest.mark.parametrize(
     ("key", "value", "part", "expected"),
-    [  # of a budget of 8,000 and a target of 3,200
+    [  # of a budget of 8,000 and a target of 3,200 tokens
         ("protected_human", 0.75, "human_tokens", 2_400),
         ("protected_tool_results", 3, "protected_results", 3),
         ("chapter_share", 0.25, "chapter_tokens", 2_000),
@@ -109,6 +109,6 @@ async def test_what_a_setting_is_a_share_of_grows_with_it(
 )
 async def test_a_strategy_is_given_what_the_config_says(key: str, value: Any, part: str, expected: object) -> None:
     watch = Watch()
-    manager = await feed(new_manager(strategies=[watch], **{key: value}), TALK * 2)
+    manager = await feed(new_manager(strategies=[watch], target_usage=0.4, **{key: value}), TALK * 2)
     await manager.get_messages_for_request(BUDGET)
     assert getattr(watch.goals[0], part) == expected

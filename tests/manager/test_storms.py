@@ -101,3 +101,14 @@ async def test_beside_a_large_system_prompt_the_task_keeps_the_tokens_that_are_l
     view = await (await feed(new_manager(), messages)).get_messages_for_request(1_576)
     assert 40 <= size(view[1:]) <= 90  # the better part of the 87 that are left; some of it is for what comes next
     assert "m2" in view[1]["content"]
+
+
+async def test_a_request_after_each_of_many_tiny_messages_compacts_now_and_then() -> None:
+    """Messages so short that a chapter would cost more than they do."""
+    manager = new_manager()
+    for place in range(160):
+        await manager.add_message({"role": "user" if place % 2 == 0 else "assistant", "content": f"message {place}"})
+        view = await manager.get_messages_for_request(1_000)
+        assert size(view) <= 1_000
+    assert check_request(view) == []
+    assert (await manager.explain())["compactions"] <= 3

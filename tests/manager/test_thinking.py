@@ -164,23 +164,3 @@ async def test_after_a_request_without_an_answer_the_next_one_is_answered(fails:
     await session.get_messages_for_request(LARGE, BOUND)
     await session.add_message(answer(4))
     assert (await seen(session))[-1:] == names(4)
-
-
-async def test_a_view_that_a_handler_of_a_compaction_asks_for_is_not_the_request_that_is_answered() -> None:
-    hooks = LookingHooks()
-    session = hooks.session = new_manager(hooks=hooks)
-    await talk(session, range(1, 30))
-    await session.add_message(user("Go on."))
-    await session.get_messages_for_request(LARGE, BOUND)
-    await session.compact()
-    await session.add_message(answer(30))
-    assert await seen(session) == []
-
-
-class LookingHooks:
-    """A handler of every event that takes a view for itself."""
-
-    session: ContextManager
-
-    async def emit(self, event: str, data: dict[str, Any]) -> None:
-        await self.session.get_messages_for_request(LARGE, BOUND)

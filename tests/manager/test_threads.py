@@ -12,7 +12,6 @@ from amplifier_core import HookRegistry, HookResult
 
 from amplifier_context_core import ContextError, ContextManager
 from amplifier_context_testing import check_request
-from tests.loops import abandoned
 from tests.managers import feed, new_manager
 from tests.messages import Message, bare, size, text, work
 
@@ -150,28 +149,3 @@ def test_a_request_or_an_edit_is_refused_while_another_live_loop_makes_a_request
     assert check_request(asyncio.run(manager.get_messages_for_request(BUDGET))) == []
     assert len(refused) == 12
     assert size(asyncio.run(manager.get_messages_for_request(BUDGET))) <= BUDGET
-
-
-def test_no_request_waits_for_a_compaction_whose_loop_was_closed() -> None:
-    hooks = HookRegistry()
-    manager = new_manager(hooks=hooks)
-    announced: list[asyncio.Event] = []
-
-    async def hang(event: str, data: dict[str, Any]) -> HookResult:
-        if announced:
-            announced.pop().set()
-            await asyncio.Event().wait()
-        return HookResult(action="continue")
-
-    async def request(event: asyncio.Event) -> None:
-        announced.append(event)
-        await manager.get_messages_for_request(BUDGET)
-
-    hooks.register("context:pre_compact", hang, 0, name="hanging")
-    asyncio.run(feed(manager, work(60, output=600)))
-    left = abandoned(request)
-    assert manager.compactor.is_compacting is False
-    view = asyncio.run(asyncio.wait_for(manager.get_messages_for_request(BUDGET), 10))
-    assert check_request(view) == []
-    assert size(view) <= BUDGET
-    assert not left.done()

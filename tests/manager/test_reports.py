@@ -1,0 +1,378 @@
+"""What explain, usage and events report: of every round, by kind, in the tokens of the provider."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from amplifier_core import HookRegistry
+from amplifier_core.testing import MockCoordinator
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amplifier_context_core import ContextManager, load_config
+from amplifier_context_core.economics.meter import Correction, Meter
+from amplifier_context_core.events import COMPACTION, EVENTS, POST_COMPACT, PRE_COMPACT, USAGE, WARNING
+from amplifier_context_core.items import ContextItem
+from amplifier_context_core.kernel import mount_manager
+from amplifier_context_core.messages.usage import Response, Usage
+from amplifier_context_testing import EventRecorder, check_request
+from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
+from tests.manager.measured import Counting, measure
+from tests.managers import ask, feed, new_manager
+from tests.messages import Message, rounds, size, work
+
+BUDGET = 4_000
+
+
+async def explained(messages: list[Message], budget: int = BUDGET) -> tuple[ContextManager, dict[str, Any]]:
+    manager = await feed(new_manager(session_id="s-1"), messages)
+    await ask(manager, budget)
+    return manager, await manager.explain()
+
+
+async def test_explain_reports_on_session_history_and_view() -> None:
+    manager, report = await explained(work(60))
+    view = await ask(manager, BUDGET)
+    assert (report["session_id"], report["messages"], report["turns"]) == (manager.session_id, 121, 1)
+    assert report["session_id"].startswith("s-1")
+    assert report["compactions"] == 1
+    assert report["tokens_saved"] == size(await manager.get_messages()) - size(view)
+    assert report["view"]["messages"] == len(view)
+    assert report["view"]["counted"] == report["view"]["tokens"] == size(view)
+    assert (report["view"]["budget"], report["view"]["trigger"]) == (4_000, 3_800)
+    assert report["view"]["target"] == int(4_000 * manager.config.target_usage)
+    assert report["view"]["checkpoint"] == "m121"
+    assert "95%" in report["view"]["why"]
+    assert report["warnings"] == []
+
+
+async def test_tokens_before_add_up_to_the_history_without_its_system_prompt() -> None:
+    for budget in (1_000, 4_000, 100_000):
+        manager, report = await explained([{"role": "system", "content": "Prompt."}, *work(100)], budget)
+        assert report["rounds"][0]["mark"] == "m2"
+        assert sum(row["tokens_before"] for row in report["rounds"]) == size((await manager.get_messages())[1:])
+
+
+async def test_each_round_says_what_became_of_it_and_by_which_rule() -> None:
+    manager = new_manager(
+        target_usage=0.5, ladder=["supersede", {"clip": {"max_chars": 100}}, {"clear": {"keep_last": 1}}, "fold"]
+    )
+    talk = ConversationBuilder().user("Look.")
+    for number in range(30):
+        talk.round("read", {"path": "same" if number % 3 == 0 else f"f{number}"}, f"{number} " * 300)
+    await feed(manager, talk.messages)
+    await ask(manager, BUDGET)
+    rows = (await manager.explain())["rounds"]
+    found = {row["state"]: row["rule"] for row in rows}
+    assert found["superseded"] == "supersede"
+    assert found["clipped"] == "clip"
+    assert set(found) <= {"kept", "clipped", "cleared", "superseded", "folded", "dropped"}
+    for row in rows:
+        assert row["tokens_after"] <= row["tokens_before"]
+
+
+async def test_the_report_names_what_is_protected_and_why() -> None:
+    messages = [
+        {"role": "system", "content": "Prompt."},
+        {"role": "user", "content": "The task."},
+        *rounds(20),
+        {"role": "user", "content": "Keep this.", "metadata": {"pinned": True}},
+        *rounds(40, start=100),
+        {"role": "user", "content": "The newest."},
+        *rounds(3, start=200),
+    ]
+    _, report = await explained(messages)
+    why = {member["why"]: member["mark"] for member in report["floor"]["members"]}
+    assert why["system prompt"] == "system prompt"
+    assert why["task"] == "m2"
+    assert why["pinned"] == "m43"
+    assert why["newest human message"] == "m124"
+    assert why["newest round"] == "m129"
+    assert report["floor"]["tokens"] == sum(member["tokens"] for member in report["floor"]["members"])
+
+
+async def test_a_report_on_a_view_that_a_request_would_compact_first_is_no_overflow() -> None:
+    manager = await feed(new_manager(strict=True, max_tokens=3_000), work(40, output=900))
+    report = await manager.explain()
+    assert report["view"]["tokens"] > report["view"]["budget"] == 3_000
+    assert report["warnings"] == []
+    assert size(await ask(manager)) <= 3_000
+    assert (await manager.explain())["warnings"] == []
+
+
+async def test_explain_reports_what_was_fixed() -> None:
+    talk = ConversationBuilder().user("Look.")
+    talk.call(("look", {}))
+    talk.user("Stop.").say("Stopped.").user("Go on.")
+    _, report = await explained(talk.messages)
+    assert any("placeholder result" in row["rule"] for row in report["rounds"])
+
+
+# -- usage -------------------------------------------------------------------------------------------------------------
+
+WINDOW = 8_000
+
+
+def manager_with(recorder: EventRecorder | None = None, **config: Any) -> ContextManager:
+    settings = load_config({"max_tokens": WINDOW, "token_counter": "heuristic", **config})
+    hooks = HookRegistry()
+    if recorder is not None:
+        recorder.attach(hooks, EVENTS)
+    return ContextManager(settings, session_id="used", hooks=hooks)
+
+
+async def until_compacted(manager: ContextManager, number: int = 200) -> int:
+    """Work until a compaction; return how many rounds that took."""
+    before = manager.compactor.compactions
+    for count in range(number):
+        await feed(manager, rounds(1, start=count))
+        await manager.get_messages_for_request()
+        if manager.compactor.compactions > before:
+            return count
+    raise AssertionError("no compaction")
+
+
+async def test_the_kinds_add_up_to_what_is_used_and_what_is_free_to_the_size() -> None:
+    manager = await feed(manager_with(), [{"role": "system", "content": "Be careful. " * 20}, *work(6)])
+    await manager.pin("m4")
+    await until_compacted(manager)
+    usage = await manager.usage()
+    assert sum(usage["kinds"].values()) == usage["used"]
+    assert usage["used"] + usage["free"] == usage["size"] == WINDOW
+    assert [kind for kind, tokens in usage["kinds"].items() if tokens] == [
+        "system",
+        "pins",
+        "people",
+        "chapters",
+        "rounds",
+    ]
+
+
+async def test_without_a_compaction_nothing_is_a_chapter() -> None:
+    manager = await feed(manager_with(), [{"role": "assistant", "content": "Welcome."}])
+    await manager.pool.add(ContextItem("Look at this.", "a report", "r1"))
+    result = await measure(manager, Counting())
+    await result["transaction"].commit()
+    kinds = (await manager.usage())["kinds"]
+    assert kinds["rounds"]
+    assert not kinds["chapters"]
+
+
+async def test_it_names_the_threshold_above_which_the_next_request_is_compacted() -> None:
+    recorder = EventRecorder()
+    manager = await feed(manager_with(recorder, cadence="fixed"), work(1))
+    await manager.get_messages_for_request()
+    compaction = (await manager.usage())["compaction"]
+    assert compaction["left"] == compaction["above"] - (await manager.usage())["used"]
+    await until_compacted(manager)
+    (announced,) = recorder.named(PRE_COMPACT)
+    assert announced["threshold"] == compaction["above"] < announced["token_count"]
+
+
+async def test_the_requests_that_are_left_are_about_those_until_the_compaction() -> None:
+    manager = await feed(manager_with(cadence="fixed"), work(1))
+    await until_compacted(manager)
+    await feed(manager, rounds(3, start=300))
+    await manager.get_messages_for_request()
+    expected = (await manager.usage())["compaction"]["requests"]
+    needed = await until_compacted(manager)
+    assert expected is not None
+    assert abs(expected - needed) <= max(2, needed // 3)
+
+
+async def test_what_the_provider_reported_counts_tool_definitions_and_is_unknown_after_a_compaction() -> None:
+    manager = await feed(manager_with(), work(1))
+    provider = SimpleNamespace(name="p")
+    await manager.get_messages_for_request(None, provider)
+    usage = await manager.usage()
+    assert (usage["reported"], usage["kinds"]["tools"]) == (None, 0)
+    manager.on_response(Response("m", "p", Usage(usage["used"] + 700, 10), "stop", None))
+    await manager.add_message({"role": "assistant", "content": "Read."})
+    await manager.get_messages_for_request(None, provider)
+    reported = await manager.usage()
+    assert (reported["reported"], reported["figure"]) == (usage["used"] + 700, "measured")
+    assert reported["kinds"]["tools"] > 0
+    await until_compacted(manager)
+    assert (await manager.usage())["reported"] is None
+    assert "unknown since the last compaction" in await manager.describe()
+
+
+async def test_a_cold_cache_costs_more_than_a_warm_one() -> None:
+    manager = await feed(manager_with(), work(10))
+    await manager.get_messages_for_request()
+    cost = (await manager.usage())["next_request"]
+    assert 0 < cost["growth"] < cost["warm"] < cost["cold"]
+
+
+async def test_the_event_is_emitted_once_for_each_twentieth_and_after_a_compaction() -> None:
+    recorder = EventRecorder()
+    manager = await feed(manager_with(recorder), work(1))
+    await until_compacted(manager)
+    steps = [20 * data["used"] // data["size"] for data in recorder.named(USAGE)]
+    assert len(steps) > 3
+    assert all(one != other for one, other in pairwise(steps))
+    assert steps[-1] < steps[-2]
+    names = [event.name for event in recorder.records if event.name in (USAGE, COMPACTION)]
+    assert names[-2:] == [COMPACTION, USAGE]
+    before = len(recorder.named(USAGE))
+    await manager.get_messages_for_request()
+    assert len(recorder.named(USAGE)) == before
+
+
+@pytest.mark.parametrize("width", [44, 100])
+async def test_the_text_has_a_row_for_each_kind_and_fits_its_width(width: int) -> None:
+    manager = await feed(manager_with(), work(20))
+    await manager.get_messages_for_request()
+    lines = (await manager.describe(width)).split("\n")
+    rows = [line.split()[0] for line in lines if line.endswith(("█", "·"))]
+    assert rows == [*(await manager.usage())["kinds"], "free"]
+    assert max(map(len, lines)) <= width
+
+
+# -- in the tokens of the provider -------------------------------------------------------------------------------------
+
+ANSWERED = 6_000
+DECLARED = 8_000
+KEY = ("own", "model-1")
+
+Counted = Callable[[int], int]
+"""What the provider reports for a view of so many tokens as this package counts them."""
+
+PROVIDERS: list[Any] = [
+    pytest.param(lambda counted: int(1.3 * counted), id="reports 1.3"),
+    pytest.param(lambda counted: int(0.74 * counted) + 900, id="reports 0.74 and tool definitions"),
+]
+
+
+def provider() -> Any:
+    defaults = {"context_window": DECLARED, "max_output_tokens": 1_000, "model": KEY[1]}
+    return SimpleNamespace(name=KEY[0], get_info=lambda: SimpleNamespace(defaults=defaults))
+
+
+class Running:
+    """A session whose provider reports its own count of every request."""
+
+    def __init__(self, manager: ContextManager, coordinator: Any, reported: Counted) -> None:
+        self.manager = manager
+        self.reported = reported
+        self.coordinator = coordinator
+        self.recorder = EventRecorder(coordinator.hooks, list(EVENTS))
+
+    async def request(self) -> dict[str, Any]:
+        """One request and its answer; what `explain` reports of its view."""
+        view = await self.manager.get_messages_for_request(None, provider())
+        assert check_request(view) == []
+        explained = await self.manager.explain()
+        usage = {"input_tokens": self.reported(size(view)), "output_tokens": 7}
+        data = {"provider": KEY[0], "model": KEY[1], "status": "ok", "usage": usage}
+        await self.coordinator.hooks.emit("llm:response", data)
+        await self.manager.add_message({"role": "assistant", "content": "Yes."})
+        return explained
+
+
+async def running(reported: Counted, messages: list[Message] | None = None, **config: Any) -> Running:
+    coordinator = MockCoordinator()
+    manager = new_manager(hooks=coordinator.hooks, **config)
+    await feed(manager, messages or [{"role": "user", "content": "Do the work."}])
+    await mount_manager(coordinator, manager, "context-test")
+    return Running(manager, coordinator, reported)
+
+
+async def worked(reported: Counted, requests: int = 40, **config: Any) -> tuple[Running, list[dict[str, Any]]]:
+    """A session of so many requests, two tool rounds between each, and what `explain` reported of each."""
+    session = await running(reported, **config)
+    explained: list[dict[str, Any]] = []
+    for number in range(requests):
+        await feed(session.manager, rounds(2, start=2 * number))
+        explained.append(await session.request())
+    return session, explained
+
+
+def figures(text: str) -> list[int]:
+    """The numbers in a sentence that are written with a thousands separator, or are shorter than 1,000."""
+    return [int(found.replace(",", "")) for found in re.findall(r"(?<![\w,.])\d{1,3}(?:,\d{3})*(?![\w,.]*\d|%)", text)]
+
+
+# --- what is reported of a view ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reported", PROVIDERS)
+async def test_explain_and_events_report_figures_of_the_provider_that_agree_with_one_another(reported: Counted) -> None:
+    session, explained = await worked(reported)
+    for number, each in enumerate(explained):
+        view, members = each["view"], each["floor"]["members"]
+        if 4 <= number < 12:  # after a few reports, before a compaction
+            assert view["tokens"] == pytest.approx(reported(view["counted"]), rel=0.1)
+        for part in ("prefix_tokens", "chapter_tokens", "overhead_tokens"):
+            assert 0 <= view[part] <= view["tokens"], part
+        assert view["target"] < view["trigger"] <= view["budget"]
+        assert view["tokens"] <= view["budget"]
+        assert set(figures(view["why"].partition(" (")[0])) <= {view["trigger"], view["budget"]}
+        shown = sum(row["tokens_after"] for row in each["rounds"]) + view["overhead_tokens"]
+        assert shown == pytest.approx(view["tokens"], rel=0.15)
+        assert each["floor"]["tokens"] <= view["tokens"] + 1
+        assert each["floor"]["tokens"] == pytest.approx(sum(member["tokens"] for member in members), abs=len(members))
+    units = session.manager.meter.units(KEY)
+    everything = units.request(sum(entry.tokens for entry in session.manager.snapshot()))
+    assert (await session.manager.explain())["history_tokens"] == pytest.approx(everything, rel=0.1)
+    announced = session.recorder.named(PRE_COMPACT)
+    assert announced
+    for payload in announced:
+        assert payload["target"] < payload["threshold"] <= payload["budget"] == ANSWERED
+        limit = payload["budget"] if payload["trigger"] == "hard limit" else payload["threshold"]
+        assert payload["token_count"] > limit
+        assert figures(payload["reason"]) == [payload["token_count"], limit]
+    for payload in session.recorder.named(POST_COMPACT, COMPACTION):
+        before, after = payload["before_tokens"], payload["after_tokens"]
+        assert before - after == sum(step["freed"] for step in payload["strategies"])
+        assert after <= payload["threshold"] <= payload["budget"]
+        assert 0 < payload["prefix_given_up_tokens"] <= before
+        assert payload["floor_tokens"] <= before
+
+
+@given(
+    offset=st.floats(0, 50_000),
+    ratio=st.floats(0.5, 3),
+    counted=st.integers(0, 200_000),
+    budget=st.integers(1, 200_000),
+)
+def test_a_view_is_above_its_capacity_exactly_when_its_reported_size_is_above_the_budget(
+    offset: float, ratio: float, counted: int, budget: int
+) -> None:
+    meter = Meter()
+    meter.corrections[KEY] = Correction(offset, ratio, reports=1)
+    units = meter.units(KEY)
+    room = units.capacity(budget)
+    if offset <= 0.5 * budget:  # what is sent beside the messages may be more than a budget holds
+        assert (counted > room) == (units.request(counted) > budget) or room == 1
+    assert units.part(counted) <= units.request(counted)
+    for larger in (counted + 1, counted + 7):
+        assert units.limit(counted) < units.request(larger)
+
+
+# --- notices and errors -----------------------------------------------------------------------------------------------
+
+
+async def test_a_view_over_its_budget_is_reported_with_the_tool_definitions_that_fill_it() -> None:
+    beside = 3_000
+    prompt: Message = {"role": "system", "content": "word " * 600}
+    session = await running(lambda counted: counted + beside, [prompt], max_tokens=beside + 50)
+    for number in range(3):
+        await feed(session.manager, [{"role": "user", "content": f"Wish {number}."}])
+        await session.request()
+        session.manager.warnings.kinds.clear()  # every request may report it again
+    over = [payload for payload in session.recorder.named(WARNING) if payload["reason"] == "overflow"]
+    payload = over[-1]
+    assert payload["budget"] == beside + 50
+    assert f"the budget is {beside + 50:,}" in payload["message"]
+    tools = next(member for member in payload["members"] if member["mark"] == "tool definitions")
+    assert tools["tokens"] == pytest.approx(beside, rel=0.6)
+    assert f"tool definitions {tools['tokens']:,} (learned from reported usage)" in payload["message"]
+    needed = figures(payload["message"])[0]
+    assert needed > beside + 50
+    assert needed >= sum(member["tokens"] for member in payload["members"]) - len(payload["members"])
