@@ -21,7 +21,9 @@ from tests.durable.pasted_password import SECRET, everything, pasted, stripped
 from tests.durable.sessions import again, call, manager_on, user
 from tests.managers import ask, feed
 from tests.messages import rounds
-from tests.places import Place, parameters
+from tests.places import BACKENDS, Place, parameters
+
+pytestmark = pytest.mark.stores("jsonl")  # and SQLite with a model: what differs by store is the contract's
 
 
 def raw_bytes(folder: Path) -> bytes:
@@ -80,7 +82,7 @@ async def test_the_same_salt_serves_a_session_and_another_one_another() -> None:
     assert found[0].isdisjoint(found[1])
 
 
-async def test_texts_are_hashed_off_the_event_loop(
+async def test_a_text_is_hashed_once_off_the_event_loop_and_only_where_something_was_erased(
     monkeypatch: pytest.MonkeyPatch, shipped_cost: redactions.Cost
 ) -> None:
     assert shipped_cost == (15, 8, 3)
@@ -93,37 +95,20 @@ async def test_texts_are_hashed_off_the_event_loop(
 
     monkeypatch.setattr(redactions, "trace_of", watched)
     manager = await pasted(Place("memory", Path()))
-    history = await manager.get_messages()
+    history = [stripped(message) for message in await manager.get_messages()]
+    for number in range(5):
+        await manager.set_messages([*history, {"role": "user", "content": f"edit {number}"}])
+    assert threads == []
     await manager.forget(["m2"])
     assert len(threads) == 1
-    await manager.set_messages([stripped(message) for message in history])
-    assert len(threads) > 1
+    for _ in range(5):
+        await manager.set_messages([*history, {"role": "user", "content": "edit 4"}])
+    assert len(threads) == 2  # the one that is like nothing that is stored, once
     assert threading.get_ident() not in threads
     assert SECRET not in await everything(manager)
 
 
-async def test_a_list_is_not_hashed_where_nothing_was_erased_nor_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    hashed: list[bytes] = []
-    hashing = redactions.trace_of
-
-    def counted(text: bytes, salt: bytes, cost: redactions.Cost | None = None) -> str:
-        hashed.append(text)
-        return hashing(text, salt, cost)
-
-    monkeypatch.setattr(redactions, "trace_of", counted)
-    manager = await pasted(Place("memory", Path()))
-    history = [stripped(message) for message in await manager.get_messages()]
-    for number in range(5):
-        await manager.set_messages([*history, {"role": "user", "content": f"edit {number}"}])
-    assert hashed == []
-    await manager.forget(["m2"])
-    assert len(hashed) == 1
-    for _ in range(5):
-        await manager.set_messages([*history, {"role": "user", "content": "edit 4"}])
-    assert len(hashed) == 2  # the one that is like nothing that is stored, once
-
-
-async def test_a_planted_trace_costs_nothing(tmp_path: Path) -> None:
+def test_a_planted_trace_costs_nothing() -> None:
     salt, digest = "A" * 22, "A" * 43
     for cost in ("ln=31,r=8,p=1", "ln=15,r=99,p=1", "ln=15,r=8,p=99", "ln=0,r=8,p=1"):
         assert redactions.settings_of(f"$scrypt${cost}${salt}${digest}") is None
@@ -144,6 +129,7 @@ async def test_too_many_new_messages_are_not_all_hashed_and_that_is_logged(
 # -- everything that is derived ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.stores(*BACKENDS)
 async def test_a_text_is_forgotten_from_short_forms_focus_and_pins_too(place: Place) -> None:
     manager = await pasted(place)
     await manager.add_message({"role": "tool", "tool_call_id": "call_2", "content": "late"})
@@ -162,15 +148,7 @@ async def test_a_text_is_forgotten_from_short_forms_focus_and_pins_too(place: Pl
     await manager.close()
 
 
-async def test_forgetting_by_text_reaches_the_archive(place: Place) -> None:
-    manager = await pasted(place)
-    history = await manager.get_messages()
-    await manager.set_messages([history[0], *history[3:]])
-    assert await manager.forget(containing="hunter2") == ["m2"]
-    assert SECRET not in await everything(manager)
-    await manager.close()
-
-
+@pytest.mark.stores(*BACKENDS)
 async def test_a_forget_whose_caller_is_cancelled_is_carried_out_all_the_same(place: Place) -> None:
     manager = await pasted(place)
     forgetting = asyncio.create_task(manager.forget(["m2"]))
@@ -218,29 +196,18 @@ async def test_the_same_call_finishes_what_a_store_could_not_erase(
 @on_lasting_stores
 async def test_another_process_finishes_what_a_store_could_not_erase(place: Place, hindrance: Hindrance) -> None:
     manager = await pasted(place)
-    with hindrance.on(), pytest.raises(NotErased):
-        await manager.forget(containing=SECRET)
-    manager = await again(manager, place)
-    tries = hindrance.tries
-    assert await manager.forget(["m2"]) == ["m2"]
-    assert hindrance.tries > tries or place.backend == "sqlite"
-    await manager.close()
-    if place.backend in ("jsonl", "sqlite"):
-        assert SECRET.encode() not in raw_bytes(place.folder)
-
-
-@on_lasting_stores
-async def test_what_is_kept_beside_messages_is_forgotten_though_the_store_could_not_erase(
-    place: Place, hindrance: Hindrance
-) -> None:
-    manager = await pasted(place)
     await manager.compact_summary("to_come", f"will use {SECRET}")
     with hindrance.on(), pytest.raises(NotErased):
         await manager.forget(containing=SECRET)
+    tries = hindrance.tries
     manager = await again(manager, place)
     await manager.get_messages()
     assert SECRET.encode() not in (await manager.store.load_checkpoint(manager.session_id) or b"")
+    assert await manager.forget(["m2"]) == ["m2"]
+    assert hindrance.tries > tries
     await manager.close()
+    if place.backend in ("jsonl", "sqlite"):
+        assert SECRET.encode() not in raw_bytes(place.folder)
 
 
 async def test_nothing_registered_of_a_forgotten_call_is_left(place: Place) -> None:
@@ -279,6 +246,7 @@ async def test_the_author_of_a_message_is_known_after_it_was_forgotten(place: Pl
 
 
 @pytest.mark.parametrize("moment", ["before the store erases", "before the session knows"])
+@pytest.mark.stores(*BACKENDS)
 async def test_a_compaction_that_ends_meanwhile_saves_no_erased_text(
     place: Place, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
