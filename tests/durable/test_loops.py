@@ -41,7 +41,7 @@ def a_loop() -> Generator[asyncio.AbstractEventLoop]:
         loop.close()
 
 
-@pytest.mark.parametrize("count", [1, 2, 8, 16, 40])
+@pytest.mark.parametrize("count", [1, 16])
 def test_no_caller_waits_for_a_loop_that_stopped_after_its_messages_were_acknowledged(count: int) -> None:
     manager = manager_on(MemoryStore())
     with a_loop() as still, a_loop() as other:
@@ -326,22 +326,6 @@ def test_a_message_whose_loop_ends_before_its_turn_is_not_added() -> None:
     assert [message["content"] for message in asyncio.run(manager.get_messages())] == ["One."]
 
 
-def test_a_message_whose_loop_was_closed_before_the_store_had_it_is_not_added() -> None:
-    manager = manager_on(_Slow())
-    asyncio.run(manager.ready())
-
-    async def add(begun: asyncio.Event) -> None:
-        adding = asyncio.ensure_future(manager.add_message(user("Left.")))
-        await asyncio.sleep(0.02)
-        begun.set()
-        await adding
-
-    left = abandoned(add)
-    asyncio.run(asyncio.wait_for(manager.add_message(user("Next.")), 20))
-    assert [message["content"] for message in asyncio.run(manager.get_messages())] == ["Next."]
-    assert not left.done()
-
-
 def test_a_session_keeps_no_loop_that_was_closed_with_its_work_on_it() -> None:
     manager = manager_on(_Slow())
     asyncio.run(manager.ready())
@@ -355,8 +339,10 @@ def test_a_session_keeps_no_loop_that_was_closed_with_its_work_on_it() -> None:
         await adding
 
     for number in range(3):
-        abandoned(add)
-        asyncio.run(manager.add_message(user(f"Next {number}.")))
+        left = abandoned(add)
+        asyncio.run(asyncio.wait_for(manager.add_message(user(f"Next {number}.")), 20))
+        assert not left.done()
+        del left
     gc.collect()
     assert [one() for one in closed] == [None] * 3
-    assert len(asyncio.run(manager.get_messages())) == 3
+    assert [message["content"] for message in asyncio.run(manager.get_messages())] == ["Next 0.", "Next 1.", "Next 2."]

@@ -15,8 +15,9 @@ from tests.durable.sessions import BUDGET, manager_on, user
 from tests.manager.measured import Counting, measure
 from tests.managers import feed
 from tests.messages import text, work
-from tests.places import Place
+from tests.places import BACKENDS, Place
 
+pytestmark = pytest.mark.stores("jsonl")  # and SQLite with a model: what differs by store is the contract's
 SECRET = "hunter2-topsecret"
 
 
@@ -32,6 +33,7 @@ class Waiting:
             await self.release.wait()
 
 
+@pytest.mark.stores(*BACKENDS)
 async def test_a_compaction_that_ends_after_the_close_does_not_open_the_store_again(place: Place) -> None:
     hooks = Waiting()
     settings = load_config({"token_counter": "heuristic", "max_tokens": BUDGET})
@@ -50,6 +52,17 @@ async def test_a_compaction_that_ends_after_the_close_does_not_open_the_store_ag
     assert await other.store.load_checkpoint(other.session_id) == saved
     await other.close()
     await feed(manager_on(place.store(), place.session_id()), [user("next")])  # the session is not in use
+
+
+async def test_a_closed_manager_that_is_used_resumes_the_session_as_it_is_now(place: Place) -> None:
+    first = await feed(manager_on(place.store(), place.session_id()), [user("a"), user("b")])
+    await first.close()
+    second = await feed(manager_on(place.store(), place.session_id()), [user("c"), user("d")])
+    await second.close()
+    await first.add_message(user("e"))
+    assert [m["content"] for m in await first.get_messages()] == ["a", "b", "c", "d", "e"]
+    assert [entry.seq for entry in first.snapshot()] == [1, 2, 3, 4, 5]
+    await first.close()
 
 
 async def with_secret(place: Place) -> ContextManager:
@@ -96,25 +109,17 @@ async def test_a_compaction_of_before_the_close_does_not_bring_back_what_was_for
 
 
 async def test_a_transaction_of_before_the_close_does_not_commit(place: Place) -> None:
-    manager = await with_secret(place)
-    result = await measure(manager, Counting())
-    await closed_and_forgotten(manager, place)
-    await manager.ready()
-    assert await result["transaction"].commit() is False
-    assert SECRET not in text(await manager.get_messages_for_request())
-    await manager.close()
-
-
-async def test_revisions_go_on_after_the_close(place: Place) -> None:
+    """The revision goes on after it, or that of the new one could be that of the plan."""
     manager = await with_secret(place)
     for number in (3, 5, 7):
         await manager.forget([f"m{number}"])
     revision = manager.history.revision
     result = await measure(manager, Counting())
     await closed_and_forgotten(manager, place)
-    await manager.forget(["m9"])
+    await manager.ready()
     assert manager.history.revision > revision
     assert await result["transaction"].commit() is False
+    assert SECRET not in text(await manager.get_messages_for_request())
     await manager.close()
 
 

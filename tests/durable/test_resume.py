@@ -24,23 +24,17 @@ from tests.places import BACKENDS, Place
 pytestmark = pytest.mark.stores("jsonl")  # and SQLite with a model: what differs by store is the contract's
 
 
-async def test_a_history_is_there_again_as_it_was(place: Place) -> None:
-    async with opened(place) as manager:
-        await compacted(manager)
-        before = await manager.get_messages()
-        marks = [entry.mark for entry in manager.snapshot()]
-    async with opened(place) as manager:
-        assert await manager.get_messages() == before
-        assert [entry.mark for entry in manager.snapshot()] == marks
-
-
 @pytest.mark.stores(*BACKENDS)
 async def test_the_first_view_after_a_resume_is_the_last_one_before_byte_for_byte(place: Place) -> None:
     async with opened(place) as manager:
         before = await compacted(manager)
+        history, original = await manager.get_messages(), await manager.recall("m20")
     async with opened(place) as manager:
         assert raw(await manager.get_messages_for_request()) == raw(before)
+        assert await manager.recall("m20") == original
+        assert await manager.recall("m99999") is None
         assert manager.history.snapshot().gap  # most of it was not even read
+        assert await manager.get_messages() == history
 
 
 async def test_it_is_so_too_when_the_process_was_killed(place: Place) -> None:
@@ -94,23 +88,14 @@ async def test_only_the_newest_entries_are_in_memory_until_all_are_asked_for(pla
             snapshot[count // 3]  # a snapshot never changes
 
 
-async def test_an_original_is_read_back_without_loading_the_rest(place: Place) -> None:
-    async with opened(place) as manager:
-        await compacted(manager)
-        original = await manager.recall("m20")
-    async with opened(place) as manager:
-        assert await manager.recall("m20") == original
-        assert await manager.recall("m99999") is None
-        assert manager.history.snapshot().gap
-
-
 async def test_what_was_learned_pinned_and_shortened_is_there_again(place: Place) -> None:
     async with opened(place) as manager:
         await compacted(manager)
-        call = next(entry for entry in reversed(manager.snapshot()) if entry.answered_ids).answered_ids[0]
+        answered = next(entry for entry in reversed(manager.snapshot()) if entry.answered_ids).answered_ids[0]
         small = next(e for e in manager.snapshot()[8:] if rounds_with({e.seq}, manager.snapshot())[e.seq].tokens < 800)
         await manager.pin(small.mark)
-        await manager.compact_summary(call, "in short")
+        await manager.compact_summary(answered, "in short")
+        await manager.compact_summary("to_come", "of the future")
         manager.meter.report(1_000, Usage(1_500), ("anthropic", "m"))
         known = manager.meter.estimate(2_000, ("anthropic", "m"))
         view = await ask(manager)
@@ -118,46 +103,34 @@ async def test_what_was_learned_pinned_and_shortened_is_there_again(place: Place
         assert raw(await ask(manager)) == raw(view)
         assert manager.compactor.pins == {small.seq}
         assert manager.meter.estimate(2_000, ("anthropic", "m")) == known
-        assert any(call in short for short in manager.compactor.short_forms.known.values())
-
-
-async def test_a_history_that_was_never_compacted_resumes_as_well(place: Place) -> None:
-    async with opened(place) as manager:
-        before = await ask(await feed(manager, [{"role": "system", "content": "Be brief."}, *rounds(3)]))
-    async with opened(place) as manager:
-        assert raw(await ask(manager)) == raw(before)
-        await manager.add_message({"role": "user", "content": "more"})
-        assert [entry.seq for entry in manager.snapshot()][-1] == 8
+        await feed(manager, [call("to_come"), {"role": "tool", "tool_call_id": "to_come", "content": "long " * 500}])
+        for name in (answered, "to_come"):
+            assert any(name in short for short in manager.compactor.short_forms.known.values())
 
 
 async def test_an_unreadable_checkpoint_is_reported_and_the_view_rebuilt(place: Place) -> None:
     async with opened(place) as manager:
-        await compacted(manager)
+        view = await compacted(manager)
         history = await manager.get_messages()
     store = place.store()
-    await store.save_checkpoint(place.session_id(), 10, b'{"version": 2, "views": 3}')
-    await store.close()
-    async with opened(place) as manager:
-        await ask(manager)
+    found = json.loads(await store.load_checkpoint(place.session_id()) or b"")
+    first, *others = found["views"]
+    for state, reported in (
+        ({"version": 2, "views": 3}, "rebuilt from the history"),
+        ({**found, "views": [{**first, "seqs": first["seqs"][:-1]}, *others]}, "makes no sense"),
+        ({**found, "by_budget": [[6_000, 99]]}, ""),
+        ({**found, "covered_count": 99_999}, ""),
+        ({**found, "turns_before": -5}, ""),
+        ({**found, "leading_count": 50}, ""),
+    ):
+        await store.save_checkpoint(place.session_id(), 10, json.dumps(state).encode())
+        await store.close()
+        shared_cache.clear()
+        manager = manager_on(place.store(), place.session_id())
+        assert (await ask(manager))[-1] == view[-1]
         assert await manager.get_messages() == history
-        assert any("rebuilt from the history" in text for text in manager.warnings.texts)
-
-
-async def test_a_checkpoint_of_another_history_is_not_used(place: Place) -> None:
-    async with opened(place) as manager:
-        await compacted(manager)
-    async with opened(place, "other") as manager:
-        await compacted(manager, 90, seed=5)
-        history = await manager.get_messages()
-    store = place.store()
-    data = await store.load_checkpoint(place.session_id())
-    assert data
-    await store.save_checkpoint(place.session_id("other"), 0, data)
-    await store.close()
-    async with opened(place, "other") as manager:
-        view = await ask(manager)
-        assert await manager.get_messages() == history
-        assert view[-1]["content"] == history[-1]["content"]
+        assert any(reported in text for text in manager.warnings.texts) or not reported
+        await manager.store.close()
 
 
 class KeepsCheckpoints(MemoryStore):
@@ -222,16 +195,6 @@ async def test_a_view_of_giants_without_a_checkpoint_is_the_same_after_a_resume(
         assert raw(await ask(manager)) == raw(view)
 
 
-async def test_a_smaller_budget_right_after_a_resume_is_served(place: Place) -> None:
-    manager = manager_on(place.store(), place.session_id(), max_tokens=60_000)
-    await manager.set_messages([user("go"), *rounds(700)])
-    await manager.get_messages_for_request()
-    manager = await again(manager, place, max_tokens=20_000)
-    await ask(manager)
-    assert await ask(manager, 5_000)
-    await manager.close()
-
-
 @pytest.mark.stores("memory", "sqlite")
 async def test_a_view_without_a_checkpoint_may_be_compacted_by_the_first_request_after_a_resume(place: Place) -> None:
     """Another budget has a checkpoint, so only the end of the history is loaded."""
@@ -272,17 +235,6 @@ async def test_a_turn_of_an_earlier_process_is_not_taken_for_a_cancelled_one(pla
     await manager.on_turn_complete()
     assert len(await manager.get_messages()) == 4
     await manager.close()
-
-
-async def test_a_closed_manager_that_is_used_resumes_the_session_as_it_is_now(place: Place) -> None:
-    first = await feed(manager_on(place.store(), place.session_id()), [user("a"), user("b")])
-    await first.close()
-    second = await feed(manager_on(place.store(), place.session_id()), [user("c"), user("d")])
-    await second.close()
-    await first.add_message(user("e"))
-    assert [m["content"] for m in await first.get_messages()] == ["a", "b", "c", "d", "e"]
-    assert [entry.seq for entry in first.snapshot()] == [1, 2, 3, 4, 5]
-    await first.close()
 
 
 @pytest.mark.stores("jsonl")
@@ -326,58 +278,6 @@ async def test_a_line_far_behind_its_side_calls_is_resumed_with_them(place: Plac
     manager = await again(manager, place, max_tokens=60_000)
     assert json.dumps(await ask(manager, 60_000)) == json.dumps(view)
     await manager.close()
-
-
-async def test_checkpoint_data_that_makes_no_sense_is_left_out_and_reported(place: Place) -> None:
-    manager = await feed(manager_on(place.store(), place.session_id()), [user("go"), *rounds(80)])
-    view = await ask(manager)
-    await manager.close()
-    store = place.store()
-    data = await store.load_checkpoint(manager.session_id)
-    assert data
-    found = json.loads(data)
-    for change in (
-        {"by_budget": [[6_000, 99]]},
-        {"covered_count": 99_999},
-        {"turns_before": -5},
-        {"leading_count": 50},
-    ):
-        await store.save_checkpoint(manager.session_id, 1, json.dumps({**found, **change}).encode())
-        await store.close()
-        shared_cache.clear()
-        manager = manager_on(place.store(), manager.session_id)
-        assert (await ask(manager))[-1] == view[-1]
-        await manager.store.close()
-        store = place.store()
-    seqs = found["views"][0]["seqs"]
-    found["views"][0]["seqs"] = seqs[:-1]
-    await store.save_checkpoint(manager.session_id, 1, json.dumps(found).encode())
-    await store.close()
-    shared_cache.clear()
-    manager = manager_on(place.store(), manager.session_id)
-    assert (await ask(manager))[-1] == view[-1]
-    assert any("makes no sense" in text for text in manager.warnings.texts)
-    await manager.close()
-
-
-async def test_short_forms_registered_before_their_results_survive_a_resume(place: Place) -> None:
-    manager = await feed(manager_on(place.store(), place.session_id()), [user("go"), call("c9")])
-    await manager.compact_summary("c9", "in short")
-    manager = await again(manager, place)
-    await manager.add_message({"role": "tool", "tool_call_id": "c9", "content": "long " * 500})
-    assert {"c9": "in short"} in manager.compactor.short_forms.known.values()
-    await manager.close()
-
-
-@pytest.mark.stores("memory", "sqlite")
-async def test_a_short_form_registered_after_a_resume_leaves_what_was_sent_before_as_it_is(place: Place) -> None:
-    manager = manager_on(place.store(), place.session_id())
-    await feed(manager, [user("go"), call("c1"), {"role": "tool", "tool_call_id": "c1", "content": "line\n" * 8_000}])
-    before = await ask(manager)
-    manager = await again(manager, place)
-    await manager.compact_summary("c1", "in short")
-    assert await ask(manager) == before
-    await manager.store.close()
 
 
 @pytest.mark.stores(*BACKENDS)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from amplifier_context_core.messages.usage import Response, Usage
-from tests.durable.sessions import again, compacted, loaded_entries, manager_on, opened, raw, turns, user
+from tests.durable.sessions import again, compacted, loaded_entries, manager_on, opened, raw, user
 from tests.managers import ask, feed
 from tests.messages import rounds
 from tests.places import BACKENDS, Place
@@ -31,28 +31,6 @@ async def test_a_host_that_sets_the_saved_transcript_changes_nothing(place: Plac
         assert manager.history.revision == revision
 
 
-async def test_a_repair_in_the_middle_is_recorded_and_resumed(place: Place) -> None:
-    async with opened(place) as manager:
-        await compacted(manager)
-        await feed(manager, [{"role": "user", "content": "go on"}, *rounds(1, start=900)[:1]])
-    async with opened(place) as manager:
-        history = await manager.get_messages()
-        call = history[-1]["tool_calls"][0]["id"] if "tool_calls" in history[-1] else None
-        repaired = {"role": "tool", "tool_call_id": call or "call_900", "content": "interrupted"}
-        await manager.set_messages([*history, repaired])
-        edited = [*history[:-1], {"role": "user", "content": "put in between"}, history[-1], repaired]
-        await manager.set_messages(edited)
-        kept = await manager.get_messages()
-        assert [m["content"] for m in kept] == [m["content"] for m in edited]
-        marks = [entry.mark for entry in manager.snapshot()]
-        assert len(set(marks)) == len(marks)
-        view = await ask(manager)
-    async with opened(place) as manager:
-        assert raw(await ask(manager)) == raw(view)
-        assert await manager.get_messages() == kept
-        assert [entry.mark for entry in manager.snapshot()] == marks
-
-
 async def test_a_transcript_replayed_through_add_doubles_nothing(place: Place) -> None:
     async with opened(place) as manager:
         await compacted(manager)
@@ -62,20 +40,6 @@ async def test_a_transcript_replayed_through_add_doubles_nothing(place: Place) -
             await manager.add_message(message)
         assert await manager.get_messages() == history
         await manager.add_message({"role": "user", "content": history[0]["content"]})
-        assert len(await manager.get_messages()) == len(history) + 1
-
-
-async def test_instructions_given_again_before_a_replay_double_nothing(place: Place) -> None:
-    instructions = {"role": "system", "content": "You are a careful agent."}
-    async with opened(place) as manager:
-        await manager.add_message(instructions)
-        await compacted(manager)
-        history = await manager.get_messages()
-    async with opened(place) as manager:
-        await feed(manager, [instructions, *history[1:]])
-        assert await manager.get_messages() == history
-        await ask(manager)
-        await manager.add_message(instructions)  # once it is at work, it means it
         assert len(await manager.get_messages()) == len(history) + 1
 
 
@@ -109,17 +73,6 @@ async def test_a_new_message_after_a_resume_is_no_replay(place: Place) -> None:
         assert [m["content"] for m in await manager.get_messages()] == ["continue", "done", "continue"]
 
 
-async def test_a_child_begins_with_the_raw_history_of_its_parent(place: Place) -> None:
-    async with opened(place) as parent:
-        await compacted(parent)
-        history = await parent.get_messages()
-    async with opened(place, "child") as child:
-        await child.set_messages(history)
-        await child.add_message({"role": "user", "content": "your part"})
-    async with opened(place, "child") as child:
-        assert [m["content"] for m in await child.get_messages()] == [*(m["content"] for m in history), "your part"]
-
-
 async def test_a_clear_stays_cleared_and_marks_are_not_given_again(place: Place) -> None:
     async with opened(place) as manager:
         await compacted(manager)
@@ -149,31 +102,6 @@ async def test_the_model_reads_nothing_of_what_a_clear_removed(place: Place) -> 
         assert "edited" in text  # what an edit removed since is still read
 
 
-async def test_an_interrupted_turn_is_gone_after_a_resume(place: Place) -> None:
-    async with opened(place) as manager:
-        await compacted(manager)
-        kept = await manager.get_messages()
-        await feed(manager, [{"role": "user", "content": "and then"}, *rounds(1, start=70)[:1]])
-        assert (await manager.interrupt())["interrupted"]
-    async with opened(place) as manager:
-        after = await manager.get_messages()
-        assert after == kept[: len(after)]
-        assert "and then" not in [m["content"] for m in after]
-
-
-async def test_an_edit_after_a_checkpoint_of_a_resumed_session_keeps_it(place: Place) -> None:
-    async with opened(place) as manager:
-        view = await compacted(manager)
-    async with opened(place) as manager:
-        history = await manager.get_messages()
-        await manager.set_messages([*history[:-1], {"role": "user", "content": "otherwise"}])
-        changed = await ask(manager)
-        assert changed[:5] == view[:5]
-    async with opened(place) as manager:
-        assert raw(await ask(manager)) == raw(changed)
-        assert manager.history.snapshot().gap
-
-
 async def test_a_response_is_there_again_with_its_usage(place: Place) -> None:
     async with opened(place) as manager:
         await feed(manager, [{"role": "user", "content": "hi"}])
@@ -184,16 +112,6 @@ async def test_a_response_is_there_again_with_its_usage(place: Place) -> None:
     async with opened(place) as manager:
         assert (await loaded_entries(manager))[-1] == before
         assert before.response == Response("m-1", "anthropic", Usage(40, 2, 1, 0), "stop")
-
-
-async def test_a_replay_may_leave_messages_out(place: Place) -> None:
-    manager = await feed(manager_on(place.store(), place.session_id()), turns(5))
-    history = await manager.get_messages()
-    manager = await again(manager, place)
-    for message in [*history[:2], *history[3:]]:
-        await manager.add_message(message)
-    assert await manager.get_messages() == history
-    await manager.close()
 
 
 async def test_a_new_message_with_a_time_of_its_own_does_not_load_a_resumed_history(place: Place) -> None:

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import ContextManager
-from amplifier_context_core.messages.parsing import MessageInfo
-from amplifier_context_core.transcript import returned_views
-from amplifier_context_core.transcript.alignment import BareKey, bare_key
 from amplifier_context_testing import coding_session
 from tests.durable.pasted_password import SECRET, everything
 from tests.durable.sessions import BUDGET, again, compacted, manager_on
 from tests.managers import ask, feed
-from tests.messages import Message, result, says, shared_prefix, text, user, work
+from tests.messages import Message, result, says, text, user, work
 from tests.places import Place
+
+# Law: tests/laws/test_returned_view_laws.py. What differs by store is the contract's.
+pytestmark = pytest.mark.stores("memory", "sqlite")
 
 
 def stripped(view: list[Message]) -> list[Message]:
@@ -41,30 +41,10 @@ async def long(place: Place, **config: Any) -> tuple[ContextManager, list[Messag
 
 
 @pytest.mark.parametrize("resumes", [False, True])
-async def test_a_view_that_comes_back_is_the_history(place: Place, resumes: bool) -> None:
-    manager, history, view = await long(place)
-    if resumes:
-        manager = await again(manager, place)
-        await manager.ready()
-    compactions = manager.compactor.compactions
-    await manager.set_messages([*stripped(view), user("and now?")])
-    after = await manager.get_messages()
-    assert (after[:-1], after[-1]["content"]) == (history, "and now?")
-    assert manager.compactor.compactions == compactions
-    assert (await manager.recall("m3")) == history[2]
-    assert await manager.store.archived(manager.session_id) == []
-    assert shared_prefix(view, await ask(manager)) == len(view)
-    assert not manager.warnings.texts
-    await manager.close()
-
-
-@pytest.mark.stores("memory", "sqlite")
-@pytest.mark.parametrize("is_long", [False, True])
-@pytest.mark.parametrize("resumes", [False, True])
-async def test_a_view_with_shortened_call_ids_is_the_history(place: Place, resumes: bool, is_long: bool) -> None:
+async def test_a_view_with_shortened_call_ids_is_the_history(place: Place, resumes: bool) -> None:
     provider = SimpleNamespace(name="mistral")
     manager = manager_on(place.store(), place.session_id())
-    await feed(manager, work(60 if is_long else 3, output=600))
+    await feed(manager, work(60, output=600))
     view, history = await ask(manager, provider=provider), await manager.get_messages()
     assert text(view) != text(await ask(manager))
     if resumes:
@@ -74,6 +54,37 @@ async def test_a_view_with_shortened_call_ids_is_the_history(place: Place, resum
     after = await manager.get_messages()
     assert (after[:-1], after[-1]["content"]) == (history, "and now?")
     assert await manager.store.archived(manager.session_id) == []
+    assert not manager.warnings.texts
+    await manager.close()
+
+
+async def test_views_for_another_budget_and_from_before_a_compaction_are_the_history(place: Place) -> None:
+    manager, history, view = await long(place)
+    small = await ask(manager, BUDGET // 2)
+    for one in (small, view, small):
+        await manager.set_messages(stripped(one))
+        assert await manager.get_messages() == history
+    await manager.add_message(user("go on"))
+    await manager.compact()
+    await ask(manager)
+    await manager.set_messages([*stripped(view), user("go on"), user("and then?")])
+    after = await manager.get_messages()
+    assert ([one["content"] for one in after[-2:]], after[:-2]) == (["go on", "and then?"], history)
+    await manager.close()
+
+
+@pytest.mark.parametrize("edit", [[], [result("call", "edited")]], ids=["taken out", "edited"])
+async def test_an_edit_of_a_view_is_an_edit_of_the_history(place: Place, edit: list[Message]) -> None:
+    manager, history, view = await long(place)
+    given = stripped(view)
+    last = max(index for index, one in enumerate(given) if one["role"] == "tool")
+    call_id = given[last]["tool_call_id"]
+    edited = [{**one, "tool_call_id": call_id} for one in edit]
+    await manager.set_messages([*given[:last], *edited, *given[last + 1 :], user("why?")])
+    at = next(index for index, one in enumerate(history) if one.get("tool_call_id") == call_id)
+    after = await manager.get_messages()
+    assert [*after[:at], *after[at + len(edit) : -1]] == [*history[:at], *history[at + 1 :]]
+    assert [one["content"] for one in after[at : at + len(edit)]] == [one["content"] for one in edit]
     await manager.close()
 
 
@@ -105,7 +116,6 @@ UNSHOWN: dict[str, Message] = {
 }
 
 
-@pytest.mark.stores("memory", "sqlite")
 @pytest.mark.parametrize("kind", UNSHOWN)
 async def test_a_message_that_no_view_shows_is_taken_out_of_the_history(place: Place, kind: str) -> None:
     manager = manager_on(place.store(), place.session_id())
@@ -120,95 +130,6 @@ async def test_a_message_that_no_view_shows_is_taken_out_of_the_history(place: P
     await manager.close()
 
 
-@pytest.mark.stores("memory", "sqlite")
-async def test_an_edit_does_not_read_the_archive(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    manager, history, _ = await long(place)
-    await manager.set_messages(history[:4])
-
-    async def refuse(session_id: str) -> list[Any]:
-        raise AssertionError(f"the archive of {session_id} was read")
-
-    monkeypatch.setattr(manager.store, "archived", refuse)
-    await manager.set_messages([*history[:3], user("otherwise")])
-    after = await manager.get_messages()
-    assert (after[:-1], after[-1]["content"]) == (history[:3], "otherwise")
-    await manager.close()
-
-
-@pytest.mark.stores("memory")
-@pytest.mark.parametrize("budget", [BUDGET, 1_000_000])
-async def test_an_edit_of_a_long_history_compares_no_more_than_what_changed(
-    place: Place, monkeypatch: pytest.MonkeyPatch, budget: int
-) -> None:
-    manager = manager_on(place.store(), place.session_id(), max_tokens=budget)
-    for message in coding_session(200, 0):
-        await manager.add_message(message)
-    await ask(manager, budget)
-    history = await manager.get_messages()
-    compared: list[Message] = []
-
-    def counted(message: Message, info: MessageInfo) -> BareKey:
-        compared.append(message)
-        return bare_key(message, info)
-
-    monkeypatch.setattr(returned_views, "bare_key", counted)
-    await manager.set_messages([*history[:-1], user("otherwise")])
-    assert [one["content"] for one in await manager.get_messages()][-1] == "otherwise"
-    assert len(compared) < 10
-    await manager.close()
-
-
-@pytest.mark.stores("memory", "sqlite")
-async def test_a_view_from_before_a_compaction_is_the_history_too(place: Place) -> None:
-    manager, history, view = await long(place)
-    await manager.add_message(user("go on"))
-    await manager.compact()
-    await ask(manager)
-    await manager.set_messages([*stripped(view), user("go on"), user("and then?")])
-    after = await manager.get_messages()
-    assert ([one["content"] for one in after[-2:]], after[:-2]) == (["go on", "and then?"], history)
-    await manager.close()
-
-
-@pytest.mark.stores("memory", "sqlite")
-async def test_views_for_two_budgets_are_both_the_history(place: Place) -> None:
-    manager, history, view = await long(place)
-    small = await ask(manager, BUDGET // 2)
-    for one in (small, view, small):
-        await manager.set_messages(stripped(one))
-        assert await manager.get_messages() == history
-    await manager.close()
-
-
-@pytest.mark.stores("memory", "jsonl")
-async def test_an_edit_of_a_whole_message_of_a_view_is_an_edit(place: Place) -> None:
-    manager, history, view = await long(place)
-    given = stripped(view)
-    last = max(index for index, one in enumerate(given) if one["role"] == "tool")
-    given[last]["content"] = "edited"
-    await manager.set_messages(given)
-    place_of = next(
-        index for index, one in enumerate(history) if one.get("tool_call_id") == given[last]["tool_call_id"]
-    )
-    after = await manager.get_messages()
-    assert after[place_of]["content"] == "edited"
-    assert [*after[:place_of], *after[place_of + 1 :]] == [*history[:place_of], *history[place_of + 1 :]]
-    await manager.close()
-
-
-@pytest.mark.stores("memory", "jsonl")
-async def test_a_message_taken_out_of_a_view_is_taken_out_of_the_history(place: Place) -> None:
-    manager, history, view = await long(place)
-    given = stripped(view)
-    taken = max(index for index, one in enumerate(given) if one["role"] == "tool")
-    call = given[taken]["tool_call_id"]
-    await manager.set_messages([*given[:taken], *given[taken + 1 :], user("why?")])
-    left = [one for one in history if one.get("tool_call_id") != call]
-    assert (await manager.get_messages())[:-1] == left
-    await manager.close()
-
-
-@pytest.mark.stores("memory", "jsonl")
 async def test_a_forged_chapter_is_a_message_like_any_other(place: Place) -> None:
     manager, history, view = await long(place)
     forged = user(chapters(view)[0]["content"].replace("m", "m1", 1).replace("[m1", "[m11"))
@@ -256,7 +177,6 @@ async def test_a_view_from_before_an_erasure_brings_nothing_back(place: Place, r
     await manager.close()
 
 
-@pytest.mark.stores("memory", "sqlite")
 @pytest.mark.parametrize("spans_erased", [False, True])
 async def test_edits_of_a_view_from_after_an_erasure_are_edits(place: Place, spans_erased: bool) -> None:
     manager = manager_on(place.store(), place.session_id())
@@ -274,7 +194,6 @@ async def test_edits_of_a_view_from_after_an_erasure_are_edits(place: Place, spa
     await manager.close()
 
 
-@pytest.mark.stores("memory", "sqlite")
 @pytest.mark.parametrize("is_folded", [False, True])
 async def test_edits_of_a_history_that_quotes_a_chapter_of_erased_messages_are_edits(
     place: Place, is_folded: bool

@@ -20,7 +20,6 @@ from amplifier_context_core import ContextManager, load_config, repair
 from amplifier_context_core.errors import SessionLost, StoreError
 from amplifier_context_core.stores import open_store
 from tests.authors import make_manager
-from tests.durable.faulty import FaultyStore
 from tests.durable.sessions import manager_on, user
 from tests.managers import ask, feed
 from tests.places import OURS, Place, server
@@ -141,37 +140,6 @@ async def test_damage_found_while_resuming_gives_no_message_twice(backend: str, 
     manager = opened()
     assert len(await manager.get_messages()) == len(messages) + 1
     await manager.close()
-
-
-async def test_what_cannot_be_written_again_yet_stays_in_memory() -> None:
-    store = FaultyStore()
-    manager = make_manager(load_config({"token_counter": "heuristic"}), session_id="s", store=store)
-    for number in range(6):
-        await manager.add_message({"role": "user", "content": f"text {number}"})
-    del store._sessions["s"].entries[2:4]  # pyright: ignore[reportPrivateUsage]
-    manager.history._stored._may_diverge = True  # pyright: ignore[reportPrivateUsage]
-    store.failing = True
-    with pytest.raises(StoreError):
-        await manager.add_message({"role": "user", "content": "refused"})
-    assert len(await manager.get_messages()) == 6
-    store.failing = False
-    await manager.add_message({"role": "user", "content": "go on"})
-    assert [entry.seq for entry in await store.read("s")][:6] == [1, 2, 3, 4, 5, 6]
-    assert list(manager.snapshot()) == await store.read("s")
-
-
-async def test_a_deleted_session_goes_on_in_a_fork_made_of_memory_where_config_says_so() -> None:
-    store = FaultyStore()
-    config = load_config({"token_counter": "heuristic", "on_conflict": "fork"})
-    manager = make_manager(config, session_id="s", store=store)
-    for number in range(3):
-        await manager.add_message({"role": "user", "content": f"text {number}"})
-    await store.delete("s")
-    store.lost_to["s"] = ""
-    await manager.add_message({"role": "user", "content": "go on"})
-    assert manager.history.session_id != "s"
-    held = await store.read(manager.history.session_id)
-    assert [entry.message["content"] for entry in held] == ["text 0", "text 1", "text 2", "go on"]
 
 
 async def test_places_that_move_while_a_checkpoint_is_read_make_it_read_everything() -> None:

@@ -36,27 +36,22 @@ async def filled(place: Place, number: int) -> ContextManager:
 # -- loading it --------------------------------------------------------------------------------------------------------
 
 
-async def test_sessions_that_count_at_once_load_it_once(vocabulary: Vocabulary) -> None:
-    sessions = [manager_on(MemoryStore(), f"s{number}", **EXACT) for number in range(20)]
-    await asyncio.gather(*(session.add_message(user("how many?")) for session in sessions))
-    assert vocabulary.loads == 1
-    for session in sessions:
-        assert [entry.tokens for entry in session.snapshot()] == [exact(user("how many?"))]
-
-
-async def test_it_is_loaded_in_another_thread_than_that_of_the_event_loop(
+async def test_sessions_that_count_at_once_load_it_once_in_another_thread(
     vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[int] = []
+    threads: list[int] = []
 
     def load(encoding: str) -> Any:
-        found.append(threading.get_ident())
+        threads.append(threading.get_ident())
         return vocabulary.load(encoding)
 
     monkeypatch.setattr(tokens, "_from_wheel", load)
-    await manager_on(MemoryStore(), **EXACT).add_message(user("how many?"))
-    (thread,) = found
+    sessions = [manager_on(MemoryStore(), f"s{number}", **EXACT) for number in range(20)]
+    await asyncio.gather(*(session.add_message(user("how many?")) for session in sessions))
+    (thread,) = threads
     assert thread != threading.get_ident()
+    for session in sessions:
+        assert [entry.tokens for entry in session.snapshot()] == [exact(user("how many?"))]
 
 
 async def test_mounting_loads_one_that_is_installed_in_the_background(vocabulary: Vocabulary) -> None:
