@@ -11,23 +11,13 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.errors import ConfigError, StoreError
-from amplifier_context_core.stores import Checkable, Extent, open_store
+from amplifier_context_core.stores import Extent
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_testing.contract.fixtures import assert_same
-from amplifier_context_testing.contract.reference import MatchesReference
-from amplifier_context_testing.contract.replace import Replacing
-from amplifier_context_testing.contract.rewrite import Rewriting
-from amplifier_context_testing.contract.samples import entries, entry
-from amplifier_context_testing.store_contract import MakeStore
-from tests.stores.jsonl.files import Files, reopen, write
+from amplifier_context_testing.contract.samples import entries
+from tests.stores.jsonl.files import Files, reopen
 
 # -- format ------------------------------------------------------------------------------------------------------------
-
-
-async def test_a_line_is_a_message_and_nothing_else(root: Path) -> None:
-    files = await write(root, 9)
-    assert files.messages == [one.message for one in entries(1, 9)]
-    assert files.main.read_bytes().endswith(b"}\n")
 
 
 async def test_a_file_of_the_replaced_modules_opens(root: Path) -> None:
@@ -54,23 +44,6 @@ async def test_a_file_of_the_replaced_modules_opens(root: Path) -> None:
     assert found.lost == 0
 
 
-async def test_a_forgotten_message_is_in_no_file_any_more(root: Path) -> None:
-    store = JsonlStore(root)
-    await store.append("s", [entry(1), entry(2, "the secret is tulip-a"), entry(3), entry(4, "the secret is tulip-b")])
-    await store.save_checkpoint("s", 2, b"tulip-a")
-    await store.replace("s", 3, [])
-    await store.close()
-    Files(root).main.write_bytes(Files(root).main.read_bytes() + b'{"torn, with tulip-c')
-    await store.append("s", [entry(5, "tulip-d")])
-    await store.search("s", "tulip", 3)
-    await store.rewrite("s", [entry(seq, "forgotten") for seq in (2, 4, 5)])
-    for path in (root / "s").iterdir():
-        assert b"tulip" not in path.read_bytes(), path.name
-    await store.close()
-    assert [one.message["content"] for one in await store.read("s")][1::2] == ["forgotten", "forgotten"]
-    await store.close()
-
-
 async def test_without_an_archive_nothing_replaced_is_kept_and_no_seq_is_reused(root: Path) -> None:
     store = JsonlStore(root, archive=False)
     await store.append("s", entries(1, 6))
@@ -80,18 +53,6 @@ async def test_without_an_archive_nothing_replaced_is_kept_and_no_seq_is_reused(
     await store.close()
     assert await store.open("s") == Extent(2, 6)
     await store.close()
-
-
-class TestWithoutAnArchive(Replacing, Rewriting, MatchesReference):
-    archives = False
-    examples = 10
-
-    @pytest.fixture
-    def make_store(self, root: Path) -> MakeStore:
-        async def make() -> JsonlStore:
-            return JsonlStore(root, archive=False, durability="none")
-
-        return make
 
 
 # -- one file as the session -------------------------------------------------------------------------------------------
@@ -129,9 +90,7 @@ async def test_a_fork_never_takes_the_name_of_a_file_that_belongs_to_another_for
     assert {path.name for path in root.glob("talk.fork-x*")} == {"talk.fork-x.jsonl", "talk.fork-x.db"}
 
 
-@pytest.mark.parametrize(
-    "kind", ["index.jsonl", "archive.jsonl", "checkpoint", "pending", "damaged", "lock", "owner", "db"]
-)
+@pytest.mark.parametrize("kind", ["archive.jsonl", "lock", "db"])
 def test_one_file_never_has_the_name_of_a_file_that_belongs_to_another(root: Path, kind: str) -> None:
     with pytest.raises(ConfigError, match=f"transcript_path: names talk.{kind}"):
         JsonlStore(root, file=root / f"talk.{kind}")
@@ -217,54 +176,6 @@ async def test_a_file_of_the_hosts_keeps_its_rights(root: Path) -> None:
 # -- URLs and permissions ----------------------------------------------------------------------------------------------
 
 
-async def test_a_url_names_the_root_and_nothing_is_opened(
-    root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("HOME", str(root))
-    monkeypatch.chdir(tmp_path)
-    for url, place in (
-        ("jsonl:~/in home", root / "in home"),
-        (f"jsonl:{root}/absolute", root / "absolute"),
-        ("jsonl:relative", tmp_path / "relative"),
-    ):
-        store = open_store(url)
-        assert isinstance(store, JsonlStore)
-        assert isinstance(store, Checkable)
-        assert await store.sessions() == []
-        assert not place.exists()
-        await store.append("s", entries(1, 1))
-        assert (place / "s" / "context-messages.jsonl").exists()
-        await store.close()
-
-
-@pytest.mark.parametrize("url", ["jsonl:", "jsonl: ", "jsonl:a\0b", "jsonl:~no-user-of-this-name/x"])
-def test_a_url_without_a_usable_path_is_refused(url: str) -> None:
-    with pytest.raises(ConfigError, match="store"):
-        open_store(url)
-
-
-@pytest.mark.parametrize("umask", [0o000, 0o022, 0o277])
-async def test_files_and_folders_are_their_owners_only_whatever_the_umask(root: Path, umask: int) -> None:
-    before = os.umask(umask)
-    try:
-        store = JsonlStore(root / "deep" / "er")
-        await store.append("s", entries(1, 6))
-        await store.save_checkpoint("s", 2, b"two")
-        await store.replace("s", 3, entries(7, 8))
-        await store.rewrite("s", [entry(1, "rewritten")])
-        await store.fork("s", "child")
-        await store.append("s", entries(9, 9))
-        await store.release("child")
-    finally:
-        os.umask(before)
-    paths = [path for path in (root / "deep").rglob("*") if path.is_file()]
-    assert len(paths) >= 6
-    assert {stat.S_IMODE(path.stat().st_mode) for path in paths} == {0o600}
-    folders = [root / "deep", *(path for path in (root / "deep").rglob("*") if path.is_dir())]
-    assert {stat.S_IMODE(path.stat().st_mode) for path in folders} == {0o700}
-    await store.close()
-
-
 async def test_nothing_is_left_of_a_session_that_was_only_opened(root: Path) -> None:
     store = JsonlStore(root)
     await store.open("s")
@@ -272,11 +183,3 @@ async def test_nothing_is_left_of_a_session_that_was_only_opened(root: Path) -> 
     await store.release("s")
     assert not (root / "s").exists()
     await store.close()
-
-
-async def test_a_released_session_leaves_no_files_of_the_moment(root: Path) -> None:
-    store = JsonlStore(root)
-    await store.append("s", entries(1, 5))
-    await store.replace("s", 3, [])
-    await store.close()
-    assert {path.name for path in (root / "s").iterdir()} == {"context-messages.jsonl", "context.db"}

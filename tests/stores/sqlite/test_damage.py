@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_context_core import ContextManager, load_config, repair
+from amplifier_context_core import repair
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Extent, Repair
 from amplifier_context_core.stores.sqlite.store import SqliteStore
@@ -27,21 +27,20 @@ from tests.stores.sqlite.damage import COMMAND, change, emptied, filled, flip, o
 @pytest.mark.parametrize(
     "damage",
     [
-        "message = 'no JSON'",
-        "message = replace(message, 'module', 'nodule')",  # still JSON: only the checksum shows it
-        "message = x'ff00fe'",
-        "tokens = tokens + 1",
-        "seq = 999",
-        "extra = '{'",
-        "crc = 'x'",
-        "message = '[]'",
+        "UPDATE entries SET message = 'no JSON'",
+        "UPDATE entries SET message = replace(message, 'module', 'nodule')",  # still JSON: only the checksum shows it
+        "UPDATE entries SET message = x'ff00fe'",
+        "UPDATE entries SET tokens = tokens + 1",
+        "UPDATE entries SET seq = 999",
+        "UPDATE entries SET crc = 'x'",
+        "DELETE FROM entries",
     ],
 )
 async def test_a_damaged_message_is_left_out_and_reported_and_its_session_is_not_changed(
     path: Path, damage: str
 ) -> None:
     await filled(path, 9)
-    change(path, f"UPDATE entries SET {damage} WHERE session = 1 AND seq = 5")
+    change(path, f"{damage} WHERE session = 1 AND seq = 5")
     before = path.read_bytes()
     reported: list[Repair] = []
     store = SqliteStore(path)
@@ -68,38 +67,17 @@ async def test_a_damaged_message_is_left_out_and_reported_and_its_session_is_not
     await store.close()
 
 
-async def test_missing_messages_are_damage_too(path: Path) -> None:
-    await filled(path, 60)
-    change(path, "DELETE FROM entries WHERE session = 1 AND seq IN (1, 20, 21)")
-    reported: list[Repair] = []
-    store = SqliteStore(path)
-    await store.open("s", reported.append)
-    assert_same(await store.read("s"), [*entries(2, 19), *entries(22, 60)])
-    assert sum(one.lost for one in reported) == 3
-    with pytest.raises(StoreError, match=COMMAND):
-        await store.append("s", entries(61, 61))
-    await store.close()
-
-
-async def test_a_damaged_message_of_the_archive_is_left_out_and_reported(path: Path) -> None:
+async def test_damage_of_an_archive_and_of_a_checkpoint_is_reported_and_they_are_not_used(path: Path) -> None:
     await filled(path, 9)
-    change(path, "UPDATE archive SET message = 'x' WHERE seq = 17")
+    change(path, "UPDATE archive SET message = 'x' WHERE seq = 17", "UPDATE checkpoints SET data = x'00'")
     reported: list[Repair] = []
     store = SqliteStore(path)
     await store.open("t", reported.append)
     assert [one.seq for one in await store.archived("t")] == [16, 18, 19, 20]
-    assert [one.lost for one in reported] == [1]
-    await store.close()
-
-
-async def test_a_damaged_checkpoint_is_reported_and_not_used(path: Path) -> None:
-    await filled(path, 9)
-    change(path, "UPDATE checkpoints SET data = x'00' WHERE session = 1")
-    reported: list[Repair] = []
-    store = SqliteStore(path)
     await store.open("s", reported.append)
     assert await store.load_checkpoint("s") is None
-    assert [one.description for one in reported] == ["the checkpoint is damaged; a new one is made from the history"]
+    assert [one.lost for one in reported] == [1, 0]
+    assert reported[1].description == "the checkpoint is damaged; a new one is made from the history"
     await store.save_checkpoint("s", 3, b"three")
     assert await store.load_checkpoint("s") == b"three"
     await store.close()
@@ -120,7 +98,7 @@ async def test_damage_of_a_page_is_an_error_of_the_sessions_that_it_holds_alone(
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-@pytest.mark.parametrize("length", [0, 3, 299, 10**9, 2**40, -5])
+@pytest.mark.parametrize("length", [0, 299, 2**40, -5])
 async def test_a_history_that_ends_elsewhere_than_its_session_says_is_not_opened(path: Path, length: int) -> None:
     await filled(path)
     change(path, f"UPDATE sessions SET length = {length} WHERE id = 's'")
@@ -131,15 +109,14 @@ async def test_a_history_that_ends_elsewhere_than_its_session_says_is_not_opened
     await store.close()
 
 
-@pytest.mark.parametrize("name", ["s", "t"])
-async def test_a_damaged_index_of_ids_never_makes_a_session_open_as_new(path: Path, name: str) -> None:
+async def test_a_damaged_index_of_ids_never_makes_a_session_open_as_new(path: Path) -> None:
     await filled(path, 9)
     emptied(path, "sqlite_autoindex_sessions_1")
     store = SqliteStore(path)
-    for call in (store.open(name), store.append(name, [entry(100, session_id=name)]), store.extent(name)):
+    for call in (store.open("s"), store.append("s", [entry(100)]), store.extent("s")):
         with pytest.raises(StoreError, match=COMMAND):
             await call
-    assert "sqlite_autoindex_sessions_1" in str(await store.verify(name))
+    assert "sqlite_autoindex_sessions_1" in str(await store.verify("s"))
     await store.close()
 
 
@@ -151,6 +128,7 @@ async def test_nothing_is_erased_while_damage_may_hide_it(path: Path) -> None:
         await store.rewrite("t", [entry(17, "(erased)", session_id="t")])
     with pytest.raises(StoreError, match=COMMAND):
         await store.delete("t")
+    assert "archive_by_session" in str(await store.verify("t"))
     await store.close()
 
 
@@ -187,39 +165,6 @@ async def test_a_statement_that_a_constraint_refuses_changes_nothing_and_is_no_d
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-async def test_a_file_that_never_was_a_database_is_left_alone(path: Path) -> None:
-    for content in (b"my notes\n" * 900, b"SQLite format 3\0" + bytes(5_000)):
-        path.write_bytes(content)
-        store = SqliteStore(path)
-        with pytest.raises(StoreError, match=r"another application|no database"):
-            await store.append("s", entries(1, 1))
-        assert await store.verify("s") != []
-        await store.close()
-        assert path.read_bytes() == content
-
-
-async def test_a_manager_names_the_command_that_repairs_and_goes_on_after_it(path: Path) -> None:
-    manager = ContextManager(load_config({}), session_id="s", store=SqliteStore(path))
-    for number in range(5):
-        await manager.add_message({"role": "user", "content": f"message {number}"})
-    await manager.close()
-    change(path, "UPDATE entries SET crc = 0 WHERE seq = 3")
-    manager = ContextManager(load_config({}), session_id="s", store=SqliteStore(path))
-    assert len(await manager.get_messages()) == 4
-    for _ in range(2):
-        with pytest.raises(StoreError, match=COMMAND):
-            await manager.add_message({"role": "user", "content": "the next"})
-    await manager.close()
-    assert await asyncio.to_thread(repair.main, [str(path)]) == 0
-    manager = ContextManager(load_config({}), session_id="s", store=SqliteStore(path))
-    await manager.add_message({"role": "user", "content": "the next"})
-    assert [message["content"] for message in await manager.get_messages()] == [
-        *(f"message {number}" for number in (0, 1, 3, 4)),
-        "the next",
-    ]
-    await manager.close()
-
-
 # -- verify ------------------------------------------------------------------------------------------------------------
 
 
@@ -245,22 +190,6 @@ async def test_verify_finds_what_is_wrong_and_changes_nothing(path: Path) -> Non
     assert (await store.verify("t"))[1:] == ["5 archived messages are damaged"]
     await store.close()
     assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize("index", ["sqlite_autoindex_sessions_1", "archive_by_session"])
-async def test_verify_reports_a_damaged_index(path: Path, index: str) -> None:
-    await filled(path, 9)
-    emptied(path, index)
-    store = SqliteStore(path)
-    assert index in str(await store.verify("t"))
-    await store.close()
-
-
-async def test_verify_of_no_database_makes_none(path: Path) -> None:
-    store = SqliteStore(path)
-    assert await store.verify("s") == []
-    assert not path.exists()
-    await store.close()
 
 
 # -- repair ------------------------------------------------------------------------------------------------------------
@@ -314,7 +243,6 @@ def no_text(path: Path) -> None:
             lambda path, what=what: change(path, f"UPDATE sessions SET {what} WHERE id = 's'")
             for what in (
                 "length = 3",
-                "length = 1000000000",
                 "last_seq = 7",
                 "archived = -1",
                 "crc = 'x'",
@@ -356,24 +284,23 @@ async def test_a_repair_says_how_many_messages_of_each_session_it_lost_and_quote
     assert "module" not in printed
 
 
-@pytest.mark.parametrize(("name", "found"), [("'q'", "q"), ("'t'||char(9)", "recovered-2"), ("x'ff'", "recovered-2")])
-async def test_a_session_whose_id_is_lost_comes_back_under_another(path: Path, name: str, found: str) -> None:
+@pytest.mark.parametrize(
+    ("damage", "found"),
+    [
+        ("UPDATE sessions SET id = 'q'", "q"),
+        ("UPDATE sessions SET id = 't' || char(9)", "recovered-2"),
+        ("UPDATE sessions SET id = x'ff'", "recovered-2"),
+        ("DELETE FROM sessions", "recovered-2"),
+    ],
+)
+async def test_a_session_whose_id_is_lost_comes_back_under_another(path: Path, damage: str, found: str) -> None:
     await filled(path, 9)
-    change(path, f"UPDATE sessions SET id = {name} WHERE id = 't'")
+    change(path, f"{damage} WHERE id = 't'")
     await asyncio.to_thread(repaired, path)
     store = SqliteStore(path)
     assert [one.seq for one in await store.read(found)] == [*range(1, 16)]
     assert await store.extent("t") == Extent()
     assert_same(await store.read("s"), entries(1, 9))
-    await store.close()
-
-
-async def test_messages_without_a_session_row_come_back(path: Path) -> None:
-    await filled(path, 9)
-    change(path, "DELETE FROM sessions WHERE id = 's'")
-    await asyncio.to_thread(repaired, path)
-    store = SqliteStore(path)
-    assert [one.seq for one in await store.read("recovered-1")] == [*range(1, 10)]
     await store.close()
 
 
@@ -445,6 +372,11 @@ async def test_what_cannot_be_repaired_is_left_as_it_is(path: Path, capsys: pyte
     sound = path.read_bytes()
     for content in (bytes(4_096) + sound[4_096:], b"SQLite format 3\0" + bytes(5_000), b"my notes\n" * 900):
         path.write_bytes(content)
+        store = SqliteStore(path)
+        with pytest.raises(StoreError, match=r"another application|no database"):
+            await store.append("s", entries(10, 10))
+        assert await store.verify("s") != []
+        await store.close()
         assert await asyncio.to_thread(repair.main, [str(path)]) == 1
         assert "restore a backup" in capsys.readouterr().err
         assert path.read_bytes() == content

@@ -7,7 +7,6 @@ import errno
 import os
 import sqlite3
 import tempfile
-import threading
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from pathlib import Path
@@ -24,29 +23,8 @@ from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries, entry
 from tests.stores.other_process import running
-from tests.stores.small_disks import largest_file
 
 BIG = [entry(seq, "x" * 90_000) for seq in range(10, 16)]
-
-
-async def sql(store: SqliteStore, statement: str) -> None:
-    engine = store._engine  # pyright: ignore[reportPrivateUsage]
-    await engine.run(lambda: engine.database().execute(statement).fetchall())
-
-
-async def test_a_file_that_cannot_grow_fails_the_call_and_nothing_else(path: Path, store: SqliteStore) -> None:
-    await store.append("s", entries(1, 3))
-    size = path.with_name(path.name + "-wal").stat().st_size
-    with largest_file(size + 9_000):
-        for _ in range(2):
-            with pytest.raises(StoreError, match=r"sessions.db cannot .*(disk|space)"):
-                await store.append("s", BIG)
-        assert_same(await store.read("s"), entries(1, 3))
-    await store.append("s", entries(4, 5))
-    assert_same(await store.read("s"), entries(1, 5))
-    await store.append("s", BIG)
-    await store.close()
-    assert await store.extent("s") == Extent(11, 15)
 
 
 async def test_a_full_database_fails_the_call_and_nothing_else(
@@ -92,16 +70,6 @@ async def test_a_database_locked_by_another_process_is_waited_for_and_reported(p
         assert_same(await store.read("s"), entries(1, 1))  # a reader need not wait
     await store.append("s", entries(2, 2))
     assert_same(await store.read("s"), entries(1, 2))
-
-
-async def test_a_database_that_became_read_only_is_reported(path: Path, store: SqliteStore) -> None:
-    await store.append("s", entries(1, 1))
-    await sql(store, "PRAGMA query_only = ON")
-    with pytest.raises(StoreError, match=r"read-only; make it writable \(SQLITE_READONLY\)"):
-        await store.append("s", entries(2, 2))
-    assert_same(await store.read("s"), entries(1, 1))  # by a new connection: the old one was closed
-    await store.append("s", entries(2, 2))
-    assert await store.extent("s") == Extent(2, 2)
 
 
 READ_ONLY = {"folder": (0o600, 0o555), "file": (0o444, 0o755), "both": (0o444, 0o555)}
@@ -175,7 +143,7 @@ async def test_a_log_that_cannot_be_read_along_is_not_left_out(open_folder: Path
     )
 
 
-@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EDQUOT, errno.EMFILE])
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EMFILE])
 async def test_a_database_that_cannot_be_created_is_reported_and_created_later(
     path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
@@ -190,22 +158,6 @@ async def test_a_database_that_cannot_be_created_is_reported_and_created_later(
                 await call
     await store.append("s", entries(1, 1))
     assert await store.extent("s") == Extent(1, 1)
-
-
-async def test_an_io_error_is_reported_and_the_next_call_succeeds(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await store.append("s", entries(1, 1))
-
-    def fail(_: object) -> None:
-        problem = sqlite3.OperationalError("disk I/O error")
-        problem.sqlite_errorcode, problem.sqlite_errorname = 1034, "SQLITE_IOERR_FSYNC"
-        raise problem
-
-    with pytest.raises(StoreError, match=r"check the disk.*\(SQLITE_IOERR_FSYNC\)"):
-        await store._engine.write(fail)  # pyright: ignore[reportPrivateUsage]
-    await store.append("s", entries(2, 2))
-    assert_same(await store.read("s"), entries(1, 2))
 
 
 async def test_what_a_failed_commit_may_have_written_is_not_written_twice(
@@ -240,14 +192,6 @@ async def test_what_a_failed_commit_may_have_written_is_not_written_twice(
     await store.close()
 
 
-async def test_errors_name_no_content(store: SqliteStore) -> None:
-    await sql(store, "PRAGMA max_page_count = 30")
-    with pytest.raises(StoreError) as caught:
-        await store.append("s", [entry(1, "hunter2 " * 90_000)])
-    assert "hunter2" not in str(caught.value)
-    assert isinstance(caught.value.__cause__, sqlite3.Error)
-
-
 def test_every_error_of_the_driver_is_one_of_ours(path: Path) -> None:
     """A new error class of the driver would fail here."""
     kinds = {name for name in dir(sqlite3) if isinstance(getattr(sqlite3, name), type)}
@@ -263,24 +207,9 @@ def test_every_error_of_the_driver_is_one_of_ours(path: Path) -> None:
         "OperationalError",
         "ProgrammingError",
     }
-    for name in raised - {"Warning"}:
-        problem = getattr(sqlite3, name)("some words of a message")
-        assert isinstance(problem, sqlite3.Error)
-        outcome = str(errors.store_error(problem, path))
+    for name in raised - {"Warning"}:  # and it quotes no content
+        outcome = str(errors.store_error(getattr(sqlite3, name)("some words of a message"), path))
         assert outcome == f"the database {path} could not do what was asked ({name})"
-
-
-async def test_the_thread_outlives_whatever_a_job_raises(store: SqliteStore) -> None:
-    def fail(*_: object) -> None:
-        raise RuntimeError("ours")
-
-    engine = store._engine  # pyright: ignore[reportPrivateUsage]
-    for call in (engine.read(fail), engine.write(fail), engine.run(fail)):
-        with pytest.raises(RuntimeError, match="ours"):
-            await call
-    before = threading.active_count()
-    await store.append("s", entries(1, 1))
-    assert threading.active_count() == before
 
 
 async def test_a_listener_for_repairs_may_fail(
@@ -317,8 +246,3 @@ async def test_openings_that_fail_leave_no_file_open(path: Path, monkeypatch: py
         assert [await left_open() for _ in range(5)] == [before] * 5
     await store.append("s", entries(1, 1))
     await store.close()
-
-
-async def test_a_search_where_there_is_no_database_makes_none(path: Path, store: SqliteStore) -> None:
-    assert await store.search("s", "anything", 3) == []
-    assert not path.exists()

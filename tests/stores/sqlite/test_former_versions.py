@@ -92,18 +92,6 @@ async def test_a_damaged_one_is_not_carried_over_and_the_version_that_repairs_it
     assert path.read_bytes() == before
 
 
-async def test_an_older_one_is_refused_with_the_version_that_reads_it(path: Path) -> None:
-    change(path, "PRAGMA user_version = 1")
-    before = path.read_bytes()
-    store = SqliteStore(path)
-    for call in (store.read("s"), store.append("s", entries(13, 13)), store.open("s")):
-        with pytest.raises(StoreError, match=r"has format 1, .* open it once with commit 37ba2a6"):
-            await call
-    assert "37ba2a6" in str(await store.verify("s"))
-    await store.close()
-    assert path.read_bytes() == before
-
-
 async def test_a_carrying_over_that_fails_leaves_the_database_as_it_was(path: Path) -> None:
     change(path, "CREATE TRIGGER refuse BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'no'); END")
     store = SqliteStore(path)

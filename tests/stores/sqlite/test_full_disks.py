@@ -89,43 +89,6 @@ async def test_a_disk_that_takes_no_byte_is_read_and_says_so_when_written_to(
     await store.close()
 
 
-async def test_a_damaged_message_on_a_full_disk_is_left_out_and_reported(disk: Path) -> None:
-    path = disk / "sessions.db"
-    store = SqliteStore(path)
-    await store.append("s", entries(1, 9))
-    await store.save_checkpoint("s", 3, b"three")
-    await store.close()
-    db = sqlite3.connect(path, isolation_level=None)
-    db.execute("UPDATE entries SET crc = 0 WHERE seq = 5")
-    db.execute("UPDATE checkpoints SET crc = 0")
-    db.close()
-    fill(disk)
-    assert [one.seq for one in await store.read("s")] == [1, 2, 3, 4, 6, 7, 8, 9]
-    assert await store.load_checkpoint("s") is None
-    await store.close()
-    (disk / "filling").unlink()
-    assert await store.extent("s") == Extent(9, 9)  # nothing was changed
-    await store.close()
-
-
-async def test_a_repair_on_a_full_disk_changes_nothing(disk: Path) -> None:
-    path = disk / "sessions.db"
-    store = SqliteStore(path)
-    await store.append("s", entries(1, 9))
-    await store.close()
-    db = sqlite3.connect(path, isolation_level=None)
-    db.execute("UPDATE sessions SET length = 2")
-    db.close()
-    fill(disk)
-    with pytest.raises(StoreError, match="disk is full; free some space"):
-        await store.repair(None)
-    (disk / "filling").unlink()
-    assert not [file for file in disk.iterdir() if ".damaged" in file.name or ".repair" in file.name]
-    await store.repair(None)
-    assert_same(await store.read("s"), entries(1, 9))
-    await store.close()
-
-
 async def test_a_repair_for_which_the_disk_has_some_space_is_whole_or_changes_nothing(disk: Path) -> None:
     path = disk / "sessions.db"
     store = SqliteStore(path)

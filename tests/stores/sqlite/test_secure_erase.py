@@ -83,14 +83,6 @@ async def test_of_pages_that_were_split_no_copies_remain(path: Path, store: Sqli
     assert holding(path, "SECRET4x00001 ")
 
 
-async def test_rewriting_only_tokens_erases_nothing_and_keeps_the_checkpoint(path: Path, store: SqliteStore) -> None:
-    await store.append("s", entries(1, 3))
-    await store.save_checkpoint("s", 2, b"two")
-    await store.rewrite("s", [one._replace(tokens=99) for one in entries(1, 3)])
-    assert await store.load_checkpoint("s") == b"two"
-    assert [one.tokens for one in await store.read("s")] == [99, 99, 99]
-
-
 async def test_damaged_files_that_a_repair_kept_are_erased_as_well(path: Path, store: SqliteStore) -> None:
     await store.append("s", [entry(1, "hunter2secret"), entry(2, "two"), entry(3, "hunter2secret again")])
     await store.close()
