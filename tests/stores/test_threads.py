@@ -1,0 +1,150 @@
+"""The threads of stores answer every call, whatever the work raised, and changes that are sent together."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amplifier_context_core.errors import StoreError
+from amplifier_context_core.stores.sqlite import worker as sqlite_worker
+from amplifier_context_core.stores.sqlite.engine import SqliteEngine
+from amplifier_context_servers.leased.batching import MicroBatcher
+from amplifier_context_servers.leased.loop_thread import LoopThread
+
+DEADLINE = 5.0  # seconds
+PROBLEMS = [StopIteration(1), SystemExit(3), KeyboardInterrupt(), GeneratorExit(), ValueError("no")]
+
+
+async def ended(call: Awaitable[object]) -> BaseException | None:
+    """Return what a call raised, None if it returned; fail if it did neither in time."""
+    task = asyncio.ensure_future(call)
+    done, _ = await asyncio.wait((task,), timeout=DEADLINE)
+    assert done, "the call hangs"
+    return task.exception()
+
+
+async def test_a_thread_that_cannot_be_started_is_an_error_and_the_next_call_starts_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    database = SqliteEngine(tmp_path / "sessions.db", "fsync", 1.0)
+    server = LoopThread("test")
+    calls: list[Callable[[], Awaitable[object]]] = [
+        lambda: database.run(lambda: "done"),
+        lambda: server.run(asyncio.sleep(0, "done")),
+    ]
+    for call in calls:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refused)
+            for _ in range(2):
+                assert isinstance(await ended(call()), StoreError)
+        assert await asyncio.wait_for(call(), DEADLINE) == "done"
+    server.stop()
+    await database.close()
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: type(problem).__name__)
+async def test_a_sqlite_job_that_raises_anything_is_answered(problem: BaseException, tmp_path: Path) -> None:
+    def fail(*_: object) -> None:
+        raise problem
+
+    def begun(*task: Any) -> asyncio.Future[object]:
+        """Queue a task; no coroutine waits for it, which `GeneratorExit` would close."""
+        future = asyncio.get_running_loop().create_future()
+        engine._worker.submit(sqlite_worker.Task(*task, future=future))
+        return future
+
+    engine = SqliteEngine(tmp_path / "sessions.db", "fsync", 1.0)
+    expected = StoreError if isinstance(problem, StopIteration) else type(problem)
+    for task, call in (((partial(engine._alone, fail),), engine.run), ((fail, engine._commit), engine.write)):
+        assert type(await ended(begun(*task))) is expected
+        assert await asyncio.wait_for(call(lambda *_: "goes on"), DEADLINE) == "goes on"
+    await engine.close()
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: type(problem).__name__)
+async def test_whatever_one_coroutine_of_a_loop_thread_raises_the_others_are_answered(problem: BaseException) -> None:
+    loop_thread = LoopThread("test")
+
+    async def fail() -> None:
+        await asyncio.sleep(0.01)
+        raise problem
+
+    async def wait() -> str:
+        await asyncio.sleep(0.05)
+        return "answered"
+
+    raised: list[BaseException] = []
+
+    async def call() -> None:
+        try:
+            await loop_thread.run(fail())
+        except BaseException as problem:  # noqa: BLE001 - `SystemExit` would end the event loop of the test
+            raised.append(problem)
+
+    waiting = asyncio.create_task(loop_thread.run(wait()))
+    await asyncio.wait_for(call(), DEADLINE)
+    assert len(raised) == 1
+    assert await asyncio.wait_for(waiting, DEADLINE) == "answered"
+    assert await asyncio.wait_for(loop_thread.run(wait()), DEADLINE) == "answered"
+    loop_thread.stop()
+
+
+async def test_stopping_a_loop_thread_cancels_what_runs_and_ends_it() -> None:
+    loop_thread = LoopThread("test")
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def linger() -> None:
+        loops.append(asyncio.get_running_loop())
+        try:
+            await asyncio.sleep(3_600)
+        finally:
+            loops.append(asyncio.get_running_loop())
+
+    task = asyncio.create_task(loop_thread.run(linger()))
+    async with asyncio.timeout(DEADLINE):
+        while not loops:
+            await asyncio.sleep(0.005)
+        loop_thread.stop()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        while not loops[0].is_closed():
+            await asyncio.sleep(0.005)
+    assert len(loops) == 2
+
+
+@pytest.mark.parametrize("problem", [asyncio.CancelledError(), GeneratorExit()])
+async def test_no_item_of_a_batch_waits_for_ever_whatever_was_raised(problem: BaseException) -> None:
+    async def fail(items: Sequence[int]) -> list[int | Exception]:
+        await asyncio.sleep(0.001)
+        if min(items) > 0:
+            raise problem
+        return list(items)
+
+    batches = MicroBatcher(fail, max_in_flight=1)
+    tasks = [asyncio.create_task(batches.add(number)) for number in range(5)]
+    _, waiting = await asyncio.wait(tasks, timeout=DEADLINE)
+    assert not waiting
+    assert await tasks[0] == 0
+    for task in tasks[1:]:
+        assert task.cancelled() or task.exception() is problem
+
+
+async def test_an_item_without_an_answer_is_an_error_for_that_item() -> None:
+    async def short(items: Sequence[int]) -> list[int | Exception]:
+        await asyncio.sleep(0.001)
+        return list(items)[:2]
+
+    batches = MicroBatcher(short, max_in_flight=1)
+    work = asyncio.gather(*(batches.add(number) for number in range(5)), return_exceptions=True)
+    answers = await asyncio.wait_for(work, DEADLINE)
+    assert answers[:3] == [0, 1, 2]
+    assert [type(answer) for answer in answers[3:]] == [StoreError] * 2
