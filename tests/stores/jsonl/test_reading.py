@@ -54,13 +54,6 @@ async def test_an_idle_session_needs_no_reading_after_a_kill(root: Path, monkeyp
     await store.close()
 
 
-async def test_an_empty_session_is_small(root: Path) -> None:
-    store = JsonlStore(root)
-    await store.save_checkpoint("s", 0, b"empty")
-    await store.close()
-    assert sum(path.stat().st_size for path in (root / "s").iterdir()) <= 16_384
-
-
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts the descriptors of Linux")
 async def test_many_open_sessions_share_one_thread_and_few_descriptors(root: Path) -> None:
     before, threads = len(os.listdir("/proc/self/fd")), set(threading.enumerate())
