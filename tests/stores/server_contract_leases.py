@@ -63,8 +63,10 @@ class LeaseContract:
         await stopped.append("s", entries(1, 2))
         await stopped.open("empty")
         await asyncio.sleep(0.5)
+        assert [info.holder for info in await other.sessions()] == [""]
         stopped._ttl = 60
         await stopped.append("s", entries(3, 3))
+        assert [bool(info.holder) for info in await other.sessions()] == [True]
         await stopped.append("empty", entries(1, 1))
         with pytest.raises(SessionInUse):
             await other.open("s")
@@ -77,20 +79,11 @@ class LeaseContract:
         await stopped.append("s", entries(1, 3))
         await asyncio.sleep(0.5)
         await other.append("s", entries(4, 4))
-        changes: list[Callable[[], Awaitable[object]]] = [
-            lambda: stopped.append("s", entries(9, 9)),
-            lambda: stopped.replace("s", 1, entries(9, 9)),
-            lambda: stopped.rewrite("s", [entry(1, "changed")]),
-            lambda: stopped.save_checkpoint("s", 1, b"one"),
-            lambda: stopped.delete("s"),
-        ]
-        for change in changes:
-            with pytest.raises(SessionLost, match="taken over by pid"):
-                await change()
+        with pytest.raises(SessionLost, match="taken over by pid"):
+            await stopped.append("s", entries(9, 9))
         await other.release("s")
-        for change in changes:  # free again, but the writer knows only its former state
-            with pytest.raises(SessionLost):
-                await change()
+        with pytest.raises(SessionLost):  # free again, but the writer knows only its former state
+            await stopped.append("s", entries(9, 9))
         assert_same(await stopped.read("s"), entries(1, 4))
         assert await stopped.open("s") == Extent(4, 4)
         await stopped.append("s", entries(5, 5))
@@ -139,14 +132,9 @@ class LeaseContract:
         await stopped.append("s", entries(1, 3))
         await asyncio.sleep(0.5)
         await other.delete("s")
-        with pytest.raises(SessionLost) as raised:
-            await stopped.append("s", entries(4, 4))
-        assert str(raised.value) == (
-            "session 's' is gone from the store: it was deleted, or the store lost its data; nothing was written. "
-            "Restore it from a backup, or go on in a fork with what memory holds (`on_conflict: fork`)"
-        )
-        with pytest.raises(SessionLost, match="gone from the store"):  # as often as it is asked
-            await stopped.append("s", entries(4, 4))
+        for _ in range(2):
+            with pytest.raises(SessionLost, match="gone from the store"):
+                await stopped.append("s", entries(4, 4))
         assert await other.sessions() == []
         assert await stopped.open("s") == Extent()
 
@@ -160,16 +148,6 @@ class LeaseContract:
         await other.append("s", entries(4, 4))
         with pytest.raises(SessionInUse):
             await stopped.open("s")
-
-    async def test_an_expired_lease_has_no_holder(self, pair: tuple[LeasedStore, LeasedStore]) -> None:
-        stopped, other = pair
-        stopped._ttl = 60
-        await stopped.append("s", entries(1, 3))
-        assert [bool(info.holder) for info in await other.sessions()] == [True]
-        stopped._ttl = 0.4
-        await stopped.append("s", entries(4, 4))
-        await asyncio.sleep(0.5)
-        assert [bool(info.holder) for info in await other.sessions()] == [False]
 
 
 class Writer:
@@ -241,9 +219,6 @@ class WriterProcessContract:
     ) -> None:
         assert writer.ask("append s 1") == "done"
         with pytest.raises(SessionInUse, match=f"pid {writer.pid} on"):
-            await store.append("s", entries(2, 2))
-        await asyncio.sleep(ttl * 1.2)  # it renews its lease
-        with pytest.raises(SessionInUse):
             await store.append("s", entries(2, 2))
         writer.signal(signal.SIGKILL)
         with pytest.raises(SessionInUse):
