@@ -85,10 +85,6 @@ class Opened:
     def lost(self) -> int:
         return sum(repair.lost for repair in self.repairs)
 
-    @property
-    def summary(self) -> str:
-        return "\n".join(repair.description for repair in self.repairs)
-
 
 async def write(root: Path, count: int = 10, *, checkpoint: int | None = None, session_id: str = "s") -> Files:
     """Write a session of `count` entries, appended one after another, and release it."""
@@ -101,7 +97,7 @@ async def write(root: Path, count: int = 10, *, checkpoint: int | None = None, s
     return Files(root, session_id)
 
 
-async def reopen(root: Path, session_id: str = "s", *, go_on: bool = True) -> Opened:
+async def reopen(root: Path, session_id: str = "s") -> Opened:
     """Open a session that may be damaged and read all of it. It must be intact afterwards, and accept appends."""
     store, repairs = JsonlStore(root, durability="flush"), list[Repair]()
     await store.open(session_id, repairs.append)
@@ -110,16 +106,14 @@ async def reopen(root: Path, session_id: str = "s", *, go_on: bool = True) -> Op
     found = Opened(await store.extent(session_id), history, checkpoint, repairs)
     assert found.extent.length == len(history)
     assert await store.verify(session_id) == []
-    if go_on:
-        new = entries(found.extent.last_seq + 1, found.extent.last_seq + 1, session_id=session_id)
-        await store.append(session_id, new)
-        again = await store.read(session_id)
-        assert [entry.seq for entry in again] == [*found.seqs, found.extent.last_seq + 1]
-        await store.replace(session_id, len(history), [])
+    last = found.extent.last_seq + 1
+    await store.append(session_id, entries(last, last, session_id=session_id))
+    assert [entry.seq for entry in await store.read(session_id)] == [*found.seqs, last]
+    await store.replace(session_id, len(history), [])
     await store.close()
     store = JsonlStore(root)
     reported = list(found.repairs)
-    assert await store.open(session_id, repairs.append) == Extent(len(history), found.extent.last_seq + go_on)
+    assert await store.open(session_id, repairs.append) == Extent(len(history), last)
     assert [entry.seq for entry in await store.read(session_id)] == found.seqs
     assert repairs == reported, "what was repaired once is whole"
     await store.close()

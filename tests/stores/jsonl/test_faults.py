@@ -21,7 +21,7 @@ from amplifier_context_testing.contract.samples import entries, entry
 from tests.stores.jsonl.changes import CHANGES, Change, begin
 from tests.stores.jsonl.crashes import Disk, using
 from tests.stores.jsonl.files import Files, fast_folder, reopen
-from tests.stores.small_disks import file_system, largest_file
+from tests.stores.small_disks import file_system
 
 
 def gist(found: Whole) -> object:
@@ -199,53 +199,10 @@ async def test_wherever_a_crash_interrupts_an_erasure_no_quarantine_holds_what_w
     pytest.fail("there is no end of calls")
 
 
-async def test_a_file_at_its_largest_size_takes_nothing_more_and_the_rest_stays(root: Path) -> None:
-    store = JsonlStore(root)
-    await store.append("s", [entry(1, "x" * 100_000)])
-    await store.release("s")
-    with largest_file(Files(root).path("context.db").stat().st_size // 2):
-        with pytest.raises(StoreError, match="limits on file sizes"):
-            await store.append("s", [entry(2, "x" * 100_000), *entries(3, 41)])
-        assert await store.extent("s") == Extent(1, 1)
-        with pytest.raises(StoreError):
-            await store.append("s", [entry(2, "x" * 100_000), *entries(3, 41)])
-    await store.append("s", entries(2, 41))
-    assert_same((await store.read("s"))[1:], entries(2, 41))
-    await store.close()
-    assert (await reopen(root)).repairs == []
-
-
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Generator[Path]:
     with file_system(tmp_path, "256k") as folder:
         yield folder
-
-
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-async def test_on_a_full_disk_a_change_is_refused_and_after_it_the_session_goes_on(
-    small_disk: Path, change: Change
-) -> None:
-    store = JsonlStore(small_disk / "sessions")
-    await begin(store)
-    before = await whole(store)
-    filler = small_disk / "filler"
-    with filler.open("wb", buffering=0) as file:
-        try:
-            while file.write(b"x" * 1024):
-                pass
-        except OSError:
-            pass
-    if not await refused(change(store)):  # the last pages had space
-        filler.unlink()
-    else:
-        assert not (await whole(store)).differs(before)
-        filler.unlink()
-        await change(store)
-    model = MemoryStore()
-    await begin(model)
-    await change(model)
-    assert not (await whole(store)).differs(await whole(model))
-    await store.close()
 
 
 async def test_on_a_full_disk_a_session_that_is_not_open_is_deleted(small_disk: Path) -> None:

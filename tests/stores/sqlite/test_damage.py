@@ -6,11 +6,9 @@ import asyncio
 import errno
 import os
 import shutil
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -21,7 +19,7 @@ from amplifier_context_core.stores import Extent, Repair
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries, entry
-from tests.stores.sqlite.damage import COMMAND, change, emptied, filled, flip, overwritten_page
+from tests.stores.sqlite.damage import COMMAND, change, emptied, filled, overwritten_page
 
 
 @pytest.mark.parametrize(
@@ -216,26 +214,9 @@ async def assert_whole(path: Path, count: int = 300) -> None:
     await store.close()
 
 
-def swapped_pages(path: Path) -> None:
-    """Let two pages of messages change places, as by a write to the wrong place: no search by key finds their rows."""
-    with closing(sqlite3.connect(path)) as db:
-        found = db.execute("SELECT pageno FROM dbstat WHERE name = 'entries' AND pagetype = 'leaf'").fetchall()
-    one, other = (slice((page - 1) * 4096, page * 4096) for (page,) in (found[3], found[5]))
-    data = bytearray(path.read_bytes())
-    data[one], data[other] = data[other], data[one]
-    path.write_bytes(data)
-
-
-def no_text(path: Path) -> None:
-    """Make the definition of an index invalid: SQLite's description of it cannot be decoded."""
-    flip(path, path.read_bytes().index(b"WHERE seq <> (id") + 12, 1)
-
-
 @pytest.mark.parametrize(
     "damage",
     [
-        swapped_pages,
-        no_text,
         lambda path: overwritten_page(path, "facts", 0),
         lambda path: emptied(path, "sqlite_autoindex_sessions_1"),
         lambda path: emptied(path, "archive_by_session"),
