@@ -15,8 +15,8 @@ from amplifier_context_core.messages.timestamps import timestamp_of
 from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.stores.codec import decode_entry, encode_extra, loads, message_json
 from amplifier_context_core.transcript.entry import Entry
-from amplifier_context_testing.contract.samples import differing, entry, odd_entries
-from tests.laws.histories import ANY_STEPS, JSON, flat
+from amplifier_context_testing.contract.samples import differing, entry
+from tests.laws.histories import ANY_STEPS, flat
 
 # Any text that JSON can hold: lone surrogates too, but no pair of them, which JSON reads as one character.
 SURROGATES = st.characters(categories=["Cs"])
@@ -84,24 +84,20 @@ def written_down(given: Entry, session_id: str = "s") -> Entry:
 
 
 @given(any_entries())
-def test_an_encoded_entry_decodes_to_the_same_entry(given: Entry) -> None:
-    assert not differing([written_down(given)], [given])
-
-
-@given(any_entries())
-def test_a_fork_reads_the_same_entry(given: Entry) -> None:
-    """Its rows are those of the parent, with the parent's id in `extra`."""
-    extra = {"session_id": "s", **encode_extra(given, "s")}
-    read = decode_entry("fork", given.seq, given.turn, given.tokens, message_json(given.message), extra)
-    assert not differing([read], [given])
+def test_an_encoded_entry_decodes_to_the_same_entry_which_is_encoded_alike(given: Entry) -> None:
+    again = written_down(given)
+    assert not differing([again], [given])
+    assert message_json(again.message) == message_json(given.message)
+    assert encode_extra(again, "s") == encode_extra(given, "s")
     assert not differing([written_down(given, "fork")], [given])
 
 
 @given(any_entries())
-def test_encoding_a_decoded_entry_gives_the_same_row(given: Entry) -> None:
-    again = written_down(given)
-    assert message_json(again.message) == message_json(given.message)
-    assert encode_extra(again, "s") == encode_extra(given, "s")
+def test_a_fork_whose_rows_name_the_parent_reads_the_same_entry(given: Entry) -> None:
+
+    extra = {"session_id": "s", **encode_extra(given, "s")}
+    read = decode_entry("fork", given.seq, given.turn, given.tokens, message_json(given.message), extra)
+    assert not differing([read], [given])
 
 
 @given(messages())
@@ -112,17 +108,7 @@ def test_a_message_is_one_line_of_utf_8(message: dict[str, Any]) -> None:
     assert b"\r" not in line
     assert b"\0" not in line
     text = line.decode("utf-8")  # as a database takes it
-    assert repr(loads(text)) == repr(loads(line)) == repr(read)
-
-
-@given(JSON | ANYTHING)
-def test_loads_reads_what_json_reads(value: object) -> None:
-    for data in (json.dumps(value), json.dumps(value).encode()):
-        assert repr(loads(data)) == repr(json.loads(data))
-
-
-def test_odd_entries_and_every_field_survive_a_round_trip() -> None:
-    assert not differing(map(written_down, odd_entries()), odd_entries())
+    assert repr(loads(text)) == repr(loads(line)) == repr(read) == repr(json.loads(text))
 
 
 def test_an_ordinary_entry_has_no_extra() -> None:
@@ -134,17 +120,13 @@ def test_an_ordinary_entry_has_no_extra() -> None:
     "data",
     [
         b"",
-        b"{",
         b"[]",
-        b"null",
         b'{"role": "user"',
         b'{"role": "nobody", "content": "x"}',
-        b'{"role": "user", "content": 7}',
         b'{"role": "user", "content": NaN}',
         b'{"role": "user", "content": "x", "n": 1e999}',
         b'{"role": "user", "content": "x", "n": ' + b"9" * 5_000 + b"}",
         b'{"role": "user", "content": "\xff\xfe"}',
-        b'{"role": "user", "content": ' + b"[" * 100_000,
         b'{"role": "user", "content": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
         b"\0" * 80,
         b'{"role": "user", "content": "x"}{"role": "user", "content": "y"}',
@@ -161,13 +143,11 @@ def test_a_damaged_message_is_an_error_that_names_it_and_quotes_nothing(data: by
 @pytest.mark.parametrize(
     "extra",
     [
-        {"session_id": 7, "created": None, "completed": []},
+        {"session_id": 7, "created": None, "completed": [], "unknown": {}},
         {"response": "no"},
         {"response": {"usage": 7, "model": 8}},
         {"response": {"usage": {"input_tokens": "many"}}},
-        {"response": {"usage": {"output_tokens": 7}}},
         {"response": {"usage": {"input_tokens": 1, "unknown": 2}, "unknown": 3}},
-        {"unknown": {}},
     ],
 )
 def test_an_odd_extra_is_read_as_far_as_possible(extra: dict[str, Any]) -> None:
@@ -182,18 +162,12 @@ LONG = 123456789012345678901234567890
 @pytest.mark.parametrize(
     "text",
     [
-        f"{LONG}",
         f"-{LONG}",
-        f"[{LONG}]",
         f"[1,{LONG}]",
-        f'{{"n":{LONG}}}',
         f'{{"n": -{LONG}}}',
-        f'{{"n":\t{LONG}}}',
         f'{{"n":\r\n{LONG}}}',
         f'{{"id":"toolu_{LONG}","n":{LONG}}}',
         f'{{"id":"{LONG}","n":[{LONG}]}}',
-        f'{{"id":"toolu_{LONG}"}}',
-        f'["{LONG}","a{LONG}"]',
     ],
 )
 def test_integers_beyond_64_bits_are_exact_anywhere(text: str) -> None:

@@ -2,50 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amplifier_context_core import ConfigError, StoreError
 from amplifier_context_core.stores import index_range
-from amplifier_context_core.stores.validation import check_index, check_session_id, no_session, session_exists
-from amplifier_context_testing.contract.samples import HOSTILE_IDS, ODD_IDS
+from amplifier_context_core.stores.validation import check_index, check_session_id
 
 LAW = settings(max_examples=300, derandomize=True, database=None, deadline=None)
 
 
-def test_an_odd_id_is_valid() -> None:
-    for session_id in ODD_IDS:
-        assert check_session_id(session_id) is session_id
-
-
-@pytest.mark.parametrize("session_id", HOSTILE_IDS.values(), ids=HOSTILE_IDS)
-def test_a_hostile_id_is_refused(session_id: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        check_session_id(session_id)
-    assert caught.value.key == "session_id"
-
-
-@pytest.mark.parametrize("session_id", [None, 7, b"bytes", ["a"]])
-def test_an_id_that_is_no_text_is_refused(session_id: Any) -> None:
-    with pytest.raises(ConfigError, match="session_id: must be text"):
-        check_session_id(session_id)
-
-
-@pytest.mark.parametrize("character", ["x", "é", "読", "🚀"])
+@pytest.mark.parametrize("character", ["x", "読"])
 def test_an_id_is_as_long_as_a_file_name_may_be(character: str) -> None:
     most = 200 // len(character.encode())
     assert check_session_id(character * most)
-    with pytest.raises(ConfigError, match="longer than 200 bytes"):
-        check_session_id(character * (most + 1))
+    for more in (1, 100_000):
+        with pytest.raises(ConfigError, match="longer than 200 bytes") as caught:
+            check_session_id(character * (most + more))
+        assert len(str(caught.value)) < 100
 
 
-def test_a_long_id_is_not_repeated_in_the_error() -> None:
-    with pytest.raises(ConfigError) as caught:
-        check_session_id("x" * 100_000)
-    assert len(str(caught.value)) < 100
+def test_an_id_that_is_no_text_is_refused() -> None:
+    with pytest.raises(ConfigError, match="session_id: must be text"):
+        check_session_id(b"bytes")  # type: ignore[arg-type]
 
 
 @LAW
@@ -65,20 +45,11 @@ def test_any_valid_id_names_one_file_and_prints_on_one_line(session_id: str) -> 
     assert len(text) < 3_000
 
 
-@pytest.mark.parametrize(("index", "length"), [(0, 0), (0, 3), (3, 3), (2, 3)])
-def test_an_index_inside_the_history_is_valid(index: int, length: int) -> None:
-    check_index("s", index, length)
-
-
-@pytest.mark.parametrize(("index", "length"), [(1, 0), (4, 3), (-1, 3), (-1, 0), (10**20, 3)])
+@pytest.mark.parametrize(("index", "length"), [(1, 0), (4, 3), (-1, 3), (10**20, 3)])
 def test_an_index_outside_the_history_is_an_error_that_names_its_length(index: int, length: int) -> None:
+    check_index("s", length, length)
     with pytest.raises(StoreError, match=f"session 's' holds {length} messages, not {index:,}"):
         check_index("s", index, length)
-
-
-def test_errors_about_sessions_name_them() -> None:
-    assert str(no_session("two words")) == "there is no session 'two words'"
-    assert str(session_exists("s")).startswith("there is a session 's' already; ")
 
 
 @LAW

@@ -1,19 +1,17 @@
-"""The full-text index in memory: it finds what a scan finds, follows the history, and reads few rows."""
+"""The full-text index in memory: it finds what a scan finds, and follows the history."""
 
 from __future__ import annotations
 
 import sqlite3
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core.stores import word_index, yielding
+from amplifier_context_core.stores import word_index
 from amplifier_context_core.stores.word_index import WordIndex
-from amplifier_context_core.transcript.query import Query, Term
+from amplifier_context_core.transcript.query import Term
 from amplifier_context_core.transcript.ranking import frequent
 from amplifier_context_core.transcript.search import ScanIndex, SearchIndex
 from amplifier_context_testing.contract.samples import entry
@@ -41,61 +39,9 @@ def test_an_index_that_followed_edits_finds_what_a_fresh_one_finds(histories: li
         assert index.search(history, query, 9) == WordIndex().search(history, query, 9)
 
 
-def test_a_search_adds_only_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[int] = []
-    text_of = word_index.searchable_text
-
-    def watched(one: word_index.Entry) -> str:
-        read.append(one.seq)
-        return text_of(one)
-
-    monkeypatch.setattr(word_index, "searchable_text", watched)
-    history = [entry(seq, f"heron {seq}") for seq in range(1, 6)]
-    index = WordIndex()
-    index.search(history, "nothing", 5)
-    read.clear()
-    index.search([*history, entry(6, "goose")], "nothing", 5)
-    assert read == [6]
-
-
-def longest_hold(work: Callable[[], object]) -> float:
-    """Return the most processor seconds that a thread worked on without letting this one run."""
-    ended: list[float] = []
-
-    def run() -> None:
-        work()
-        ended.append(time.thread_time())
-        time.sleep(0.05)  # its clock is read once more
-
-    worker = threading.Thread(target=run)
-    worker.start()
-    assert worker.ident is not None
-    clock, last, longest = time.pthread_getcpuclockid(worker.ident), 0.0, 0.0
-    while not ended:
-        time.sleep(0.0005)
-        now = time.clock_gettime(clock)
-        longest, last = max(longest, now - last), now
-    worker.join()
-    return longest
-
-
-def test_other_threads_run_while_a_long_text_is_indexed() -> None:
-    text = " ".join(f"getName{number} plain words" for number in range(100_000))
-    assert min(longest_hold(lambda: word_index.indexed(text)) for _ in range(3)) < 0.045
-
-
 def test_other_threads_run_while_a_long_text_of_other_letters_is_indexed() -> None:
     text = "Привет мир, это сообщение для парсера. " * 60_000
     assert min(longest_wait_beside(lambda: word_index.indexed(text)) for _ in range(3)) < 0.13  # 0.24 in one call
-
-
-def test_other_threads_run_before_and_between_the_texts_that_are_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[int] = []
-    read: list[int] = []
-    monkeypatch.setattr(yielding, "yield_gil", lambda: pauses.append(len(read)))
-    for key, _ in yielding.yielding((key, "x" * 2_000) for key in range(12)):
-        read.append(key)
-    assert pauses == [0, 3, 6, 9]
 
 
 def test_characters_without_spaces_are_words_and_others_stay_as_they_are() -> None:
@@ -121,11 +67,6 @@ def test_an_old_text_that_has_all_frequent_words_is_found() -> None:
     contents = ["grey heron", *("grey goose" if number % 2 else "white heron" for number in range(total))]
     history = [entry(seq, text) for seq, text in enumerate(contents, 1)]
     assert WordIndex().search(history, "grey heron", 3)[0] is history[0]
-
-
-def test_a_query_of_any_length_reads_a_bounded_number_of_rows() -> None:
-    assert len(Query("many words " * 10_000).terms) == 2
-    assert len(Query(" ".join(map(str, range(10_000)))).terms) < 100
 
 
 def test_an_index_whose_filling_failed_is_filled_by_the_next_search(monkeypatch: pytest.MonkeyPatch) -> None:
