@@ -22,8 +22,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-POSTGRES = os.environ.get("AMPLIFIER_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test")
-REDIS = os.environ.get("AMPLIFIER_TEST_REDIS", "redis://127.0.0.1:6379/15")
+from tests import places
+
+POSTGRES, REDIS = (os.environ.get(variable) or default for variable, default in places.SERVERS.values())
 
 
 def with_parameters(url: str, **parameters: object) -> str:
@@ -35,14 +36,6 @@ def with_parameters(url: str, **parameters: object) -> str:
 def own_name() -> str:
     """Return a name for a schema or a key prefix that no other test run uses."""
     return f"test_{os.getpid()}_{uuid.uuid4().hex[:8]}"
-
-
-def absent(what: str, problem: object) -> None:
-    """Skip a test that has no server; fail in CI, which must have one."""
-    reason = f"no {what} ({problem})"
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"{reason}; CI must have it")
-    pytest.skip(reason)
 
 
 SECOND = 10_000  # a node of a Redis cluster listens on a second port, this far above its own
@@ -210,20 +203,13 @@ class PrivateRedis:
 
 
 def postgres_is_there() -> None:
-    """Skip or fail unless the shared PostgreSQL answers."""
-    try:
-        psycopg.connect(POSTGRES, connect_timeout=5).close()
-    except psycopg.Error as problem:
-        absent("PostgreSQL", type(problem).__name__)
+    """Skip unless the shared PostgreSQL is there."""
+    places.server("postgresql")
 
 
 def redis_is_there() -> None:
-    """Skip or fail unless the shared Redis answers."""
-    try:
-        with redis.Redis.from_url(REDIS) as client:
-            client.ping()
-    except redis.RedisError as problem:
-        absent("Redis", type(problem).__name__)
+    """Skip unless the shared Redis is there."""
+    places.server("redis")
 
 
 def drop_prefix(prefix: str, url: str = REDIS) -> None:

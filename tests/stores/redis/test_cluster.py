@@ -8,41 +8,18 @@ import gc
 import subprocess
 
 import pytest
-import redis
-from redis import crc
 
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Extent
-from amplifier_context_servers.redis_server.driver import RedisDriver
 from amplifier_context_servers.redis_server.store import RedisStore
 from amplifier_context_testing.contract.fixtures import whole
-from amplifier_context_testing.contract.samples import ODD_IDS, entries, entry
-from tests.stores.servers import REDIS, PrivateRedis, with_parameters
+from amplifier_context_testing.contract.samples import entries, entry
+from tests.stores.servers import PrivateRedis
 
 pytestmark = pytest.mark.redis
 
 
 class TestCluster:
-    def test_all_keys_of_a_session_are_in_one_slot(self) -> None:
-        driver = RedisDriver(RedisStore.from_url(with_parameters(REDIS, prefix="a{b}c"))._key)
-        slots = set()
-        for session_id in ODD_IDS:
-            keys = driver._keys(session_id)
-            assert len({crc.key_slot(key.encode()) for key in keys}) == 1
-            slots |= {crc.key_slot(key.encode()) for key in keys}
-        assert len(slots) > len(ODD_IDS) * 0.9  # no tag is cut short, and so the same for all
-
-    async def test_a_node_of_a_cluster_takes_every_call(self) -> None:
-        """A node in cluster mode refuses scripts and commands whose keys are not of one slot."""
-        server = PrivateRedis("--appendonly", "no", "--cluster-enabled", "yes")
-        try:
-            with redis.Redis(port=server.port) as client:
-                client.execute_command("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
-            server.await_cluster()
-            await self.work_on(server.url)
-        finally:
-            server.remove()
-
     async def test_sessions_are_spread_over_the_nodes_of_a_cluster(self) -> None:
         with contextlib.ExitStack() as stack:
             servers: list[PrivateRedis] = []

@@ -2,46 +2,24 @@
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextManager, StoreError, load_config
-from amplifier_context_core.stores import Extent, Repair, Store
-from amplifier_context_testing.contract.fixtures import assert_same
+from amplifier_context_core import ContextManager, load_config
+from amplifier_context_core.stores import Store
 from amplifier_context_testing.contract.samples import entries
+from tests.stores.server_contract_damage import DamageContract
 
 pytestmark = pytest.mark.redis
 
 
-class TestDamage:
-    @pytest.mark.parametrize(
-        "garbage", ["garbage", '2 1 7 \n{"role": "us', "", "2 1 x \n{}", '2 1 7 {"a\n{"role": "user"}', None]
-    )
-    async def test_a_damaged_row_is_left_out_and_reported_once_and_its_session_is_not_changed(
-        self, store: Store, client: Any, prefix: str, garbage: str | None
-    ) -> None:
-        repairs: list[Repair] = []
-        await store.append("s", entries(1, 6))
-        await store.save_checkpoint("s", 5, b"five")
-        await store.open("s", repairs.append)
-        key = f"{{{prefix}:s}}:session"
-        client.hdel(key, "e:1") if garbage is None else client.hset(key, "e:1", garbage)
-        (problem,) = await store.verify("s")  # type: ignore[attr-defined]
-        assert problem.startswith("the message at index 1 ")
-        assert problem.endswith("is gone" if garbage is None else "is damaged")
-        for _ in range(2):
-            assert_same(await store.read("s"), [*entries(1, 1), *entries(3, 6)])
-        assert [(repair.session_id, repair.lost) for repair in repairs] == [("s", 1)]
-        before = client.hgetall(key)
-        for change in (store.append("s", entries(7, 8)), store.replace("s", 2, []), store.rewrite("s", entries(1, 1))):
-            with pytest.raises(StoreError, match="damaged messages, so nothing was written"):
-                await change
-        assert client.hgetall(key) == before
-        assert await store.load_checkpoint("s") == b"five"
-        await store.delete("s")
-        assert not client.exists(key)
+class TestDamage(DamageContract):
+    @pytest.fixture(params=['2 1 7 \n{"role": "us', "", "2 1 x \n{}", '2 1 7 {"a\n{"role": "user"}', None], ids=repr)
+    def harm(self, request: pytest.FixtureRequest, client: Any, prefix: str) -> Callable[[], object]:
+        key, garbage = f"{{{prefix}:s}}:session", request.param
+        return lambda: client.hdel(key, "e:1") if garbage is None else client.hset(key, "e:1", garbage)
 
     @pytest.mark.parametrize(
         ("field", "value", "text"),
@@ -60,18 +38,6 @@ class TestDamage:
         client.hset(f"{{{prefix}:s}}:session", field, value)
         problems = await store.verify("s")  # type: ignore[attr-defined]
         assert text in problems[0]
-
-    async def test_a_reader_leaves_damage_where_it_is(
-        self, store: Store, client: Any, prefix: str, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        await store.append("s", entries(1, 4))
-        await store.close()
-        client.hset(f"{{{prefix}:s}}:session", "e:1", "no JSON")
-        with caplog.at_level(logging.WARNING):
-            assert_same(await store.read("s"), [*entries(1, 1), *entries(3, 4)])
-        assert "1 damaged" in caplog.text
-        assert "no JSON" not in caplog.text
-        assert await store.extent("s") == Extent(4, 4)
 
 
 class TestLostSessions:

@@ -11,8 +11,8 @@ import pytest
 import redis
 from redis import exceptions
 
-from amplifier_context_core.errors import ConfigError, OutcomeUnknown, StoreError
-from amplifier_context_core.stores import Extent, Store, open_store
+from amplifier_context_core.errors import OutcomeUnknown, StoreError
+from amplifier_context_core.stores import Extent, Store
 from amplifier_context_servers.redis_server.client import RedisClient
 from amplifier_context_servers.redis_server.store import RedisStore
 from amplifier_context_testing.contract.fixtures import assert_same, whole
@@ -37,49 +37,29 @@ class TestDurabilityWarnings:
         assert len(caplog.records) <= 1
         return caplog.text
 
-    async def test_a_server_without_an_append_only_file(
+    async def test_a_server_that_may_lose_what_was_acknowledged_is_reported(
         self, own: PrivateRedis, caplog: pytest.LogCaptureFixture
     ) -> None:
-        assert "appendonly no" in await self.warned(own.url, caplog)
-        assert not await self.warned(own.url, caplog, "none")
-        assert not await self.warned(own.url, caplog, "flush")
-
-    async def test_a_store_that_only_reads_is_not_warned(
-        self, own: PrivateRedis, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        store = RedisStore.from_url(own.url)
-        with caplog.at_level(logging.WARNING):
-            await store.sessions()
-            await store.read("s")
+        with redis.Redis(port=own.port) as client:
+            reader = RedisStore.from_url(own.url)
+            assert await reader.sessions() == await reader.read("s") == []
+            await reader.close()
             assert caplog.text == ""
-            await store.append("s", entries(1, 1))
-            assert "appendonly no" in caplog.text
-        await store.delete("s")
-        await store.close()
-
-    async def test_a_server_that_writes_every_second(self, own: PrivateRedis, caplog: pytest.LogCaptureFixture) -> None:
-        with redis.Redis(port=own.port) as client:
-            client.config_set("appendonly", "yes")
-        text = await self.warned(own.url, caplog)
-        assert "appendfsync everysec" in text or not text  # from 7.2 on, each change waits for the file
-
-    async def test_a_server_that_keeps_everything(self, own: PrivateRedis, caplog: pytest.LogCaptureFixture) -> None:
-        with redis.Redis(port=own.port) as client:
-            client.config_set("appendonly", "yes")
-            client.config_set("appendfsync", "always")
-        assert not await self.warned(own.url, caplog)
-
-    async def test_a_server_that_evicts(self, own: PrivateRedis, caplog: pytest.LogCaptureFixture) -> None:
-        with redis.Redis(port=own.port) as client:
+            assert "appendonly no" in await self.warned(own.url, caplog)
+            assert not await self.warned(own.url, caplog, "none")
+            assert not await self.warned(own.url, caplog, "flush")
             client.config_set("maxmemory-policy", "allkeys-lru")
-        assert "noeviction" in await self.warned(own.url, caplog, "none")
-
-    async def test_a_server_that_hides_its_settings(self, own: PrivateRedis, caplog: pytest.LogCaptureFixture) -> None:
-        with redis.Redis(port=own.port) as client:
+            assert "noeviction" in await self.warned(own.url, caplog, "none")
+            client.config_set("maxmemory-policy", "noeviction")
+            client.config_set("appendonly", "yes")
+            text = await self.warned(own.url, caplog)
+            assert "appendfsync everysec" in text or not text  # from 7.2 on, each change waits for the file
+            client.config_set("appendfsync", "always")
+            assert not await self.warned(own.url, caplog)
             client.execute_command("ACL", "SETUSER", "limited", "on", ">sesame", "~*", "&*", "+@all", "-config")
-        text = await self.warned(f"redis://limited:sesame@127.0.0.1:{own.port}/0", caplog)
-        assert "unknown whether" in text or not text
-        assert "sesame" not in text
+            text = await self.warned(f"redis://limited:sesame@127.0.0.1:{own.port}/0", caplog)
+            assert "unknown whether" in text or not text
+            assert "sesame" not in text
 
     async def test_a_server_that_can_be_asked_is_asked_for_each_change(self, own: PrivateRedis) -> None:
         """WAITAOF, of 7.2 and later."""
@@ -124,20 +104,12 @@ class TestDurabilityWarnings:
 
 
 class TestErrors:
-    async def test_a_server_that_is_not_there_is_named_at_once_without_the_password(self) -> None:
-        store = RedisStore.from_url("redis://some_user:sesame@127.0.0.1:1/3")
-        for call in (store.append("s", entries(1, 1)), store.sessions(), store.open("s")):
-            with pytest.raises(StoreError, match=r"127\.0\.0\.1:1, database 3 cannot be reached.*again") as caught:
-                await call
-            assert "sesame" not in str(caught.value) + str(caught.value.__cause__)
-        await store.close()
-
     async def test_a_wrong_password_is_reported_as_such(self, own: PrivateRedis) -> None:
         with redis.Redis(port=own.port) as client:
             client.config_set("requirepass", "open sesame")
-        for url in (own.url, f"redis://:wrong@127.0.0.1:{own.port}/0"):
+        for url, text in ((own.url, r"Authentication required\)"), (f"redis://:wrong@127.0.0.1:{own.port}/0", "")):
             store = RedisStore.from_url(url)
-            with pytest.raises(StoreError, match="password in the URL"):
+            with pytest.raises(StoreError, match=f"{text}.*password in the URL"):
                 await store.read("s")
             await store.close()
 
@@ -162,14 +134,6 @@ class TestErrors:
             await store.read("s")
         assert "is running" not in str(caught.value)
         assert "sesame" not in str(caught.value)
-        await store.close()
-
-    async def test_a_server_that_wants_a_password_is_reported(self, own: PrivateRedis) -> None:
-        with redis.Redis(port=own.port) as client:
-            client.config_set("requirepass", "open sesame")
-        store = RedisStore.from_url(own.url)
-        with pytest.raises(StoreError, match=r"Authentication required\); give user and password"):
-            await store.read("s")
         await store.close()
 
     async def test_a_key_that_another_program_wrote_to_is_left_alone(
@@ -244,21 +208,3 @@ class TestErrors:
             for error in (client.refused(problem), client._unreachable(problem)):
                 assert isinstance(error, StoreError)
                 assert "secret" not in str(error)
-
-    @pytest.mark.parametrize(
-        "more",
-        [
-            "prefix=",
-            f"prefix={'x' * 101}",
-            "lease_ttl=soon",
-            "lease_ttl=0",
-            "pool_size=0",
-            "no_such_parameter=1",
-            "db=x",
-            "db=3&cluster=true",
-        ],
-    )
-    def test_parameters_that_cannot_be_are_refused_without_the_password(self, more: str) -> None:
-        with pytest.raises(ConfigError) as caught:
-            open_store(f"redis://some_user:sesame@127.0.0.1/0?{more}")
-        assert "sesame" not in str(caught.value)

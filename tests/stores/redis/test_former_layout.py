@@ -52,7 +52,7 @@ async def test_a_session_is_read_without_being_opened(store: Store, former: Any,
     assert former.keys(f"{{{prefix}:s}}:*") == [f"{{{prefix}:s}}:session"]
 
 
-@pytest.mark.parametrize("read", ["find", "archived", "load_checkpoint", "open", "delete"])
+@pytest.mark.parametrize("read", ["find", "archived", "load_checkpoint", "delete"])
 async def test_any_call_carries_a_session_over(store: Store, former: Any, prefix: str, read: str) -> None:
     await getattr(store, read)("s", *([[3]] if read == "find" else []))
     assert former.keys(f"{{{prefix}:s}}:*") == ([] if read == "delete" else [f"{{{prefix}:s}}:session"])

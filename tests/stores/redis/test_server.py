@@ -12,11 +12,8 @@ from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Extent, Store
 from amplifier_context_servers.redis_server import driver as driver_module
 from amplifier_context_servers.redis_server.store import RedisStore
-from amplifier_context_testing.contract.append import Appending
 from amplifier_context_testing.contract.fixtures import assert_same, whole
-from amplifier_context_testing.contract.fork import Forking
-from amplifier_context_testing.contract.replace import Replacing
-from amplifier_context_testing.contract.rewrite import Rewriting
+from amplifier_context_testing.contract.reference import MatchesReference
 from amplifier_context_testing.contract.samples import ODD_IDS, entries, entry
 from amplifier_context_testing.store_contract import MakeStore
 from tests.stores.servers import REDIS, PrivateRedis, with_parameters
@@ -24,8 +21,10 @@ from tests.stores.servers import REDIS, PrivateRedis, with_parameters
 pytestmark = pytest.mark.redis
 
 
-class TestInPieces(Appending, Replacing, Rewriting, Forking):
-    """The contract again, with rows read seven at a time."""
+class TestInPieces(MatchesReference):
+    """Random histories, with rows read seven at a time."""
+
+    examples = 8
 
     @pytest.fixture
     def make_store(self, prefix: str, monkeypatch: pytest.MonkeyPatch) -> MakeStore:
@@ -83,7 +82,7 @@ class TestKeys:
         client.set(f"{{{prefix}x:s}}:session", "of another prefix")
         assert sorted(info.session_id for info in await store.sessions()) == sorted(ids)
 
-    @pytest.mark.parametrize("odd", ["[a]*?", "back\\slash", "{%}^"])
+    @pytest.mark.parametrize("odd", ["[a]*?\\", "{%}^"])
     async def test_a_prefix_is_no_pattern(self, prefix: str, odd: str) -> None:
         store = RedisStore.from_url(with_parameters(REDIS, prefix=quote(odd + prefix)))
         await store.append("s", entries(1, 1))
