@@ -92,15 +92,14 @@ async def replay(
         progress: called with the number of messages that are done.
     """
     hooks = _Compactions()
-    manager = ContextManager(config, session_id="replay", hooks=hooks)
+    manager = ContextManager(config, session_id=now.session_id, hooks=hooks)
     made, indices = Replay(compactions=[{"chapters": []}]), _Indices()
     for count, entry in enumerate(entries):
         if entry.role == "assistant":
-            await manager.get_messages_for_request(config.max_tokens, _Answering.of(entry.response))
-            sent = manager.compactor.last_sent
+            sent = await manager.requests.view(config.max_tokens, _Answering.of(entry.response))
             if len(hooks.reports) >= len(made.compactions):
                 await _note(made, manager, dict(hooks.reports[-1]), indices)
-            used = sent.limits.units.request(sent.counted) if sent else 0
+            used = sent.limits.units.request(sent.counted)
             reported = measured(entry.response.usage) if entry.response and entry.response.usage else None
             made.requests.append(Request(count, used, reported, len(made.compactions) - 1))
             if entry.response:

@@ -22,7 +22,9 @@ from amplifier_context_cli.app import main
 from amplifier_context_cli.report.replay import replay
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.messages.usage import Response, Usage
+from amplifier_context_core.session.requests import Requests
 from amplifier_context_core.stores import open_store
+from amplifier_context_core.view.sent_view import SentView
 from tests.managers import ask, feed
 from tests.messages import work
 
@@ -119,16 +121,15 @@ async def test_a_replay_sends_what_the_session_sent_also_where_its_provider_coun
     assert manager.compactor.compactions > 2
     entries = list(manager.history.snapshot())
     again: list[list[Any]] = []
-    plain = ContextManager.get_messages_for_request
+    plain = Requests.view
 
-    class Noting(ContextManager):
-        async def get_messages_for_request(self, *asked: Any, **more: Any) -> list[dict[str, Any]]:
-            view = await plain(self, *asked, **more)
-            again.append(view)
-            return view
+    async def noting(requests: Requests, *asked: Any) -> SentView:
+        view = await plain(requests, *asked)
+        again.append(requests.outgoing(view))
+        return view
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("amplifier_context_cli.report.replay.ContextManager", Noting)
+        patched.setattr(Requests, "view", noting)
         made = await replay(load_config({"max_tokens": 6_000}), entries, manager)
     assert again == sent
     assert [one.reported for one in made.requests[:-1]] == [len(json.dumps(view)) // 3 + 700 for view in sent]
