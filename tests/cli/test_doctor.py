@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from amplifier_context_cli.app import main
+from tests.cli.kept import Run
 
 
 def findings(url: str, *options: str, code: int = 0) -> dict[str, dict[str, str]]:
@@ -43,6 +44,34 @@ def test_files_that_others_can_read_are_named(filled: str, journal: str) -> None
     assert findings(filled, "--fix")["modes"]["state"] == "ok"
     assert file.stat().st_mode & 0o777 == 0o600
     assert findings(filled)["modes"]["found"] == "only you can read its files"
+
+
+def test_each_wrong_config_key_of_a_plan_is_named_with_the_nearest_right_one(run: Run, tmp_path: Path) -> None:
+    plan, store = tmp_path / "plan.yaml", f"sqlite:{tmp_path / 'none.db'}"
+    plan.write_text(
+        "session:\n"
+        "  orchestrator: loop-basic\n"
+        f"  context: {{module: context-persistent, config: {{max_tokns: 9, compact_threshold: 3, store: '{store}'}}}}\n"
+        "tools: [tool-other, {module: tool-context-recall, config: {max_result_token: 4}}]\n"
+    )
+    checked = ("doctor", "--json", "--store", f"jsonl:{tmp_path}", "--plan", str(plan))
+    found = [
+        one["found"] for one in map(json.loads, run(*checked, code=1).output.splitlines()) if one["what"] == "plan"
+    ]
+    assert [text.partition(" is impossible")[0].partition("; ")[0] for text in found] == [
+        "context-persistent: compact_threshold: 3",
+        "context-persistent: max_tokns: unknown key of context-persistent",
+        "tool-context-recall: max_result_token: Extra inputs are not permitted",
+    ]
+    assert found[1].endswith("did you mean 'max_tokens'?")
+    assert not (tmp_path / "none.db").exists()
+    plan.write_text("session: {context: context-simple}\ncontext: {config: {max_tokens: 9000}}\n")
+    assert '"context-simple knows each key of its config"' in run(*checked).output
+    plan.write_text("session: {context: context-simple}\ncontext: {config: 9000}\n")
+    assert "must be keys with values" in run(*checked, code=1).output
+    for text in ("session: {context: context-other}", "- 1", "a: ]"):
+        plan.write_text(text)
+        assert str(plan) in run(*checked, code=1).output
 
 
 def test_the_target_of_a_link_keeps_its_rights(template: Callable[[str], Path], tmp_path: Path) -> None:
