@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any
 
 import click
@@ -23,7 +24,7 @@ from amplifier_context_core.view.sent_view import outgoing_messages
 from amplifier_context_core.view.window_usage import line_of, text_of_usage
 
 from .formatting import counted, printable_text, screen_width, shell_quoted, time_text
-from .sessions import print_json, print_row, words
+from .sessions import print_json, print_row, print_wrapped, words
 from .store_options import OpenedStore, budget_option, mark, on_store
 from .stored_managers import manager_of
 
@@ -96,7 +97,8 @@ async def context(at: OpenedStore, session_id: str, budget: int | None, short: b
     for one in () if short else spent:
         cached = f"{one['cache_read_tokens'] / one['input_tokens']:.0%}" if one["input_tokens"] else "none"
         tokens = f"{one['input_tokens']:,} input tokens ({cached} read from the cache), {one['output_tokens']:,} output"
-        click.echo(f"so far, {one['model'] or 'a model'}: {counted(one['answers'], 'answer')}, {tokens}")
+        money = f", {Decimal(one['cost_usd']):,.2f} USD" if one["cost_usd"] else ""
+        print_wrapped(f"so far, {one['model'] or 'a model'}: {counted(one['answers'], 'answer')}, {tokens}{money}")
 
 
 @click.command()
@@ -109,11 +111,14 @@ async def explain(at: OpenedStore, session_id: str, budget: int | None, log: boo
     """Say why the view of a session is as it is: its size, its threshold, and what became of each round."""
     manager = await copy_of(at, session_id, budget)
     if log:
-        for row in await manager.compactions():
+        rows = await manager.compactions()
+        for row in rows:
             if as_json:
                 print_json(row)
             else:
-                print_row(time_text(row["at"]), line_of_compaction(row))
+                print_wrapped(f"{time_text(row['at'])}  {line_of_compaction(row)}", indent=4)
+        if not rows:
+            click.echo(f"{shell_quoted(session_id)} was not compacted", err=True)
         return
     report = await manager.explain()
     if as_json:
@@ -219,17 +224,19 @@ async def copy_of(at: OpenedStore, session_id: str, budget: int | None) -> Conte
 
 
 def _spent(entries: Iterable[Entry]) -> list[dict[str, Any]]:
-    """Return what providers reported of the answers of a session, summed by model."""
+    """Return what providers reported of a session, summed by model: tokens, and dollars if each answer has them."""
     spent: dict[str, dict[str, Any]] = {}
     for entry in entries:
         if entry.response is None or (usage := entry.response.usage) is None:
             continue
         model = entry.response.model or ""
-        row = spent.setdefault(model, {"model": model, "answers": 0, **dict.fromkeys(_SPENT, 0)})
+        row = spent.setdefault(model, {"model": model, "answers": 0, **dict.fromkeys(_SPENT, 0), "cost_usd": "0"})
         row["answers"] += 1
         row["input_tokens"] += measured(usage)
         row["cache_read_tokens"] += usage.cache_read_tokens
         row["output_tokens"] += usage.output_tokens
+        cost, stated = row["cost_usd"], usage.cost_usd
+        row["cost_usd"] = None if cost is None or stated is None else str(Decimal(cost) + Decimal(stated))
     return list(spent.values())
 
 

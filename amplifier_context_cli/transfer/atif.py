@@ -69,6 +69,7 @@ def _read_step(made: Conversation, step: Mapping[str, Any], role: str) -> None:
                 "input_tokens": metrics["prompt_tokens"],
                 "output_tokens": metrics.get("completion_tokens") or 0,
                 "cache_read_tokens": metrics.get("cached_tokens") or 0,
+                "cost_usd": str(metrics.get("cost_usd")),
             }
             if metrics.get("prompt_tokens")
             else None,
@@ -181,4 +182,6 @@ def _step(number: int, entry: Entry, text: str, source: str | None = None) -> di
                 "completion_tokens": usage.output_tokens,
                 "cached_tokens": usage.cache_read_tokens,
             }
+            if usage.cost_usd is not None:
+                step["metrics"]["cost_usd"] = float(usage.cost_usd)
     return {key: value for key, value in step.items() if value is not None}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import cast
 
 from .parsing import text_of
 
 COMPACTION_PURPOSE = "context-compaction"  # `metadata["purpose"]` of requests for a summary; hosts label calls by it
 _MOST_TOKENS = 100_000_000  # of one response; a larger figure is nonsense
+_MOST_DOLLARS = 1_000_000  # of one response
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,7 @@ class Usage:
     output_tokens: int = 0
     cache_read_tokens: int = 0  # part of the input that came from the prompt cache
     cache_write_tokens: int = 0  # input written to the prompt cache (Anthropic: not part of `input_tokens`)
+    cost_usd: str | None = None  # what it cost in dollars, as a decimal number; None if the provider did not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,16 @@ def usage_of(data: object) -> Usage | None:
                 break
     if "input_tokens" not in figures:
         return None
-    return Usage(**figures)
+    return Usage(**figures, cost_usd=cost_in(data.get("cost_usd")))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+
+
+def cost_in(value: object) -> str | None:
+    """Return an amount of dollars as a decimal number, as the kernel writes it in events; None if it is none."""
+    try:
+        amount = Decimal(value) if isinstance(value, (str, Decimal)) else None
+        return str(amount) if amount is not None and 0 <= amount <= _MOST_DOLLARS else None
+    except InvalidOperation:  # also of a comparison with NaN
+        return None
 
 
 def text_of_answer(answer: object) -> str | None:

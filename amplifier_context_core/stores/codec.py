@@ -16,9 +16,10 @@ import orjson
 from ..errors import InvalidMessage, StoreError
 from ..messages.parsing import Message, parse_message
 from ..messages.timestamps import timestamp_of
-from ..messages.usage import Response, Usage
+from ..messages.usage import Response, Usage, cost_in
 from ..transcript.entry import Entry
 
+_FIGURES = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _LONG = b"0" * 19
 _LONG_NUMBER = re.compile(rb"[0-9]{19,}")
@@ -46,7 +47,9 @@ def encode_extra(entry: Entry, session_id: str) -> dict[str, Any]:
     if response is not None:
         fields = {name: getattr(response, name) for name in ("model", "provider", "finish_reason", "error", "prefix")}
         if response.usage is not None:
-            fields["usage"] = {name: getattr(response.usage, name) for name in Usage.__slots__}
+            fields["usage"] = {name: getattr(response.usage, name) for name in _FIGURES}
+            if response.usage.cost_usd is not None:
+                fields["usage"]["cost_usd"] = response.usage.cost_usd
         extra["response"] = {name: value for name, value in fields.items() if value is not None}
     if entry.is_redacted:
         extra["erased"] = entry.redaction_trace
@@ -118,11 +121,11 @@ def _response(given: object) -> Response | None:
         return None
     fields = cast("dict[str, Any]", given)
     usage = cast("dict[str, Any] | None", fields.get("usage") if isinstance(fields.get("usage"), dict) else None)
-    figures = {name: usage[name] for name in Usage.__slots__ if isinstance(usage.get(name), int)} if usage else {}
+    figures = {name: usage[name] for name in _FIGURES if isinstance(usage.get(name), int)} if usage else {}
     return Response(
         _text(fields.get("model")),
         _text(fields.get("provider")),
-        Usage(**figures) if "input_tokens" in figures else None,
+        Usage(**figures, cost_usd=cost_in((usage or {}).get("cost_usd"))) if "input_tokens" in figures else None,
         _text(fields.get("finish_reason")),
         _text(fields.get("error")),
         _text(fields.get("prefix")),

@@ -226,7 +226,7 @@ def odd_entries(session_id: str = "s") -> list[Entry]:
 
 def knowing(first: int, session_id: str = "s") -> list[Entry]:
     """Entries that know something their message does not say: other times, another session, responses."""
-    usage = Usage(12_345, 678, 11_000, 1_345)
+    usage = Usage(12_345, 678, 11_000, 1_345, "0.0471")
     message: Message = {"role": "assistant", "content": "Yes.", "metadata": {"timestamp": CREATED}}
     later = "2026-02-03T04:06:00.000+00:00"
     known: list[dict[str, Any]] = [

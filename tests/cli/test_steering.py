@@ -62,7 +62,7 @@ def test_only_what_is_between_the_marks_changes(session: str) -> None:
 
 
 def test_the_log_of_compactions_is_kept_with_the_session(session: str) -> None:
-    assert run("explain", "one", "--history", url=session) == ""
+    assert run("explain", "one", "--history", url=session) == "one was not compacted\n"
     run("compact", "one", url=session)
     row = json.loads(run("explain", "one", "--history", "--json", url=session))
     assert row["trigger"] == "manual"

@@ -178,7 +178,7 @@ TRAJECTORY = {
             "model_name": "m",
             "tool_calls": [{"tool_call_id": "c1", "function_name": "ls", "arguments": {"path": "."}}],
             "observation": {"results": [{"source_call_id": "c1", "content": "a.py"}, {"content": "disk is full"}]},
-            "metrics": {"prompt_tokens": 120, "completion_tokens": 5, "cached_tokens": 100},
+            "metrics": {"prompt_tokens": 120, "completion_tokens": 5, "cached_tokens": 100, "cost_usd": 0.25},
         },
         {"step_id": 4, "source": "system", "message": "", "extra": {"context_management": {"type": "compaction"}}},
     ],
@@ -194,6 +194,7 @@ def test_a_trajectory_of_an_earlier_version_is_read_and_what_it_loses_is_listed(
     messages = [json.loads(line) for line in run("export", "run", "--format", "messages", "--store", url).splitlines()]
     assert [one["role"] for one in messages] == ["system", "user", "assistant", "tool", "user"]
     assert messages[2]["metadata"]["usage"]["input_tokens"] == 120
+    assert messages[2]["metadata"]["usage"]["cost_usd"] == "0.25"
     assert messages[4]["metadata"]["source"] == "hook"
 
 
@@ -228,7 +229,7 @@ STEPS = objects(
     *("message", "timestamp", "model_name", "reasoning_content", "extra"),
     source=st.sampled_from(["system", "user", "agent"]),
     tool_calls=lists(objects("function_name", "arguments", tool_call_id=JSON)),
-    metrics=objects("prompt_tokens", "completion_tokens", "cached_tokens"),
+    metrics=objects("prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd"),
     observation=objects(results=lists(objects("content", source_call_id=JSON))),
 )
 EVENTS = objects(

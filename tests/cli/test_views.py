@@ -200,15 +200,22 @@ def test_all_sessions_are_searched_and_one_that_cannot_be_read_is_named(filled: 
     assert "name a session and words" in run("search", "one", url=filled, fails=True)
 
 
-def test_context_sums_what_providers_reported_by_model(url: str) -> None:
+def test_context_sums_tokens_by_model_and_money_where_each_answer_states_it(url: str) -> None:
     usage = {"input_tokens": 1_000, "output_tokens": 10, "cache_read_tokens": 800}
-    answers = [says("Yes.") | {"metadata": {"model": model, "usage": usage}} for model in "aab"]
+    answers = [
+        says("Yes.") | {"metadata": {"model": model, "usage": {**usage, "cost_usd": cost}}}
+        for model, cost in (("a", "0.10"), ("a", "0.047"), ("b", "0.1"), ("b", None))
+    ]
     keep(url, "one", [*work(1), *answers])
     spent = json.loads(run("context", "one", "--json", url=url))["spent"]
-    assert [(one["model"], one["answers"], one["input_tokens"]) for one in spent] == [("a", 2, 2_000), ("b", 1, 1_000)]
-    assert "so far, a: 2 answers, 2,000 input tokens (80% read from the cache), 20 output" in run(
-        "context", "one", url=url
-    )
+    assert [(one["model"], one["answers"], one["input_tokens"], one["cost_usd"]) for one in spent] == [
+        ("a", 2, 2_000, "0.147"),
+        ("b", 2, 2_000, None),
+    ]
+    shown = " ".join(run("context", "one", url=url).split())
+    tokens = "2 answers, 2,000 input tokens (80% read from the cache), 20 output"
+    assert f"so far, a: {tokens}, 0.15 USD so far, b: {tokens}" in shown
+    assert not shown.endswith("USD")
 
 
 def test_only_the_sessions_changed_last_are_listed(filled: str) -> None:

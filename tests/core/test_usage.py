@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -21,6 +22,12 @@ from amplifier_context_core.messages.usage import Usage, usage_of
         ({"input_tokens": 5, "cache_read_input_tokens": 3, "cache_creation_input_tokens": 1}, Usage(5, 0, 3, 1)),
         ({"input_tokens": 5, "output_tokens": None, "cache_read_tokens": "3"}, Usage(5)),
         ({"input_tokens": None, "prompt_tokens": 7}, Usage(7)),
+        ({"input_tokens": 5, "cost_usd": "0.10"}, Usage(5, cost_usd="0.10")),
+        ({"input_tokens": 5, "cost_usd": Decimal("0.047")}, Usage(5, cost_usd="0.047")),
+        *[
+            ({"input_tokens": 5, "cost_usd": cost}, Usage(5))
+            for cost in (0.1, True, None, "", "-1", "NaN", "1e999", [])
+        ],
         ({"input_tokens": 0}, Usage(0)),
         ({"output_tokens": 2}, None),
         ({"input_tokens": -5}, None),
