@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 
@@ -43,7 +44,11 @@ async def report(at: OpenedStore, session_id: str, budget: int | None, output: P
             bar.update(count - seen)
             seen = count
 
-        made = await replay(await settings_of(at.store, session_id, budget), entries, now, progress)
+        logging.disable(logging.WARNING)  # the session warned when it ran; requests that are made again need not
+        try:
+            made = await replay(await settings_of(at.store, session_id, budget), entries, now, progress)
+        finally:
+            logging.disable(logging.NOTSET)
     size = write_private(output, page(session_id, entries, made))
     requests, messages = counted(len(made.requests), "request"), counted(len(entries), "message")
     click.echo(f"{output}: {requests}, {messages}, {size_text(size)}")

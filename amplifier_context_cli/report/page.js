@@ -13,6 +13,8 @@ const fates = new Map(session.fates);
 const everything = messages.map((_, index) => index);
 const ROW = 26;
 const number = (value) => value.toLocaleString("en");
+const counted = (value, noun) => `${number(value)} ${noun}${value === 1 ? "" : "s"}`;
+const span = (chapter) => (chapter.mark === chapter.to ? chapter.mark : `${chapter.mark} to ${chapter.to}`);
 let current = requests.length - 1;
 
 const make = (tag, name, text) => {
@@ -113,7 +115,7 @@ const viewList = new List("view", (item) => {
   const chapter = session.chapters[item.chapter];
   const row = make("div", "row chapter");
   row.append(make("span", "mark", chapter.mark), make("span", "role", "chapter"));
-  row.append(make("span", "text", `to ${chapter.to}: ${firstLine(body(chapter.text))}`));
+  row.append(make("span", "text", `${chapter.mark === chapter.to ? "" : `to ${chapter.to}: `}${firstLine(body(chapter.text))}`));
   row.append(make("span", "tokens", `${number(chapter.tokens)} for ${number(chapter.original_tokens)}`));
   return row;
 }, (item) => (item.chapter === undefined ? openMessage(item.index) : openChapter(item.chapter)));
@@ -140,8 +142,8 @@ const openChapter = (place) => {
     button.addEventListener("click", () => openMessage(index));
     originals.push(button);
   }
-  const size = `${number(chapter.tokens)} tokens in place of ${number(chapter.original_tokens)}; ${number(chapter.rounds)} rounds`;
-  openDetail(`Chapter ${chapter.mark} to ${chapter.to}`, size, chapter.text, originals);
+  const size = `${number(chapter.tokens)} tokens in place of ${number(chapter.original_tokens)}; ${counted(chapter.rounds, "round")}`;
+  openDetail(`Chapter ${span(chapter)}`, size, chapter.text, originals);
 };
 
 const matching = (text) => {
@@ -211,7 +213,7 @@ const draw = () => {
 
 byId("title").textContent = document.title = `Session ${session.title}`;
 const done = compactions.filter((one) => one.trigger && one.trigger !== "now").length;
-byId("facts").textContent = `${number(messages.length)} messages, ${number(requests.length)} requests, ${number(done)} compactions, budget ${number(session.size)} tokens`;
+byId("facts").textContent = `${counted(messages.length, "message")}, ${counted(requests.length, "request")}, ${counted(done, "compaction")}, budget ${number(session.size)} tokens`;
 if (session.edited) byId("edited").textContent = "The history was edited: marks in past chapters count the messages that are left.";
 byId("has-reported").hidden = requests.every((one) => one[2] === null);
 byId("slider").max = String(requests.length - 1);
