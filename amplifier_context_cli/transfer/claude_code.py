@@ -8,14 +8,12 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .conversation import BY_A_PROGRAM, Conversation, items, mapping, with_metadata
+from .conversation import BY_A_PROGRAM, Conversation, items, lines_of, mapping, with_metadata
 
 _ROLES = ("user", "assistant")
-_NAME = re.compile(r"[\w-]{1,40}", re.ASCII)  # of a type, as it may be printed
 
 
 def is_claude_code(lines: Iterable[Any]) -> bool:
@@ -32,8 +30,7 @@ def read_claude_code(lines: Iterable[Any]) -> Conversation:
         message = mapping(line.get("message"))
         kind = line.get("type")
         if kind not in _ROLES or message is None:
-            is_name = isinstance(kind, str) and _NAME.fullmatch(kind)
-            made.left_out[f"lines of the type {kind}" if is_name else "lines of no known type"] += 1
+            made.left_out[lines_of(kind)] += 1
         elif line.get("isSidechain"):
             made.left_out["lines of side conversations"] += 1
         else:

@@ -13,7 +13,7 @@ from typing import Any
 
 from amplifier_context_core.messages.parsing import json_text
 
-from .conversation import BY_A_PROGRAM, Conversation, items, mapping, with_metadata
+from .conversation import BY_A_PROGRAM, Conversation, items, lines_of, mapping, with_metadata
 
 _LINES = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
@@ -42,7 +42,7 @@ def read_codex(lines: Iterable[Any]) -> Conversation:
         item = payload if line.get("type") == "response_item" else line if line.get("type") in _ITEMS else None
         if item is None or item.get("type") not in _ITEMS:
             kind = line.get("type") if item is None else item.get("type")
-            made.left_out[f"lines of the type {kind}"] += kind not in ("session_meta", "turn_context")
+            made.left_out[lines_of(kind)] += kind not in ("session_meta", "turn_context")
         else:
             _add(made, item, line.get("timestamp"), model)
     made.left_out = +made.left_out

@@ -5,12 +5,14 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 Message = dict[str, Any]
+_NAME = re.compile(r"[\w-]{1,40}", re.ASCII)
 BY_A_PROGRAM = {"source": "hook"}  # metadata of a text in the role of a user that no person wrote
 
 
@@ -39,6 +41,12 @@ def mapping(value: object) -> Mapping[str, Any] | None:
 def items(value: object) -> list[Any]:
     """Return a value if it is a JSON array; an empty list if not."""
     return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def lines_of(kind: object) -> str:
+    """Return the name by which lines of a type are listed as left out. A type that cannot be printed has none."""
+    is_name = isinstance(kind, str) and _NAME.fullmatch(kind)
+    return f"lines of the type {kind}" if is_name else "lines of no known type"
 
 
 def with_metadata(message: Message, **metadata: Any) -> Message:

@@ -7,8 +7,9 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from click.testing import Result
+from click.testing import CliRunner, Result
 
+from amplifier_context_cli.app import main
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.stores import open_store
 from amplifier_context_testing import coding_session
@@ -46,3 +47,10 @@ def keep(url: str, name: str, said: Iterable[str | dict[str, Any]]) -> None:
 def messages(run: Run, name: str, url: str, *options: str) -> list[dict[str, object]]:
     shown = run("show", name, "--store", url, "--json", *options).output
     return [json.loads(line) for line in shown.splitlines()]
+
+
+def run_at(url: str, *arguments: str, fails: bool = False) -> str:
+    """Run a command on a store; return what it printed."""
+    done = CliRunner().invoke(main, [*arguments, "--store", url])
+    assert (done.exit_code != 0) is fails, done.output
+    return done.output

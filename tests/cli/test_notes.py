@@ -92,6 +92,7 @@ def test_delete_says_what_it_erased_and_erases_nothing_where_a_word_is_no_mark()
     assert result.exit_code == 1
     assert result.output.splitlines() == ["1 note erased", "Error: there is no note n7"]
     assert "one" not in run().output
+    assert run("delete", "n1", "n2").output == "1 note erased\nerased before: n1\n"
 
 
 def test_a_note_cannot_control_the_terminal() -> None:
@@ -114,10 +115,3 @@ def test_notes_are_no_session_of_a_list_and_no_fork_gets_their_id() -> None:
 def test_run_refuses_the_id_of_notes() -> None:
     done = CliRunner().invoke(main, ["run", str(ROOT / "examples" / "explore.yaml"), "--session", "notes.p-12345678"])
     assert "names notes of a project" in done.output
-
-
-def test_an_erased_note_is_erased_once() -> None:
-    run("add", "one")
-    run("add", "two")
-    assert run("delete", "n1").output == "1 note erased\n"
-    assert run("delete", "n1", "n2").output == "1 note erased\nerased before: n1\n"

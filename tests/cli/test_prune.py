@@ -54,10 +54,13 @@ def stored(url: str) -> str:
     return url
 
 
-def test_a_dry_run_lists_and_erases_nothing(stored: str) -> None:
+def test_a_dry_run_a_no_and_what_names_no_sessions_erase_nothing(stored: str) -> None:
     printed = run(stored, "--keep", "0", "--dry-run")
     assert all(f"{name}: " in printed for name in ("a", "a-fork", "b", "c"))
     assert "4 sessions of 4 would be erased" in printed
+    assert "Erase 4 sessions of 4" in run(stored, "--keep", "0", stdin="n\n", code=1)
+    for arguments in ((), ("--older-than", "soon"), ("--older-than", "-1d"), ("--keep", "-1")):
+        run(stored, *arguments, code=2)
     assert there(stored) == {"a", "a-fork", "b", "c"}
 
 
@@ -79,11 +82,6 @@ def test_both_options_erase_only_what_both_name(stored: str, monkeypatch: pytest
     run(stored, "--older-than", "30d", "--keep", "2", "--yes")
     assert {"a", "a-fork"} < there(stored)
     assert len(there(stored)) == 3
-
-
-def test_it_asks_first_and_no_answer_erases_nothing(stored: str) -> None:
-    assert "Erase 4 sessions of 4" in run(stored, "--keep", "0", stdin="n\n", code=1)
-    assert there(stored) == {"a", "a-fork", "b", "c"}
 
 
 def test_a_session_that_is_open_keeps_its_family(stored: str) -> None:
@@ -133,9 +131,3 @@ def test_a_fork_that_is_opened_after_the_list_was_made_keeps_its_family(
 def test_a_session_whose_time_is_unknown_is_kept() -> None:
     info = SessionInfo("a", length=1, updated="1970-01-01T00:00:00.000+00:00")
     assert not prune._may_go([info], timedelta(hours=1))
-
-
-@pytest.mark.parametrize("arguments", [(), ("--older-than", "soon"), ("--older-than", "-1d"), ("--keep", "-1")])
-def test_what_names_no_sessions_is_refused(stored: str, arguments: tuple[str, ...]) -> None:
-    run(stored, *arguments, code=2)
-    assert there(stored) == {"a", "a-fork", "b", "c"}

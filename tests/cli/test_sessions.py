@@ -167,17 +167,16 @@ def test_a_session_is_shown_line_by_line_in_part_and_in_full(run: Run, filled: s
     assert SECRET in run("show", "one", "--store", filled, "--full").output
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("show", "ones"),
-        ("fork", "ones"),
-        ("delete", "ones", "--yes"),
-        ("forget", "ones", "m1", "--yes"),
-        ("repair", "ones"),
-    ],
-)
+MORE = {"delete": ["--yes"], "forget": ["m1", "--yes"], "report": ["-o", "page.html"], "pin": ["m1"], "unpin": ["m1"]}
+PLAIN = ("show", "view", "context", "explain", "fork", "repair", "compact", "undo", "pins")
+
+
+@pytest.mark.parametrize("command", [*PLAIN, *MORE])
 def test_a_missing_session_is_reported_with_the_most_similar_id(
-    run: Run, filled: str, arguments: tuple[str, ...]
+    run: Run, filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    assert "similar: one" in run(*arguments, "--store", filled, code=1).output
+    monkeypatch.chdir(tmp_path)
+    output = run(command, "ones", *MORE.get(command, ()), "--store", filled, code=1).output
+    assert "there is no session 'ones'" in output
+    assert "similar: one" in output
+    assert not (tmp_path / "page.html").exists()

@@ -7,12 +7,10 @@ import json
 import re
 
 import pytest
-from click.testing import CliRunner
 
-from amplifier_context_cli.app import main
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.stores import open_store
-from tests.cli.kept import keep
+from tests.cli.kept import keep, run_at
 from tests.managers import ask, feed
 from tests.messages import rounds, says, work
 
@@ -31,17 +29,11 @@ async def kept(url: str) -> tuple[ContextManager, str]:
     return reopened, shown
 
 
-def run(*arguments: str, url: str, fails: bool = False) -> str:
-    done = CliRunner().invoke(main, [*arguments, "--store", url])
-    assert (done.exit_code != 0) is fails, done.output
-    return done.output
-
-
 def test_view_prints_what_the_next_request_would_show(url: str) -> None:
     _, shown = asyncio.run(kept(url))
-    lines = [json.loads(line) for line in run("view", "one", "--json", url=url).splitlines()]
+    lines = [json.loads(line) for line in run_at(url, "view", "one", "--json").splitlines()]
     assert json.dumps(lines) == shown
-    text = run("view", "one", url=url)
+    text = run_at(url, "view", "one")
     assert "m1 user" in text
     assert "--chapter m" in text
 
@@ -50,32 +42,37 @@ def test_a_chapter_is_printed_word_for_word_by_any_mark_in_it(url: str) -> None:
     manager, _ = asyncio.run(kept(url))
     (chapter, *_) = asyncio.run(manager.chapters())
     for mark in (chapter["mark"], chapter["to"]):
-        assert run("view", "one", "--chapter", mark, url=url).strip() == chapter["text"]
-    assert "no chapter of the view has m999" in run("view", "one", "--chapter", "m999", url=url, fails=True)
-    assert "--chapter" in run("view", "one", "--chapter", "x", url=url, fails=True)
+        assert run_at(url, "view", "one", "--chapter", mark).strip() == chapter["text"]
+    assert "no chapter of the view has m999" in run_at(url, "view", "one", "--chapter", "m999", fails=True)
+    assert "--chapter" in run_at(url, "view", "one", "--chapter", "x", fails=True)
 
 
 def test_context_says_how_full_the_window_is(url: str) -> None:
     manager, _ = asyncio.run(kept(url))
-    usage = json.loads(run("context", "one", "--json", url=url))
+    usage = json.loads(run_at(url, "context", "one", "--json"))
     expected = asyncio.run(manager.usage())
     assert usage.pop("spent") == []
     assert {**usage, "reported": None} == {**expected, "reported": None}
-    short = run("context", "one", "--short", url=url)
+    short = run_at(url, "context", "one", "--short")
     assert short == f"{usage['used']:,} of 6,000 tokens" + short.partition(" tokens")[2]
-    rows = run("context", "one", url=url).split("\n")
+    rows = run_at(url, "context", "one").split("\n")
     assert rows[0] == short.strip()
     assert [row.split()[0] for row in rows[1:8]] == [*usage["kinds"], "free"]
-    larger = json.loads(run("context", "one", "--budget", "20k", "--json", url=url))
+    larger = json.loads(run_at(url, "context", "one", "--budget", "20k", "--json"))
     assert larger["size"] == 20_000
 
 
-def test_explain_says_what_became_of_each_round(url: str) -> None:
+def test_explain_says_what_became_of_each_round_on_a_narrow_screen_too(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asyncio.run(kept(url))
-    text = run("explain", "one", url=url)
+    monkeypatch.setenv("COLUMNS", "70")
+    text = run_at(url, "explain", "one")
+    assert max(map(len, text.splitlines())) <= 70
+    assert "compacted above" in " ".join(text.split())
     assert "of 6,000 tokens" in text
     assert "folded" in text
-    report = json.loads(run("explain", "one", "--json", url=url))
+    report = json.loads(run_at(url, "explain", "one", "--json"))
     assert {row["state"] for row in report["rounds"]} >= {"folded", "kept"}
 
 
@@ -90,7 +87,7 @@ async def of_short_rounds(url: str) -> None:
 def test_explain_says_why_a_folded_round_may_have_more_tokens_than_before(url: str) -> None:
     why = "of a short round the line may be longer than the round was"
     asyncio.run(of_short_rounds(url))
-    text = run("explain", "one", url=url)
+    text = run_at(url, "explain", "one")
     sizes = [
         [int(size.replace(",", "")) for size in found] for found in re.findall(r"folded +([\d,]+) → +([\d,]+)", text)
     ]
@@ -98,35 +95,21 @@ def test_explain_says_why_a_folded_round_may_have_more_tokens_than_before(url: s
     assert why in " ".join(text.split())
 
 
-def test_explain_fits_a_narrow_screen(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    asyncio.run(kept(url))
-    monkeypatch.setenv("COLUMNS", "70")
-    lines = run("explain", "one", url=url).splitlines()
-    assert max(map(len, lines)) <= 70
-    assert "compacted above" in " ".join(" ".join(lines).split())
-
-
 def test_search_finds_messages_that_the_view_does_not_show(url: str) -> None:
     asyncio.run(kept(url))
-    assert "m7 tool" in run("search", "one", "line_2", url=url)
-    hits = [json.loads(line) for line in run("search", "one", "line_2", "--limit", "3", "--json", url=url).splitlines()]
+    assert "m7 tool" in run_at(url, "search", "one", "line_2")
+    hits = [json.loads(line) for line in run_at(url, "search", "one", "line_2", "--limit", "3", "--json").splitlines()]
     assert hits[0]["mark"] == "m7"
-    assert "has no message with" in run("search", "one", "nowhere_at_all", url=url)
+    assert "has no message with" in run_at(url, "search", "one", "nowhere_at_all")
 
 
 def test_search_prints_the_line_that_matches_best_around_its_match(url: str) -> None:
     keep(
         url, "one", ["the 7 of us\nlook at\nthe turbo encabulator, number 7\nand go", f"{'x' * 900} heron, {'y' * 900}"]
     )
-    assert "m1 user       the turbo encabulator, number 7" in run("search", "one", "encabulator number 7", url=url)
-    assert "the turbo encabulator" in run("search", "one", '"turbo encabulator"', "us", url=url)
-    assert " heron, " in run("search", "one", "heron?", url=url)
-
-
-def test_an_unknown_session_is_an_error_that_names_the_store(url: str) -> None:
-    asyncio.run(kept(url))
-    for name in ("view", "explain"):
-        assert "there is no session 'two'" in run(name, "two", url=url, fails=True)
+    assert "m1 user       the turbo encabulator, number 7" in run_at(url, "search", "one", "encabulator number 7")
+    assert "the turbo encabulator" in run_at(url, "search", "one", '"turbo encabulator"', "us")
+    assert " heron, " in run_at(url, "search", "one", "heron?")
 
 
 def test_looking_at_a_session_changes_nothing(url: str) -> None:
@@ -138,9 +121,9 @@ def test_looking_at_a_session_changes_nothing(url: str) -> None:
 
     asyncio.run(kept(url))
     before = asyncio.run(stored())
-    run("view", "one", url=url)
-    run("explain", "one", "--budget", "2000", url=url)
-    run("search", "one", "line_2", url=url)
+    run_at(url, "view", "one")
+    run_at(url, "explain", "one", "--budget", "2000")
+    run_at(url, "search", "one", "line_2")
     assert asyncio.run(stored()) == before
 
 
@@ -153,13 +136,13 @@ def test_with_a_budget_the_view_is_what_would_be_sent(url: str) -> None:
         return view
 
     asyncio.run(kept(url))
-    small = [json.loads(line) for line in run("view", "one", "--budget", "3k", "--json", url=url).splitlines()]
-    report = json.loads(run("explain", "one", "--budget", "3,000", "--json", url=url))
-    whole = run("view", "one", "--json", url=url).splitlines()
+    small = [json.loads(line) for line in run_at(url, "view", "one", "--budget", "3k", "--json").splitlines()]
+    report = json.loads(run_at(url, "explain", "one", "--budget", "3,000", "--json"))
+    whole = run_at(url, "view", "one", "--json").splitlines()
     assert len(small) < len(whole)
     assert report["view"]["tokens"] <= report["view"]["budget"] == 3_000
     assert small == asyncio.run(sent())
-    assert "'lots' is not a number of tokens" in run("view", "one", "--budget", "lots", url=url, fails=True)
+    assert "'lots' is not a number of tokens" in run_at(url, "view", "one", "--budget", "lots", fails=True)
 
 
 def test_commands_use_the_settings_of_the_session(url: str) -> None:
@@ -181,23 +164,23 @@ def test_commands_use_the_settings_of_the_session(url: str) -> None:
         return shown, report["view"]["tokens"], report["view"]["why"]
 
     shown, tokens, threshold = asyncio.run(made())
-    lines = [json.loads(line) for line in run("view", "one", "--json", url=url).splitlines()]
+    lines = [json.loads(line) for line in run_at(url, "view", "one", "--json").splitlines()]
     assert json.dumps(lines) == shown
-    report = json.loads(run("explain", "one", "--json", url=url))
+    report = json.loads(run_at(url, "explain", "one", "--json"))
     assert report["view"]["tokens"] == tokens
     assert report["view"]["why"] == threshold
 
 
 def test_all_sessions_are_searched_and_one_that_cannot_be_read_is_named(filled: str) -> None:
     found = [
-        json.loads(line) for line in run("search", "--all", "file", "--json", "--limit", "2", url=filled).splitlines()
+        json.loads(line) for line in run_at(filled, "search", "--all", "file", "--json", "--limit", "2").splitlines()
     ]
     assert {one["session_id"] for one in found} == {"one", "two"}
     assert len(found) == 4
-    printed = run("search", "--all", "file", url=filled)
+    printed = run_at(filled, "search", "--all", "file")
     assert any(line.startswith("one m") for line in printed.splitlines())
-    assert "no session of" in run("search", "--all", "zyzzyva", url=filled)
-    assert "name a session and words" in run("search", "one", url=filled, fails=True)
+    assert "no session of" in run_at(filled, "search", "--all", "zyzzyva")
+    assert "name a session and words" in run_at(filled, "search", "one", fails=True)
 
 
 def test_context_sums_tokens_by_model_and_money_where_each_answer_states_it(url: str) -> None:
@@ -207,18 +190,18 @@ def test_context_sums_tokens_by_model_and_money_where_each_answer_states_it(url:
         for model, cost in (("a", "0.10"), ("a", "0.047"), ("b", "0.1"), ("b", None))
     ]
     keep(url, "one", [*work(1), *answers])
-    spent = json.loads(run("context", "one", "--json", url=url))["spent"]
+    spent = json.loads(run_at(url, "context", "one", "--json"))["spent"]
     assert [(one["model"], one["answers"], one["input_tokens"], one["cost_usd"]) for one in spent] == [
         ("a", 2, 2_000, "0.147"),
         ("b", 2, 2_000, None),
     ]
-    shown = " ".join(run("context", "one", url=url).split())
+    shown = " ".join(run_at(url, "context", "one").split())
     tokens = "2 answers, 2,000 input tokens (80% read from the cache), 20 output"
     assert f"so far, a: {tokens}, 0.15 USD so far, b: {tokens}" in shown
     assert not shown.endswith("USD")
 
 
 def test_only_the_sessions_changed_last_are_listed(filled: str) -> None:
-    listed = run("sessions", "--last", "1", "--json", url=filled).splitlines()
-    everything = run("sessions", "--json", url=filled).splitlines()
+    listed = run_at(filled, "sessions", "--last", "1", "--json").splitlines()
+    everything = run_at(filled, "sessions", "--json").splitlines()
     assert listed == everything[:1]
