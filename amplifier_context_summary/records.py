@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -20,11 +20,10 @@ from amplifier_context_core.messages.parsing import Message
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_core.transcript.transcript import Snapshot
 
-from .text import Text, text_of_state
+from .text import Text
 
 _KEPT = 3  # the newest, and what is gone back to when it does not hold any more
 VERSION = 3  # of what is saved
-_WITH_STATES = 2  # an earlier version, which is read too
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,23 +132,14 @@ class Records:
         """Continue from what `dump` returned; return False if it cannot be read, and then begin without records."""
         self._revision = history.revision
         try:
-            read = _ADAPTER.validate_python(_of_version_2(saved))
-        except (ValidationError, TypeError, ValueError, KeyError, AttributeError):
+            read = _ADAPTER.validate_python(saved)
+        except ValidationError:
             return False
         if read.version != VERSION:
             return False
         self._records = list(read.records)
         self._unverified = True
         return True
-
-
-def _of_version_2(saved: object) -> object:
-    """Return what was saved; of version 2, where a record had a state, as this version saves it."""
-    given = cast("dict[str, Any]", saved)
-    if not isinstance(saved, dict) or given.get("version") != _WITH_STATES:
-        return given
-    records = [one for one in cast("list[dict[str, Any]]", given["records"]) if one["reach"] == one["covered"]]
-    return {"records": [{**one, "text": text_of_state(one["state"])} for one in records], "version": VERSION}
 
 
 async def _held(records: Iterable[Record], history: History, snapshot: Snapshot) -> AsyncGenerator[Record]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from amplifier_context_core.messages.tokens import TokenCounter
 
@@ -104,35 +104,6 @@ class Text:
             room += sizes[index]
             del left[index]
         return Text(tuple(left.values()), self.files)
-
-
-def text_of_state(state: Mapping[str, Any]) -> Text:
-    """Return the text of a summary state, which sessions were saved with until there were texts (record version 2)."""
-    lines = [_line_of_item(item) for item in state["items"]]
-    if state["next"]:
-        lines.append(Line("work", f"Next: {state['next']}"))
-    return Text(tuple(in_order(lines)))
-
-
-_OF_ITEMS: Mapping[str, tuple[Section, str]] = {
-    "goal": ("person", "Wants: "),
-    "correction": ("person", "Corrected: "),
-    "rule": ("person", "Rule: "),
-    "open": ("work", "Open: "),
-    "done": ("work", "Done: "),
-    "decision": ("findings", "Decided: "),
-    "fact": ("findings", ""),
-    "failure": ("findings", "Failed: "),
-    "file": ("files", ""),
-}
-
-
-def _line_of_item(item: Mapping[str, Any]) -> Line:
-    section, start = _OF_ITEMS[item["section"]]
-    said = f'"{item["text"]}"' if item["section"] == "rule" else item["text"]
-    detail = f": {item['detail']}" if item["detail"] else ""
-    marks = f" ({', '.join(item['marks'])})" if item["marks"] else ""
-    return Line(section, f"{start}{said}{detail}{marks}")
 
 
 def in_order(lines: Sequence[Line]) -> list[Line]:
