@@ -27,10 +27,9 @@ AUTO_CONTINUE = "completion:auto_continue:v1"  # capability of providers that ta
 
 
 class CallFailed(Exception):
-    """A provider did not answer.
+    """A provider did not answer; the text is the type of the error, never the error's own, which may quote messages.
 
     Attributes:
-        reason: the type of the error, never its text: that may quote messages.
         retry_after: seconds that the provider asks to wait; None if it does not say.
         may_pass: true if the same call may be answered later, as the provider says (`LLMError.retryable`).
         is_free: true if no model read the request: it was not sent, or the provider refused it at once.
@@ -40,10 +39,7 @@ class CallFailed(Exception):
         self, reason: str, retry_after: float | None = None, *, may_pass: bool = False, is_free: bool = False
     ) -> None:
         super().__init__(reason)
-        self.reason = reason
-        self.retry_after = retry_after
-        self.may_pass = may_pass
-        self.is_free = is_free
+        self.retry_after, self.may_pass, self.is_free = retry_after, may_pass, is_free
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +55,10 @@ class Caller:
         """Return the answer to messages, and what it took.
 
         Raises:
-            CallFailed: the provider raised an error, took too long, or answered nothing that can be read.
+            CallFailed: the provider raised an error or took too long.
         """
-        request = self._request(messages, None)
-        options: dict[str, Any] = {}
-        if AUTO_CONTINUE in _capabilities(self.provider):
-            options["request_options"] = {"auto_continue": False}
+        request = self._request(messages, reasoning_effort="low")
+        options = {"request_options": {"auto_continue": False}} if AUTO_CONTINUE in _capabilities(self.provider) else {}
         response = await limited(lambda: self.provider.complete(request, **options), self.timeout)
         usage = getattr(response, "usage", None)
         return answer_of(response), usage_of(vars(usage) if hasattr(usage, "__dict__") else usage)
@@ -77,36 +71,31 @@ class Caller:
         Raises:
             CallFailed: the provider raised an error or took too long.
         """
-        request = self._request(messages, tools, native_compaction_request_context=True)
+        from amplifier_core import ToolSpec
+
+        specs = [
+            ToolSpec(name=name, description=tool.description, parameters=getattr(tool, "input_schema", None) or {})
+            for name, tool in tools.items()
+        ]
+        purpose = {"native_compaction_request_context": True}
+        request = self._request(messages, purpose, tools=specs or None)
         result = await limited(lambda: self.provider.compact_context(request), self.timeout)
         given = cast("Mapping[str, Any]", result) if isinstance(result, Mapping) else dict[str, Any]()
         return given, usage_of(given.get("usage"))
 
-    def _request(
-        self,
-        messages: Sequence[Message],
-        tools: Mapping[str, Any] | None,
-        **metadata: object,
-    ) -> Any:
-        from amplifier_core import ChatRequest, ToolSpec
+    def _request(self, messages: Sequence[Message], metadata: Mapping[str, Any] | None = None, **more: Any) -> Any:
+        from amplifier_core import ChatRequest
 
-        specs = [
-            ToolSpec(name=name, description=tool.description, parameters=getattr(tool, "input_schema", None) or {})
-            for name, tool in (tools or {}).items()
-        ]
+        given: dict[str, Any] = {
+            "messages": list(messages),
+            "model": self.model,
+            "max_output_tokens": self.max_output,
+            "stream": False,
+            "timeout": self.timeout,
+            "metadata": {"purpose": COMPACTION_PURPOSE, "stream": False, **(metadata or {})},
+        }
         try:
-            return ChatRequest.model_validate(
-                {
-                    "messages": list(messages),
-                    "tools": specs or None,
-                    "model": self.model,
-                    "max_output_tokens": self.max_output,
-                    "reasoning_effort": "low" if tools is None else None,
-                    "stream": False,
-                    "timeout": self.timeout,
-                    "metadata": {"purpose": COMPACTION_PURPOSE, "stream": False, **metadata},
-                }
-            )
+            return ChatRequest.model_validate({**given, **more})
         except ValueError as problem:
             raise CallFailed(type(problem).__name__, is_free=True) from None
 
@@ -126,40 +115,35 @@ async def limited(call: Callable[[], Awaitable[Any]], seconds: float) -> Any:
     try:
         done, _ = await asyncio.wait({task}, timeout=seconds)
     except asyncio.CancelledError:
-        task.cancel()
-        task.add_done_callback(_retrieve)
+        _leave(task)
         raise
     if not done:
-        task.cancel()
-        task.add_done_callback(_retrieve)
+        _leave(task)
         raise CallFailed(TIMEOUT, may_pass=True)
-    if task.cancelled():
-        raise CallFailed("CancelledError")
-    problem = task.exception()
-    if problem is None:
+    try:
         return task.result()
-    if not isinstance(problem, Exception):
-        raise problem
-    retry_after = getattr(problem, "retry_after", None)
-    wait = float(retry_after) if isinstance(retry_after, (int, float)) else None
-    may_pass = getattr(problem, "retryable", False) is True
-    raise CallFailed(type(problem).__name__, wait, may_pass=may_pass, is_free=_is_refusal(problem))
+    except asyncio.CancelledError:
+        raise CallFailed("CancelledError") from None
+    except Exception as problem:  # noqa: BLE001 - other people's code
+        asked = getattr(problem, "retry_after", None)
+        retry_after = float(asked) if isinstance(asked, (int, float)) else None
+        may_pass = getattr(problem, "retryable", False) is True
+        name = type(problem).__name__
+        raise CallFailed(name, retry_after, may_pass=may_pass, is_free=_is_refusal(problem)) from None
 
 
 def _is_refusal(problem: Exception) -> bool:
     """True if an error says that no model read the request. After any other the provider may have done the work."""
-    from amplifier_core import llm_errors
+    from amplifier_core import llm_errors as known
 
     return isinstance(
         problem,
-        (
-            llm_errors.RateLimitError,
-            llm_errors.AuthenticationError,
-            llm_errors.ContextLengthError,
-            llm_errors.InvalidRequestError,
-            llm_errors.NotFoundError,
-            llm_errors.ConfigurationError,
-        ),
+        known.RateLimitError
+        | known.AuthenticationError
+        | known.ContextLengthError
+        | known.InvalidRequestError
+        | known.NotFoundError
+        | known.ConfigurationError,
     )
 
 
@@ -192,7 +176,7 @@ def _capabilities(provider: Any) -> frozenset[str]:
     return frozenset(map(str, cast("list[object]", listed))) if isinstance(listed, list) else frozenset()
 
 
-def _retrieve(task: asyncio.Task[Any]) -> None:
-    """Take the outcome of a call that no task awaits, so that no loop complains."""
-    if not task.cancelled():
-        task.exception()
+def _leave(task: asyncio.Task[Any]) -> None:
+    """Cancel a call that no task awaits any more, and take its outcome, so that no loop complains."""
+    task.cancel()
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())

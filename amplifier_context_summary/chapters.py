@@ -18,7 +18,6 @@ from amplifier_context_core.compaction.checkpoint import ChapterText, DigestEntr
 from amplifier_context_core.compaction.condensing import condense
 from amplifier_context_core.compaction.digest import with_texts
 from amplifier_context_core.compaction.strategies import Goal, Strategy
-from amplifier_context_core.history.history import History
 from amplifier_context_core.messages.tokens import TokenCounter, count_message_tokens
 from amplifier_context_core.rendering.quoting import single_line
 from amplifier_context_core.view.chapter_carriers import carrier_of
@@ -45,8 +44,7 @@ class TextInChapters(Strategy):
 
     name: ClassVar[str] = "summary"
 
-    def __init__(self, records: Records, history: History | None = None) -> None:
-        self.history = history
+    def __init__(self, records: Records) -> None:
         self._records = records
         self._held: Sequence[Record] = ()
 
@@ -60,8 +58,7 @@ class TextInChapters(Strategy):
         Raises:
             StoreError: the store cannot be read.
         """
-        if self.history is not None:
-            self._held = tuple(await self._records.verified(self.history))
+        self._held = tuple(await self._records.verified())
 
     def record_for(self, draft: Draft) -> Record | None:
         """Return the record whose text belongs into the chapters of a draft; None if there is none."""

@@ -52,15 +52,7 @@ _NOTHING = frozenset({"none", "nothing", "n/a", "-"})
 
 
 class RejectedAnswer(Exception):
-    """An answer that cannot be used.
-
-    Attributes:
-        reason: in words that quote nothing of the answer.
-    """
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    """An answer that cannot be used; the text says why, in words that quote nothing of it."""
 
 
 @dataclass(frozen=True, slots=True)

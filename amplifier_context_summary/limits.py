@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -38,11 +38,14 @@ class Prices:
     output: float = _OUTPUT
     known: bool = False
 
-    def of(self, usage: Usage, *, with_output: bool) -> float:
-        """Return the price of a response."""
+    def of_input(self, usage: Usage) -> float:
+        """Return the price of what a response read."""
         read = min(usage.cache_read_tokens, usage.input_tokens)
-        price = (usage.input_tokens - read) * self.fresh + read * self.read + usage.cache_write_tokens * self.write
-        return price + usage.output_tokens * self.output if with_output else price
+        return (usage.input_tokens - read) * self.fresh + read * self.read + usage.cache_write_tokens * self.write
+
+    def of(self, usage: Usage) -> float:
+        """Return the price of a response."""
+        return self.of_input(usage) + usage.output_tokens * self.output
 
 
 def prices_of(pricing: object) -> Prices:
@@ -54,6 +57,10 @@ def prices_of(pricing: object) -> Prices:
     return Prices(
         fresh, fresh * _READ if read is None else read, fresh * _WRITE if write is None else write, output, known=True
     )
+
+
+_Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Count = Annotated[int, Field(ge=0)]
 
 
 @dataclass(slots=True)
@@ -71,13 +78,13 @@ class Limits:
     max_calls: int
     max_tokens: int
     share: float
-    session_cost: float = 0.0
-    summary_cost: float = 0.0
-    calls: int = 0
-    failures: int = 0
-    recent: tuple[tuple[float, int], ...] = ()
-    not_before: float = 0.0
-    longest_wait: float = 0.0
+    session_cost: _Amount = 0.0
+    summary_cost: _Amount = 0.0
+    calls: _Count = 0
+    failures: _Count = 0
+    recent: tuple[tuple[_Amount, _Count], ...] = ()
+    not_before: _Amount = 0.0
+    longest_wait: _Amount = 0.0
 
     def left(self, *, by_hand: bool) -> float:
         """Return the money that may be spent now; a first call for a compaction by hand is not bounded by it."""
@@ -97,18 +104,12 @@ class Limits:
             return "max_summary_calls"
         if self.recent and sum(used for _, used in self.recent) + tokens > self.max_tokens:
             return "max_summary_tokens"
-        if cost > self.left(by_hand=by_hand):
-            return "summary_spend"
-        return ""
+        return "summary_spend" if cost > self.left(by_hand=by_hand) else ""
 
     def begin(self, now: float, tokens: int) -> None:
         """Note a call that is made now, with the tokens of its input."""
         self.calls += 1
         self.recent = (*self.recent, (now, tokens))
-
-    def paid(self, cost: float) -> None:
-        """Note what a call cost."""
-        self.summary_cost += cost
 
     def succeeded(self) -> None:
         """Note a call that gave a text."""
@@ -130,34 +131,20 @@ class Limits:
         return wait if 0 < wait <= self.longest_wait else 0.0
 
     def dump(self) -> dict[str, Any]:
-        """Return them as JSON, for the session state."""
-        return _ADAPTER.dump_python(_Saved(*(getattr(self, name) for name in _NAMES)), mode="json")
+        """Return what was spent and what is waited for as JSON, for the session state."""
+        return _ADAPTER.dump_python(self, mode="json", exclude=set(_CONFIGURED))
 
     def restore(self, saved: object) -> None:
         """Continue from what `dump` returned; from nothing if it cannot be read."""
+        configured = {name: getattr(self, name) for name in _CONFIGURED}
         try:
-            read = _ADAPTER.validate_python(saved)
-        except ValidationError:
+            read = _ADAPTER.validate_python({**cast("dict[str, object]", saved), **configured})
+        except (TypeError, ValidationError):
             return
-        for name in _NAMES:
-            setattr(self, name, getattr(read, name))
+        for one in fields(read):
+            setattr(self, one.name, getattr(read, one.name))
         self.longest_wait = min(self.longest_wait, _LONGEST_RETRY_AFTER)
 
 
-_Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-_Count = Annotated[int, Field(ge=0)]
-
-
-@dataclass(frozen=True, slots=True)
-class _Saved:
-    session_cost: _Amount = 0.0
-    summary_cost: _Amount = 0.0
-    calls: _Count = 0
-    failures: _Count = 0
-    recent: tuple[tuple[_Amount, _Count], ...] = ()
-    not_before: _Amount = 0.0
-    longest_wait: _Amount = 0.0
-
-
-_NAMES = tuple(one.name for one in fields(_Saved))
-_ADAPTER = TypeAdapter(_Saved)
+_CONFIGURED = ("max_calls", "max_tokens", "share")
+_ADAPTER = TypeAdapter(Limits)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 from amplifier_context_core import ContextManager
@@ -13,7 +12,7 @@ from amplifier_context_core.arguments import checked_text
 from amplifier_context_core.compaction.ladder import build_ladder
 from amplifier_context_core.compaction.strategies import Strategy
 from amplifier_context_core.economics.budget import model_of, name_of
-from amplifier_context_core.economics.meter import MAX_RATIO, MIN_RATIO, Key
+from amplifier_context_core.economics.meter import MAX_RATIO, MIN_RATIO
 from amplifier_context_core.events import Hooks
 from amplifier_context_core.messages.carriers import can_read, carried_text
 from amplifier_context_core.messages.tokens import TokenCounter
@@ -24,52 +23,22 @@ from amplifier_context_core.stores import Store
 from amplifier_context_core.view.chapter_carriers import carrier_of
 from amplifier_context_core.view.preview import preview
 from amplifier_context_core.view.sent_view import SentView
-from amplifier_context_core.view.undo import UNDONE, first_changed
+from amplifier_context_core.view.undo import UNDONE
 from amplifier_context_core.view.view_request import ViewRequest
 
 from .call import is_asking
 from .chapters import PlainChapters, TextInChapters, authors_of
 from .config import MODULE, SummaryConfig
 from .limits import Limits, Prices
-from .native import Carriers
+from .native import with_newest_carrier
 from .records import Records
-from .writer import Moment, Reason, Writer
-
-log = logging.getLogger(__name__)
+from .writer import Reason, Writer
 
 
-class _Summaries(SessionCompanion):
-    """The summaries of a session, for the requests and the saved state of its manager."""
-
-    def __init__(self, manager: SummaryManager) -> None:
-        super().__init__()
-        self._manager = manager
-
-    @property
-    def late(self) -> Strategy | None:
-        return self._manager.late
-
-    async def before_request(self, token_budget: int | None, provider: object) -> None:
-        await self._manager.before_request(token_budget, provider)
-
-    def handed_out(self, sent: SentView, provider: object) -> None:
-        self._manager.handed_out(sent, provider)
-
-    def reopened(self) -> None:
-        self._manager.records.clear()
-
-    def undone(self, first: int) -> None:
-        pass  # `SummaryManager.undo` drops the records
-
-    def state(self, revision: int) -> dict[str, Any]:
-        return self._manager.extra_state()
-
-    def restore(self, state: dict[str, Any], revision: int) -> None:
-        self._manager.restore_extra(state)
-
-
-class SummaryManager(ContextManager):
+class SummaryManager(ContextManager, SessionCompanion):
     """A context manager that asks a model for chapters ahead of time, and has the digest's where none is ready.
+
+    It is the companion of its session: the summaries are told of each request, and saved with the session.
 
     Args:
         store: where history is kept; in memory when not given.
@@ -95,107 +64,67 @@ class SummaryManager(ContextManager):
         self.records = Records()
         self._chapters = TextInChapters(self.records)
         plugins = plugins or installed_plugins()
-        steps = list(ladder) if ladder is not None else build_ladder(config, plugins)
-        steps.insert(0, PlainChapters(self._chapters))
-        steps.append(self._chapters)  # after all that gives way: a text takes no room from anything else
+        steps = ladder if ladder is not None else build_ladder(config, plugins)
         super().__init__(
             config,
             session_id=session_id,
             hooks=hooks,
             store=store,
             counter=counter,
-            ladder=steps,
+            # The text comes after all that gives way: it takes no room from anything else.
+            ladder=[PlainChapters(self._chapters), *steps, self._chapters],
             plugins=plugins,
-            carry=Carriers(self.records).carry,
+            carry=partial(with_newest_carrier, self.records),
             prepare=self._chapters.prepare,
-            companion=_Summaries(self),
+            companion=self,
         )
-        self._chapters.history = self.history
+        self.records.history = self.history
         self.limits = Limits(config.max_summary_calls, config.max_summary_tokens, config.summary_spend)
         self._settings = config
-        self._moment: Moment | None = None
+        self._provider: Any = None  # of the last request
         self._estimated = 0.0  # cost of the last request, until its usage is reported
         self._estimated_upto = -1  # last seq of the history that it was estimated at
-        self.writer = Writer(
-            config,
-            self.history,
-            self.compactor,
-            self.records,
-            self.limits,
-            hooks,
-            self.token_counter,
-            providers,
-            tools,
-            self._last_request,
-        )
+        self.writer = Writer(config, self.session, self.records, self.limits, providers, tools, self._last_request)
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
+    @property
+    def late(self) -> Strategy | None:
+        return self._chapters if self.records.valid() else None
+
     async def before_request(self, token_budget: int | None, provider: object) -> None:
         """Wait for a summary before a request that would compact without one (`summary_background: false`)."""
-        if not self._settings.summary_background:
-            await self._prepare(token_budget, provider)
+        if self._settings.summary_background:
+            return
+        await self.session.ready()
+        await self.writer.wait(self._settings.summary_timeout)
+        if self.compactor.last_sent is None:
+            return
+        key = (name_of(provider), model_of(provider) or "")
+        request = await self.requests.request_for(self.requests.budget(token_budget, provider).tokens, key)
+        if (await preview(self.compactor, request, "trigger")).is_due:
+            await self._summarised("trigger", request, provider, self._settings.summary_timeout)
+
+    async def _summarised(self, reason: Reason, request: ViewRequest, provider: Any, wait: float) -> None:
+        """Have the next compaction's range summarised, and wait for that at most `wait` seconds."""
+        if not self._settings.max_summary_calls:
+            return
+        if not self.writer.is_running:
+            self.writer.start(reason, request, provider)
+        await self.writer.wait(wait)
 
     def handed_out(self, sent: SentView, provider: object) -> None:
         """Note the last request, and ask for the next summary if it is due."""
-        self._moment = moment = Moment(sent.limits, sent.prefix, sent.system, sent.counted, provider)
+        self._provider = provider
         if self.history.last_seq != self._estimated_upto:  # else a page of the host may ask for the view again
             self._estimated_upto = self.history.last_seq
             rest = max(0, sent.counted - sent.shared_prefix_tokens)
             self._estimated = sent.shared_prefix_tokens * Prices().read + rest * Prices().write
             self.limits.session_cost += self._estimated
         # If the session is not resumed, it was closed while this request was on its way.
-        if self.session.is_open and self.writer.takes_up(sent, moment):
-            self.writer.start(self._write_summaries("trigger", moment))
-
-    async def _write_summaries(self, reason: Reason, moment: Moment) -> None:
-        """Ask for the summary of the next compaction, in the writer's task. Raises nothing.
-
-        Save what the question brought, then announce it: a handler may hang or end the process.
-        """
-        asking = self.writer.asking
-        changes = asking.changes
-        try:
-            await self.writer.ask(reason, moment)
-            if asking.changes != changes:
-                await self.session.save()
-                await asking.announce()
-        except asyncio.CancelledError:
-            asking.note("idle")
-            raise
-        except Exception as problem:  # noqa: BLE001 - a fault here must not reach a request; the digest is there
-            log.warning("session %s: a summary failed (%s)", self.history.session_id, type(problem).__name__)
-            asking.failed({}, type(problem).__name__)
-            await self.session.save()
-
-    async def _summarised(self, reason: Reason, moment: Moment, wait: float) -> None:
-        """Have the next compaction's range summarised, and wait for that at most `wait` seconds."""
-        if not self._settings.max_summary_calls:
-            return
-        if not self.writer.is_running:
-            self.writer.start(self._write_summaries(reason, moment))
-        await self.writer.wait(wait)
-
-    @property
-    def late(self) -> Strategy | None:
-        """The strategy that writes chapters again where the prefix is written again anyway; None without a record."""
-        return self._chapters if self.records.valid(self.history) else None
-
-    async def _request_to(self, token_budget: int | None, provider: object) -> ViewRequest:
-        key: Key = (name_of(provider), model_of(provider) or "")
-        return await self.requests.request_for(self.requests.budget(token_budget, provider).tokens, key)
-
-    async def _prepare(self, token_budget: int | None, provider: object) -> None:
-        """Wait for a summary before a request that would compact without one (`summary_background: false`)."""
-        await self.session.ready()
-        await self.writer.wait(self._settings.summary_timeout)
-        if self.compactor.last_sent is None:
-            return
-        request = await self._request_to(token_budget, provider)
-        found = await preview(self.compactor, request, "trigger")
-        if found.is_due:
-            moment = Moment(request.limits, request.prefix, request.system, found.tokens, provider)
-            await self._summarised("trigger", moment, self._settings.summary_timeout)
+        if self.session.is_open and self.writer.takes_up(sent):
+            request = ViewRequest(sent.limits, sent.prefix, tuple(sent.system), sent.view.counter)
+            self.writer.start("trigger", request, provider)
 
     def on_response(self, response: Response) -> None:
         """Note a response; what its input cost bounds what summaries may cost."""
@@ -204,15 +133,13 @@ class SummaryManager(ContextManager):
         super().on_response(response)
         if response.usage is not None and self._is_plausible(response.usage):
             prices = self.writer.session_prices
-            cost = prices.of(response.usage, with_output=False) / prices.fresh
-            self.limits.session_cost += cost - self._estimated
+            self.limits.session_cost += prices.of_input(response.usage) / prices.fresh - self._estimated
             self._estimated = 0.0
 
     def _is_plausible(self, usage: Usage) -> bool:
         """True if a report may be of the last request; a report that is not leaves its cost estimated."""
-        if self._moment is None:
-            return False
-        return MIN_RATIO * self._moment.tokens <= measured(usage) <= MAX_RATIO * self._moment.limits.budget
+        sent = self.compactor.last_sent
+        return sent is not None and MIN_RATIO * sent.counted <= measured(usage) <= MAX_RATIO * sent.limits.budget
 
     def on_context_length_error(self) -> None:
         """Make the next view smaller, unless the request that was too long was one for a summary."""
@@ -246,11 +173,9 @@ class SummaryManager(ContextManager):
         await self.session.ready()
         self.compactor.focus = focus or self.compactor.focus
         sent = self.compactor.last_sent
-        provider = self._moment.provider if self._moment else None
         key = sent.key if sent else ("", "")
         request = await self.requests.request_for(sent.limits.budget if sent else self.requests.budget().tokens, key)
-        moment = Moment(request.limits, request.prefix, request.system, sent.counted if sent else 0, provider)
-        await self._summarised("manual", moment, self._settings.compact_wait)
+        await self._summarised("manual", request, self._provider, self._settings.compact_wait)
         report = await super().compact()  # the focus is set; it may have been forgotten since
         if report["compacted"]:
             view = next((view for view in reversed(list(self.compactor.cache.views)) if view.checkpoint), None)
@@ -264,26 +189,18 @@ class SummaryManager(ContextManager):
                 report["chapter"] = newest.shown[0].message["content"]
         return report
 
-    async def undo(self, mark: str | None = None) -> dict[str, Any]:
-        """As of core's manager; the summary text of the range is dropped too, so that no later chapter shows it."""
-        report = await super().undo(mark)
-        if (first := first_changed(report)) is not None:
-            self.records.drop_newest(self.history, first)
-            await self.session.save()
-        return report
-
     async def explain(self) -> dict[str, Any]:
         """As of core's manager; with ``summary``: the last attempt, calls and their cost, and each chapter's writer."""
         report = await super().explain()
         last = self.compactor.last_sent
         chapters = [segment for segment in (last.view.segments() if last else ()) if segment.chapter]
-        written = authors_of(chapters, self.records.valid(self.history), self.history.last_seq)
+        written = authors_of(chapters, self.records.valid(), self.history.last_seq)
         return {**report, "summary": {**self.writer.asking.report(), "chapters": written}}
 
     async def clear(self) -> None:
         """Drop the history and all that derives from it, the summary text too."""
         await self.writer.close()
-        self.records.clear()
+        self.records.drop_from(0)
         await super().clear()
 
     async def close(self) -> None:
@@ -296,15 +213,20 @@ class SummaryManager(ContextManager):
 
     # -- saved with the session -------------------------------------------------------------------------------------
 
-    def extra_state(self) -> dict[str, Any]:
-        return {MODULE: {**self.records.dump(self.history), "limits": self.limits.dump()}}
+    def state(self, revision: int) -> dict[str, Any]:
+        return {MODULE: {**self.records.dump(), "limits": self.limits.dump()}}
 
-    def restore_extra(self, extra: dict[str, Any]) -> None:
-        if MODULE in extra and not self.records.restore(extra[MODULE], self.history):
+    def restore(self, state: dict[str, Any], revision: int) -> None:
+        if MODULE in state and not self.records.restore(state[MODULE]):
             self.warnings.note("repair", "the saved state of summaries cannot be read; the digest goes on without it")
-        saved: object = extra.get(MODULE)
+        saved: object = state.get(MODULE)
         if isinstance(saved, dict):
             self.limits.restore(cast("dict[str, object]", saved).get("limits"))
-        undone = extra.get(UNDONE)
-        if isinstance(undone, int):
-            self.records.drop_newest(self.history, undone)
+        if isinstance(undone := state.get(UNDONE), int):
+            self.records.drop_from(undone)
+
+    def reopened(self) -> None:
+        self.records.drop_from(0)
+
+    def undone(self, first: int) -> None:
+        self.records.drop_from(first)

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
 from typing import Any, cast
 
 from amplifier_context_core.compaction.checkpoint import Segment
@@ -22,10 +20,7 @@ from amplifier_context_core.messages.parsing import Message, parse_message
 from amplifier_context_core.messages.tokens import TokenCounter, count_message_tokens
 from amplifier_context_core.view.chapter_carriers import sent_tokens, with_carrier, without_carriers
 
-from .asking import Asking, Outdated, OutOfDate
-from .call import Caller, CallFailed
 from .checks import RejectedAnswer
-from .limits import Prices
 from .records import Records
 
 log = logging.getLogger(__name__)
@@ -43,58 +38,11 @@ def is_offered(provider: Any) -> bool:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
-    """What a provider is asked to compact: the beginning of the session's last request, the system prompt first."""
-
-    messages: list[Message]
-    size: int
-    first: int
-    last: int
-    key: Key
-
-
-async def compacted(
-    asking: Asking,
-    caller: Caller,
-    conversation: Conversation,
-    tools: Mapping[str, Any],
-    prices: Prices,
-    counter: TokenCounter,
-    outdated: Outdated,
-) -> Message | None:
-    """Return the carrier that a provider makes of a conversation; None, with the reason noted, if there is none."""
-    about: dict[str, Any] = {
-        "first": f"m{conversation.first}",
-        "last": f"m{conversation.last}",
-        "input_tokens": conversation.size,
-        "again": False,
-        "writer": "native",
-    }
-    if refused := asking.refusal(conversation.size, prices, caller.max_output // 2):
-        asking.note("refused", refused)
-        return None
-    ask = partial(caller.compact, conversation.messages, tools)
-    try:
-        result = await asking.call(ask, conversation.size, prices, about, outdated)
-        carrier = checked(result, caller.provider, conversation.key)
-        if count_message_tokens(carrier, counter) >= conversation.size:
-            raise RejectedAnswer("it is larger than what it replaces")
-    except OutOfDate as problem:
-        await asking.given_up(about, str(problem))
-        return None
-    except CallFailed as problem:
-        asking.failed(about, problem.reason, problem)
-        return None
-    except RejectedAnswer as problem:
-        asking.failed(about, problem.reason)
-        return None
-    await asking.succeeded(about)
-    return carrier
-
-
-def checked(result: Mapping[str, Any], provider: Any, key: Key) -> Message:
+def checked_carrier(result: Mapping[str, Any], provider: Any, key: Key, most: int, counter: TokenCounter) -> Message:
     """Return a copy of the carrier in what `compact_context` returned, for the model of `key`.
+
+    Args:
+        most: tokens of what it replaces.
 
     Raises:
         RejectedAnswer: there is none, or a later request to this model would not be accepted with it.
@@ -115,28 +63,22 @@ def checked(result: Mapping[str, Any], provider: Any, key: Key) -> Message:
         raise RejectedAnswer(f"the provider cannot check it ({type(problem).__name__})") from None
     if not is_valid:
         raise RejectedAnswer("the provider does not accept its own compaction")
+    if count_message_tokens(carrier, counter) >= most:
+        raise RejectedAnswer("it is larger than what it replaces")
     return carrier
 
 
-@dataclass(slots=True)
-class Carriers:
-    """Puts the newest carrier of a session beside the chapters that it replaces."""
+async def with_newest_carrier(
+    records: Records, history: History, segments: tuple[Segment, ...], room: int, counter: TokenCounter
+) -> tuple[Segment, ...]:
+    """Return segments with the newest carrier beside the chapters that it replaces, if they fit with it; see `Carry`.
 
-    records: Records
-
-    async def carry(
-        self, history: History, segments: tuple[Segment, ...], room: int, counter: TokenCounter
-    ) -> tuple[Segment, ...]:
-        """Return the segments with the newest carrier, if they fit with it; see `Carry`.
-
-        They must fit for a model that does not read the carrier too: a later request at their budget may be to it.
-        """
-        made = without_carriers(segments)
-        for record in reversed(await self.records.verified(history)):
-            if record.carrier is None:
-                continue
-            carried = with_carrier(segments, record.carrier, record.upto, counter)
-            if carried is not None and sent_tokens(carried) <= room:
-                made = carried
-                break
-        return segments if made == segments else made
+    They must fit for a model that does not read the carrier too: a later request at their budget may be to it.
+    """
+    made = without_carriers(segments)
+    for record in reversed(await records.verified()):
+        carried = with_carrier(segments, record.carrier, record.upto, counter) if record.carrier else None
+        if carried and sent_tokens(carried) <= room:
+            made = carried
+            break
+    return segments if made == segments else made

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.messages.parsing import calls_of
@@ -50,6 +51,11 @@ class Range:
     def first(self) -> int:
         """Lowest seq."""
         return min(entry.seq for entry in self.entries)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What events say of it."""
+        return {"first": f"m{self.first}", "last": f"m{self.last}"}
 
     @property
     def tokens(self) -> int:

@@ -53,7 +53,7 @@ class Written(Session):
         while manager.writer.is_running and not self.writer.pending:  # until a model is asked, or is not
             await asyncio.sleep(0)
         parts = (manager.history, manager.compactor, manager.meter, manager.warnings, await manager.token_counter())
-        return dump(collect_state(*parts, manager.extra_state()))
+        return dump(collect_state(*parts, manager.state(0)))
 
     async def answer(self, _: None) -> None:
         self.writer.release.set()

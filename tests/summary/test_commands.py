@@ -67,7 +67,7 @@ def test_undo_drops_what_the_model_knew_of_the_range(url: str) -> None:
     async def state() -> tuple[int, bool]:
         manager = summary_manager(None, store=open_store(url))
         view = await manager.get_messages_for_request(BUDGET)
-        records = manager.records.valid(manager.history)
+        records = manager.records.valid()
         await manager.close()
         return len(records), WORDS in text(view)
 

@@ -48,11 +48,11 @@ async def test_the_session_goes_on_is_kept_and_stays_within_its_bounds(kind: str
         shown = text(view)
         assert shown.count("<context_record>") == shown.count("</context_record>")
         json.dumps(view, ensure_ascii=False).encode()
-    assert len(json.dumps(manager.extra_state())) < 60_000
+    assert len(json.dumps(manager.state(0))) < 60_000
     await manager.close()
     again = summary_manager(None, store=open_store(url))
     assert await again.get_messages_for_request(BUDGET) == views[-1]
-    assert again.records.valid(again.history) == manager.records.valid(manager.history)
+    assert again.records.valid() == manager.records.valid()
     await again.close()
 
 
@@ -73,7 +73,7 @@ async def test_every_view_is_within_its_budget(budget: int) -> None:
 async def test_characters_that_control_how_a_text_is_shown_reach_no_text() -> None:
     manager = summary_manager(Provider(lambda request, number: HOSTILE["control characters"]))
     views = await drive(manager, SESSION)
-    kept = json.dumps(manager.extra_state(), ensure_ascii=False)
+    kept = json.dumps(manager.state(0), ensure_ascii=False)
     for shown in (kept, text(views[-1])):
         assert f"say [31m ing {PLAIN}" in shown
         assert not any(char in shown for char in HIDDEN.replace("[31m", ""))

@@ -35,13 +35,13 @@ async def kept(place: Place, provider: Any, **config: Any) -> Any:
 async def test_a_resumed_session_shows_the_same_view_and_asks_nothing_again(place: Place) -> None:
     manager = await kept(place, Provider(good))
     before = await manager.get_messages_for_request(BUDGET)
-    records = manager.records.valid(manager.history)
+    records = manager.records.valid()
     await manager.close()
     provider = Provider(good)
     again = summary_manager(provider, store=place.store())
     assert digest(await again.get_messages_for_request(BUDGET)) == digest(before)
     await wait_for_summaries(again)
-    assert again.records.valid(again.history) == records
+    assert again.records.valid() == records
     assert provider.requests == []
     await again.close()
 
@@ -51,16 +51,16 @@ async def test_forget_erases_from_state_and_chapters(place: Place) -> None:
     secret = "hunter2-very-secret"
     session = [*work(4, output=900), {"role": "user", "content": f"The password is {secret}."}]
     await drive(manager, [*session, *rounds(50, start=50, output=900)])
-    assert secret in str(manager.extra_state()) or secret in text(await manager.get_messages_for_request(BUDGET))
+    assert secret in str(manager.state(0)) or secret in text(await manager.get_messages_for_request(BUDGET))
     erased = await manager.forget(containing=secret)
     assert erased == ["m10"]
-    assert secret not in str(manager.extra_state())
+    assert secret not in str(manager.state(0))
     assert secret not in text(await manager.get_messages_for_request(BUDGET))
     assert all(record.upto < 10 for record in manager.records._records)
     await manager.close()
     again = summary_manager(None, store=place.store())
     assert secret not in text(await again.get_messages_for_request(BUDGET))
-    assert secret not in str(again.extra_state())
+    assert secret not in str(again.state(0))
     await again.close()
 
 
@@ -69,14 +69,14 @@ async def test_an_edit_of_a_summarised_message_drops_the_state_that_derives_from
     messages = await manager.get_messages()
     messages[4] = {**messages[4], "content": "something else"}
     await manager.set_messages(messages)
-    assert manager.records.valid(manager.history) == []
+    assert manager.records.valid() == []
     await manager.close()
 
 
 async def test_saved_state_that_cannot_be_read_is_left_out_with_a_warning(place: Place) -> None:
     manager = summary_manager(Provider(good), store=place.store())
-    manager.restore_extra({"context-summary": {"records": "nonsense"}})
-    assert manager.extra_state()["context-summary"]["records"] == []
+    manager.restore({"context-summary": {"records": "nonsense"}}, 0)
+    assert manager.state(0)["context-summary"]["records"] == []
     assert "cannot be read" in str(manager.warnings.texts)
 
 
@@ -164,21 +164,21 @@ async def test_a_late_summary_is_put_in_when_the_cache_is_cold_anyway_and_saved(
 
 async def test_a_manager_without_a_model_keeps_the_state_until_the_history_is_edited(place: Place) -> None:
     manager = await kept(place, Provider(good))
-    state = manager.extra_state()
+    state = manager.state(0)
     await manager.close()
     other = ContextManager(load_config({"token_counter": "heuristic"}), session_id="s", store=place.store())
     await other.add_message({"role": "user", "content": "Go on."})
     await other.close()
     again = summary_manager(None, store=place.store())
     await again.get_messages()
-    assert again.extra_state() == state
+    assert again.state(0) == state
     await again.close()
     other = ContextManager(load_config({"token_counter": "heuristic"}), session_id="s", store=place.store())
     assert await other.forget(["m5"]) == ["m5"]
     await other.close()
     again = summary_manager(None, store=place.store())
     await again.get_messages()
-    assert again.extra_state()["context-summary"]["records"] == []
+    assert again.state(0)["context-summary"]["records"] == []
     await again.close()
 
 
@@ -204,7 +204,7 @@ async def test_undo_shows_the_originals_where_they_fit_else_the_digest_and_says_
 async def test_undo_without_the_module_keeps_the_state_before_the_chapter(place: Place) -> None:
     """As `amplifier-context undo` does, which has no model."""
     manager = await kept(place, Provider(good))
-    reached = [record.upto for record in manager.records.valid(manager.history)]
+    reached = [record.upto for record in manager.records.valid()]
     await manager.close()
     other = ContextManager(load_config({"token_counter": "heuristic"}), session_id="s", store=place.store())
     report = await other.undo()
@@ -212,7 +212,7 @@ async def test_undo_without_the_module_keeps_the_state_before_the_chapter(place:
     await other.close()
     again = summary_manager(None, store=place.store())
     await again.get_messages()
-    held = [record.upto for record in again.records.valid(again.history)]
+    held = [record.upto for record in again.records.valid()]
     assert held == [upto for upto in reached if upto < int(report["first"][1:])]
     assert 0 < len(held) < len(reached)
     await again.close()

@@ -65,7 +65,7 @@ async def test_what_was_acknowledged_is_there_and_what_was_stored_is_not_asked_a
     provider = Provider(good)
     manager = await resumed(place, provider)
     assert [message["content"] for message in await manager.get_messages()] == [m["content"] for m in SESSION[:added]]
-    stored = [record.upto for record in await manager.records.verified(manager.history)]
+    stored = [record.upto for record in await manager.records.verified()]
     assert len(stored) == answers
     view = await manager.get_messages_for_request(BUDGET)
     checked(view)

@@ -77,7 +77,7 @@ async def test_a_failure_is_saved_before_handlers_hear_of_it() -> None:
 def limits() -> Limits:
     made = Limits(2, 1_000_000, 0.1, session_cost=1e6)
     made.begin(NOW, 10)
-    made.paid(50.0)
+    made.summary_cost += 50.0
     made.failed(NOW, 100.0)
     return made
 
@@ -110,6 +110,6 @@ def test_a_clock_that_was_set_makes_no_session_wait_for_ever(now: float) -> None
 def test_the_next_call_must_fit_into_the_share_with_its_own_cost() -> None:
     made = Limits(10, 1_000_000, 0.1, session_cost=1_000.0)
     made.begin(NOW, 10)
-    made.paid(60.0)
+    made.summary_cost += 60.0
     assert made.refusal(NOW, 10, 40.0) == ""
     assert made.refusal(NOW, 10, 41.0) == "summary_spend"

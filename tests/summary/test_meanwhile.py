@@ -134,7 +134,7 @@ async def test_a_focus_that_is_forgotten_while_a_model_is_asked_is_in_no_state()
     provider.release.set()
     await wait_for_summaries(manager)
     await compacting
-    assert SECRET not in str(manager.extra_state())
+    assert SECRET not in str(manager.state(0))
     assert SECRET not in text(await manager.get_messages_for_request(BUDGET))
     assert manager.compactor.focus is None
     await manager.close()
@@ -159,13 +159,13 @@ async def test_undo_while_a_summary_is_on_its_way_drops_the_state_that_it_contin
     provider = HeldBack(2)
     manager = summary_manager(provider)
     await until_asked(manager, provider, SESSION)
-    [first] = manager.records.valid(manager.history)
+    [first] = manager.records.valid()
     report = await manager.undo()
     assert report["undone"]
-    assert manager.records.valid(manager.history) == []
+    assert manager.records.valid() == []
     provider.release.set()
     await wait_for_summaries(manager)
-    assert manager.records.valid(manager.history) == [], f"m{first.upto} is in the state again"
+    assert manager.records.valid() == [], f"m{first.upto} is in the state again"
     checked(await manager.get_messages_for_request(BUDGET))
     await manager.close()
 
@@ -175,19 +175,19 @@ async def test_a_fork_made_while_a_model_is_asked_goes_on_by_itself(place: Place
     session_id, fork_id = place.session_id(), place.session_id("t")
     manager = summary_manager(provider, store=place.store(), session_id=session_id)
     added = await until_asked(manager, provider, SESSION)
-    held = manager.records.valid(manager.history)[:]
+    held = manager.records.valid()[:]
     other = place.store()
     await other.fork(session_id, fork_id)
     await other.close()
     again = Provider(good)
     fork = summary_manager(again, store=place.store(), session_id=fork_id)
     views = await drive(fork, rounds(30, start=200, output=900))
-    assert (await fork.records.verified(fork.history))[: len(held)] == held or len(again.requests) >= 2
+    assert (await fork.records.verified())[: len(held)] == held or len(again.requests) >= 2
     assert WORDS in text(views[-1])
     provider.release.set()
     await wait_for_summaries(manager)
-    assert len(manager.records.valid(manager.history)) == 2
-    assert "file 200" not in str(manager.extra_state())
+    assert len(manager.records.valid()) == 2
+    assert "file 200" not in str(manager.state(0))
     await drive(manager, SESSION[added:])
     await fork.close()
     await manager.close()
@@ -240,7 +240,7 @@ async def test_a_provider_that_ignores_its_cancellation_delays_no_close_and_chan
     assert await again.get_messages() == stored
     provider.release.set()
     await asyncio.sleep(0.05)
-    assert again.extra_state()["context-summary"]["records"] == []
+    assert again.state(0)["context-summary"]["records"] == []
     await again.close()
 
 
@@ -357,13 +357,13 @@ async def test_a_session_that_another_program_edited_between_its_turns_has_no_st
     session_id = place.session_id()
     manager = summary_manager(Provider(good), store=place.store(), session_id=session_id)
     await drive(manager, SESSION)
-    assert manager.records.valid(manager.history)
+    assert manager.records.valid()
     await manager.close()
     other = ContextManager(load_config({"token_counter": "heuristic"}), session_id=session_id, store=place.store())
     assert await other.forget(["m5"]) == ["m5"]
     await other.close()
     await manager.get_messages()
-    assert manager.records.valid(manager.history) == []
+    assert manager.records.valid() == []
     await manager.close()
 
 

@@ -279,6 +279,6 @@ async def test_a_compaction_of_a_history_that_was_edited_meanwhile_is_dropped() 
     await session.manager.forget([session.manager.snapshot()[4].mark])
     provider.release.set()
     await wait_for_summaries(session.manager)
-    assert session.manager.records.valid(session.manager.history) == []
+    assert session.manager.records.valid() == []
     assert (await session.manager.explain())["summary"]["reason"] == "the history was edited meanwhile"
     await session.manager.close()

@@ -88,7 +88,7 @@ async def test_what_is_erased_is_in_no_carrier_of_the_next_process(place: Place)
         assert await again.manager.forget([mark]) == [mark]
         await again.manager.close()
         last = opened(place, found.provider)
-        assert await last.manager.records.verified(last.manager.history) == []
+        assert await last.manager.records.verified() == []
         view = await last.view()
         assert carriers(view) == []
         assert carrier["metadata"]["anthropic:compaction"]["block"]["content"] not in text(view)

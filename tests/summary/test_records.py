@@ -18,7 +18,7 @@ async def test_a_record_that_begins_before_the_loaded_entries_is_compared_with_a
     store = MemoryStore()
     manager = summary_manager(Provider(good), store=store)
     await drive(manager, work(60, output=900))
-    newest = manager.records.valid(manager.history)[-1]
+    newest = manager.records.valid()[-1]
     covered = manager.compactor.last_sent.view.checkpoint.covered
     assert newest.start < covered, "the record begins in what a resumed session does not load"
     assert newest.covered > covered, "and ends in what it loads"
@@ -28,7 +28,7 @@ async def test_a_record_that_begins_before_the_loaded_entries_is_compared_with_a
     again = summary_manager(None, store=store)
     await again.ready()
     assert again.history.snapshot().gap
-    held = await again.records.verified(again.history)
+    held = await again.records.verified()
     assert newest not in held
     await again.close()
 
@@ -37,12 +37,12 @@ async def test_a_resumed_session_keeps_records_of_entries_that_are_not_loaded() 
     store = MemoryStore()
     manager = summary_manager(Provider(good), store=store)
     await drive(manager, work(60, output=900))
-    kept = manager.records.valid(manager.history)
+    kept = manager.records.valid()
     await manager.close()
     again = summary_manager(None, store=store)
     await again.ready()
     assert again.history.snapshot().gap
-    assert await again.records.verified(again.history) == kept
+    assert await again.records.verified() == kept
     assert again.history.snapshot().gap, "nothing was loaded for it"
     await again.close()
 

@@ -78,7 +78,7 @@ async def assert_only_new(manager: Any, provider: Provider, asked: int, place: P
     assert not IS_OLD.search((saved or b"").decode())
     again = summary_manager(None, store=place.store(), session_id=place.session_id())
     assert not IS_OLD.search(text(await again.get_messages_for_request(BUDGET)))
-    assert not IS_OLD.search(str(again.extra_state()))
+    assert not IS_OLD.search(str(again.state(0)))
     await again.close()
 
 
@@ -168,7 +168,7 @@ async def test_a_conversation_that_goes_back_and_on_another_way_has_no_state_of_
     provider.release.set()
     await wait_for_summaries(manager)
     assert (await manager.explain())["summary"]["reason"] == "the history was edited meanwhile"
-    assert not re.search(r"SAW file [1-9]\d?:", str(manager.extra_state()))
+    assert not re.search(r"SAW file [1-9]\d?:", str(manager.state(0)))
     await drive(manager, rounds(30, start=600, output=900))
     view = text(await manager.get_messages_for_request(BUDGET))
     assert not re.search(r"file [1-9]\d?:", view)

@@ -48,7 +48,7 @@ async def test_requests_fit_into_the_window_whatever_the_config_says(window: int
     await drive(manager, SESSION)
     assert provider.requests
     assert manager.limits.failures == 0
-    assert manager.records.valid(manager.history)
+    assert manager.records.valid()
 
 
 async def test_the_window_is_that_of_the_model_that_is_asked() -> None:
