@@ -1,8 +1,7 @@
 """Reading an answer, and the checks that its lines pass before they count.
 
-`lines_in` returns the lines under its headings. `checked` drops what the history does not show: quotations of what was
-not written, names that exist neither in the range nor in the former text, marks of no message, wishes without a
-person's words, finished tasks without a result.
+What the history does not show is dropped: quotations of what was not written, names that exist neither in the range nor
+in the former text, marks of no message, wishes without a person's words, finished tasks without a result.
 
 Pure: no I/O, no clock.
 """
@@ -21,7 +20,6 @@ from amplifier_context_core.compaction.speech import PASTED, Sentence, read
 from amplifier_context_core.messages.parsing import (
     arguments_of,
     arguments_text,
-    blocks_of,
     calls_of,
     result_text,
     results_of,
@@ -31,7 +29,7 @@ from amplifier_context_core.messages.usage import text_of_answer
 from amplifier_context_core.rendering.quoting import escape_tags, single_line, without_controls
 from amplifier_context_core.transcript.entry import Entry
 
-from .text import MAX_CHARS, MAX_LINES, Line, Section, Text, in_order
+from .text import MAX_CHARS, MAX_LINES, SECTIONS, Line, Section, Text
 
 _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "incomplete", "model_length"})
 _REFUSED = frozenset({"refusal", "refused", "content_filter", "safety", "prohibited_content", "blocked"})
@@ -57,13 +55,7 @@ class RejectedAnswer(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a provider answered.
-
-    Attributes:
-        text: all text blocks.
-        finish_reason: as the provider named it, in lower case; empty if it named none.
-        has_calls: True if it asks for tools.
-    """
+    """What a provider answered: all text blocks, the finish reason in lower case, and whether it asks for tools."""
 
     text: str
     finish_reason: str = ""
@@ -95,9 +87,9 @@ def lines_in(answer: Reply) -> list[tuple[Section, str]]:
     lines: list[tuple[Section, str]] = []
     for raw in answer.text.splitlines():
         line = " ".join(without_controls(raw).split())
-        heading = _HEADING.fullmatch(line)
-        if heading is not None:
-            section = _section_of(next(part for part in heading.groups() if part))
+        if heading := _HEADING.fullmatch(line):
+            words = next(part for part in heading.groups() if part).casefold()
+            section = next((section for section, known in _WORDS if any(word in words for word in known)), None)
             continue
         text = line.lstrip("-*\u2022 ") if line.startswith(("- ", "* ", "\u2022 ")) else line
         if section is not None and text and text.rstrip(".").casefold() not in _NOTHING:
@@ -105,11 +97,6 @@ def lines_in(answer: Reply) -> list[tuple[Section, str]]:
     if not lines:
         raise RejectedAnswer("it had no line under one of the five headings")
     return lines[:MAX_LINES]
-
-
-def _section_of(heading: str) -> Section | None:
-    words = heading.casefold()
-    return next((section for section, known in _WORDS if any(word in words for word in known)), None)
 
 
 def _cut(text: str) -> str:
@@ -127,15 +114,10 @@ _MOST_NAMES = 60  # of one line that are looked for
 
 
 class Shown:
-    """What the answer to a question may rest on: a range of the history, and the text before it.
-
-    Args:
-        entries: of the range.
-        former: the text before the range; what it says was checked before.
-    """
+    """What an answer may rest on: the entries of a range, and the text before it, which was checked before."""
 
     def __init__(self, entries: Sequence[Entry], former: Text) -> None:
-        self._former = former
+        self.former = former
         people = {entry.seq for entry in entries if entry.human}
         results = {entry.seq for entry in entries if entry.answered_ids}
         self.marks = {entry.seq for entry in entries} | {seq for line in former.lines for seq in line.marks}
@@ -147,7 +129,7 @@ class Shown:
     def text(self) -> str:
         """All that it says, with white space folded."""
         said = [part for entry in self._entries for part in _texts(entry)]
-        return " ".join("\n".join([str(self._former), *said]).split())
+        return " ".join("\n".join([str(self.former), *said]).split())
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -156,55 +138,52 @@ class Shown:
         return frozenset(token.strip(".-@") for token in _TOKEN.findall(text)) | frozenset(_PART.findall(text))
 
     @cached_property
-    def spoken(self) -> list[tuple[int, list[Sentence]]]:
-        """What people wrote themselves, with the seq of the message; what they pasted is not among it."""
-        return [(entry.seq, passage) for entry in self._entries if entry.human for passage in _written(entry)]
+    def spoken(self) -> list[list[Sentence]]:
+        """What people wrote themselves, parted where something is pasted."""
+        read_of_people = (read(text_of(one.message.get("content")), "person") for one in self._entries if one.human)
+        passages = (part for sentences in read_of_people for part in groupby(sentences, lambda one: one.worth > PASTED))
+        return [list(passage) for is_own, passage in passages if is_own]
 
     def holds(self, name: str) -> bool:
         """True if a name, or each part of it, is in the text."""
         segments = (segment.strip(".-@") for segment in _SEGMENT.split(name.casefold()))
-        return all(self._is_known(segment) for segment in segments if len(segment) >= 3)
-
-    def _is_known(self, segment: str) -> bool:
-        parts = _PART.findall(segment)
-        return segment in self.names or bool(parts and self.names.issuperset(parts)) or segment.isdigit()
+        return all(
+            segment in self.names or segment.isdigit() or self.names.issuperset(_PART.findall(segment) or (segment,))
+            for segment in segments
+            if len(segment) >= 3
+        )
 
     def quotes(self, words: str) -> bool:
         """True if words are in the text; words that an ellipsis leaves out may be missing."""
         return all(part in self.text for part in _ELLIPSIS.split(" ".join(words.split())) if part)
 
-    def sentences(self, words: str) -> tuple[int, str]:
-        """Return the whole sentences of a person that words are from, with the seq; 0 and no text if there are none.
+    def sentences(self, words: str) -> str:
+        """Return the whole sentences of a person that words are from; empty if there are none.
 
         A part of a sentence may demand what the sentence forbids.
         """
         wanted = single_line(words).strip()
-        for seq, passage in reversed(self.spoken):
-            if found := _sentences_with(wanted, passage):
-                return seq, found
-        for line in self._former.lines:
-            if line.section == "person" and wanted in line.text:
-                return max(line.marks, default=1), words
-        return 0, ""
+        found = next(filter(None, (_sentences_with(wanted, passage) for passage in reversed(self.spoken))), "")
+        of_person = (line.text for line in self.former.lines if line.section == "person")
+        return found or (words if any(wanted in text for text in of_person) else "")
 
 
-def checked(given: Iterable[tuple[Section, str]], shown: Shown, former: Text) -> Text:
-    """Return the text of an answer, without the lines that the history does not show.
+def checked(given: Iterable[tuple[Section, str]], shown: Shown) -> Text:
+    """Return the text of an answer, without the lines that neither the history nor the former text shows.
 
     Args:
         given: the lines of the answer with their headings.
         shown: what the answer may rest on.
-        former: the text before the range; its own lines need not be shown again.
 
     Raises:
         RejectedAnswer: no line is left.
     """
-    known = set(former.lines)
+    known = set(shown.former.lines)
     lines = [line if line in known else _checked(line, shown) for line in (Line(*one) for one in given)]
     kept = dict.fromkeys(line for line in lines if line is not None)
     if not kept:
         raise RejectedAnswer("nothing of it is shown by the history")
-    return Text(tuple(in_order(list(kept))), former.files)
+    return Text(tuple(sorted(kept, key=lambda line: SECTIONS.index(line.section))), shown.former.files)
 
 
 def _checked(line: Line, shown: Shown) -> Line | None:
@@ -217,8 +196,8 @@ def _checked(line: Line, shown: Shown) -> Line | None:
             if not shown.quotes(quoted[1]):
                 return None
             continue
-        seq, whole = shown.sentences(quoted[1])
-        if not seq:
+        whole = shown.sentences(quoted[1])
+        if not whole:
             return None
         of_person = True
         text = text.replace(quoted[0], f'"{whole}"')
@@ -239,12 +218,7 @@ def _known_marks(group: str, shown: Shown) -> str:
 
 def _texts(entry: Entry) -> Iterator[str]:
     """Yield all texts of a message: what it says, what its calls are given, what its results hold."""
-    content = entry.message.get("content")
-    yield (
-        content
-        if isinstance(content, str)
-        else text_of([block for block in blocks_of(entry.message) if block.get("type") == "text"])
-    )
+    yield text_of(entry.message.get("content"))
     for call in calls_of(entry.message):
         yield call.name
         yield arguments_text(call)
@@ -261,13 +235,6 @@ def _strings(value: Any, depth: int = 4) -> Iterator[str]:
         members = cast("dict[str, Any]", value).values() if isinstance(value, dict) else cast("list[Any]", value)
         for member in members:
             yield from _strings(member, depth - 1)
-
-
-def _written(entry: Entry) -> list[list[Sentence]]:
-    """Return the sentences of a message that the person wrote, parted where something is pasted."""
-    sentences = read(text_of(entry.message.get("content")), "person")
-    passages = groupby(sentences, lambda sentence: sentence.worth > PASTED)
-    return [list(passage) for is_own, passage in passages if is_own]
 
 
 def _sentences_with(words: str, spoken: Sequence[Sentence]) -> str:

@@ -1,7 +1,8 @@
 """The summary text: what a model knows of the session, in lines under five headings.
 
 Each answer is the whole text again. So nothing is merged by code: what an answer leaves out or words anew is gone or
-changed. Code adds which files the calls touched, and drops what the history does not show (`checks.py`).
+changed. Code adds which files calls touched, of which a model may invent some, and drops what the history does not show
+(`checks.py`).
 
 Pure: no I/O, no clock.
 """
@@ -9,11 +10,14 @@ Pure: no I/O, no clock.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Literal, get_args
 
+from amplifier_context_core.messages.parsing import Call, arguments_of, calls_of
 from amplifier_context_core.messages.tokens import TokenCounter
+from amplifier_context_core.rendering.quoting import single_line
+from amplifier_context_core.transcript.entry import Entry
 
 Section = Literal["person", "work", "findings", "files", "values"]
 SECTIONS: tuple[Section, ...] = get_args(Section)
@@ -21,8 +25,14 @@ SECTIONS: tuple[Section, ...] = get_args(Section)
 MAX_LINES = 200  # of a text
 MAX_CHARS = 800  # of a line; what is longer is cut at the end of a word
 MARK = re.compile(r"\bm([1-9]\d{0,17})(?:\.\d{1,4})?\b")
-_FILES = 60  # whose use is kept; the newest
 _WORTH: Mapping[Section, int] = {"person": 9, "work": 8, "findings": 6, "values": 5, "files": 4}
+
+_FILES = 60  # whose use is kept; the newest
+_PATHS = ("path", "file_path", "filepath", "filename", "file", "notebook_path", "target_file", "target")
+# Names of tools in words: `edit_file`, `writeFile`, `str_replace_editor`.
+_WRITES = re.compile(r"write|edit|create|replace|patch|insert|update|save|append|delete|remove|move|rename", re.I)
+_IS_FILE = re.compile(r"[^/\\]*\.\w{1,8}")  # what a search was made in is a folder as a rule
+_LONGEST = 200  # characters of a path
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,20 +93,21 @@ class Text:
         )
         return "\n\n".join(parts)
 
-    def with_files(self, files: Iterable[FileUse]) -> Text:
-        """Return the text with what newer calls did to files."""
+    def with_files_of(self, entries: Iterable[Entry]) -> Text:
+        """Return the text with what the calls of newer entries did to files."""
         uses = {one.path: one for one in self.files}
-        for new in files:
-            before = uses.pop(new.path, None)
-            uses[new.path] = replace(new, use="written") if before and before.use == "written" else new
+        for entry in entries:
+            for call in calls_of(entry.message):
+                if path := _path(call):
+                    before = uses.pop(path, None)
+                    is_written = _writes(call) or (before is not None and before.use == "written")
+                    uses[path] = FileUse(path, "written" if is_written else "read", entry.mark)
         return Text(self.lines, tuple(uses.values())[-_FILES:])
 
     def fitted(self, counter: TokenCounter, max_tokens: int) -> Text:
         """Return the text with at most so many tokens: lines of the least worth go first, of these the last ones."""
         sizes = [counter(line.text) + 3 for line in self.lines]
         room = max_tokens - sum(sizes) - 4 * len(SECTIONS)
-        if room >= 0:
-            return self
         left = dict(enumerate(self.lines))
         for index in sorted(left, key=lambda index: (self.lines[index].worth, -index)):
             if room >= 0:
@@ -106,6 +117,16 @@ class Text:
         return Text(tuple(left.values()), self.files)
 
 
-def in_order(lines: Sequence[Line]) -> list[Line]:
-    """Return lines in the order of the sections, of one section as given."""
-    return sorted(lines, key=lambda line: SECTIONS.index(line.section))
+def _path(call: Call) -> str:
+    """Return the file that a call is about; empty if there is none."""
+    arguments = {key.casefold(): value for key, value in arguments_of(call).items()}
+    path = next((arguments[key] for key in _PATHS if key in arguments), None)
+    if not isinstance(path, str) or len(path) > _LONGEST:
+        return ""
+    return single_line(path) if _IS_FILE.fullmatch(path.replace("\\", "/").rpartition("/")[2]) else ""
+
+
+def _writes(call: Call) -> bool:
+    action = arguments_of(call).get("command")
+    is_view = isinstance(action, str) and action in ("view", "read", "cat")
+    return _WRITES.search(call.name) is not None and not is_view

@@ -31,7 +31,6 @@ from .call import Caller, listed_window, provider_prices
 from .chapters import text_room
 from .checks import Reply, Shown, checked, lines_in
 from .config import SummaryConfig
-from .files import files_of
 from .limits import Limits, Prices
 from .material import material
 from .native import checked_carrier, is_offered
@@ -323,8 +322,8 @@ class Writer:
 
         def read_text(answer: Reply) -> Made:
             entries = plan.range.entries
-            made = checked(lines_in(answer), Shown(entries, former), former).fitted(counter, most)
-            return made.with_files(files_of(entries)), None
+            made = checked(lines_in(answer), Shown(entries, former)).fitted(counter, most)
+            return made.with_files_of(entries), None
 
         about = {**plan.range.about, "input_tokens": size, "again": False}
         ask, read = partial(caller.ask, messages), partial(in_thread, read_text)

@@ -36,7 +36,7 @@ def kept(answer: str, messages: list[dict[str, Any]] = HISTORY, former: Text | N
     """The lines that are kept of an answer; a decision that always counts is left out."""
     text = f"{answer}\n## Findings\n- We go on."
     shown, before = entries(messages), former or Text()
-    lines = checked(lines_in(Reply(text)), Shown(shown, before), before).lines
+    lines = checked(lines_in(Reply(text)), Shown(shown, before)).lines
     return [line.text for line in lines if line.text != "We go on."]
 
 
@@ -114,7 +114,7 @@ def test_unknown_marks_are_dropped_and_the_others_stay() -> None:
 
 def test_an_answer_of_which_nothing_is_shown_is_rejected() -> None:
     with pytest.raises(RejectedAnswer):
-        checked([("person", "Always push.")], Shown(entries(HISTORY), Text()), Text())
+        checked([("person", "Always push.")], Shown(entries(HISTORY), Text()))
 
 
 @pytest.mark.parametrize(
@@ -151,12 +151,12 @@ def test_whatever_is_answered_a_text_is_bounded_and_checking_it_again_changes_no
     answer = "\n".join(f"## {section}\n- {line}" for section, line in given_)
     shown = entries(HISTORY)
     try:
-        text = checked(lines_in(Reply(answer)), Shown(shown, Text()), Text())
+        text = checked(lines_in(Reply(answer)), Shown(shown, Text()))
     except RejectedAnswer:
         return
     assert len(text.lines) <= MAX_LINES
     assert all("\n" not in line.text for line in text.lines)
-    again = checked([(line.section, line.text) for line in text.lines], Shown(shown, text), text)
+    again = checked([(line.section, line.text) for line in text.lines], Shown(shown, text))
     assert again == text
     for most in (20, 100):
         fitted = text.fitted(approx_token_counter, most)
