@@ -11,7 +11,7 @@ a record that holds, the draft is returned as it came.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from amplifier_context_core.compaction.checkpoint import ChapterText, DigestEntry, Draft, Segment
@@ -39,18 +39,19 @@ _HEADS: Mapping[str, str] = {
 }
 
 
+_Parts = list[tuple[DigestEntry | None, DigestEntry | None]]
+"""What a chapter says of each round: of people's words and of newer rounds, which stays, and all else."""
+
+
 class TextInChapters(Strategy):
     """Put the summary text into the newest chapter."""
 
     name: ClassVar[str] = "summary"
 
     def __init__(self, records: Records) -> None:
+        self._made_with = ""  # the repr: what it puts into a view depends on the session
         self._records = records
         self._held: Sequence[Record] = ()
-
-    def __repr__(self) -> str:
-        """Name the class alone: what it puts into a view depends on the session."""
-        return f"{type(self).__name__}()"
 
     async def prepare(self) -> None:
         """Find the records that hold, for the next calls of `apply`.
@@ -66,15 +67,13 @@ class TextInChapters(Strategy):
         return next((one for one in reversed(self._held) if one.upto <= newest and one.text.lines), None)
 
     def apply(self, draft: Draft, goal: Goal) -> Draft:
-        record, newest = self.record_for(draft), _newest(draft)
-        if record is None:
-            return draft
-        lines = [line for line in record.text.lines if record.upto == newest or not line.is_task]
+        record = self.record_for(draft)
         chapters = [segment for segment in draft.segments if segment.chapter and carrier_of(segment) is None]
-        if not chapters:
+        if record is None or not chapters:
             return draft
-        room = sum(segment.tokens for segment in chapters)
-        written = with_text(chapters, record.upto, lines, record.text.files, goal.counter, room)
+        is_newest = record.upto == _newest(draft)
+        lines = [line for line in record.text.lines if is_newest or not line.is_task]
+        written = with_text(chapters, record.upto, lines, record.text.files, goal.counter)
         new = {old.first: old if one == old else one for old, one in zip(chapters, written, strict=True)}
         return draft.with_segments(new.get(segment.first, segment) for segment in draft.segments)
 
@@ -89,11 +88,8 @@ class PlainChapters(Strategy):
     name: ClassVar[str] = "summary"
 
     def __init__(self, texts: TextInChapters) -> None:
+        self._made_with = ""
         self._texts = texts
-
-    def __repr__(self) -> str:
-        """Name the class alone."""
-        return f"{type(self).__name__}()"
 
     def apply(self, draft: Draft, goal: Goal) -> Draft:
         if self._texts.record_for(draft) is None:
@@ -110,80 +106,88 @@ def _plain(segment: Segment, counter: TokenCounter) -> Segment:
 
 
 def with_text(
-    chapters: Sequence[Segment],
-    upto: int,
-    lines: Sequence[Line],
-    files: Sequence[FileUse],
-    counter: TokenCounter,
-    most: int,
+    chapters: Sequence[Segment], upto: int, lines: Sequence[Line], files: Sequence[FileUse], counter: TokenCounter
 ) -> list[Segment]:
-    """Return chapters with a text in the newest one; the digest's, if it finds no room.
+    """Return chapters with a text in the newest one; the digest's, if it finds no room or they need less.
 
     Args:
-        chapters: at least one.
+        chapters: at least one; together they count no more tokens afterwards.
         upto: highest seq that the text knows.
         lines: of the text.
         files: that calls touched.
         counter: text to tokens.
-        most: tokens that the chapters may have together; with a text they count as many as the digest's, or these.
     """
     plain = [_plain(segment, counter) for segment in chapters]
-    total = min(most, sum(segment.tokens for segment in plain))
-    parts = [_parted(segment.chapter.entries if segment.chapter else (), counter, upto) for segment in plain]
+    most, of_digest = (sum(segment.tokens for segment in segments) for segments in (chapters, plain))
+    total = min(most, of_digest)
+    parts = [_parted(segment, counter, upto) for segment in plain]
     room = _room(parts)
-    head = f"As of m{upto}, in a model's words:"
-    for part in _SMALLER if lines else ():
-        chosen = _chosen(lines, counter, int(room * part) - _HEAD)
+    for share in _SMALLER:
+        chosen = _chosen(lines, counter, int(room * share) - _HEAD)
         if not chosen:
             break
-        text = ChapterText(plain[-1].first, plain[-1].last, _worded(head, chosen, files, counter, int(room * part)))
+        worded = _worded(f"As of m{upto}, in a model's words:", chosen, files, counter, int(room * share))
+        text = ChapterText(plain[-1].first, plain[-1].last, worded)
         made = _in_less_room(plain, parts, text, counter, total)
-        if sum(map(_shown_tokens(counter), made)) <= total:
+        if sum(_shown_tokens(one, counter) for one in made) <= total:
             slack = total - sum(segment.tokens for segment in made[:-1])
-            host = made[-1].chapter
-            beside = host.beside if host else None
+            beside = made[-1].chapter.beside if made[-1].chapter else None
             return [*made[:-1], with_texts(plain[-1], (text,), beside, counter, TextInChapters.name, slack)]
-    return plain if sum(segment.tokens for segment in plain) <= most else list(chapters)
+    return plain if of_digest <= most else list(chapters)
 
 
 def text_room(segments: Sequence[Segment], counter: TokenCounter) -> int:
     """Return the tokens that a text may take of the chapters among segments."""
-    return _room([_parted(one.chapter.entries, counter) for one in segments if one.chapter])
+    return _room([_parted(one, counter) for one in segments])
 
 
-def _room(parts: Sequence[tuple[Mapping[int, DigestEntry], Sequence[DigestEntry]]]) -> int:
-    return int(_TEXT_SHARE * sum(entry.tokens for _, others in parts for entry in others))
+def _room(chapters: Sequence[_Parts]) -> int:
+    return int(_TEXT_SHARE * sum(other.tokens for parts in chapters for _, other in parts if other))
 
 
-def _shown_tokens(counter: TokenCounter) -> Callable[[Segment], int]:
-    return lambda segment: sum(count_message_tokens(one.message, counter) for one in segment.shown)
+def _shown_tokens(segment: Segment, counter: TokenCounter) -> int:
+    return sum(count_message_tokens(one.message, counter) for one in segment.shown)
 
 
 def _in_less_room(
-    plain: Sequence[Segment],
-    parts: Sequence[tuple[Mapping[int, DigestEntry], Sequence[DigestEntry]]],
-    text: ChapterText,
-    counter: TokenCounter,
-    total: int,
+    plain: Sequence[Segment], parts: Sequence[_Parts], text: ChapterText, counter: TokenCounter, total: int
 ) -> list[Segment]:
     """Return chapters, the newest with a text, condensed until they fit, if they can."""
-    size = _shown_tokens(counter)
     made = [*plain[:-1], with_texts(plain[-1], (text,), None, counter, TextInChapters.name)]
-    over = sum(map(size, made)) - total
+    over = sum(_shown_tokens(one, counter) for one in made) - total
     for index in range(len(made) - 1, -1, -1):
-        kept, others = parts[index]
-        had = sum(entry.tokens for entry in others)
+        had = sum(other.tokens for _, other in parts[index] if other)
         if over <= 0 or not had:
             continue
-        aim = max(1 - _MOST_TAKEN, 1 - 1.1 * over / had)
-        rest = [entry for entry in condense(others, aim, counter) if entry is not None]
-        segment = plain[index]
-        beside = _joined(segment.chapter.entries if segment.chapter else (), kept, rest, counter)
-        texts = (text,) if index == len(made) - 1 else ()
-        new = with_texts(segment, texts, beside, counter, TextInChapters.name if texts else segment.rule)
-        over -= size(made[index]) - size(new)
+        beside = _condensed(parts[index], max(1 - _MOST_TAKEN, 1 - 1.1 * over / had), counter)
+        texts, rule = ((text,), TextInChapters.name) if index == len(made) - 1 else ((), plain[index].rule)
+        new = with_texts(plain[index], texts, beside, counter, rule)
+        over -= _shown_tokens(made[index], counter) - _shown_tokens(new, counter)
         made[index] = new
     return made
+
+
+def _parted(segment: Segment, counter: TokenCounter, upto: float = math.inf) -> _Parts:
+    parts: _Parts = []
+    for entry in segment.chapter.entries if segment.chapter else ():
+        stays = [fact for fact in entry.facts if fact.speaker == _PERSON or entry.last > upto]
+        rest = [fact for fact in entry.facts if fact.speaker != _PERSON and entry.last <= upto]
+        other = entry.with_facts(rest, counter) if stays else entry
+        parts.append((entry.with_facts(stays, counter) if stays else None, other if rest else None))
+    return parts
+
+
+def _condensed(parts: _Parts, share: float, counter: TokenCounter) -> list[DigestEntry]:
+    """Return what a chapter says of its rounds, with a share of all that need not stay."""
+    condensed = iter(condense([other for _, other in parts if other], share, counter))
+    entries: list[DigestEntry] = []
+    for stays, other in parts:
+        rest = next(condensed) if other else None
+        if stays and rest:
+            entries.append(stays.with_facts((*stays.facts, *rest.facts), counter))
+        elif either := stays or rest:
+            entries.append(either)
+    return entries
 
 
 def _chosen(lines: Sequence[Line], counter: TokenCounter, room: int) -> list[Line]:
@@ -217,50 +221,11 @@ def _worded(head: str, lines: Sequence[Line], files: Sequence[FileUse], counter:
     return "\n".join([head, *worded])
 
 
-def _parted(
-    entries: Sequence[DigestEntry], counter: TokenCounter, upto: float = math.inf
-) -> tuple[dict[int, DigestEntry], list[DigestEntry]]:
-    """Return what entries say of people's words and of rounds after a seq, by their lowest seq, and all else."""
-    kept: dict[int, DigestEntry] = {}
-    others: list[DigestEntry] = []
-    for entry in entries:
-        spoken = [fact for fact in entry.facts if fact.speaker == _PERSON or entry.last > upto]
-        rest = [fact for fact in entry.facts if fact.speaker != _PERSON and entry.last <= upto]
-        if spoken:
-            kept[entry.first] = entry.with_facts(spoken, counter)
-        if rest:
-            others.append(entry.with_facts(rest, counter) if spoken else entry)
-    return kept, others
-
-
-def _joined(
-    entries: Sequence[DigestEntry],
-    kept: Mapping[int, DigestEntry],
-    rest: Sequence[DigestEntry],
-    counter: TokenCounter,
-) -> list[DigestEntry]:
-    """Return the entries of a chapter from both parts; those of which nothing is left are out."""
-    joined: list[DigestEntry] = []
-    others = {entry.first: entry for entry in rest}
-    for entry in entries:
-        spoken, other = kept.get(entry.first), others.get(entry.first)
-        if spoken and other:
-            joined.append(entry.with_facts((*spoken.facts, *other.facts), counter))
-        elif part := spoken or other:
-            joined.append(part)
-    return joined
-
-
 def authors_of(chapters: Sequence[Segment], records: Sequence[Record], newest: int) -> list[dict[str, Any]]:
-    """Return for each chapter what wrote it, what that cost, and how old it is, as plain data.
+    """Return for each chapter of a view what wrote it, what that cost, and how old it is, as plain data.
 
     ``writer`` is ``digest`` or the name of the model, ``cost`` that of the calls for it, in prices of a plain input
-    token of the session, ``messages_since`` the messages that came after what the text knows.
-
-    Args:
-        chapters: of a view.
-        records: that hold, the oldest first.
-        newest: highest seq of the history.
+    token of the session, ``messages_since`` the messages that came after what the text knows, up to seq `newest`.
     """
     upto = max((segment.last for segment in chapters), default=0)
     record = next((one for one in reversed(records) if one.upto <= upto), None)

@@ -56,7 +56,7 @@ def test_a_text_takes_no_room_from_peoples_words_or_from_what_it_does_not_know_a
     given_: list[Segment], lines: list[Line], upto: int
 ) -> None:
     total = sum(chapter.tokens for chapter in given_)
-    new = with_text(given_, upto, lines, FILES, counter, total)
+    new = with_text(given_, upto, lines, FILES, counter)
     assert sum(chapter.tokens for chapter in new) == total
     assert sum(count_message_tokens(one.shown[0].message, counter) for one in new) <= total
     for old, chapter in zip(given_, new, strict=True):
@@ -68,8 +68,8 @@ def test_a_text_takes_no_room_from_peoples_words_or_from_what_it_does_not_know_a
         assert with_texts(chapter, (), None, counter, "").shown == old.shown
         later = [entry for entry in old.chapter.entries if entry.last > upto]
         assert all(fact.text in shown for entry in later for fact in entry.facts)
-    assert with_text(new, upto, lines, FILES, counter, total) == new
-    assert [one.shown for one in with_text(new, upto, (), (), counter, total)] == [one.shown for one in given_]
+    assert with_text(new, upto, lines, FILES, counter) == new
+    assert [one.shown for one in with_text(new, upto, (), (), counter)] == [one.shown for one in given_]
 
 
 _WHY = (
