@@ -35,7 +35,6 @@ from amplifier_context_core.rendering.quoting import escape_tags, single_line, w
 from amplifier_context_core.rendering.truncate import clip_text
 from amplifier_context_core.transcript.entry import Entry
 
-_IMAGE = "(image)"
 _LONG_LINE = 300  # characters of one line of a result
 _SHORT_ARGUMENT = 200  # characters of an argument that stays on the line of its call
 _OLD_AND_NEW = frozenset(
@@ -50,7 +49,7 @@ _TROUBLE = re.compile(
 _SCANNED = 20_000  # lines of one result
 _FREQUENT = 4  # lines of a result that a name may be in to say which of them were used
 _PERSON_SAID = "the user said:"  # as Claude Code puts it
-_REMINDERS = (("<system-reminder>", "</system-reminder>"),)
+_REMINDER, _END = "<system-reminder>", "</system-reminder>"
 
 
 class Room(NamedTuple):
@@ -92,11 +91,8 @@ class _Rendering:
     calls: dict[str, tuple[str, bool]]
     seen: dict[str, str] = field(default_factory=dict[str, str])
 
-    def message(self, entry: Entry) -> str:
-        """Return a message as quoted; empty if nothing of it is left."""
-        return "\n".join(self._lines(entry))
-
-    def _lines(self, entry: Entry) -> Iterator[str]:
+    def message(self, entry: Entry) -> Iterator[str]:
+        """Yield the parts of a message as quoted; none if nothing of it is left."""
         message, mark = entry.message, entry.mark
         results = list(results_of(message)) if entry.answered_ids else []
         spoken = _spoken(entry) if not results or not isinstance(message.get("content"), str) else ""
@@ -110,7 +106,7 @@ class _Rendering:
             yield _quoted(f"{name} call {single_line(call.name)[:60].replace(':', ' ')}", self._arguments(call))
         for result in results:
             of, is_change = self.calls.get(result.call_id, ("an earlier call", False))
-            text = self._once(without_reminders(result_text(result.content)) or "(no output)", mark)
+            text = self._once(_without_reminders(result_text(result.content)) or "(no output)", mark)
             yield _quoted(f"{mark} result of {of}", self._result(text, is_change=is_change))
 
     def _once(self, text: str, mark: str) -> str:
@@ -123,16 +119,12 @@ class _Rendering:
         given = arguments_of(call)
         if not given:
             return clip_text(arguments_text(call), self.room.arguments)
-        short: list[str] = []
-        long: list[str] = []
-        for key, value in given.items():
-            text = value if isinstance(value, str) else json_text(value)
-            if len(text) <= _SHORT_ARGUMENT and "\n" not in text.strip():
-                short.append(f"{single_line(key)}={text.strip()}")
-            else:
-                long.append(f"{single_line(key)}:\n{text}")
-        room = max(80, self.room.arguments // max(1, len(long)))
-        return "\n".join([clip_text("; ".join(short), self.room.arguments), *(clip_text(text, room) for text in long)])
+        texts = {key: value if isinstance(value, str) else json_text(value) for key, value in given.items()}
+        short = {key for key, text in texts.items() if len(text) <= _SHORT_ARGUMENT and "\n" not in text.strip()}
+        line = "; ".join(f"{single_line(key)}={text.strip()}" for key, text in texts.items() if key in short)
+        room = max(80, self.room.arguments // max(1, len(texts) - len(short)))
+        long = (f"{single_line(key)}:\n{text}" for key, text in texts.items() if key not in short)
+        return "\n".join([clip_text(line, self.room.arguments), *(clip_text(text, room) for text in long)])
 
     def _result(self, text: str, *, is_change: bool) -> str:
         """Return a result cut to its room; of a change its first line says enough, unless it failed."""
@@ -162,7 +154,7 @@ class _Rendering:
         yield 0
         yield from range(last, max(last - 3, 0), -1)
         troubled = [index for index, line in enumerate(lines) if _TROUBLE.search(line[:_LONG_LINE])]
-        yield from (index for index in troubled[-6:])
+        yield from troubled[-6:]
         changed = [index for index, line in enumerate(lines) if _plain(line) in self.changed]
         yield from _around(changed, 2, last)
         held = [[name for name in identifiers(line[:_LONG_LINE], 20) if name in self.used] for line in lines]
@@ -189,7 +181,7 @@ def material(entries: Sequence[Entry], earlier: Mapping[str, str], counter: Toke
     sizes: list[int] = []
     for room in _ROOMS:
         rendering = _Rendering(room, used, changed, {call: (name, False) for call, name in earlier.items()})
-        texts = [text for entry in entries if (text := rendering.message(entry))]
+        texts = [text for entry in entries if (text := "\n".join(rendering.message(entry)))]
         sizes = [counter(text) + 1 for text in texts]
         if sum(sizes) <= max_tokens:
             return "\n".join(texts)
@@ -204,24 +196,21 @@ def material(entries: Sequence[Entry], earlier: Mapping[str, str], counter: Toke
     return text
 
 
-def without_reminders(text: str) -> str:
+def _without_reminders(text: str) -> str:
     """Return a text without the reminders that programs put into it."""
-    for opening, closing in _REMINDERS:
-        parts: list[str] = []
-        place = 0
-        while (start := text.find(opening, place)) >= 0 and (end := text.find(closing, start)) >= 0:
-            parts.append(text[place:start])
-            place = end + len(closing)
-        text = "".join([*parts, text[place:]])
-    return text.strip()
+    parts: list[str] = []
+    place = 0
+    while (start := text.find(_REMINDER, place)) >= 0 and (end := text.find(_END, start)) >= 0:
+        parts.append(text[place:start])
+        place = end + len(_END)
+    return "".join([*parts, text[place:]]).strip()
 
 
 def _spoken(entry: Entry) -> str:
-    content = entry.message.get("content")
-    blocks = blocks_of(entry.message)
+    content, blocks = entry.message.get("content"), blocks_of(entry.message)
     text = content if isinstance(content, str) else text_of([b for b in blocks if b.get("type") == "text"])
-    images = sum(1 for block in blocks if "image" in str(block.get("type")))
-    return "\n".join(part for part in (without_reminders(text), " ".join([_IMAGE] * images)) if part)
+    images = " ".join("(image)" for block in blocks if "image" in str(block.get("type")))
+    return "\n".join(part for part in (_without_reminders(text), images) if part)
 
 
 def _used(entries: Sequence[Entry]) -> tuple[frozenset[str], frozenset[str]]:

@@ -36,7 +36,7 @@ class Range:
     Attributes:
         entries: those that a view shows, at least one.
         start: index of the first entry, counted from the first after the leading instructions.
-        covered: index after the last entry, counted in the same way.
+        covered: index after the last entry.
         last: highest seq.
         earlier: names (`m4.2`) of the calls before the range whose results are in it, by call id.
     """
@@ -71,17 +71,14 @@ def range_of(history: Snapshot, start: int, end: int) -> Range | None:
     made = {call for entry in entries for call in entry.call_ids}
     missing = {call for entry in entries for call in entry.answered_ids} - made
     earlier: dict[str, str] = {}
-    for index in range(start - 1, max(history.leading_count, history.gap.stop) - 1, -1):
-        if not missing:
-            break
-        entry = history[index]
-        if missing.isdisjoint(entry.call_ids):
-            continue
-        for number, call in enumerate(calls_of(entry.message), 1):
-            if call.id in missing:
-                missing.discard(call.id)
-                earlier[call.id] = f"{entry.mark}.{number}"
-    leading = history.leading_count
+    leading, index = history.leading_count, start - 1
+    while missing and index >= max(leading, history.gap.stop):
+        if not missing.isdisjoint(history[index].call_ids):
+            for number, call in enumerate(calls_of(history[index].message), 1):
+                if call.id in missing:
+                    missing.discard(call.id)
+                    earlier[call.id] = f"{history[index].mark}.{number}"
+        index -= 1
     return Range(entries, start - leading, end - leading, max(entry.seq for entry in entries), earlier)
 
 
@@ -102,12 +99,6 @@ def request_text(whole: Range, quoted: str, former: Text, most: int, focus: str 
     )
 
 
-@cache
-def shipped_prompt() -> str:
-    """Return the prompt of this package."""
-    return files("amplifier_context_summary").joinpath("prompt.md").read_text(encoding="utf-8")
-
-
 def prompt_text(path: Path | None) -> str:
     """Return the prompt: the text of a file, or the shipped one if there is none.
 
@@ -115,13 +106,16 @@ def prompt_text(path: Path | None) -> str:
         ConfigError: the file cannot be read, holds no text, or is longer than 40,000 characters.
     """
     if path is None:
-        return shipped_prompt()
+        return _shipped_prompt()
     try:
         text = path.expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeError) as problem:
         raise ConfigError("summary_prompt", f"{path} cannot be read ({type(problem).__name__})") from None
-    if not text.strip():
-        raise ConfigError("summary_prompt", f"{path} is empty")
-    if len(text) > _MOST_CHARS:
-        raise ConfigError("summary_prompt", f"{path} has {len(text):,} characters; at most {_MOST_CHARS:,} are taken")
+    if not text.strip() or len(text) > _MOST_CHARS:
+        raise ConfigError("summary_prompt", f"{path} must have 1 to {_MOST_CHARS:,} characters, has {len(text):,}")
     return text
+
+
+@cache
+def _shipped_prompt() -> str:
+    return files("amplifier_context_summary").joinpath("prompt.md").read_text(encoding="utf-8")
