@@ -22,13 +22,6 @@ __all__ = ["MODULE", "SummaryConfig", "SummaryManager", "mount", "stored_manager
 async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cleanup:
     """Mount a context manager whose chapters a model may write. Opens no file or connection, and calls no model.
 
-    Args:
-        coordinator: the kernel's coordinator.
-        config: of this module, from the mount plan.
-
-    Returns:
-        The cleanup function, to be called at the end of the session.
-
     Raises:
         ConfigError: a config key has an impossible value, or the session id cannot name a file.
     """
@@ -48,12 +41,7 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cl
 def stored_manager(settings: Mapping[str, Any], *, session_id: str, store: Store) -> SummaryManager:
     """Return a manager of a session of a store that calls no model, for commands that look at a stored session.
 
-    Args:
-        settings: config keys that the session was saved with.
-        session_id: id of the session.
-        store: the store.
-
     Raises:
-        ConfigError: a config key has an impossible value.
+        ConfigError: a config key that the session was saved with has an impossible value.
     """
     return SummaryManager(load_summary_config(settings), session_id=session_id, store=store)

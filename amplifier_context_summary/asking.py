@@ -6,7 +6,7 @@ An answer that is no good is asked for once more, with the reason. A call that f
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from amplifier_context_core.economics.meter import MIN_RATIO
@@ -29,21 +29,6 @@ EVENTS = (STARTED, FINISHED, FAILED)
 Status = Literal["idle", "running", "ready", "failed", "refused"]
 Made = tuple[Text, Message | None]
 """What an answer brings: the text after the range, and the provider's carrier if it compacted that itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of the last attempt, for `explain`.
-
-    Attributes:
-        upto: mark of the end of the newest range that was summarised.
-        may_pass: true if a call had no answer, for a reason that may be gone after the back-off.
-    """
-
-    status: Status = "idle"
-    reason: str = ""
-    upto: str = ""
-    may_pass: bool = False
 
 
 class OutOfDate(Exception):
@@ -81,14 +66,20 @@ class Asking:
 
     Attributes:
         by_hand: the question is about a compaction that was asked for.
+        status: of the last attempt, with the reason; for `explain`.
+        upto: mark of the end of the newest range that was summarised.
+        may_pass: the last call had no answer, for a reason that may be gone after the back-off.
     """
 
     config: SummaryConfig
     session: Session
     limits: Limits
     clock: Callable[[], float]
-    outcome: Outcome = field(default_factory=Outcome)
     by_hand: bool = False
+    status: Status = "idle"
+    reason: str = ""
+    upto: str = ""
+    may_pass: bool = False
 
     async def answer(self, question: Question) -> Made | None:
         """Return what the answer to a question brings; None, with the reason noted, if it brings nothing."""
@@ -139,9 +130,9 @@ class Asking:
             return Usage(size, self.config.summary_output)
         return Usage(0 if problem.is_free else size)
 
-    def note(self, status: Status, reason: str = "", upto: str | None = None) -> None:
-        """Note what became of the attempt; `Outcome` says what is what."""
-        self.outcome = Outcome(status, reason, self.outcome.upto if upto is None else upto)
+    def note(self, status: Status, reason: str = "", *, may_pass: bool = False) -> None:
+        """Note what became of the attempt."""
+        self.status, self.reason, self.may_pass = status, reason, may_pass
 
     async def failed(self, reason: str, about: dict[str, Any] | None = None, call: CallFailed | None = None) -> None:
         """Note an attempt that brought nothing; the next one waits, in the next process too.
@@ -154,7 +145,7 @@ class Asking:
             call: the call that failed; None if there was an answer.
         """
         self.limits.failed(self.clock(), call.retry_after if call else None)
-        self.outcome = Outcome("failed", reason, self.outcome.upto, call is not None and call.may_pass)
+        self.note("failed", reason, may_pass=call is not None and call.may_pass)
         await self.session.save()
         if about is not None:
             await self._emit(FAILED, {**about, "reason": reason})
@@ -173,8 +164,7 @@ class Asking:
 
     def report(self) -> dict[str, Any]:
         """Return what `explain` says of summaries."""
-        outcome = self.outcome
-        return {"status": outcome.status, "reason": outcome.reason, "upto": outcome.upto, **self._spent()}
+        return {"status": self.status, "reason": self.reason, "upto": self.upto, **self._spent()}
 
 
 def _counted_usage(usage: Usage | None, size: int, written: int) -> Usage:

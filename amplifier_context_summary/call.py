@@ -18,7 +18,7 @@ from amplifier_context_core.messages.usage import COMPACTION_PURPOSE, Usage, usa
 from .checks import Reply, answer_of
 from .limits import Prices, prices_of
 
-TIMEOUT = "timeout"  # `CallFailed.reason` of a call that took too long
+TIMEOUT = "timeout"  # the text of `CallFailed` for a call that took too long
 _LISTING = 5.0  # seconds that a provider may take to list its models
 is_asking: ContextVar[bool] = ContextVar("amplifier_context_summary_is_asking", default=False)
 """True in code that a provider runs for a summary: what it reports is no answer to a request of the session."""
@@ -52,11 +52,7 @@ class Caller:
     timeout: float
 
     async def ask(self, messages: Sequence[Message]) -> tuple[Reply, Usage | None]:
-        """Return the answer to messages, and what it took.
-
-        Raises:
-            CallFailed: the provider raised an error or took too long.
-        """
+        """Return the answer to messages, and what it took; raise `CallFailed` if there is none."""
         request = self._request(messages, reasoning_effort="low")
         options = {"request_options": {"auto_continue": False}} if AUTO_CONTINUE in _capabilities(self.provider) else {}
         response = await limited(lambda: self.provider.complete(request, **options), self.timeout)
@@ -66,11 +62,7 @@ class Caller:
     async def compact(
         self, messages: Sequence[Message], tools: Mapping[str, Any]
     ) -> tuple[Mapping[str, Any], Usage | None]:
-        """Return what the provider's own compaction of the beginning of a request returns, and what it took.
-
-        Raises:
-            CallFailed: the provider raised an error or took too long.
-        """
+        """Return what the provider's own compaction of messages returns, and what it took, or raise `CallFailed`."""
         from amplifier_core import ToolSpec
 
         specs = [

@@ -5,7 +5,6 @@ Keys of the module that `context-simple` replaced have their meaning here: see `
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -16,8 +15,6 @@ from amplifier_context_core import load_config
 from amplifier_context_core.config import Config
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.stores import Durability
-
-log = logging.getLogger(__name__)
 
 MODULE = "context-summary"
 SPELLINGS = {
@@ -88,7 +85,6 @@ def load_summary_config(raw: Mapping[str, Any] | None) -> SummaryConfig:
             given.setdefault(key, value)
     if given.get("summary_call") == "fork":
         raise ConfigError("summary_call", "forked calls are gone: leave the key out; a request of its own is sent")
-    strategy = given.pop("compaction_strategy", None)
-    if isinstance(strategy, str) and strategy != "summary":
-        log.info("%s: compaction_strategy %r is not used: this module summarises", MODULE, strategy[:40])
+    if given.get("compaction_strategy") == "summary":
+        del given["compaction_strategy"]  # as this module does; any other has no meaning here
     return load_config(given, module=MODULE, model=SummaryConfig)

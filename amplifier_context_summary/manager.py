@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.arguments import checked_text
@@ -13,13 +12,11 @@ from amplifier_context_core.compaction.ladder import build_ladder
 from amplifier_context_core.compaction.strategies import Strategy
 from amplifier_context_core.economics.budget import model_of, name_of
 from amplifier_context_core.economics.meter import MAX_RATIO, MIN_RATIO
-from amplifier_context_core.events import Hooks
 from amplifier_context_core.messages.carriers import can_read, carried_text
-from amplifier_context_core.messages.tokens import TokenCounter
-from amplifier_context_core.messages.usage import Response, Usage, measured
-from amplifier_context_core.plugins import Plugins, installed_plugins
+from amplifier_context_core.messages.usage import Response, measured
+from amplifier_context_core.plugins import installed_plugins
 from amplifier_context_core.session.companion import SessionCompanion
-from amplifier_context_core.stores import Store
+from amplifier_context_core.session.options import SessionOptions
 from amplifier_context_core.view.chapter_carriers import carrier_of
 from amplifier_context_core.view.preview import preview
 from amplifier_context_core.view.sent_view import SentView
@@ -38,53 +35,40 @@ from .writer import Reason, Writer
 class SummaryManager(ContextManager, SessionCompanion):
     """A context manager that asks a model for chapters ahead of time, and has the digest's where none is ready.
 
-    It is the companion of its session: the summaries are told of each request, and saved with the session.
+    It is the companion of its session: it is told of each request, and its summaries are saved with the session.
 
     Args:
-        store: where history is kept; in memory when not given.
         providers: returns the mounted providers by name.
         tools: returns the mounted tools by name.
-        counter, ladder: by default what the config names.
-        plugins: strategies, counters and observers of others; by default the installed ones.
+        options: see `SessionOptions`.
     """
 
     def __init__(
         self,
         config: SummaryConfig,
         *,
-        session_id: str = "session",
-        hooks: Hooks | None = None,
-        store: Store | None = None,
         providers: Callable[[], Mapping[str, Any]] = dict,
         tools: Callable[[], Mapping[str, Any]] = dict,
-        counter: TokenCounter | None = None,
-        ladder: Sequence[Strategy] | None = None,
-        plugins: Plugins | None = None,
+        **options: Unpack[SessionOptions],
     ) -> None:
         self.records = Records()
         self._chapters = TextInChapters(self.records)
-        plugins = plugins or installed_plugins()
-        steps = ladder if ladder is not None else build_ladder(config, plugins)
-        super().__init__(
-            config,
-            session_id=session_id,
-            hooks=hooks,
-            store=store,
-            counter=counter,
-            # The text comes after all that gives way: it takes no room from anything else.
-            ladder=[PlainChapters(self._chapters), *steps, self._chapters],
-            plugins=plugins,
-            carry=partial(with_newest_carrier, self.records),
-            prepare=self._chapters.prepare,
-            companion=self,
-        )
+        options["plugins"] = plugins = options.get("plugins") or installed_plugins()
+        given = options.get("ladder")
+        steps = build_ladder(config, plugins) if given is None else given
+        # The text comes after all that gives way: it takes no room from anything else.
+        options["ladder"] = [PlainChapters(self._chapters), *steps, self._chapters]
+        options["carry"] = partial(with_newest_carrier, self.records)
+        options["prepare"] = self._chapters.prepare
+        options["companion"] = self
+        super().__init__(config, **options)
         self.records.history = self.history
         self.limits = Limits(config.max_summary_calls, config.max_summary_tokens, config.summary_spend)
+        self.writer = Writer(config, self.session, self.records, self.limits, providers, tools)
         self._settings = config
         self._provider: Any = None  # of the last request
         self._estimated = 0.0  # cost of the last request, until its usage is reported
         self._estimated_upto = -1  # last seq of the history that it was estimated at
-        self.writer = Writer(config, self.session, self.records, self.limits, providers, tools, self._last_request)
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
@@ -131,37 +115,23 @@ class SummaryManager(ContextManager, SessionCompanion):
         if is_asking.get():
             return
         super().on_response(response)
-        if response.usage is not None and self._is_plausible(response.usage):
-            prices = self.writer.session_prices
-            self.limits.session_cost += prices.of_input(response.usage) / prices.fresh - self._estimated
+        usage, sent, prices = response.usage, self.compactor.last_sent, self.writer.session_prices
+        # A report that cannot be of the last request leaves its cost estimated.
+        if usage and sent and MIN_RATIO * sent.counted <= measured(usage) <= MAX_RATIO * sent.limits.budget:
+            self.limits.session_cost += prices.of_input(usage) / prices.fresh - self._estimated
             self._estimated = 0.0
-
-    def _is_plausible(self, usage: Usage) -> bool:
-        """True if a report may be of the last request; a report that is not leaves its cost estimated."""
-        sent = self.compactor.last_sent
-        return sent is not None and MIN_RATIO * sent.counted <= measured(usage) <= MAX_RATIO * sent.limits.budget
 
     def on_context_length_error(self) -> None:
         """Make the next view smaller, unless the request that was too long was one for a summary."""
         if not is_asking.get():
             super().on_context_length_error()
 
-    def _last_request(self, upto: int) -> tuple[list[dict[str, Any]], int]:
-        """Return what the last request showed up to a seq, chapters too, and its tokens."""
-        last = self.compactor.last_sent
-        if last is None:
-            return [], 0
-        shown = [one for one in last.messages if one.seq <= upto]
-        return self.requests.outgoing(replace(last, messages=shown)), sum(one.tokens for one in (*last.system, *shown))
-
     # -- control ----------------------------------------------------------------------------------------------------
 
     async def compact(
         self, focus: str | None = None, first: str | None = None, last: str | None = None
     ) -> dict[str, Any]:
-        """Compact now; wait for the model at most `compact_wait` seconds, then take the digest.
-
-        With `first` or `last` no model is asked.
+        """Compact now; wait for the model at most `compact_wait` seconds. With `first` or `last` no model is asked.
 
         Returns:
             As of core's manager; with ``author`` (``summary``, ``digest`` or ``native``) and ``chapter``, what the next
@@ -217,11 +187,11 @@ class SummaryManager(ContextManager, SessionCompanion):
         return {MODULE: {**self.records.dump(), "limits": self.limits.dump()}}
 
     def restore(self, state: dict[str, Any], revision: int) -> None:
-        if MODULE in state and not self.records.restore(state[MODULE]):
-            self.warnings.note("repair", "the saved state of summaries cannot be read; the digest goes on without it")
-        saved: object = state.get(MODULE)
-        if isinstance(saved, dict):
-            self.limits.restore(cast("dict[str, object]", saved).get("limits"))
+        if (saved := state.get(MODULE)) is not None:
+            if not self.records.restore(saved):
+                text = "the saved state of summaries cannot be read; the digest goes on without it"
+                self.warnings.note("repair", text)
+            self.limits.restore(cast("dict[str, object]", saved).get("limits") if isinstance(saved, dict) else None)
         if isinstance(undone := state.get(UNDONE), int):
             self.records.drop_from(undone)
 

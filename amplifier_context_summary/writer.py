@@ -23,7 +23,7 @@ from amplifier_context_core.messages.parsing import Message
 from amplifier_context_core.messages.tokens import TokenCounter
 from amplifier_context_core.session.session import Session
 from amplifier_context_core.view.preview import Preview, preview
-from amplifier_context_core.view.sent_view import SentView
+from amplifier_context_core.view.sent_view import SentView, outgoing_messages
 from amplifier_context_core.view.view_request import ViewRequest
 
 from .asking import Asking, Made, Question
@@ -85,7 +85,6 @@ class Writer:
     Args:
         providers: returns the mounted providers by name.
         tools: returns the mounted tools by name.
-        last_request: returns the messages of the last request up to a seq, and their tokens.
         clock: seconds since 1970.
     """
 
@@ -95,7 +94,6 @@ class Writer:
     limits: Limits
     providers: Callable[[], Mapping[str, Any]]
     tools: Callable[[], Mapping[str, Any]]
-    last_request: Callable[[int], tuple[list[Message], int]]
     clock: Callable[[], float] = time.time
     asking: Asking = field(init=False)
     session_prices: Prices = field(default_factory=Prices)
@@ -117,7 +115,7 @@ class Writer:
         if sent.counted < self.config.summarize_at * sent.limits.threshold or self.limits.waits(self.clock()):
             return False
         compactions = self.session.compactor.compactions
-        is_again = self._attempts == (compactions, 1) and self.asking.outcome.may_pass
+        is_again = self._attempts == (compactions, 1) and self.asking.may_pass
         if is_again:  # the call had no answer: it is made once more after the back-off
             self._attempts = (compactions, 2)
         elif not self._is_news(sent):
@@ -238,7 +236,8 @@ class Writer:
             return
         writer = caller.model or model_of(caller.provider) or name_of(caller.provider)
         self.records.add(Record(whole.start, whole.covered, whole.last, digest, *made, writer, cost))
-        self.asking.note("ready", upto=f"m{whole.last}")
+        self.asking.note("ready")
+        self.asking.upto = f"m{whole.last}"
         await self.session.save()
 
     # -- whom -------------------------------------------------------------------------------------------------------
@@ -282,9 +281,15 @@ class Writer:
 
     # -- questions --------------------------------------------------------------------------------------------------
 
-    async def _about_carrier(self, plan: Plan, caller: Caller, prices: Prices) -> Question:
-        """Return the question for a provider's own compaction of all that the next compaction folds."""
-        messages, size = self.last_request(plan.range.last)
+    async def _about_carrier(self, plan: Plan, caller: Caller, prices: Prices) -> Question | None:
+        """Return the question for a provider's own compaction of what the last request showed of all that is folded."""
+        sent = self.session.compactor.last_sent
+        if sent is None:
+            self.asking.note("refused", "no request was sent yet")
+            return None
+        shown = [one for one in sent.messages if one.seq <= plan.range.last]
+        messages = outgoing_messages(replace(sent, messages=shown), merge=self.config.merge_consecutive)
+        size = sum(one.tokens for one in (*sent.system, *shown))
 
         async def read(result: Mapping[str, Any]) -> Made:
             return plan.text, checked_carrier(result, caller.provider, plan.request.key, size, plan.counter)
