@@ -31,8 +31,8 @@ Made = tuple[Text, Message | None]
 """What an answer brings: the text after the range, and the provider's carrier if it compacted that itself."""
 
 
-class OutOfDate(Exception):
-    """What was to be asked about was edited, erased or taken back: no request shows it any more."""
+class _OutOfDate(Exception):
+    """What was to be asked about was edited, erased or taken back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,8 @@ class Question:
         written: tokens of the answer, about.
         ask: makes the call; returns its answer and what it took.
         read: returns what an answer brings, or raises `RejectedAnswer`.
-        outdated: returns why it may no longer be asked, which handlers of its event may cause; empty if it may.
-        again: returns the question for a better answer than the last one, given what was wrong; None if it is not asked
-            once more.
+        outdated: returns why it may no longer be asked; empty if it may.
+        again: returns the question for a better answer, given what was wrong with the last one.
     """
 
     about: dict[str, Any]
@@ -82,7 +81,7 @@ class Asking:
     may_pass: bool = False
 
     async def answer(self, question: Question) -> Made | None:
-        """Return what the answer to a question brings; None, with the reason noted, if it brings nothing."""
+        """Return what the answer to a question brings; None, with the reason noted, if that is nothing."""
         while True:
             cost = question.size * question.prices.fresh + question.written * question.prices.output
             tokens = question.size + self.config.summary_output
@@ -91,7 +90,7 @@ class Asking:
                 return None
             try:
                 found = await question.read(await self._call(question))
-            except OutOfDate as problem:  # no fault of the provider: nothing has to wait
+            except _OutOfDate as problem:  # no fault of the provider: nothing has to wait
                 self.note("failed", str(problem))
                 await self._emit(FAILED, {**question.about, "reason": str(problem)})
             except CallFailed as problem:
@@ -111,8 +110,8 @@ class Asking:
         """Return what a call brings, and note what it took."""
         self.note("running")
         await self._emit(STARTED, question.about)
-        if why := question.outdated():
-            raise OutOfDate(why)
+        if why := question.outdated():  # handlers of the event may have edited the history
+            raise _OutOfDate(why)
         limits, size = self.limits, question.size
         limits.begin(self.clock(), size)
         try:

@@ -4,8 +4,7 @@ The digest has written its chapters when this strategy runs. The newest text goe
 open tasks and its next step only if no round was folded after it. The digest's entries of what the text knows are
 condensed to make room, the newest first: older chapters stay byte for byte as long as that is enough. What the digest
 says of people's words stays. Together the chapters count exactly as many tokens as the digest's, and before the ladder
-runs they are made the digest's again (`PlainChapters`): so each compaction decides as it would without a model. Without
-a record that holds, the draft is returned as it came.
+runs they are made the digest's again: so each compaction decides as it would without a model.
 """
 
 from __future__ import annotations
@@ -108,14 +107,9 @@ def _plain(segment: Segment, counter: TokenCounter) -> Segment:
 def with_text(
     chapters: Sequence[Segment], upto: int, lines: Sequence[Line], files: Sequence[FileUse], counter: TokenCounter
 ) -> list[Segment]:
-    """Return chapters with a text in the newest one; the digest's, if it finds no room or they need less.
+    """Return chapters with a text, which knows all up to a seq, in the newest one; the digest's, if it finds no room.
 
-    Args:
-        chapters: at least one; together they count no more tokens afterwards.
-        upto: highest seq that the text knows.
-        lines: of the text.
-        files: that calls touched.
-        counter: text to tokens.
+    Together they count no more tokens than before.
     """
     plain = [_plain(segment, counter) for segment in chapters]
     most, of_digest = (sum(segment.tokens for segment in segments) for segments in (chapters, plain))

@@ -55,18 +55,16 @@ class RejectedAnswer(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a provider answered: all text blocks, the finish reason in lower case, and whether it asks for tools."""
+    """What a provider answered: all text blocks, and the finish reason in lower case."""
 
     text: str
     finish_reason: str = ""
-    has_calls: bool = False
 
 
 def answer_of(response: Any) -> Reply:
     """Return the answer in a kernel's `ChatResponse`; nothing of it is trusted."""
     reason = getattr(response, "finish_reason", None)
-    calls = getattr(response, "tool_calls", None)
-    return Reply(text_of_answer(response) or "", reason.casefold() if isinstance(reason, str) else "", bool(calls))
+    return Reply(text_of_answer(response) or "", reason.casefold() if isinstance(reason, str) else "")
 
 
 def lines_in(answer: Reply) -> list[tuple[Section, str]]:
@@ -80,7 +78,7 @@ def lines_in(answer: Reply) -> list[tuple[Section, str]]:
     if answer.finish_reason in _REFUSED or _REFUSAL.match(answer.text.strip()):
         raise RejectedAnswer("the model refused")
     if not answer.text.strip():
-        raise RejectedAnswer("it asked for tools" if answer.has_calls else "it was empty")
+        raise RejectedAnswer("it was empty")
     if len(answer.text) > _MOST_CHARS:
         raise RejectedAnswer("it was far too long")
     section: Section | None = None
@@ -170,10 +168,6 @@ class Shown:
 
 def checked(given: Iterable[tuple[Section, str]], shown: Shown) -> Text:
     """Return the text of an answer, without the lines that neither the history nor the former text shows.
-
-    Args:
-        given: the lines of the answer with their headings.
-        shown: what the answer may rest on.
 
     Raises:
         RejectedAnswer: no line is left.

@@ -64,9 +64,7 @@ class SummaryConfig(Config):
         description="tokens of calls in ten minutes: their input, and the longest answer of the next one",
     )
     summary_spend: float = Field(
-        0.12,
-        ge=0,
-        description="what summaries may cost, as a share of what the session's input has cost until then",
+        0.12, ge=0, description="what summaries may cost, as a share of what the session's input has cost until then"
     )
 
 
@@ -80,8 +78,7 @@ def load_summary_config(raw: Mapping[str, Any] | None) -> SummaryConfig:
         return load_config(raw, module=MODULE, model=SummaryConfig)
     given = dict(raw)
     for spelling, key in SPELLINGS.items():
-        value = given.pop(spelling, None)
-        if value is not None:
+        if (value := given.pop(spelling, None)) is not None:
             given.setdefault(key, value)
     if given.get("summary_call") == "fork":
         raise ConfigError("summary_call", "forked calls are gone: leave the key out; a request of its own is sent")

@@ -72,7 +72,6 @@ class Limits:
         share: of `session_cost` that summaries may cost.
         failures: in a row.
         recent: time and input tokens of the calls in `WINDOW`.
-        longest_wait: seconds that were to be waited when `not_before` was set.
     """
 
     max_calls: int
@@ -84,7 +83,6 @@ class Limits:
     failures: _Count = 0
     recent: tuple[tuple[_Amount, _Count], ...] = ()
     not_before: _Amount = 0.0
-    longest_wait: _Amount = 0.0
 
     def left(self, *, by_hand: bool) -> float:
         """Return the money that may be spent now; a first call for a compaction by hand is not bounded by it."""
@@ -117,18 +115,17 @@ class Limits:
         self.not_before = 0.0
 
     def failed(self, now: float, retry_after: float | None = None) -> None:
-        """Note a call that failed: the next one waits, twice as long as the last time, or as the provider asks for."""
+        """Note a call that failed: the next one waits, twice as long as the last time, or as the provider asks."""
         self.failures += 1
         wait = min(_FIRST_BACK_OFF * 2.0 ** min(self.failures - 1, 20), _LONGEST_BACK_OFF)
         if retry_after is not None and 0 < retry_after < _LONGEST_RETRY_AFTER:
             wait = max(wait, retry_after)
-        wait = max(wait, self.waits(now))
-        self.not_before, self.longest_wait = now + wait, wait
+        self.not_before = now + max(wait, self.waits(now))
 
     def waits(self, now: float) -> float:
-        """Return for how many seconds no call is made. A clock that was set back by more than that ends the wait."""
+        """Return for how many seconds no call is made. More than a day is none: the clock was set back."""
         wait = self.not_before - now
-        return wait if 0 < wait <= self.longest_wait else 0.0
+        return wait if 0 < wait <= _LONGEST_RETRY_AFTER else 0.0
 
     def dump(self) -> dict[str, Any]:
         """Return what was spent and what is waited for as JSON, for the session state."""
@@ -143,7 +140,6 @@ class Limits:
             return
         for one in fields(read):
             setattr(self, one.name, getattr(read, one.name))
-        self.longest_wait = min(self.longest_wait, _LONGEST_RETRY_AFTER)
 
 
 _CONFIGURED = ("max_calls", "max_tokens", "share")

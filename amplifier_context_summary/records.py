@@ -103,9 +103,9 @@ class Records:
         return held
 
     def watch(self, revision: int, covered: int) -> Callable[[], str]:
-        """Return a function for what is made from the present records and the entries before `covered`, at a revision.
+        """Return a function that says why what is made now does not hold any more; it returns "" while it does.
 
-        It returns why that does not hold any more; empty while it does.
+        It is made from the present records and the entries before `covered` of the history at a revision.
         """
         drops = self._drops
 

@@ -20,7 +20,6 @@ from amplifier_context_core.economics.budget import context_window, model_of, na
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.futures import in_thread
 from amplifier_context_core.messages.parsing import Message
-from amplifier_context_core.messages.tokens import TokenCounter
 from amplifier_context_core.session.session import Session
 from amplifier_context_core.view.preview import Preview, preview
 from amplifier_context_core.view.sent_view import SentView, outgoing_messages
@@ -73,10 +72,6 @@ class Plan:
     focus: str | None
     outdated: Callable[[], str]
 
-    @property
-    def counter(self) -> TokenCounter:
-        return self.request.counter
-
 
 @dataclass(slots=True)
 class Writer:
@@ -110,37 +105,28 @@ class Writer:
 
     def takes_up(self, sent: SentView) -> bool:
         """Look at a view that was handed out; return True if the next compaction is near and the task should start."""
-        if self.is_running or not self.config.max_summary_calls:
+        if self.is_running or not self.config.max_summary_calls or self.limits.waits(self.clock()):
             return False
-        if sent.counted < self.config.summarize_at * sent.limits.threshold or self.limits.waits(self.clock()):
+        if sent.counted < self.config.summarize_at * sent.limits.threshold:
             return False
         compactions = self.session.compactor.compactions
-        is_again = self._attempts == (compactions, 1) and self.asking.may_pass
-        if is_again:  # the call had no answer: it is made once more after the back-off
-            self._attempts = (compactions, 2)
-        elif not self._is_news(sent):
+        if self._attempts == (compactions, 1) and self.asking.may_pass:
+            self._attempts = (compactions, 2)  # the call had no answer: it is made once more after the back-off
+        elif self._attempts[0] == compactions or not self._is_news(sent, compactions):
             return False
         self._looked_at = (compactions, sent.counted + int(_REGROWN * sent.limits.threshold))
         return True
 
-    def _is_news(self, sent: SentView) -> bool:
-        """True if no model was asked for the next compaction, and the view may have a range to ask for."""
-        compactions, again_at = self._looked_at
-        now = self.session.compactor.compactions
-        if self._attempts[0] == now or (compactions == now and sent.counted < again_at):
+    def _is_news(self, sent: SentView, compactions: int) -> bool:
+        """True if the view may have a range to ask for that it did not have when it was looked at."""
+        if self._looked_at[0] == compactions and sent.counted < self._looked_at[1]:
             return False
         checkpoint = sent.view.checkpoint
         folded = max((one.last for one in checkpoint.segments if one.chapter), default=0) if checkpoint else 0
         return not any(record.upto > folded for record in self.records.valid())
 
     def start(self, reason: Reason, request: ViewRequest, provider: Any) -> None:
-        """Begin the task; cancel one that is in flight in a loop that was left.
-
-        Args:
-            reason: why the next compaction is due.
-            request: for the view that it compacts.
-            provider: that the view was sent to; None if the loop did not say.
-        """
+        """Begin the task for a view, which was sent to a provider if that is known."""
         if self._task and not self._task.done() and self._loop and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._task.cancel)  # its loop was left; it may be run again
         self._loop = asyncio.get_running_loop()
@@ -214,17 +200,15 @@ class Writer:
             return None
         digest = sum(entry.tokens for entry in found.digest.values() if entry.first >= whole.first)
         focus = "\n\n".join(text for text in (compactor.focus, compactor.injected) if text) or None
-        drops = compactor.focus_drops if focus else None
-        outdated = partial(self._outdated, drops, self.records.watch(history.revision, whole.covered))
+        drops, edited = compactor.focus_drops, self.records.watch(history.revision, whole.covered)
+
+        def outdated() -> str:  # a focus may quote what was erased: then the session has dropped it
+            is_dropped = focus is not None and compactor.focus_drops != drops
+            return "its focus was dropped meanwhile" if is_dropped else edited()
+
         room = text_room(found.segments, request.counter)
         text = newest.text if newest else Text()
         return Plan(request, whole, text, whole.tokens - digest, room, focus, outdated)
-
-    def _outdated(self, focus_drops: int | None, unfounded: Callable[[], str]) -> str:
-        """Return why a plan does not hold any more. A focus may quote what was erased: the session has dropped it."""
-        if focus_drops not in (None, self.session.compactor.focus_drops):
-            return "its focus was dropped meanwhile"
-        return unfounded()
 
     async def _keep(self, plan: Plan, made: Made, caller: Caller, cost: float) -> None:
         """Keep the record of a range, unless what was asked about it is out of date."""
@@ -292,7 +276,7 @@ class Writer:
         size = sum(one.tokens for one in (*sent.system, *shown))
 
         async def read(result: Mapping[str, Any]) -> Made:
-            return plan.text, checked_carrier(result, caller.provider, plan.request.key, size, plan.counter)
+            return plan.text, checked_carrier(result, caller.provider, plan.request.key, size, plan.request.counter)
 
         about = {**plan.range.about, "input_tokens": size, "again": False, "writer": "native"}
         ask = partial(caller.compact, messages, self.tools())
@@ -300,7 +284,7 @@ class Writer:
 
     async def _about_text(self, plan: Plan, caller: Caller, prices: Prices) -> Question | None:
         """Return the question for the text after a range; None, with the reason noted, if it is not worth its price."""
-        config, counter = self.config, plan.counter
+        config, counter = self.config, plan.request.counter
         own_window = context_window(caller.provider) or config.max_tokens
         window = (await listed_window(caller.provider, caller.model) if caller.model else None) or own_window
         caller = replace(caller, max_output=min(caller.max_output, window // 4))

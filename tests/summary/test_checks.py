@@ -121,7 +121,6 @@ def test_an_answer_of_which_nothing_is_shown_is_rejected() -> None:
     ("answer", "reason"),
     [
         (Reply(""), "empty"),
-        (Reply("", has_calls=True), "asked for tools"),
         (Reply("## Work\n- Next: go on", "length"), "cut off"),
         (Reply("## Work\n- Next: go on", "content_filter"), "refused"),
         (Reply("I'm sorry, I can't do that.\n## Work\n- Next: go on"), "refused"),
