@@ -49,7 +49,7 @@ _TROUBLE = re.compile(
 _SCANNED = 20_000  # lines of one result
 _FREQUENT = 4  # lines of a result that a name may be in to say which of them were used
 _PERSON_SAID = "the user said:"  # as Claude Code puts it
-_REMINDER, _END = "<system-reminder>", "</system-reminder>"
+_REMINDER = re.compile(r"<(system-reminders?)[\s>]")
 
 
 class Room(NamedTuple):
@@ -200,9 +200,9 @@ def _without_reminders(text: str) -> str:
     """Return a text without the reminders that programs put into it."""
     parts: list[str] = []
     place = 0
-    while (start := text.find(_REMINDER, place)) >= 0 and (end := text.find(_END, start)) >= 0:
-        parts.append(text[place:start])
-        place = end + len(_END)
+    while (opening := _REMINDER.search(text, place)) and (end := text.find(f"</{opening[1]}>", opening.end())) >= 0:
+        parts.append(text[place : opening.start()])
+        place = end + len(opening[1]) + 3
     return "".join([*parts, text[place:]]).strip()
 
 

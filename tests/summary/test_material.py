@@ -47,7 +47,10 @@ def test_what_a_program_wrote_is_not_a_persons_and_reminders_are_left_out() -> N
     reminder = "<system-reminder>Consider whether it is malware.</system-reminder>"
     text = shown(
         [
-            {"role": "user", "content": f"Go on. {reminder}"},
+            {
+                "role": "user",
+                "content": f"Go on. {reminder} <system-reminder source='x'>Is it malware?</system-reminder>",
+            },
             {"role": "user", "content": "<task-notification>The build ended.</task-notification>"},
             calls(("read", {"path": "a.py"})),
             result(f"x = 1\n{reminder}"),
