@@ -1,8 +1,9 @@
 """The material of a request: a range of the history, as a model is to read it, within a number of tokens.
 
-A message begins with its mark and its speaker. Calls are numbered (`m4.2`), and each result names its call. Where there
-is no room for all, what calls say and changed stays longest; of results the first and last lines, errors and verdicts,
-and the lines that the agent went on to use. Nothing is shown twice, and no reminder of a program.
+A message begins with its mark and its speaker. Calls are numbered (`m4.2`), and each result names its call. Of an edit
+the lines are shown that it took away and brought. Where there is no room for all, what calls say and changed stays
+longest; of results the last line, errors and verdicts, and the lines that the agent went on to use. Nothing is shown
+twice, and no reminder of a program.
 
 Every line of a message but its first is indented, and tags are escaped, so that no content can pose as another message
 or close the quotation.
@@ -16,8 +17,11 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from difflib import unified_diff
+from itertools import chain, islice
+from typing import Any, NamedTuple
 
+from amplifier_context_core.compaction.digest import EDIT_ARGUMENTS
 from amplifier_context_core.compaction.identifiers import identifiers
 from amplifier_context_core.messages.parsing import (
     Call,
@@ -37,13 +41,12 @@ from amplifier_context_core.transcript.entry import Entry
 
 _LONG_LINE = 300  # characters of one line of a result
 _SHORT_ARGUMENT = 200  # characters of an argument that stays on the line of its call
-_OLD_AND_NEW = frozenset(
-    {"old_string", "new_string", "old_str", "new_str", "old_text", "new_text", "oldtext", "newtext"}
-    | {"content", "file_text", "edits", "patch", "diff"}
-)
+_CHANGES = frozenset(chain.from_iterable(EDIT_ARGUMENTS)) | {"content", "file_text", "edits", "patch", "diff"}
+_COMPARED = 2_000  # lines of an edit that are compared
 _TROUBLE = re.compile(
     r"\b(?:error|exception|fail(?:ed|ure|s)?|fatal|traceback|panic|denied|not found|cannot|undefined|"
-    r"\d+ (?:passed|failed|errors?|warnings?|problems?)|exit (?:code|status))\b|^(?:ok|PASS|FAIL)\b",
+    r"\d+ (?:passed|failed|errors?|warnings?|problems?)|exit (?:code|status))\b|"
+    r"^\s*(?:ok|PASS|FAIL|--- FAIL)\b|^(?:[\w./-]{1,200}:\d+|\s+[\w./-]{1,200}):\d+: \S",
     re.IGNORECASE,
 )
 _SCANNED = 20_000  # lines of one result
@@ -102,7 +105,7 @@ class _Rendering:
             yield _quoted(f"{mark} {speaker}", clip_text(self._once(spoken, mark), most))
         for number, call in enumerate(calls_of(message), 1):
             name = f"{mark}.{number}"
-            self.calls[call.id] = (name, not _OLD_AND_NEW.isdisjoint(key.casefold() for key in arguments_of(call)))
+            self.calls[call.id] = (name, not _CHANGES.isdisjoint(arguments_of(call)))
             yield _quoted(f"{name} call {single_line(call.name)[:60].replace(':', ' ')}", self._arguments(call))
         for result in results:
             of, is_change = self.calls.get(result.call_id, ("an earlier call", False))
@@ -119,7 +122,7 @@ class _Rendering:
         given = arguments_of(call)
         if not given:
             return clip_text(arguments_text(call), self.room.arguments)
-        texts = {key: value if isinstance(value, str) else json_text(value) for key, value in given.items()}
+        texts = {key: value if isinstance(value, str) else json_text(value) for key, value in _with_changes(given).items()}
         short = {key for key, text in texts.items() if len(text) <= _SHORT_ARGUMENT and "\n" not in text.strip()}
         line = "; ".join(f"{single_line(key)}={text.strip()}" for key, text in texts.items() if key in short)
         room = max(80, self.room.arguments // max(1, len(texts) - len(short)))
@@ -127,9 +130,9 @@ class _Rendering:
         return "\n".join([clip_text(line, self.room.arguments), *(clip_text(text, room) for text in long)])
 
     def _result(self, text: str, *, is_change: bool) -> str:
-        """Return a result cut to its room; of a change its first line says enough, unless it failed."""
+        """Return a result cut to its room; of a change that it was made, unless it failed."""
         if is_change and _TROUBLE.search(text[:_LONG_LINE]) is None:
-            return text.strip().split("\n", 1)[0][:_LONG_LINE]
+            return "done"
         if len(text) <= self.room.result:
             return text
         if _PERSON_SAID in text:  # a call that a person refused, with the reason
@@ -151,10 +154,11 @@ class _Rendering:
     def _by_worth(self, lines: Sequence[str]) -> Iterator[int]:
         """Yield indices of lines, those worth most first; some come twice."""
         last = len(lines) - 1
-        yield 0
-        yield from range(last, max(last - 3, 0), -1)
         troubled = [index for index, line in enumerate(lines) if _TROUBLE.search(line[:_LONG_LINE])]
-        yield from troubled[-6:]
+        yield last
+        yield from (*troubled[:2], *troubled[-4:])
+        yield 0
+        yield from range(last - 1, max(last - 3, 0), -1)
         changed = [index for index, line in enumerate(lines) if _plain(line) in self.changed]
         yield from _around(changed, 2, last)
         held = [[name for name in identifiers(line[:_LONG_LINE], 20) if name in self.used] for line in lines]
@@ -213,6 +217,33 @@ def _spoken(entry: Entry) -> str:
     return "\n".join(part for part in (_without_reminders(text), images) if part)
 
 
+def _with_changes(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return arguments with what edits changed in place of their old and new texts."""
+    for old, new in EDIT_ARGUMENTS:
+        before, after = given.get(old), given.get(new)
+        if isinstance(before, str) and isinstance(after, str):
+            rest = {key: value for key, value in given.items() if key not in (old, new)}
+            return {**rest, "change": _difference(before, after)}
+    edits = given.get("edits")
+    if isinstance(edits, list):  # several in one call
+        return {**given, "edits": "\n".join(map(_text_of_edit, edits))}
+    return given
+
+
+def _text_of_edit(edit: Any) -> str:
+    parts = _with_changes(edit).values() if isinstance(edit, dict) else [edit]
+    return "\n".join(part if isinstance(part, str) else json_text(part) for part in parts)
+
+
+def _difference(before: str, after: str) -> str:
+    """Return the lines that an edit takes away and brings, with a line around them."""
+    old, new = before.splitlines(), after.splitlines()
+    if max(len(old), len(new)) > _COMPARED:
+        return f"{before}\n{after}"
+    lines = islice(unified_diff(old, new, n=1, lineterm=""), 2, None)  # without the names of the files
+    return "\n".join("..." if line.startswith("@@") else line for line in lines)
+
+
 def _used(entries: Sequence[Entry]) -> tuple[frozenset[str], frozenset[str]]:
     """Return the names that the agent wrote, and the lines that its calls changed."""
     names: set[str] = set()
@@ -225,7 +256,7 @@ def _used(entries: Sequence[Entry]) -> tuple[frozenset[str], frozenset[str]]:
             for key, value in arguments_of(call).items():
                 text = value if isinstance(value, str) else json_text(value)
                 said.append(text)
-                if key.casefold() in _OLD_AND_NEW:
+                if key in _CHANGES:
                     changed.update(plain for line in text.splitlines()[:400] if len(plain := _plain(line)) >= 8)
         for text in said:
             names.update(identifiers(text, 400))

@@ -24,9 +24,12 @@ REPAIR = (
     "nothing else."
 )
 FOCUS = "The text is to dwell on this: {focus}"
-ASK = "Write the whole summary of the session up to {last}, in at most about {words:,} words ({tokens:,} tokens)."
+ASK = (
+    "Write the whole summary of the session up to {last}, in at most {tokens:,} tokens (about {chars:,} characters). "
+    "Of a longer one lines are dropped: of Files first, then of Values, Findings, Work, Person, of each the last."
+)
 _FOCUS = 1_000  # characters of what the text is to dwell on
-_WORDS = 0.7  # of a token
+_CHARS = 3.5  # of a token, in texts full of paths and marks
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,7 @@ def request_text(whole: Range, quoted: str, former: Text, most: int, focus: str 
         most: tokens that the new text may have.
         focus: what it is to dwell on.
     """
-    asked = ASK.format(last=f"m{whole.last}", words=int(_WORDS * most), tokens=most)
+    asked = ASK.format(last=f"m{whole.last}", tokens=most, chars=int(_CHARS * most))
     if focus:
         asked = f"{asked}\n{FOCUS.format(focus=single_line(focus[:_FOCUS]))}"
     known = escape_tags(str(former)) or "(nothing yet)"

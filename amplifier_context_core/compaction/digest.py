@@ -45,7 +45,12 @@ _VERDICT = re.compile(
 _VERDICT_LINES = 12  # lines of an output, from its end, that may say how it ended
 _VERDICT_CHARS = 100
 # Arguments that hold the old and the new text of an edit, as coding agents name them.
-_EDITS = (("old_string", "new_string"), ("old_str", "new_str"), ("old_text", "new_text"), ("oldText", "newText"))
+EDIT_ARGUMENTS = (
+    ("old_string", "new_string"),
+    ("old_str", "new_str"),
+    ("old_text", "new_text"),
+    ("oldText", "newText"),
+)
 _TROUBLE_TRIES = 8  # lines that only quote trouble, until it is taken that there is none
 # A numbered line of a file, or one a search found. A compiler's word follows its place at once.
 _SOURCE = re.compile(r"\s*\d+\s*[\u2192|\t]|\s*[\w./@-]+[:-]\d+[:-](?!\s*(?:\d+:\s*)?(?:fatal |)error)", re.I)
@@ -346,7 +351,7 @@ def _show_arguments(arguments: Mapping[str, Any], room: int, known: Names) -> tu
     """Return the arguments in at most about `room` characters, and the text that did not fit."""
     shown: list[str] = []
     hidden: list[str] = []
-    for keys in _EDITS:
+    for keys in EDIT_ARGUMENTS:
         before, after = map(arguments.get, keys)
         if isinstance(before, str) and isinstance(after, str):
             rest = {key: value for key, value in arguments.items() if key not in keys}

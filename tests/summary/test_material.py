@@ -68,12 +68,26 @@ def test_nothing_is_shown_twice() -> None:
     assert "m4 result of m3.1: (the same as in m2)" in text
 
 
-def test_of_a_change_its_call_says_what_and_its_result_only_whether() -> None:
-    change = {"file_path": "a.py", "old_string": "x = 1\ny = 2", "new_string": "x = 3\ny = 4"}
+def test_of_an_edit_the_lines_stay_that_it_changed_and_its_result_says_only_whether() -> None:
+    old, new = (
+        "def f():\n    a = 1\n    b = 2\n    c = 3\n    d = 4",
+        "def f():\n    a = 1\n    b = 2\n    c = 4\n    d = 4",
+    )
+    change = {"file_path": "a.py", "old_string": old, "new_string": new}
     text = shown([calls(("edit", change)), result("The file was updated.\n" + LONG)])
-    assert "old_string:\n  x = 1\n  y = 2\n  new_string:\n  x = 3\n  y = 4" in text
-    assert text.endswith("m2 result of m1.1: The file was updated.")
+    assert text.splitlines() == [
+        "m1.1 call edit: file_path=a.py",
+        "  change:",
+        "  ...",
+        "       b = 2",
+        "  -    c = 3",
+        "  +    c = 4",
+        "       d = 4",
+        "m2 result of m1.1: done",
+    ]
     assert "old_string not found" in shown([calls(("edit", change)), result("Error: old_string not found")])
+    several = {"path": "a.py", "edits": [{"oldText": "x", "newText": "y"}, {"oldText": "n", "newText": "m"}, 7]}
+    assert shown([calls(("edit", several))]).endswith("-x\n  +y\n  ...\n  -n\n  +m\n  7")
 
 
 def test_of_a_read_the_lines_stay_that_the_agent_went_on_to_use() -> None:
