@@ -9,6 +9,7 @@ Pure: no I/O, no clock.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -108,6 +109,8 @@ _ELLIPSIS = re.compile(r" ?(?:\u2026|\.{3}) ?")  # of a text with single blanks
 _TOKEN = re.compile(r"[\w.@-]{3,}")
 _PART = re.compile(r"[^\W_]{3,}")
 _SEGMENT = re.compile(r"[/:#\\]+")
+_NUMBERS = re.compile(r"[\d\W_]+")
+_HASH = re.compile(r"[0-9a-f]{7,}")
 _MOST_NAMES = 60  # of one line that are looked for
 
 
@@ -146,10 +149,21 @@ class Shown:
         """True if a name, or each part of it, is in the text."""
         segments = (segment.strip(".-@") for segment in _SEGMENT.split(name.casefold()))
         return all(
-            segment in self.names or segment.isdigit() or self.names.issuperset(_PART.findall(segment) or (segment,))
+            segment in self.names or all(map(self._is_known, _PART.findall(segment) or (segment,)))
             for segment in segments
             if len(segment) >= 3
         )
+
+    def _is_known(self, part: str) -> bool:
+        """True for a word of the text, a number, and the first digits of a hash in the text."""
+        if part in self.names or _NUMBERS.fullmatch(part):
+            return True
+        at = bisect_left(self._hashes, part)
+        return bool(_HASH.fullmatch(part)) and at < len(self._hashes) and self._hashes[at].startswith(part)
+
+    @cached_property
+    def _hashes(self) -> list[str]:
+        return sorted(name for name in self.names if _HASH.fullmatch(name))
 
     def quotes(self, words: str) -> bool:
         """True if words are in the text; words that an ellipsis leaves out may be missing."""
@@ -195,7 +209,9 @@ def _checked(line: Line, shown: Shown) -> Line | None:
             return None
         of_person = True
         text = text.replace(quoted[0], f'"{whole}"')
-    if len(text) > 3 * MAX_CHARS or not all(map(shown.holds, identifiers(_GROUP.sub("", text), _MOST_NAMES))):
+    if len(text) > 3 * MAX_CHARS:
+        return None
+    if not line.is_next and not all(map(shown.holds, identifiers(_GROUP.sub("", text), _MOST_NAMES))):
         return None
     line = Line(line.section, text.strip())
     if line.section == "person" and not (of_person or shown.people.intersection(line.marks)):

@@ -29,7 +29,7 @@ ASK = (
     "Of a longer one lines are dropped: of Files first, then of Values, Findings, Work, Person, of each the last."
 )
 _FOCUS = 1_000  # characters of what the text is to dwell on
-_CHARS = 3.5  # of a token, in texts full of paths and marks
+_CHARS = 2.8  # of a token, in texts full of paths and marks
 
 
 @dataclass(frozen=True, slots=True)

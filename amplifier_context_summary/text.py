@@ -62,6 +62,11 @@ class Line:
         return self.section == "work" and self.text.casefold().startswith("done")
 
     @property
+    def is_next(self) -> bool:
+        """True if it says what comes next, such as a file that is still to be made."""
+        return self.section == "work" and self.text.casefold().startswith("next")
+
+    @property
     def is_task(self) -> bool:
         """True if it says what is open or comes next: after newer work it may not hold any more."""
         return self.section == "work" and not self.is_done

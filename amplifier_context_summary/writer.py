@@ -288,8 +288,10 @@ class Writer:
         own_window = context_window(caller.provider) or config.max_tokens
         window = (await listed_window(caller.provider, caller.model) if caller.model else None) or own_window
         caller = replace(caller, max_output=min(caller.max_output, window // 4))
-        most = max(_LEAST_TEXT, min(config.summary_tokens, plan.room, window // 8, caller.max_output * 3 // 4))
-        former = plan.text.fitted(counter, most)
+        largest = max(_LEAST_TEXT, min(config.summary_tokens, window // 8, caller.max_output * 3 // 4))
+        former = plan.text.fitted(counter, largest)
+        # Not less than the former text: what the view has no room for now, it may have room for later.
+        most = max(_LEAST_TEXT, min(largest, max(plan.room, counter(str(former)))))
         prompt = await in_thread(self._prompt)
         beside = counter(prompt) + counter(request_text(plan.range, "", former, most, plan.focus))
         room = min(config.summary_input, int(_WINDOW_SHARE * window) - beside - caller.max_output)

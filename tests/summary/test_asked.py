@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from amplifier_core import ChatRequest, ChatResponse
 
+from amplifier_context_core import approx_token_counter
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_summary.call import AUTO_CONTINUE
 from amplifier_context_summary.config import load_summary_config
@@ -166,3 +168,25 @@ def test_a_forked_call_of_former_versions_is_refused_with_the_way_out() -> None:
     assert load_summary_config({"summary_call": "standalone"}).summary_call == "standalone"
     with pytest.raises(ConfigError, match="leave the key out"):
         load_summary_config({"summary_call": "fork"})
+
+
+async def test_a_text_may_stay_as_long_as_it_was_where_newer_chapters_have_less_room() -> None:
+    """Else each change of that room would cost facts for good."""
+
+    def filling(request: ChatRequest, number: int) -> str:
+        characters = asked(str(request.messages[1].content), "characters")
+        values = (f"- value {n} is well known" for n in range(characters // 40))
+        return "\n".join([good(request, number), "## Values", *values])
+
+    def asked(text: str, unit: str) -> int:
+        return int(re.findall(rf"([\d,]+) {unit}", text)[-1].replace(",", ""))
+
+    provider = Provider(filling)
+    manager = summary_manager(provider, target_usage=0.4)
+    await drive(manager, work(40, output=900))
+    await drive(manager, work(120, output=60))
+    texts = [provider.text(number) for number in range(len(provider.requests))]
+    assert len(texts) > 3
+    for one in texts:
+        former = one.split("</context_record>")[0]
+        assert asked(one, "tokens") + 40 >= approx_token_counter(former)

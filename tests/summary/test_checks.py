@@ -19,7 +19,7 @@ CALL = {"id": "c1", "tool": "run", "arguments": {"command": "pytest tests/test_l
 HISTORY: list[dict[str, Any]] = [
     {"role": "user", "content": "Never delete the tests\nin `old/`. Run them all!\n> quoted: always push"},
     {"role": "assistant", "content": "I have run them, all pass.", "tool_calls": [CALL]},
-    {"role": "tool", "tool_call_id": "c1", "content": "lexer.py:14: E501\n12 passed in 3.1s"},
+    {"role": "tool", "tool_call_id": "c1", "content": "lexer.py:14: E501\n12 passed in 3.1s, at 082c2c447aef"},
 ]
 PASTED_RULE = "Never log to stdout."
 
@@ -93,6 +93,9 @@ def test_a_wish_without_the_mark_of_a_persons_message_is_no_wish(line: str) -> N
         ("tests/test_lexer.py passes: 12 passed (m2, m3)", True),
         ("src/parser.py breaks E501 (m3)", False),
         ("parse_all_tokens is called (m3)", False),
+        ("082c2c4 passes (m3)", True),
+        ("082c2c5 passes (m3)", False),
+        ("lexer.py 175-274 is long (m3)", True),
         ('It printed "12 passed in 3.1s" (m3)', True),
         ('It printed "12 passed … 3.1s" (m3)', True),
         ('It printed "13 passed in 3.1s" (m3)', False),
@@ -101,6 +104,11 @@ def test_a_wish_without_the_mark_of_a_persons_message_is_no_wish(line: str) -> N
 )
 def test_names_and_quotations_are_in_the_range(line: str, counts: bool) -> None:
     assert kept(f"## Values\n- {line}") == ([line] if counts else [])
+
+
+def test_the_next_step_may_name_what_is_still_to_be_made() -> None:
+    assert kept("## Work\n- Next: write src/parser.py (m1)") == ["Next: write src/parser.py (m1)"]
+    assert kept("## Work\n- Open: src/parser.py breaks (m1)") == []
 
 
 def test_names_of_the_former_text_still_count() -> None:
