@@ -130,13 +130,13 @@ class _Rendering:
         return "\n".join([clip_text(line, self.room.arguments), *(clip_text(text, room) for text in long)])
 
     def _result(self, text: str, *, is_change: bool) -> str:
-        """Return a result cut to its room; of a change that it was made, unless it failed."""
-        if is_change and _TROUBLE.search(text[:_LONG_LINE]) is None:
-            return "done"
-        if len(text) <= self.room.result:
-            return text
+        """Return a result cut to its room; of a change its first line says enough, unless it failed."""
         if _PERSON_SAID in text:  # a call that a person refused, with the reason
             return clip_text(text, self.room.person)
+        if is_change and _TROUBLE.search(text[:_LONG_LINE]) is None:
+            return text.strip().split("\n", 1)[0][:_LONG_LINE]
+        if len(text) <= self.room.result:
+            return text
         lines = text.splitlines()[:_SCANNED]
         if len(lines) < 4:
             return clip_text(text, self.room.result)
