@@ -177,11 +177,12 @@ def _step(number: int, entry: Entry, text: str, source: str | None = None) -> di
     if entry.response:
         step["model_name"] = entry.response.model
         if usage := entry.response.usage:
-            step["metrics"] = {
+            metrics: dict[str, Any] = {
                 "prompt_tokens": usage.input_tokens,
                 "completion_tokens": usage.output_tokens,
                 "cached_tokens": usage.cache_read_tokens,
             }
             if usage.cost_usd is not None:
-                step["metrics"]["cost_usd"] = float(usage.cost_usd)
+                metrics["cost_usd"] = float(usage.cost_usd)
+            step["metrics"] = metrics
     return {key: value for key, value in step.items() if value is not None}
