@@ -122,7 +122,9 @@ class _Rendering:
         given = arguments_of(call)
         if not given:
             return clip_text(arguments_text(call), self.room.arguments)
-        texts = {key: value if isinstance(value, str) else json_text(value) for key, value in _with_changes(given).items()}
+        texts = {
+            key: value if isinstance(value, str) else json_text(value) for key, value in _with_changes(given).items()
+        }
         short = {key for key, text in texts.items() if len(text) <= _SHORT_ARGUMENT and "\n" not in text.strip()}
         line = "; ".join(f"{single_line(key)}={text.strip()}" for key, text in texts.items() if key in short)
         room = max(80, self.room.arguments // max(1, len(texts) - len(short)))
