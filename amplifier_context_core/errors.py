@@ -34,27 +34,19 @@ class ContextError(Exception):
 
 
 class InvalidMessage(ContextError, ValueError):
-    """A message cannot be stored as it is.
-
-    Attributes:
-        field: path of the offending field inside the message, e.g. ``tool_calls[0].id``.
-    """
+    """A message cannot be stored as it is."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}; the message was not stored")
-        self.field = field
+        self.field = field  # path of the offending field inside the message, e.g. ``tool_calls[0].id``
 
 
 class ConfigError(ContextError, ValueError):
-    """A configuration value, or an argument in place of one, is impossible.
-
-    Attributes:
-        key: the config key or argument at fault.
-    """
+    """A configuration value, or an argument in place of one, is impossible."""
 
     def __init__(self, key: str, problem: str) -> None:
         super().__init__(f"{key}: {problem}")
-        self.key = key
+        self.key = key  # the config key or argument at fault
 
 
 class ContextOverflow(ContextError):
@@ -82,25 +74,17 @@ class OutcomeUnknown(StoreError):
 
 
 class SessionInUse(StoreError):
-    """Another writer holds the session.
-
-    Attributes:
-        holder: the other writer, e.g. ``pid 4711 on host-a``.
-    """
+    """Another writer holds the session."""
 
     def __init__(self, session_id: str, holder: str) -> None:
         super().__init__(
             f"session {session_id!r} is in use by {holder}; end that one, or go on in a fork (`on_conflict: fork`)"
         )
-        self.holder = holder
+        self.holder = holder  # the other writer, e.g. ``pid 4711 on host-a``
 
 
 class SessionLost(StoreError):
-    """The lease of a session went to another writer, or the session is gone from its store; nothing was written.
-
-    Attributes:
-        holder: the writer that has it now, e.g. ``pid 4711 on host-a``; empty if the session is gone.
-    """
+    """The lease of a session went to another writer, or the session is gone from its store; nothing was written."""
 
     def __init__(self, session_id: str, holder: str = "") -> None:
         super().__init__(
@@ -110,7 +94,7 @@ class SessionLost(StoreError):
             else f"session {session_id!r} is gone from the store: it was deleted, or the store lost its data; nothing "
             "was written. Restore it from a backup, or go on in a fork with what memory holds (`on_conflict: fork`)"
         )
-        self.holder = holder
+        self.holder = holder  # the writer that has it now, e.g. ``pid 4711 on host-a``; empty if the session is gone
 
 
 class NotErased(StoreError):
@@ -121,15 +105,11 @@ class NotErased(StoreError):
 
 
 class NotLoaded(ContextError, LookupError):
-    """An entry is only in the store, because the session was resumed and its whole history was not loaded yet.
-
-    Attributes:
-        index: of the entry, from 0.
-    """
+    """An entry is only in the store, because the session was resumed and its whole history was not loaded yet."""
 
     def __init__(self, index: int) -> None:
         super().__init__(f"message {index + 1} is not in memory; `await context.load()` brings the whole history")
-        self.index = index
+        self.index = index  # of the entry, from 0
 
 
 class UnregisteredHookError(ContextError, KeyError):

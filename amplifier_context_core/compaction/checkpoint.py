@@ -34,20 +34,13 @@ class Fact:
     """One line of a chapter: the speaker or the call, how the call ended, and names first seen there.
 
     Line breaks in it become spaces, and tags that would close the chapter are escaped, when the chapter is rendered.
-
-    Attributes:
-        subject: the mark of the original (``m12``), then the speaker, or the tool and its arguments.
-        outcome: how a call ended; empty for speech.
-        names: identifiers, in the order they appeared.
-        scores: for each name, how likely it is to be needed again.
-        speaker: empty for a call and for what a host wrote.
     """
 
-    subject: str
-    outcome: str = ""
-    names: tuple[str, ...] = ()
-    scores: tuple[float, ...] = ()
-    speaker: Speaker = ""
+    subject: str  # the mark of the original (``m12``), then the speaker, or the tool and its arguments
+    outcome: str = ""  # how a call ended; empty for speech
+    names: tuple[str, ...] = ()  # identifiers, in the order they appeared
+    scores: tuple[float, ...] = ()  # for each name, how likely it is to be needed again
+    speaker: Speaker = ""  # empty for a call and for what a host wrote
     sentences: tuple[Sentence, ...] = ()
 
     @property
@@ -74,21 +67,14 @@ class _Derived:
 
 @dataclass(frozen=True, slots=True)
 class DigestEntry(_Derived):
-    """What a chapter says of one round.
+    """What a chapter says of one round."""
 
-    Attributes:
-        first: lowest seq of the round.
-        turn: its turn id, ``a3``.
-        tokens: of the text.
-        original_tokens: of the round in the history.
-    """
-
-    first: int
+    first: int  # lowest seq of the round
     last: int
-    turn: str
+    turn: str  # its turn id, ``a3``
     facts: tuple[Fact, ...]
-    tokens: int
-    original_tokens: int
+    tokens: int  # of the text
+    original_tokens: int  # of the round in the history
 
     @classmethod
     def of(cls, described: Round, facts: Sequence[Fact], counter: TokenCounter) -> DigestEntry:
@@ -125,26 +111,17 @@ class ChapterText(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """Rounds folded into a short text.
+    """Rounds folded into a short text."""
 
-    Attributes:
-        entries: one for each round the chapter still describes, in order.
-        original_tokens: of all its rounds in the history.
-        left_out: rounds in the range that no entry describes.
-        author: ``digest`` (rules) or ``summary`` (a model).
-        texts: of the other author, the oldest first.
-        beside: the entries as they are shown beside the texts, in less room; None if they are shown as they are. The
-            entries themselves stay those of the digest, so a text that goes leaves nothing behind.
-        made_at: highest seq in the history at the compaction that folded its rounds; 0 if that is not known.
-    """
-
-    entries: tuple[DigestEntry, ...]
-    original_tokens: int
-    left_out: int = 0
-    author: str = "digest"
-    texts: tuple[ChapterText, ...] = ()
+    entries: tuple[DigestEntry, ...]  # one for each round the chapter still describes, in order
+    original_tokens: int  # of all its rounds in the history
+    left_out: int = 0  # rounds in the range that no entry describes
+    author: str = "digest"  # ``digest`` (rules) or ``summary`` (a model)
+    texts: tuple[ChapterText, ...] = ()  # of the other author, the oldest first
+    # The entries as they are shown beside the texts, in less room; None if they are shown as they are. The entries
+    # themselves stay those of the digest, so a text that goes leaves nothing behind.
     beside: tuple[DigestEntry, ...] | None = None
-    made_at: int = 0
+    made_at: int = 0  # highest seq in the history at the compaction that folded its rounds; 0 if that is not known
 
     @property
     def listed(self) -> tuple[DigestEntry, ...]:

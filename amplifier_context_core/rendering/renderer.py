@@ -54,24 +54,16 @@ _UNKNOWN = Response()
 
 @dataclass(frozen=True, slots=True)
 class RenderedMessage:
-    """One message of a view.
+    """One message of a view."""
 
-    Attributes:
-        message: it is shared between views, and copied before a caller gets it.
-        seq: the entry that it shows; 0 for other text (a chapter, the opening line); below 0 for a carrier beside a
-            chapter.
-        provider: the provider that wrote it, if known; thinking is kept for that provider only.
-        model: the model that wrote it, if known.
-        prefix: hash of the request that it answers, if known; its thinking may be bound to that (docs/caching.md).
-        stored_call_id: for a result, the stored id of its call if it is sent under another one; else empty.
-    """
-
-    message: Message
+    message: Message  # it is shared between views, and copied before a caller gets it
     tokens: int
+    # The entry that it shows; 0 for other text (a chapter, the opening line); below 0 for a carrier beside a chapter.
     seq: int = 0
-    provider: str | None = None
-    stored_call_id: str = ""
-    model: str | None = None
+    provider: str | None = None  # the provider that wrote it, if known; thinking is kept for that provider only
+    stored_call_id: str = ""  # for a result, the stored id of its call if it is sent under another one; else empty
+    model: str | None = None  # the model that wrote it, if known
+    # Hash of the request that it answers, if known; its thinking may be bound to that (docs/caching.md).
     prefix: str | None = None
 
     def without_response_id(self) -> RenderedMessage:
