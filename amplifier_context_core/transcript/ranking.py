@@ -54,13 +54,7 @@ _ASKING_WORDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What is ranked of a message. Its length is that of its text, in characters.
-
-    Attributes:
-        role: of its author.
-        created: ISO 8601, UTC.
-        name: of its author, if the host gave one.
-    """
+    """What is ranked of a message. Its length is that of its text, in characters."""
 
     text: str  # all its words
     role: str = ""  # of its author

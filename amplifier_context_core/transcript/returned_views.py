@@ -22,26 +22,21 @@ _NO_CONTENT = ("", (), "")
 
 
 class Shown(NamedTuple):
-    """A message of a view, as the host was given it; `seqs` is empty for a chapter or other text of this package."""
+    """A message of a view."""
 
     message: Message  # as the host was given it
     seqs: tuple[int, ...]  # of the entries that it shows; none for a chapter or other text of this package
 
 
 class HandedView(NamedTuple):
-    """A view as a host was given it, made of a history up to `newest_seq`."""
+    """A view as a host was given it."""
 
     shown: Sequence[Shown]  # its messages, in order
     newest_seq: int  # highest seq of the history that it was made of
 
 
 class HandedViews(NamedTuple):
-    """The views that a host may hand back.
-
-    Attributes:
-        views: the first is the last that was handed out; empty if none was.
-        is_dropped: true for a message of a view that was dropped, because it may quote what was erased.
-    """
+    """The views that a host may hand back."""
 
     views: Sequence[HandedView] = ()  # the first is the last that was handed out; empty if none was
     # True for a message of a view that was dropped, because it may quote what was erased.
@@ -50,14 +45,7 @@ class HandedViews(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Match:
-    """What a list has of a view.
-
-    Attributes:
-        pairs: of indices in the view and in the list, rising on both sides.
-        only_in_views: how many of these are messages that only a view has.
-        ours: the messages of the view, then the entries that came after it.
-        keys: of these.
-    """
+    """What a list has of a view."""
 
     pairs: list[tuple[int, int]]  # of indices in the view and in the list, rising on both sides
     only_in_views: int  # how many of these are messages that only a view has
