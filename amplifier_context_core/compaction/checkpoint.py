@@ -225,7 +225,7 @@ class Draft:
         return [shown.message for segment in self.segments for shown in segment.shown]
 
     def with_segments(self, segments: Iterable[Segment]) -> Draft:
-        """Return this draft if its segments are the same objects."""
+        """Return a draft of these segments, with the same fixed part; this one if its segments are the same objects."""
         given = tuple(segments)
         is_same = len(given) == len(self.segments) and all(map(operator.is_, given, self.segments))
         return self if is_same else Draft(given, self.fixed)

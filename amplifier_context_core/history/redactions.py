@@ -107,9 +107,7 @@ def without_former_hashes(
 
 
 class Redactions:
-    """All redactions of one session. `read`: returns the archive and the history, see `known`; None if the caller notes
-    all redactions.
-    """
+    """All redactions of one session; `read` returns archive and history, None if the caller notes all of them."""
 
     def __init__(self, read: Callable[[], Awaitable[Sequence[Entry]]] | None = None) -> None:
         self._read = read

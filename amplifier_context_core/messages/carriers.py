@@ -17,7 +17,7 @@ _VERSION = 1  # of the metadata, in both providers
 
 
 def is_carrier(message: Message) -> bool:
-    """In whatever condition."""
+    """True in whatever condition the carrier is."""
     return message["role"] == "user" and is_native_context(metadata_of(message))
 
 

@@ -27,9 +27,7 @@ Tools = Mapping[str, object]  # by name, the kernel's tools
 
 @dataclass(frozen=True, slots=True)
 class RequestPrefix:
-    """What a request begins with, before the messages of its view; `digest` is of the tools and of the system prompt
-    too.
-    """
+    """What a request begins with, before the messages of its view; `digest` covers tools and system prompt as well."""
 
     provider: str = ""
     model: str = ""

@@ -38,7 +38,7 @@ class Round:
 
     @property
     def head(self) -> Entry:
-        """It gives the round its position and its mark."""
+        """The first entry, which gives the round its position and its mark."""
         return self.entries[0]
 
     @property
@@ -51,7 +51,7 @@ class Round:
 
     @property
     def tokens(self) -> int:
-        """As its messages are in the history."""
+        """In the history."""
         return sum(entry.tokens for entry in self.entries)
 
     @property
@@ -156,7 +156,7 @@ class RoundList:
         return self._rounds
 
     def add(self, entry: Entry) -> int:
-        """Return the lowest index of a round that is new or changed."""
+        """Add the next entry to its round; return the lowest index of a round that is new or changed."""
         changed = len(self._rounds)
         is_replaced = 0 < self._last_seq < entry.seq - 1  # seqs are never assigned again
         self._last_seq = entry.seq

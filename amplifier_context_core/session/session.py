@@ -110,7 +110,7 @@ class Session:
         return messages
 
     async def close(self) -> None:
-        """Save what a resumed session continues from first."""
+        """Save what a resumed session continues from, then close the store."""
         try:
             if self.is_open:
                 await self.history.finish()

@@ -89,7 +89,7 @@ class Snapshot(Sequence[Entry]):
         return len(earlier) <= len(self) and all(map(operator.is_, earlier, self))
 
     def find(self, seq: int) -> Entry | None:
-        """A binary search: seqs rise except where a host inserted messages."""
+        """Return the entry with this seq, or None. A binary search: seqs rise except where a host inserted messages."""
         low, high = self.gap.start if self.gap else 0, self._count
         while low < high:
             middle = (low + high) // 2
@@ -106,7 +106,7 @@ class Snapshot(Sequence[Entry]):
 
     @property
     def leading_count(self) -> int:
-        """See `count_leading`."""
+        """Number of instructions (system, developer) before the first other message."""
         return count_leading(self._entries, self._count)
 
     @property
@@ -197,7 +197,7 @@ class Transcript:
         self._state = (loaded, length, former.revision + 1, gap)
 
     def fill_gap(self, entries: Sequence[Entry]) -> None:
-        """The rest does not change."""
+        """Put all loaded entries into the gap. The rest does not change."""
         loaded, length, revision, gap = self._state
         if len(entries) != len(gap):
             raise ValueError(f"the gap has {len(gap)} places, not {len(entries)}")
@@ -270,7 +270,7 @@ class Transcript:
         self.extend((entry,))
 
     def extend(self, added: Sequence[Entry]) -> None:
-        """The entries are drafted ones."""
+        """Append drafted entries to the history, in their order."""
         entries, length, revision, gap = self._state
         if self._is_shared:
             entries, self._is_shared = entries[:length], False
@@ -345,7 +345,7 @@ class Transcript:
         return min(same for edit, same in self._edits if edit > revision)
 
     def clear(self) -> None:
-        """Seqs continue where they were."""
+        """Remove all entries. Seqs continue where they were."""
         revision = self.revision + 1
         self._edits = [*self._edits[-63:], (revision, 0)]
         self._state = ([], 0, revision, range(0))

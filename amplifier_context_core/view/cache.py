@@ -214,7 +214,7 @@ class ViewCache:
         return True
 
     async def show_newest_human(self) -> None:
-        """For after newer messages of people were taken out of the history."""
+        """Newer messages of people were taken out of the history."""
         history, interrupted = self._history.snapshot(), self._history.interrupted
         for view in self.views:
             if await self._refresh(view, history, interrupted):

@@ -60,8 +60,8 @@ class Count:
 
 
 def count_of(raw: object, *, fitted: bool = False) -> Count:
-    """`fitted`: for what ``fit_output`` returned: it must hold a decision. Raises `TypeError`: it is not of that form;
-    the message names the field.
+    """Raise `TypeError`, which names the field, if a result has another form; what ``fit_output`` returned needs a
+    decision.
     """
     name = "fit_output" if fitted else "count_view"
     fields = _mapping(raw)
@@ -131,9 +131,12 @@ class MeasuredRequest:
     _selected_for: int = 0  # `TokenLimits.accepted` of the last selection
 
     async def run(self) -> Measured:
-        """Raises `ContextLengthError`: what must be kept does not fit what the provider takes; `ContextOverflow`: under
-        `strict`, when what must be kept does not fit the budget; `TypeError`: a callback returned something of another
-        form.
+        """Return the view to be sent and its figures.
+
+        Raises:
+            ContextLengthError: what must be kept does not fit what the provider takes.
+            ContextOverflow: under `strict`, when what must be kept does not fit the budget.
+            TypeError: a callback returned something of another form.
         """
         limits = self._likely_limits()
         self._selected_for = limits.accepted

@@ -37,8 +37,8 @@ class Preview:
 
 
 async def preview(compactor: Compactor, request: ViewRequest, reason: Literal["trigger", "manual"]) -> Preview:
-    """`reason`: ``manual``: the compaction is made now. ``trigger``: when the view has grown to its threshold; what
-    comes until then is taken to stay as it is.
+    """Nothing is changed. With the reason ``manual`` the compaction is made now. With ``trigger`` it is made when the
+    view has grown to its threshold; what comes until then is taken to stay as it is.
     """
     async with compactor.lock.hold():
         plan = await compactor.cache.choose(request)

@@ -21,7 +21,7 @@ from ..transcript.entry import Entry
 
 
 class ViewTail:
-    """`start`: index of the first entry; `end`: index of the next entry to add."""
+    """Indexes: `start` of the first entry, `end` of the next one to add."""
 
     def __init__(self, renderer: Renderer, start: int) -> None:
         self.start = self.end = start
@@ -112,7 +112,9 @@ class ViewTail:
         return {round_.first: rendered.fixes for round_, rendered in self._shown if rendered.fixes}
 
     def _closed_count(self, open_room: int) -> int:
-        """Return how many leading rounds may be covered, of those rendered last."""
+        """Return how many leading rounds may be covered, of those rendered last: all closed, none with an entry after
+        one of the rest.
+        """
         closed, final = self._rounds.closed, self._rounds.final
         if sum(rendered.tokens for _, rendered in self._shown[final:closed]) <= open_room:
             closed = final

@@ -104,7 +104,7 @@ class View:
             self._messages = None
 
     def render_again(self) -> None:
-        """For when what the rounds are made of changed."""
+        """What the rounds since the checkpoint are made of has changed."""
         self._reset()
 
     @cached_property

@@ -24,8 +24,8 @@ _NARROWEST = 44  # columns: a row with a bar of 10
 
 
 def window_usage(sent: SentView, pins: Collection[int], *, exact: bool, reported: int | None) -> dict[str, Any]:
-    """`pins`: seqs pinned by command; `exact`: this package's counts are those of a provider's tokenizer; `reported`:
-    what the provider reported since the last compaction; None if nothing.
+    """`exact` if this package's counts are those of a provider's tokenizer; `reported` by the provider since the last
+    compaction.
     """
     limits, units = sent.limits, sent.limits.units
     used, room = units.request(sent.counted), limits.reported(limits.threshold)
