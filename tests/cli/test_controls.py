@@ -106,10 +106,13 @@ def test_no_command_prints_a_character_that_controls_the_terminal(url: str, comm
 
 
 @pytest.mark.kernel
-def test_no_command_that_replays_a_recording_prints_one(tmp_path: Path) -> None:
-    file = tmp_path / "made.jsonl"
-    file.write_text(json.dumps({"id": f"made{HIDDEN}", "messages": messages()}) + "\n")
-    done = CliRunner().invoke(main, ["run", "--transcript", str(file), "--budget", "4000"])
+def test_no_session_that_is_run_prints_one(tmp_path: Path) -> None:
+    recording, plan = tmp_path / "made.jsonl", tmp_path / "plan.yaml"
+    recording.write_text(json.dumps({"id": "made", "messages": messages()}) + "\n")
+    provider = {"module": "provider-replay", "config": {"transcript": str(recording)}}
+    loop = {"orchestrator": "loop-replay", "context": "context-simple"}
+    plan.write_text(json.dumps({"session": loop, "providers": [provider]}))
+    done = CliRunner().invoke(main, ["run", str(plan), "--budget", "4000", "--prompt", TEXT, "--prompt", TEXT])
     assert done.exit_code == 0, done.output
     assert {char for char in done.output if is_hidden(char)} == set()
 

@@ -25,15 +25,20 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return lambda *arguments: CliRunner().invoke(main, ["run", *map(str, arguments)])
 
 
-@pytest.fixture
-def clone(tmp_path: Path) -> Path:
-    """The folder of `run` with what the demo needs of a clone: its plan, and something to explore."""
-    (tmp_path / "examples").mkdir()
-    shutil.copy(PLAN, tmp_path / "examples")
+def clone_at(folder: Path) -> Path:
+    """What the demo needs of a clone: its plan, and something to explore."""
+    (folder / "examples").mkdir()
+    shutil.copy(PLAN, folder / "examples")
     for number in range(12):
         lines = [f"def step_{number}_{line}(value): return helper_{number}.apply(value, {line})" for line in range(40)]
-        (tmp_path / f"part_{number}.py").write_text("\n".join(lines))
-    return tmp_path
+        (folder / f"part_{number}.py").write_text("\n".join(lines))
+    return folder
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """The folder of `run`, made like a clone."""
+    return clone_at(tmp_path)
 
 
 @pytest.fixture
