@@ -15,6 +15,7 @@ import asyncio
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from itertools import islice
 from pathlib import Path
@@ -58,42 +59,37 @@ class Folder:
 
     def listing(self, path: str = ".") -> str:
         """Return the entries of a folder, a line each: `dir  name/` or `file  SIZE  name`, folders first, by name."""
-        folder = self.locate(path)
-        if not folder.is_dir():
-            raise FolderError(f"{path} is a file; read it instead")
-        lines = sorted(_line(entry) for entry in os.scandir(folder))
+        with os.scandir(self.locate(path)) as entries:
+            lines = [line for _, line in sorted(map(_line, entries))]
         more = [f"... and {len(lines) - _ENTRIES} more entries"] if len(lines) > _ENTRIES else []
-        return "\n".join([*(line for _, _, line in lines[:_ENTRIES]), *more]) or f"{path} is empty"
+        return "\n".join([*lines[:_ENTRIES], *more]) or f"{path} is empty"
 
     def read(self, path: str, first: int = 1, count: int | None = None) -> str:
         """Return lines of a text file, from line `first` (from 1); after a cut the last line says where to go on."""
         data = self._content(path, _READ)
         if b"\0" in data[:8_192]:
             return f"{path}: binary file; not shown"
-        lines = data.split(b"\n")
+        lines = data.rstrip(b"\n").split(b"\n")[first - 1 :]
         shown: list[bytes] = []
         left = self._read_bytes
-        for line in islice(lines, first - 1, None if count is None else first - 1 + count):
-            if len(line) >= left:
-                if not shown:
-                    shown.append(line[:left] + b"... the line goes on")
+        for line in lines[:count]:
+            if shown and len(line) >= left:
                 break
-            shown.append(line)
+            shown.append(line if len(line) < left else line[:left] + b"... the line goes on")
             left -= len(line) + 1
-        text = b"\n".join(shown).decode("utf-8-sig", "replace").rstrip("\n")
-        if not text:
-            return f"{path} is empty" if not data else f"{path} ends before line {first}"
-        more = first - 1 + len(shown) < len(lines) - (not lines[-1])
-        return text + (f"\n... more follows: read from line {first + len(shown)}" if more else "")
+        text = b"\n".join(shown).decode("utf-8-sig", "replace")
+        more = f"\n... more follows: read from line {first + len(shown)}" if len(shown) < len(lines) else ""
+        return f"{text}{more}" or f"{path} has no text from line {first} on"
 
     def search(self, text: str, path: str = ".", names: str = "*") -> str:
         """Return lines that hold a text, as `path:line: the line`; case matters. `names`: only such files (`*.py`)."""
         wanted = text.encode("utf-8", "replace")
-        found: list[str] = []
         where = self.locate(path)
-        files = [where] if where.is_file() else self._files(where)
-        named = list(islice((one for one in files if fnmatch(one.name, names)), _FILES))
-        for file in named:
+        files = islice(
+            (one for one in ([where] if where.is_file() else _files(where)) if fnmatch(one.name, names)), _FILES
+        )
+        found: list[str] = []
+        for file in files:
             shown = file.relative_to(self.root).as_posix()
             try:
                 data = self._content(shown, _SEARCHED)
@@ -104,38 +100,32 @@ class Folder:
                     found.append(f"{shown}:{number}: {line.decode('utf-8', 'replace').strip()[:_LINE_CHARS]}")
                 if len(found) > _MATCHES:
                     return "\n".join([*found[:_MATCHES], "... more matches are not shown"])
-        return "\n".join(found) or f"no line holds {text!r} ({len(named)} files searched)"
-
-    def _files(self, folder: Path) -> Iterator[Path]:
-        for place, folders, names in os.walk(folder, followlinks=False):
-            folders[:] = sorted(name for name in folders if name not in SKIPPED_FOLDERS)
-            for name in sorted(names):
-                file = Path(place, name)
-                if not file.is_symlink():  # its target is found by itself, or lies outside
-                    yield file
+        return "\n".join(found) or f"no line holds {text!r}"
 
     def _content(self, path: str, most: int) -> bytes:
         """Return the content of a regular file: of no link put there since, no pipe, no device."""
-        file = self.locate(path)
-        if file.is_dir():
-            raise FolderError(f"{path} is a folder; list it instead")
-        descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+        descriptor = os.open(self.locate(path), flags)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise FolderError(f"{path} is no regular file")
         with os.fdopen(descriptor, "rb") as opened:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise FolderError(f"{path} is no regular file")
             return opened.read(most)
 
 
-def _line(entry: os.DirEntry[str]) -> tuple[bool, str, str]:
-    """Return the line of an entry, after what it is sorted by."""
+def _files(folder: Path) -> Iterator[Path]:
+    for place, folders, names in os.walk(folder, followlinks=False):
+        folders[:] = sorted(name for name in folders if name not in SKIPPED_FOLDERS)
+        # The target of a link is found by itself, or lies outside.
+        yield from (file for name in sorted(names) if not (file := Path(place, name)).is_symlink())
+
+
+def _line(entry: os.DirEntry[str]) -> tuple[bool, str]:
+    """Return the line of an entry, after what folders are sorted by."""
     name = entry.name.encode("utf-8", "replace").decode("utf-8")  # names on disk may be no UTF-8
-    link = " (link)" if entry.is_symlink() else ""
-    try:
-        if entry.is_dir():
-            return False, name, f"dir  {name}/{link}"
-        return True, name, f"file  {entry.stat().st_size}  {name}{link}"
-    except OSError:
-        return True, name, f"file  ?  {name}{link}"
+    if entry.is_dir():
+        return False, f"dir  {name}/"
+    return True, f"file  {entry.stat(follow_symlinks=False).st_size}  {name}"
 
 
 async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> None:
@@ -163,7 +153,7 @@ def folder_tools(config: Mapping[str, Any] | None = None) -> list[FolderTool]:
             "list_folder",
             "Lists the entries of a folder: folders first, files with their size in bytes.",
             {"path": _PATH},
-            [],
+            (),
             lambda given: folder.listing(_text(given, "path", ".")),
         ),
         FolderTool(
@@ -174,7 +164,7 @@ def folder_tools(config: Mapping[str, Any] | None = None) -> list[FolderTool]:
                 "first_line": {**_WHOLE, "description": "Where to begin; 1 is the first line."},
                 "lines": {**_WHOLE, "description": "How many lines; all that fit when absent."},
             },
-            ["path"],
+            ("path",),
             lambda given: folder.read(_text(given, "path"), _number(given, "first_line") or 1, _number(given, "lines")),
         ),
         FolderTool(
@@ -185,34 +175,32 @@ def folder_tools(config: Mapping[str, Any] | None = None) -> list[FolderTool]:
                 "path": _PATH,
                 "names": {"type": "string", "description": "Only files with such a name, like '*.py'."},
             },
-            ["text"],
+            ("text",),
             lambda given: folder.search(_text(given, "text"), _text(given, "path", "."), _text(given, "names", "*")),
         ),
     ]
 
 
+@dataclass(frozen=True, slots=True)
 class FolderTool:
     """One of the three. Whatever goes wrong is a `ToolResult` that says so; nothing is raised."""
 
-    def __init__(
-        self,
-        name: str,
-        description: str,
-        properties: Mapping[str, Any],
-        required: list[str],
-        run: Callable[[Mapping[str, Any]], str],
-    ) -> None:
-        self.name = name
-        self.description = description
-        self.input_schema: dict[str, Any] = {"type": "object", "properties": dict(properties), "required": required}
-        self._run = run
+    name: str
+    description: str
+    properties: Mapping[str, Any]
+    required: tuple[str, ...]
+    run: Callable[[Mapping[str, Any]], str]
+
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        return {"type": "object", "properties": dict(self.properties), "required": list(self.required)}
 
     async def execute(self, input: dict[str, Any]) -> Any:
         from amplifier_core.models import ToolResult
 
         given = as_mapping(input) or {}
         try:
-            return ToolResult(output=await asyncio.to_thread(self._run, given))
+            return ToolResult(output=await asyncio.to_thread(self.run, given))
         except (FolderError, OSError, RuntimeError, ValueError) as problem:  # a link to itself, no file name
             text = f"{given.get('path')}: {problem.strerror}" if isinstance(problem, OSError) else str(problem)
             return ToolResult(success=False, output=f"Error: {text}", error={"message": text})

@@ -13,7 +13,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from amplifier_context_core.economics.budget import provider_window
 from amplifier_context_core.errors import InvalidMessage
@@ -21,6 +21,9 @@ from amplifier_context_core.messages.tokens import count_message_tokens
 
 from ..checks.message_shapes import Call, Message, as_mapping, calls_of
 from ..checks.request_checker import check_request
+
+if TYPE_CHECKING:
+    from .progress import ProgressPrinter
 
 
 @dataclass(slots=True)
@@ -45,16 +48,6 @@ class Request:
     calls: list[Call] | None = None
 
 
-class Observer(Protocol):
-    """Receives the events of a session while it runs."""
-
-    def on_request(self, request: Request) -> None: ...
-
-    def on_compaction(self, report: Mapping[str, Any]) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-
 @dataclass(slots=True)
 class ContextProbe:
     """Forwards every call to a context manager and records what passes; waits `pace` seconds after each request.
@@ -66,7 +59,7 @@ class ContextProbe:
 
     inner: Any
     coordinator: Any
-    observer: Observer
+    observer: ProgressPrinter
     pace: float = 0.0
     requests: list[Request] = field(default_factory=list[Request])
     compactions: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
@@ -75,7 +68,7 @@ class ContextProbe:
     started: float = field(default_factory=time.monotonic)
 
     @classmethod
-    async def mounted(cls, coordinator: Any, observer: Observer, pace: float) -> ContextProbe:
+    async def mounted(cls, coordinator: Any, observer: ProgressPrinter, pace: float) -> ContextProbe:
         """Mount a probe around the context and subscribe to events."""
         from amplifier_core import HookResult
 

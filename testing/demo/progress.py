@@ -29,7 +29,7 @@ _INFORMATIVE = ("mark", "path", "file_path", "command", "query", "text", "patter
 
 
 class ProgressPrinter:
-    """Prints the events of a session; a `probe.Observer`."""
+    """Prints the events of a session, as the probe sees them."""
 
     def __init__(self) -> None:
         self.width = screen_width()

@@ -31,7 +31,7 @@ RECALL = "context_recall"
 STEPS = 60  # answers before the report, if there is enough to see
 
 _ROTA = ("read", "read", "search", "list", "read", "old name", "read", "search", "read", "old file")
-_ENTRY = re.compile(r"^(dir|file)  (?:(\d+|\?)  )?(.+?)(?: \(link\))?$")
+_ENTRY = re.compile(r"(dir|file)  (?:(\d+)  )?(.+)")
 _NAME = re.compile(r"\b[A-Za-z]+(?:_[A-Za-z0-9]+)+\b|\b[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]+)+\b")
 _SKIPPED = frozenset({"__pycache__", "node_modules", "build", "dist", "venv", "target", "site-packages"})
 _HUGE = 4_000_000  # bytes; larger files are not read
@@ -155,7 +155,7 @@ class _Explorer:
     def _note_entries(self, folder: str, output: str) -> None:
         found: list[str] = []
         for line in output.splitlines():
-            entry = _ENTRY.match(line)
+            entry = _ENTRY.fullmatch(line)
             if entry is None:
                 continue
             kind, size, name = entry.groups()
@@ -164,7 +164,7 @@ class _Explorer:
                 bare = name.rstrip("/")
                 if not bare.startswith(".") and bare not in _SKIPPED and not bare.endswith(".egg-info"):
                     self.folders.append(path.rstrip("/"))
-            elif PurePosixPath(name).suffix.lower() in _TEXT_SUFFIXES and size not in ("0", "?"):
+            elif PurePosixPath(name).suffix.lower() in _TEXT_SUFFIXES and size != "0":
                 found += [path] if int(size or 0) <= _HUGE else []
         found.sort(key=lambda path: not PurePosixPath(path).name.lower().startswith("readme"))
         # Folders take turns: the first files of a new folder go before the later files of an old one.

@@ -1,7 +1,8 @@
 """Turn a recorded transcript into a session that can be run: prompts, answers, tool results.
 
 A real loop takes one prompt at a time and goes on until an answer makes no calls. Recordings do more: people cut in,
-assistants speak twice, results come late. What no loop can do is adapted, and each adaptation is noted.
+assistants speak twice, results come late. What no loop can do is adapted: a user who cuts in ends the turn before,
+users in a row ask one prompt, and an assistant who speaks unasked is told to go on.
 
     prepared = prepare(transcript)
     plan = prepared.plan(context="context-simple", window=100_000)
@@ -48,7 +49,6 @@ class Recording:
     prompts: tuple[str, ...]
     answers: tuple[Answer, ...]
     tools: tuple[str, ...]
-    notes: tuple[str, ...]
 
     @classmethod
     def of(cls, messages: Sequence[Mapping[str, Any]]) -> Recording:
@@ -59,7 +59,6 @@ class Recording:
             tuple(reader.prompts),
             tuple(reader.answers),
             tuple(dict.fromkeys(call.name for answer in reader.answers for call in answer.calls)),
-            tuple(reader.notes),
         )
 
 
@@ -74,10 +73,6 @@ class Prepared:
     def prompts(self) -> tuple[str, ...]:
         """Return the prompts for `session.execute`, in order."""
         return self.recording.prompts
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return self.recording.notes
 
     def plan(self, context: str | Mapping[str, Any], *, window: int | None = None, **provider: Any) -> dict[str, Any]:
         """Return the whole mount plan.
@@ -129,7 +124,6 @@ class _Reader:
     system: list[Message] = field(default_factory=list[Message])
     prompts: list[str] = field(default_factory=list[str])
     answers: list[Answer] = field(default_factory=list[Answer])
-    notes: list[str] = field(default_factory=list[str])
     asked: list[str] = field(default_factory=list[str])  # texts of the next prompt
     running: bool = False  # the loop asks again: the last answer made calls
 
@@ -137,39 +131,27 @@ class _Reader:
         for index, message in enumerate(self.messages):
             role = message.get("role")
             if role in SYSTEM_ROLES:
-                self._system(index, message)
+                if not (self.prompts or self.asked or self.answers):  # inside a session no loop adds one
+                    self.system.append(well_formed(dict(message)))
             elif role == "assistant":
                 self._answer(index, message)
             elif role == "user":
-                self._user(index, message)
+                self._user(message)
         if self.asked:
-            self.notes.append(f"the last {len(self.asked)} user messages have no recorded answer")
             self._prompt()
             self.answers.append(Answer.of(AT_THE_END))
         elif self.running:
             self.answers.append(Answer.of(AT_THE_END))
 
-    def _system(self, index: int, message: Mapping[str, Any]) -> None:
-        if self.prompts or self.asked or self.answers:
-            self.notes.append(f"message {index}: a {message.get('role')} message inside the session is left out")
-        else:
-            self.system.append(well_formed(dict(message)))
-
-    def _user(self, index: int, message: Mapping[str, Any]) -> None:
-        if calls_of(message):
-            self.notes.append(f"message {index}: the user's own tool calls are left out")
+    def _user(self, message: Mapping[str, Any]) -> None:
         if results_of(message) and not is_human(message):
             return
         content = message.get("content")
         own = [block for _, block in blocks_of(content) if block.get("type") != "tool_result"]
-        text = content if isinstance(content, str) else text_of(own)
+        text = content if isinstance(content, str) else text_of(own)  # prompts are text
         if not text.strip():
-            self.notes.append(f"message {index}: a user message without text is left out")
             return
-        if any(block.get("type") != "text" for block in own):
-            self.notes.append(f"message {index}: prompts are text; other blocks are left out")
         if self.running:
-            self.notes.append(f"message {index}: the user cut in; an answer ends the turn before")
             self.answers.append(Answer.of(CUT_IN))
             self.running = False
         self.asked.append(well_formed(text))
@@ -177,24 +159,17 @@ class _Reader:
     def _answer(self, index: int, message: Mapping[str, Any]) -> None:
         answer = Answer.of_message(well_formed(dict(message)))
         if not answer.blocks and not answer.calls:
-            self.notes.append(f"message {index}: an empty answer is left out")
             return
         if not self.running:
-            if not self.asked:
-                self.notes.append(f"message {index}: the assistant speaks unasked; {GO_ON!r} is put before it")
+            if not self.asked:  # the assistant speaks unasked
                 self.asked.append(GO_ON)
             self._prompt()
         results = dict(self._results(index))
-        missing = [call.id for call in answer.calls if call.id not in results]
-        if missing:
-            self.notes.append(f"message {index}: {len(missing)} calls have no recorded result")
         calls = tuple(replace(call, result=results.get(call.id, MISSING)) for call in answer.calls)
         self.answers.append(replace(answer, calls=calls))
         self.running = bool(calls)
 
     def _prompt(self) -> None:
-        if len(self.asked) > 1:
-            self.notes.append(f"{len(self.asked)} user messages in a row are one prompt")
         self.prompts.append("\n\n".join(self.asked))
         self.asked.clear()
 
