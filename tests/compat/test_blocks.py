@@ -76,7 +76,6 @@ def test_the_form_is_the_one_the_core_stores(block: ContentBlock, raw: dict[str,
 @pytest.mark.parametrize(
     ("raw", "block"),
     [
-        ({"type": "image", "media_type": "image/png", "data": ENCODED}, ImageBlock("image/png", PNG)),
         (
             {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{ENCODED}"}},
             ImageBlock("image/png", PNG),
@@ -84,10 +83,6 @@ def test_the_form_is_the_one_the_core_stores(block: ContentBlock, raw: dict[str,
         ({"type": "tool_call", "id": "a", "tool": "read", "input": None}, ToolUseBlock("a", "read", {})),
         ({"type": "tool_result", "tool_call_id": "a", "output": "x"}, ToolResultBlock("a", "x")),
         ({"type": "tool_result", "tool_use_id": "a", "content": {"n": 1}}, ToolResultBlock("a", '{"n":1}')),
-        (
-            {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text"}]},
-            ToolResultBlock("a", [OtherBlock({"type": "text"})]),
-        ),
     ],
     ids=str,
 )
@@ -144,13 +139,9 @@ def test_an_image_does_not_print_its_bytes() -> None:
         (lambda: TextBlock(5), "text"),
         (lambda: TextBlock("x", extra={"text": "y"}), "extra.text"),
         (lambda: ImageBlock("image/tiff", PNG), "media_type"),
-        (lambda: ImageBlock("image/png", b""), "data"),
         (lambda: ToolUseBlock("", "read", {}), "id"),
-        (lambda: ToolUseBlock("a", "read", "{}"), "input"),
         (lambda: ToolUseBlock("a", "read", {"x": [b"y"]}), "input.x[0]"),
-        (lambda: ToolResultBlock("a", None), "content"),
         (lambda: ToolResultBlock("a", [TextBlock("x"), ToolUseBlock("b", "f", {})]), "content[1]"),
-        (lambda: ToolResultBlock("a", "x", is_error="no"), "is_error"),
         (lambda: OtherBlock({"text": "x"}), "raw.type"),
     ],
 )
@@ -165,14 +156,8 @@ def test_a_malformed_block_is_refused_with_its_field(make: Any, field: str) -> N
     ("raw", "field"),
     [
         (None, "block"),
-        ({}, "type"),
         ({"type": "text"}, "text"),
-        ({"type": "image"}, "data"),
         ({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "a"}}, "source.data"),
-        (
-            {"type": "image", "source": {"type": "base64", "media_type": "image/svg+xml", "data": ENCODED}},
-            "source.media_type",
-        ),
         ({"type": "image_url", "image_url": f"data:text/html;base64,{ENCODED}"}, "image_url.media_type"),
         ({"type": "tool_use", "name": "read", "input": {}}, "id"),
         ({"type": "tool_result", "tool_use_id": "a", "content": "x", "is_error": "yes"}, "is_error"),

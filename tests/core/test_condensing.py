@@ -97,14 +97,6 @@ def test_rules_stay_however_little_room_there_is(share: float) -> None:
     assert all(rule in text_of(made) for rule in RULES)
 
 
-def test_what_people_pasted_gives_way_to_what_the_agent_concluded() -> None:
-    pasted = "\n".join(f"At {n} o'clock the server took {n * 7} requests from the depot." for n in range(120))
-    made = lines(user(pasted), *(says(f"The cause of fault {n} is a lock in part {n}.") for n in range(12)))
-    text = text_of(kept(made, 0.3))
-    assert text.count("The cause of fault") == 12
-    assert text.count("o'clock") < 60
-
-
 def test_one_ranking_gives_a_round_that_concluded_more_room_than_one_that_announced() -> None:
     announced = "".join(f"Let me look at file {n} of the loader before anything else is done. " for n in range(10))
     concluded = "".join(f"The cause is lock {n} that is never freed, because the loader fails. " for n in range(10))

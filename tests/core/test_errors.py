@@ -96,15 +96,10 @@ async def test_a_failing_prompt_factory_is_named_by_its_kind_only() -> None:
     assert SECRET not in str(caught.value)
 
 
-def test_a_url_of_a_store_is_refused_without_its_password() -> None:
+@pytest.mark.parametrize("url", [f"nosuch://anna:{SECRET}@db.example.com/x", f"//anna={SECRET}@db.example.com/x"])
+def test_a_url_of_a_store_is_refused_without_its_password(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        open_store(f"nosuch://anna:{SECRET}@db.example.com/x", Plugins())
-    assert SECRET not in str(caught.value)
-
-
-def test_a_url_without_a_scheme_is_refused_without_its_password() -> None:
-    with pytest.raises(ConfigError, match="scheme") as caught:
-        open_store(f"//anna={SECRET}@db.example.com/x", Plugins())
+        open_store(url, Plugins())
     assert SECRET not in str(caught.value)
 
 

@@ -16,35 +16,15 @@ from amplifier_context_core import (
     FoldRounds,
     Goal,
     Strategy,
-    approx_token_counter,
-    count_tokens,
 )
 from amplifier_context_core.compaction.checkpoint import DigestEntry, Draft, Fact
-from amplifier_context_core.compaction.condensing import people_tokens
 from amplifier_context_core.compaction.digest import digest_round
 from amplifier_context_core.compaction.identifiers import identifiers, with_parts
-from amplifier_context_core.compaction.speech import OWN
 from amplifier_context_core.compaction.strategies.folding import fold
 from amplifier_context_core.rendering.quoting import TAG
 from tests.core.drafts import draft
 from tests.core.lists import LONG, talk
 from tests.messages import Message, call, result, says, user
-
-
-def test_old_rounds_become_chapters_that_name_them() -> None:
-    messages = talk()
-    done = FoldRounds().compact(messages)
-    chapters = [m for m in done if "context_record" in str(m["content"])]
-    assert chapters
-    text = "\n".join(m["content"] for m in chapters)
-    for number in range(6):
-        assert f"src/m{number}.py" in text
-    assert count_tokens(done) < 0.6 * count_tokens(messages)
-
-
-def test_short_messages_are_not_folded_where_a_chapter_would_cost_more() -> None:
-    messages = [user("task"), says("ok"), says("fine")]
-    assert FoldRounds().compact(messages) is messages
 
 
 @pytest.mark.parametrize("bad", [0, -0.1, 1.1])
@@ -69,20 +49,6 @@ def test_chapters_within_their_share_are_left_byte_identical() -> None:
     goal = Goal(target=1, budget=100_000, chapter_tokens=made.tokens)
     assert CondenseChapters().apply(made, goal) is made
     assert DropChapters().apply(made, goal) is made
-
-
-def test_condensing_keeps_all_that_people_wrote_themselves_where_it_fills_two_thirds_of_the_room() -> None:
-    facts = [f"My {number}. neighbour lives in house {number * 37} of that long street." for number in range(60)]
-    answers = [
-        " ".join(f"House {number}{line} was built in {number * 41 + line}." for line in range(12))
-        for number in range(60)
-    ]
-    chat = draft(*[message for both in zip(facts, answers, strict=True) for message in (user(both[0]), says(both[1]))])
-    made = FoldRounds().apply(chat, Goal(target=1, budget=100_000))
-    people = people_tokens(made.segments, approx_token_counter, OWN)
-    done = CondenseChapters().apply(made, Goal(target=1, budget=100_000, chapter_tokens=people * 3 // 2))
-    assert done.tokens < made.tokens
-    assert [fact for fact in facts if fact not in str(done.messages)] == []
 
 
 def test_chapters_that_cannot_be_condensed_further_are_the_same_draft() -> None:

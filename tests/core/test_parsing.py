@@ -15,7 +15,6 @@ from amplifier_context_core.messages.parsing import (
     MAX_DEPTH,
     calls_of,
     is_human,
-    is_signed,
     parse_message,
     result_text,
     text_of,
@@ -169,25 +168,6 @@ def test_a_human_message_is_distinguished_from_an_injected_one(message: dict[str
 def test_a_reminder_before_a_huge_text_is_recognised_in_one_pass() -> None:
     """No quadratic search: two megabytes of unclosed tags would take minutes."""
     assert is_human(user("<system-reminder>" * 100_000))
-
-
-@pytest.mark.parametrize(
-    ("content", "signed"),
-    [
-        ([{"type": "thinking", "thinking": "x", "signature": "s"}], True),
-        ([{"type": "thinking", "thinking": "x", "content": ["sealed", "rs_1"]}], True),
-        ([{"type": "redacted_thinking", "data": "x"}], True),
-        ([{"type": "reasoning", "content": [], "summary": []}], True),
-        ([{"type": "thinking", "thinking": "x"}], False),
-        ([{"type": "thinking", "thinking": "x", "signature": None}], False),
-        ([block("x")], False),
-        ("x", False),
-        (None, False),
-    ],
-    ids=str,
-)
-def test_sealed_thinking_is_recognised(content: Any, signed: bool) -> None:
-    assert is_signed(says(content)) is signed
 
 
 def test_the_words_of_a_content_are_its_texts_and_nested_results_without_thinking() -> None:

@@ -51,12 +51,9 @@ SPELLINGS = {
 ORDINARY = [
     "if a < b: return items[0]",
     "\u3010\u6ce8\u610f\u3011\u300c\u8aad\u3093\u3067\u300d \u27e8x|y\u27e9",
-    "\u2039ici\u203a \u00abl\u00e0\u00bb \u226a 1",
     "the name of the tag is context_record",
     'd["context_record"] = quote(d["quoted_output"])',
-    "f(context_record, quoted_output)",
     "\u201ccontext_record\u201d and \u2018quoted_output\u2019",
-    "context record [1], <a href='x'>quoted output</a>",
     "\u0441\u0442\u0440\u043e\u043a\u0430 [1] \u0438 <b>",
 ]
 

@@ -29,10 +29,3 @@ def test_a_recalled_line_counts_as_no_more_than_it_is() -> None:
 def test_results_of_other_tools_were_not_recalled() -> None:
     other = RenderedMessage(says(tool_calls=[{"id": "a", "tool": "bash", "arguments": {}}]), 30, 1)
     assert recalled_size([other, answered("a", 900)]) == RecalledSize()
-
-
-def test_what_is_added_and_taken_away_again_leaves_nothing() -> None:
-    one, other = RecalledSize(2, 501), RecalledSize(1, 80)
-    assert one + other == RecalledSize(3, 581)
-    assert one + other - other == one
-    assert sum([one, other], RecalledSize()) == one + other

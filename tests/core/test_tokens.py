@@ -66,7 +66,7 @@ def test_what_looks_like_a_special_token_is_counted_as_text() -> None:
     assert exact_token_counter()("<|endoftext|>") > 1
 
 
-@pytest.mark.parametrize("text", ["word " * 60_000, "x" * 300_000, "漢字" * 60_000, "\n" * 250_000], ids=repr)
+@pytest.mark.parametrize("text", ["word " * 60_000, "\n" * 250_000], ids=repr)
 def test_texts_too_long_for_one_go_are_counted_in_pieces(text: str) -> None:
     """bpe-openai refuses inputs of a million characters or 200k tokens; a piece never comes near that."""
     asked: list[int] = []
@@ -245,27 +245,6 @@ async def test_a_large_message_is_counted_in_a_thread_and_a_small_one_here() -> 
     assert await measure(user([block("x" * 30_000)] * 10), counter) == O + 300_000
     assert where[0] == threading.get_ident()
     assert threading.get_ident() not in where[1:]
-
-
-@pytest.mark.parametrize(
-    ("content", "threads"),
-    [("x" * 500_000, 0), ("\u6771" * 70_000, 1), ("small", 0), ([{"type": "text", "text": "x" * 70_000}], 1)],
-    ids=["ASCII", "Japanese", "small", "in blocks"],
-)
-async def test_the_heuristic_takes_the_length_of_a_plain_text_at_once(
-    content: Any, threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    handed_on: list[Any] = []
-    to_thread = asyncio.to_thread
-
-    async def noted(work: Any, *arguments: Any) -> Any:
-        handed_on.append(work)
-        return await to_thread(work, *arguments)
-
-    monkeypatch.setattr(asyncio, "to_thread", noted)
-    counter = HeuristicTokenCounter()
-    assert await measure(user(content), counter) == count_message_tokens(user(content), counter)
-    assert len(handed_on) == threads
 
 
 @pytest.mark.parametrize(

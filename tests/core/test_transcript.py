@@ -53,19 +53,9 @@ def test_a_snapshot_reads_like_a_list() -> None:
     append(history, user("later, and not in the snapshot"))
     listed = list(append_after)
     assert [append_after[i] for i in range(-7, 7)] == [listed[i] for i in range(-7, 7)]
-    for cut in (
-        slice(None),
-        slice(2, 5),
-        slice(-3, None),
-        slice(None, -2),
-        slice(5, 100),
-        slice(100, 200),
-        slice(4, 1),
-        slice(None, None, 2),
-        slice(None, None, -1),
-        slice(5, 1, -2),
-        slice(-1, -100, -1),
-    ):
+    cuts = [(None, None), (2, 5), (-3, None), (None, -2), (5, 100), (100, 200), (4, 1)]
+    steps = [(None, None, 2), (None, None, -1), (5, 1, -2), (-1, -100, -1)]
+    for cut in (slice(*one) for one in (*cuts, *steps)):
         assert append_after[cut] == listed[cut], cut
     assert list(reversed(append_after)) == listed[::-1]
     for outside in (7, -8):
