@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-from amplifier_context_core.compaction.checkpoint import Draft, Segment, segment_of
+from amplifier_context_core.compaction.checkpoint import DigestEntry, Draft, Segment, segment_of
+from amplifier_context_core.compaction.digest import digest_round
 from amplifier_context_core.messages.parsing import parse_message
-from amplifier_context_core.messages.tokens import count_message_tokens
+from amplifier_context_core.messages.tokens import approx_token_counter, count_message_tokens
 from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_core.rendering.rounds import Round, rounds_of
 from amplifier_context_core.transcript.transcript import Transcript
@@ -32,6 +34,12 @@ def segments(*messages: Message) -> list[Segment]:
         segment_of(round_, [RenderedMessage(entry.message, entry.tokens, entry.seq) for entry in round_.entries])
         for round_ in rounds(*messages)
     ]
+
+
+def digests(*messages: Message, share: float = 0.25, **more: Any) -> list[DigestEntry]:
+    """Return the entry of a chapter for each round."""
+    known: set[str] = set()
+    return [digest_round(one, known, approx_token_counter, share=share, **more) for one in rounds(*messages)]
 
 
 def draft(*messages: Message, fixed: int = 0) -> Draft:

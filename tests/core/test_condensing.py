@@ -10,19 +10,13 @@ import pytest
 
 from amplifier_context_core.compaction.checkpoint import DigestEntry
 from amplifier_context_core.compaction.condensing import condense
-from amplifier_context_core.compaction.digest import digest_round
 from amplifier_context_core.compaction.tuning import TUNING
 from amplifier_context_core.messages.tokens import approx_token_counter
-from tests.core.drafts import rounds
+from tests.core.drafts import digests
 from tests.messages import Message, call, result, says, user
 
 FILE = "\n".join(f"def part_{number}(value): return load_batch_{number}(value)" for number in range(60))
 RULES = [f"Never rename the table orders_{n} without a review." for n in range(12)]
-
-
-def lines(*messages: Message) -> list[DigestEntry]:
-    known: set[str] = set()
-    return [digest_round(round_, known, approx_token_counter, share=0.25) for round_ in rounds(*messages)]
 
 
 def kept(made: Sequence[DigestEntry], share: float, **tuning: Any) -> list[DigestEntry]:
@@ -37,7 +31,7 @@ def text_of(made: Sequence[DigestEntry]) -> str:
 
 def test_of_the_oldest_calls_the_tool_and_what_it_was_called_on_stay() -> None:
     messages = [m for n in range(40) for m in (call(f"c{n}", path=f"src/mod_{n}.py"), result(f"c{n}", FILE))]
-    after = kept(lines(*messages), 0.4)
+    after = kept(digests(*messages), 0.4)
     texts = [line.text for line in after]
     assert len(texts) >= 36
     assert texts[0].startswith(f"m{after[0].first} read; src/mod_")
@@ -53,7 +47,7 @@ def test_the_size_of_an_output_goes_and_its_trouble_stays() -> None:
         call("last", path="src/last.py"),
         result("last", "Traceback (most recent call last)\nValueError: bad_token_9f31\n" + FILE),
     ]
-    made = lines(*messages)
+    made = digests(*messages)
     text = text_of(kept(made, 0.6))
     assert "60 lines" in text_of(made)
     assert "60 lines" not in text
@@ -69,7 +63,7 @@ def test_names_of_a_sentence_that_goes_are_kept_with_the_call_beside_it() -> Non
             result(f"c{n}", FILE),
         )
     ]
-    made = lines(*messages)
+    made = digests(*messages)
     assert "Let me look" in made[0].text
     text = text_of(kept(made, 0.4, agent=0.0))
     assert "Let me look" not in text
@@ -91,7 +85,7 @@ def conversation(turns: int = 12) -> list[Message]:
 
 @pytest.mark.parametrize("share", [0.5, 0.1, 0.001])
 def test_rules_stay_however_little_room_there_is(share: float) -> None:
-    made = lines(*conversation())
+    made = digests(*conversation())
     for _ in range(3):
         made = kept(made, share)
     assert all(rule in text_of(made) for rule in RULES)
@@ -100,7 +94,7 @@ def test_rules_stay_however_little_room_there_is(share: float) -> None:
 def test_one_ranking_gives_a_round_that_concluded_more_room_than_one_that_announced() -> None:
     announced = "".join(f"Let me look at file {n} of the loader before anything else is done. " for n in range(10))
     concluded = "".join(f"The cause is lock {n} that is never freed, because the loader fails. " for n in range(10))
-    made = lines(says(announced), says(concluded))
+    made = digests(says(announced), says(concluded))
     together, alone = (kept(made, 0.5, one_ranking=on, agent=0.9) for on in (True, False))
     assert ["Let me look" in text_of(one) for one in (together, alone)] == [False, True]
     assert all("The cause is lock" in text_of(one) for one in (together, alone))
@@ -109,7 +103,7 @@ def test_one_ranking_gives_a_round_that_concluded_more_room_than_one_that_announ
 def test_a_name_that_is_cut_in_the_middle_is_kept_whole() -> None:
     url = "https://example.com/" + "/".join(f"part_{n}" for n in range(8))
     others = [m for n in range(30) for m in (call(f"c{n}", path=f"src/mod_{n}.py"), result(f"c{n}", FILE))]
-    made = lines(*others, call("last", path="src/last.py"), result("last", url))
+    made = digests(*others, call("last", path="src/last.py"), result("last", url))
     shortened = kept(made, 0.3)[-1]
     assert f'"{url[:10]}' in shortened.text
     assert url not in shortened.facts[-1].outcome

@@ -7,11 +7,9 @@ import time
 
 import pytest
 
-from amplifier_context_core.compaction.digest import digest_round
 from amplifier_context_core.compaction.excerpts import excerpt, is_addressed
-from amplifier_context_core.messages.tokens import approx_token_counter
-from tests.core.drafts import rounds
-from tests.messages import Message, call, result
+from tests.core.drafts import digests
+from tests.messages import call, result
 
 NUMBERED = re.compile(r"\s*\d+\t")
 LOCATED = re.compile(r"[\w./@-]+[:-]\d+[:-]")
@@ -20,20 +18,15 @@ PLAIN = re.compile("(?!)")  # no prefix
 PLAN = "# Plan\n\nimport os\n1. Keep the nested blocks of the parser apart from headings\nx = 1\n"
 
 
-def texts(*messages: Message) -> list[str]:
-    known: set[str] = set()
-    return [digest_round(round_, known, approx_token_counter, share=0.25).text for round_ in rounds(*messages)]
-
-
 def test_signs_of_comments_and_numbers_of_lines_are_left_out() -> None:
     text = "  12\t    // Keeps nested blocks apart from headings and footers"
     assert excerpt(text, set(), NUMBERED, ROOM) == "Keeps nested blocks apart from headings and footers"
 
 
 def test_an_error_is_quoted_and_nothing_beside_it() -> None:
-    (line,) = texts(call("a"), result("a", f"{PLAN}ValueError: no such table"))
-    assert "no such table" in line
-    assert "nested blocks" not in line
+    (line,) = digests(call("a"), result("a", f"{PLAN}ValueError: no such table"))
+    assert "no such table" in line.text
+    assert "nested blocks" not in line.text
 
 
 @pytest.mark.parametrize(
@@ -50,9 +43,9 @@ def test_an_error_is_quoted_and_nothing_beside_it() -> None:
 def test_a_line_that_demands_something_is_not_quoted(demand: str) -> None:
     assert is_addressed(demand)
     assert excerpt(f"{demand}\nx = 1", set(), PLAIN, ROOM) == ""
-    (line,) = texts(call("a"), result("a", f"{demand}\n{PLAN}\n{demand}"))
-    assert "nested blocks" in line
-    assert not any(word in line for word in ("passwords", "customer"))
+    (line,) = digests(call("a"), result("a", f"{demand}\n{PLAN}\n{demand}"))
+    assert "nested blocks" in line.text
+    assert not any(word in line.text for word in ("passwords", "customer"))
 
 
 @pytest.mark.parametrize("letter", ["字", "a", "a/"])

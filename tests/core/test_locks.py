@@ -73,37 +73,6 @@ async def test_any_mixture_of_cancellations_leaves_the_lock_free() -> None:
         pass
 
 
-def test_tasks_of_many_loops_in_many_threads_go_in_one_at_a_time() -> None:
-    lock = CrossLoopLock()
-    inside = 0
-    counted = 0
-    broken: list[int] = []
-
-    async def work() -> None:
-        nonlocal inside, counted
-        for _ in range(100):
-            async with lock.hold():
-                inside += 1
-                if inside != 1:
-                    broken.append(inside)
-                seen = counted
-                await asyncio.sleep(0)
-                counted = seen + 1
-                inside -= 1
-
-    async def several() -> None:
-        await asyncio.gather(work(), work())
-
-    threads = [threading.Thread(target=lambda: asyncio.run(several()), daemon=True) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not any(thread.is_alive() for thread in threads)
-    assert broken == []
-    assert counted == 1_600
-
-
 def test_a_loop_that_ended_while_its_task_waited_does_not_hold_the_lock() -> None:
     lock = CrossLoopLock()
     waiting = threading.Event()

@@ -156,32 +156,6 @@ async def test_an_observer_that_fails_does_not_keep_a_message_out_of_the_history
 # -- watching ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_manager_takes_counter_and_index_from_plug_ins_by_name() -> None:
-    asked: list[str] = []
-
-    class Index:
-        def search(self, history: Any, query: str, limit: int) -> list[Entry]:
-            asked.append(query)
-            return []
-
-    class Mine:
-        @hookimpl
-        def amplifier_context_token_counters(self) -> Mapping[str, Any]:
-            return {"words": lambda: lambda text: len(text.split())}
-
-        @hookimpl
-        def amplifier_context_search_indexes(self) -> Mapping[str, Any]:
-            return {"mine": Index}
-
-    plugins = Plugins()
-    plugins.register(Mine())
-    manager = ContextManager(load_config({"token_counter": "words", "search_index": "mine"}), plugins=plugins)
-    await manager.add_message(user("one two three"))
-    assert manager.snapshot()[0].tokens == 4 + 3
-    assert await manager.search("two") == []
-    assert asked == ["two"]
-
-
 @pytest.mark.parametrize(
     ("key", "point"),
     [

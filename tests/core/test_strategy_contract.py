@@ -63,24 +63,6 @@ class TestImportant(StrategyContract):
 # -- strategies that break it -----------------------------------------------------------------------------------------
 
 
-class Nameless(Strategy):
-    pass
-
-
-class Fickle(Strategy):
-    """Its repr is never the same."""
-
-    name = "fickle"
-    made = 0
-
-    def __init__(self) -> None:
-        Fickle.made += 1
-        self.number = Fickle.made
-
-    def __repr__(self) -> str:
-        return f"Fickle({self.number})"
-
-
 class Does(Strategy):
     """What a function makes of the segments, with the same draft where they stay."""
 
@@ -149,8 +131,6 @@ class Remembers(Strategy):
 @pytest.mark.parametrize(
     ("strategy", "claim"),
     [
-        (Nameless, "test_it_has_a_name_of_its_own"),
-        (Fickle, "test_two_made_alike_have_the_same_repr"),
         (lambda: Does(lambda draft, goal: ()), "test_the_ladder_never_skips_it"),
         (lambda: Does(lengthens), "test_the_ladder_never_skips_it"),
         (lambda: Does(lambda draft, goal: ()), "test_protected_segments_are_left_as_they_are"),

@@ -183,11 +183,6 @@ def test_compacting_twice_is_compacting_once(steps: list[Any], strategy: Strateg
     assert run(strategy, once) is once
 
 
-@given(conversations(ORDERLY_STEPS), EVERY)
-def test_the_same_list_gives_the_same_result(steps: list[Any], strategy: Strategy) -> None:
-    assert run(strategy, flat(steps)) == run(strategy, copy.deepcopy(flat(steps)))
-
-
 @given(conversations(), st.integers(1, 3_000), st.integers(0, 500))
 def test_a_window_is_kept_or_what_is_left_is_the_least_that_may_be(steps: list[Any], tokens: int, reserve: int) -> None:
     messages = flat(steps)
