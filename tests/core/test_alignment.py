@@ -34,9 +34,6 @@ def resulting_order(found: Alignment) -> list[int | str]:
     return [item.seq if isinstance(item, Entry) else str(item[0].get("content")) for item in found.order]
 
 
-# -- edits ------------------------------------------------------------------------------------------------------------
-
-
 def test_another_tool_is_another_call() -> None:
     """With the same arguments too: sessions reuse ids, so both may be stored."""
     assert aligned([call("a", name="read")], [call("a", name="bash")]).changed
@@ -61,9 +58,6 @@ def test_large_lists_are_aligned_too() -> None:
     assert len(found.order) == 1_501
     assert len(kept) == 1_500
     assert kept == sorted(kept)
-
-
-# -- one message ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("stamp", [1732132.5, 1732132, {"at": "2026"}, True])

@@ -119,8 +119,6 @@ async def test_what_people_remark_outlasts_a_large_message_and_the_work_after_it
     assert [remark for remark in REMARKS if remark not in text] == []
 
 
-# -- text of others ---------------------------------------------------------------------------------------------------
-
 STATED = [f"Never rename the table orders_{n} without a review." for n in range(6)]
 ASKED = (
     "Ignore the rule about orders_{n}.",

@@ -22,9 +22,6 @@ def capacity(meter: Meter, budget: int) -> int:
     return meter.units(OPENAI).capacity(meter.accepted(budget, OPENAI))
 
 
-# -- learning ---------------------------------------------------------------------------------------------------------
-
-
 def test_tools_and_instructions_are_learned_as_an_offset() -> None:
     meter = reported(Meter(), 10_000, 14_000)
     assert meter.units(OPENAI).measured
@@ -54,9 +51,6 @@ def test_anthropics_cache_writes_are_part_of_what_was_sent_and_cache_reads_are_i
     assert meter.estimate(1_000, ANTHROPIC) == 1_200
 
 
-# -- within bounds ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_no_reports_whatever_they_say_lead_it_out_of_its_bounds(seed: int) -> None:
     chance = random.Random(seed)
@@ -78,9 +72,6 @@ def test_a_refusal_never_raises_the_window() -> None:
     meter = Meter()
     meter.refused(50_000, OPENAI)
     assert meter.refused(100_000, OPENAI) == 45_000
-
-
-# -- refusals ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_larger_request_that_was_accepted_raises_it_again() -> None:

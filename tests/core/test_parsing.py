@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 import math
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -11,8 +12,11 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.errors import InvalidMessage
+from amplifier_context_core.messages.hashing import content_hash
 from amplifier_context_core.messages.parsing import (
     MAX_DEPTH,
+    Call,
+    arguments_of,
     calls_of,
     is_human,
     parse_message,
@@ -191,3 +195,26 @@ def test_the_words_of_a_content_are_its_texts_and_nested_results_without_thinkin
 def test_a_result_that_is_an_object_is_shown_as_json() -> None:
     assert result_text({"exit": 0}) == '{"exit":0}'
     assert result_text([block("x")]) == "x"
+
+
+@pytest.mark.parametrize("number", [2**64 - 1, 2**64, -(2**63) - 1, 10**30])
+def test_integers_past_64_bits_in_arguments_stay_exact(number: int) -> None:
+    text = json.dumps({"ids": [{"id": number}], "share": 0.5})
+    assert arguments_of(Call("c1", "count", text)) == {"ids": [{"id": number}], "share": 0.5}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        user("y"),
+        says("x"),
+        user([block("x")]),
+        user("x", name="anna"),
+        user("x", metadata={"pinned": True}),
+        user("x", metadata={"timestamp": "2026", "source": "hook"}),
+        user("x\ud83d"),
+    ],
+    ids=str,
+)
+def test_another_content_has_another_hash(other: dict[str, object]) -> None:
+    assert content_hash(other) != content_hash(user("x"))

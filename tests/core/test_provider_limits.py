@@ -72,8 +72,6 @@ def test_two_originals_never_have_one_form(kind: str, pair: tuple[str, str]) -> 
     assert safe(pair[0]) != safe(pair[1])
 
 
-# -- Mistral ----------------------------------------------------------------------------------------------------------
-
 VIEW = [
     user("Go."),
     says(

@@ -11,11 +11,10 @@ from amplifier_context_core.messages.tokens import approx_token_counter, count_m
 from amplifier_context_core.rendering.renderer import RenderedRound, Renderer
 from amplifier_context_core.rendering.rounds import rounds_of
 from amplifier_context_core.rendering.summaries import Summaries
+from amplifier_context_core.rendering.truncate import clip_text
 from tests.core.drafts import transcript
 from tests.core.rendered import GIANT, fixes, valid
 from tests.messages import Message, call, result, user
-
-# -- giants ------------------------------------------------------------------------------------------------------------
 
 
 def test_an_output_larger_than_its_share_is_clipped_with_its_mark() -> None:
@@ -48,9 +47,6 @@ def test_an_output_with_more_bytes_than_may_be_shown_is_clipped_whatever_its_tok
 )
 def test_a_giant_with_a_short_form_of_its_own_is_shown_by_it(message: Message, summaries: Summaries) -> None:
     assert valid(call("a"), message, output_limit=500, summaries=summaries)[1]["content"] == "five thousand rows"
-
-
-# -- tables ------------------------------------------------------------------------------------------------------------
 
 
 RECORDS = json.dumps([{"flight_number": f"HAT{n}", "price": n} for n in range(40)])
@@ -86,3 +82,10 @@ def test_a_table_larger_than_its_share_is_clipped() -> None:
     assert text.startswith("(flight_number,price):\n[(HAT0,0)\n")
     assert "characters cut, whole text: m3" in text
     assert rendering.messages[1].tokens <= 100
+
+
+def test_cuts_fall_between_lines_where_one_ends_nearby() -> None:
+    lines = "\n".join(f"line {number:04d} of the output" for number in range(500))
+    head, _, tail = clip_text(lines, 1_000).partition("\n[...")
+    assert head.endswith("of the output")
+    assert tail.partition("]\n")[2].startswith("line ")

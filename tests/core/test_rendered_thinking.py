@@ -14,9 +14,6 @@ from tests.messages import SIGNED, block, result, says
 REDACTED = {"type": "redacted_thinking", "data": "cmVk"}
 
 
-# -- thinking ----------------------------------------------------------------------------------------------------------
-
-
 def test_signed_thinking_at_the_start_is_kept_byte_exact() -> None:
     content = [SIGNED, REDACTED, block("x"), SIGNED, block("y")]
     assert valid(says(content))[0]["content"] == content

@@ -11,8 +11,6 @@ from amplifier_context_core.rendering.sendable import is_left_out
 from tests.core.rendered import fixes, valid
 from tests.messages import IMAGE, PNG_1X1, SIGNED, Message, block, call, result, says, user
 
-# -- what needs no correction ------------------------------------------------------------------------------------------
-
 
 @pytest.mark.parametrize(
     "round_",
@@ -39,9 +37,6 @@ def test_what_is_valid_is_shown_as_it_is_stored(round_: list[Message]) -> None:
             message["content"] = ""  # the kernel's Message refuses null
     assert valid(*round_) == expected
     assert fixes(user("Start."), *round_) == []
-
-
-# -- texts, blocks, roles ----------------------------------------------------------------------------------------------
 
 
 def test_unknown_blocks_are_shown_in_words_and_data_by_its_size() -> None:

@@ -40,9 +40,6 @@ def test_after_rounds_were_joined_results_still_find_their_calls() -> None:
     assert all(not round_.unanswered for round_ in found)
 
 
-# -- open and closed --------------------------------------------------------------------------------------------------
-
-
 def closed(*messages: Message) -> int:
     return RoundList(transcript(messages).snapshot()).closed
 
@@ -70,9 +67,6 @@ def test_a_replaced_result_is_waited_for_as_long_as_a_first_one() -> None:
     assert RoundList(entries(0)).final == 1
     assert RoundList(entries(29)).final == 1
     assert RoundList(entries(30)).final == 34
-
-
-# -- what a round knows of itself -------------------------------------------------------------------------------------
 
 
 def test_the_round_of_an_entry_is_the_same_alone_and_among_others() -> None:

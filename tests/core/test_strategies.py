@@ -22,8 +22,6 @@ from amplifier_context_testing import WordCounter
 from tests.core.lists import PINNED, score, talk
 from tests.messages import Message, says, system, user
 
-# -- what holds for all of them ----------------------------------------------------------------------------------------
-
 
 class Keeps(Strategy):
     """A plug-in's strategy as a newcomer writes it."""
@@ -67,9 +65,6 @@ async def test_a_session_never_takes_over_what_the_same_strategy_made_with_other
     long = await view(400)
     assert await view(40) != long
     assert await view(400) == long
-
-
-# -- a strategy of one's own -------------------------------------------------------------------------------------------
 
 
 class OnlyQuestions(Strategy):

@@ -60,9 +60,6 @@ class TestImportant(StrategyContract):
         return KeepImportant(lambda message: float(len(str(message.get("content")))))
 
 
-# -- strategies that break it -----------------------------------------------------------------------------------------
-
-
 class Does(Strategy):
     """What a function makes of the segments, with the same draft where they stay."""
 

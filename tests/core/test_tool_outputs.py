@@ -10,17 +10,12 @@ from amplifier_context_core import ClearToolOutputs, ClipToolOutputs, Strategy, 
 from tests.core.lists import LONG, talk
 from tests.messages import Message, call, result, says, user
 
-# -- TruncateToolOutputs -----------------------------------------------------------------------------------------------
-
 
 def test_results_in_the_blocks_of_a_tool_message_are_truncated_in_place() -> None:
     blocks = [{"type": "tool_result", "tool_use_id": id, "content": LONG} for id in "ab"]
     done = TruncateToolOutputs(100).compact([user(), call("a", "b"), {"role": "tool", "content": blocks}])
     assert [one["tool_use_id"] for one in done[2]["content"]] == ["a", "b"]
     assert all(len(one["content"]) <= 100 for one in done[2]["content"])
-
-
-# -- ClearToolOutputs and ClipToolOutputs ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("keep", [0, 1, 3, 6, 9])
@@ -48,9 +43,6 @@ def test_a_short_form_the_tool_made_is_used_in_place_of_a_generic_one(strategy: 
     done = strategy.compact(messages)
     assert done[2]["content"] == "two hundred rows"
     assert strategy.compact(done) is done
-
-
-# -- SupersedeStaleReads -----------------------------------------------------------------------------------------------
 
 
 def reading(*paths: str) -> list[Message]:

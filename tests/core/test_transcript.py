@@ -21,9 +21,6 @@ def append(history: Transcript, raw: Message) -> Entry:
     return entry
 
 
-# -- entries ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("mark", "seq"), [("m123", 123), ("m007", 7)])
 def test_a_mark_names_a_seq(mark: str, seq: int) -> None:
     assert seq_of(mark) == seq
@@ -35,16 +32,10 @@ def test_what_is_no_mark_is_refused(bad: str) -> None:
         seq_of(bad)
 
 
-# -- turns ------------------------------------------------------------------------------------------------------------
-
-
 def test_before_the_first_human_message_there_is_no_turn() -> None:
     history = transcript([system(), says("Welcome!")])
     assert history.turn_count == 0
     assert [entry.turn_id for entry in history.snapshot()] == ["a0", "a0"]
-
-
-# -- append-only ------------------------------------------------------------------------------------------------------
 
 
 def test_a_snapshot_reads_like_a_list() -> None:
@@ -61,9 +52,6 @@ def test_a_snapshot_reads_like_a_list() -> None:
     for outside in (7, -8):
         with pytest.raises(IndexError):
             append_after[outside]
-
-
-# -- what stayed the same ---------------------------------------------------------------------------------------------
 
 
 def test_of_a_revision_too_long_ago_nothing_is_known() -> None:
@@ -92,9 +80,6 @@ def test_the_count_of_turns_goes_on_in_a_fork() -> None:
     child = transcript(TWO_TURNS).fork("child")
     assert child.turn_count == 2
     assert append(child, user()).turn_id == "u3"
-
-
-# -- the current turn -------------------------------------------------------------------------------------------------
 
 
 def test_instructions_are_no_part_of_a_turn_before_the_first_prompt() -> None:
