@@ -26,6 +26,11 @@ def test_the_number_of_a_list_stays_with_what_it_numbers(speaker: Speaker) -> No
     assert texts == ["We can: ", "1. Move it now. ", "2) Keep it. ", "Option 2 is quick. ", "3. "]
 
 
+def test_what_an_agent_asks_or_concludes_is_worth_more_than_what_it_does() -> None:
+    does, asks, concludes = read("I move the tests. May I move the tests? The cause is the tests.", "agent")
+    assert does.worth < min(asks.worth, concludes.worth)
+
+
 def test_a_number_adds_nothing_to_the_worth_of_what_it_numbers() -> None:
     numbered, plain = read("1. Move the tests into a folder.", "agent") + read("Move the tests into a folder.", "agent")
     assert numbered.worth == plain.worth

@@ -84,6 +84,11 @@ def test_a_strategy_of_ones_own_runs_on_a_plain_list_like_any_other() -> None:
     assert OnlyQuestions().compact(questions) is questions
 
 
+def test_the_strategy_that_does_nothing_does_nothing() -> None:
+    messages = talk()
+    assert Strategy().compact(messages) is messages
+
+
 @pytest.mark.parametrize("base", [Strategy, FoldRounds])
 def test_a_strategy_that_must_be_awaited_is_refused_when_its_class_is_made(base: type[Strategy]) -> None:
     async def apply(self: Strategy, draft: Draft, goal: Goal) -> Draft:

@@ -63,6 +63,14 @@ async def test_every_view_of_a_history_given_at_once_is_valid_and_within_its_bud
     await ask(manager, budget)
 
 
+@given(conversations(), st.lists(BUDGETS, min_size=1, max_size=8))
+async def test_every_view_is_valid_whatever_budgets_come_in_turn(steps: list[Step], budgets: list[int]) -> None:
+    manager = new_manager()
+    for number, step in enumerate(steps):
+        await add(manager, step)
+        await ask(manager, budgets[number % len(budgets)])
+
+
 @given(conversations(), BUDGETS)
 async def test_a_merged_view_is_valid_too(steps: list[Step], budget: int) -> None:
     manager = new_manager(merge_consecutive=True)
