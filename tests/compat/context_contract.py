@@ -71,11 +71,6 @@ class ContextStoreContract:
     def context(self) -> ContextStore:
         """A new conversation."""
 
-    async def test_a_new_conversation_is_empty_and_has_an_id(self, context: ContextStore) -> None:
-        assert await context.get_history() == []
-        assert await context.get_context_tokens() == (0, 0)
-        assert context.session_id
-
     async def test_dicts_are_returned_typed_and_convert_to_the_same_dicts(self, context: ContextStore) -> None:
         for message in WIRE:
             await context.append(message)

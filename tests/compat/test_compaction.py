@@ -56,23 +56,6 @@ async def test_older_messages_become_one_and_recent_ones_stay() -> None:
     assert "question 18" not in scribe.prompt
 
 
-@pytest.mark.parametrize("count", [0, 1, 20])
-async def test_a_short_conversation_is_left_alone_and_no_model_asked(count: int) -> None:
-    scribe = Scribe()
-    assert await compact_context(await of(*talk(count)), scribe) is None
-    assert scribe.prompts == []
-
-
-async def test_leading_system_messages_stay_in_front_and_are_not_summarised() -> None:
-    prompt = {"role": "system", "content": "Be careful with SECRET_RULE."}
-    scribe = Scribe()
-    compacted = await compact_context(await of(prompt, *talk(5)), scribe, max_messages=2, keep_recent=1)
-    assert compacted is not None
-    assert dicts(compacted[:1]) == [prompt]
-    assert [message.role for message in compacted] == ["system", "user", "user"]
-    assert "SECRET_RULE" not in scribe.prompt
-
-
 async def test_pinned_messages_stay() -> None:
     pinned = {"role": "user", "content": "The licence is MIT.", "metadata": {"pinned": True}}
     compacted = await compact_context(await of(user(), pinned, *talk(6)), Scribe(), max_messages=2, keep_recent=1)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core.messages.media import media_tokens, split_data_uri
+from amplifier_context_core.messages.media import media_tokens
 from amplifier_context_testing.checks.conversation_builder import image_block, image_url, png
 
 FLAT = 600
@@ -85,17 +85,3 @@ def test_a_size_beyond_what_is_read_costs_flat() -> None:
 def test_media_without_a_readable_size_costs_a_flat_amount(block: dict[str, Any]) -> None:
     assert media_tokens(block, FLAT) == FLAT
     assert media_tokens(block, 7) == 7
-
-
-@pytest.mark.parametrize(
-    ("uri", "parts"),
-    [
-        ("data:image/png;base64,AAAA", ("image/png", "AAAA")),
-        ("data:;base64,AAAA", ("application/octet-stream", "AAAA")),
-        ("data:text/plain;charset=utf-8;base64,AA,AA", ("text/plain;charset=utf-8", "AA,AA")),
-        ("data:image/png,AAAA", None),
-        ("https://example.com/;base64,AAAA", None),
-    ],
-)
-def test_a_data_uri_is_taken_apart(uri: str, parts: tuple[str, str] | None) -> None:
-    assert split_data_uri(uri) == parts

@@ -41,11 +41,9 @@ OTHER = {"type": "thinking", "thinking": "so", "signature": "c28"}
     ("first", "second", "merged"),
     [
         ("a", [SIGNED, block("b")], [SIGNED, block("a"), block("b")]),
-        ([SIGNED, block("a")], "b", [SIGNED, block("a"), block("b")]),
         ([SIGNED, block("a")], [OTHER, block("b")], [SIGNED, block("a"), OTHER, block("b")]),
         ("a", [SIGNED, OTHER, block("b")], [SIGNED, OTHER, block("a"), block("b")]),
         ("a", [SIGNED], [SIGNED, block("a")]),
-        ("", [SIGNED, block("b")], [SIGNED, block("b")]),
     ],
     ids=str,
 )

@@ -21,8 +21,6 @@ from amplifier_context_core.compaction.strategies.outputs import ClipToolOutputs
 from amplifier_context_core.config import load_config
 from amplifier_context_core.messages.parsing import MessageInfo
 from amplifier_context_core.messages.tokens import approx_token_counter
-from amplifier_context_core.rendering import json_tables
-from amplifier_context_core.rendering.json_tables import MAX_CHARS
 from amplifier_context_core.rendering.renderer import RenderedRound, Renderer
 from amplifier_context_core.rendering.rounds import Round, RoundList
 from amplifier_context_core.transcript.entry import Entry
@@ -211,30 +209,6 @@ async def test_compactions_read_the_names_of_each_entry_once(monkeypatch: pytest
 
 RECORDS = json.dumps([{"id": number, "value": "xxxxx"} for number in range(160_000)])
 NESTED = {"results": [{"id": number, "size": {"w": number, "h": 1.5}, "tags": ["a", "b"]} for number in range(9_000)]}
-
-
-@pytest.fixture
-def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Characters of each text that is parsed for a table."""
-    sizes: list[int] = []
-    real = json.loads
-
-    def loads(text: str, **options: Any) -> Any:
-        sizes.append(len(text))
-        return real(text, **options)
-
-    monkeypatch.setattr(json_tables.json, "loads", loads)
-    return sizes
-
-
-def test_no_more_is_parsed_than_could_be_shown(parsed: list[int]) -> None:
-    assert len(RECORDS) > 5_000_000
-    renderer = Renderer(approx_token_counter, 40_000, tables=True)
-    (round_,) = RoundList(transcript([call("a"), result("a", RECORDS)]).snapshot()).rounds
-    shown = renderer.render(round_).messages[1]
-    assert sum(parsed) <= MAX_CHARS
-    assert "characters cut" in shown.message["content"]
-    assert shown.tokens <= 40_000
 
 
 # -- where the time is spent -------------------------------------------------------------------------------------------

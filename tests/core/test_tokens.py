@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import subprocess
 import sys
 import threading
@@ -77,26 +76,6 @@ def test_texts_too_long_for_one_go_are_counted_in_pieces(text: str) -> None:
 
     assert VocabularyTokenCounter(count, "fake")(text) == len(text)
     assert max(asked) <= 40_000
-
-
-@pytest.mark.usefixtures("nothing_loaded")
-def test_without_any_vocabulary_the_heuristic_counts_after_one_warning(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    offline = types.ModuleType("tiktoken")
-
-    def get_encoding(name: str) -> Any:
-        raise ConnectionError("no network")
-
-    offline.get_encoding = get_encoding  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "tiktoken", offline)
-    monkeypatch.setitem(sys.modules, "bpe_openai", None)
-    with caplog.at_level(logging.WARNING):
-        first = exact_token_counter()
-        second = exact_token_counter()
-    assert first is second is approx_token_counter
-    (warning,) = caplog.records
-    assert "pip install" in warning.getMessage()
 
 
 MEANWHILE = """
