@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from amplifier_context_testing import check_request
 from tests.messages import Message, call, result, says, system, user
 
 LONG = "\n".join(f"row {number:04d} of the table" for number in range(200))
@@ -21,13 +18,3 @@ def talk(rounds: int = 6, output: str = LONG) -> list[Message]:
 
 def score(message: Message) -> float:
     return 10.0 if "important" in str(message.get("content")) else 1.0
-
-
-def whole(messages: list[Message]) -> None:
-    """Assert that every result follows its call, and that every answered call still has its result."""
-    assert check_request([{**m, "content": m["content"] or ""} for m in messages]) == []
-
-
-def words(number: int, **more: Any) -> Message:
-    """A prompt of so many words, four tokens of framing beside them."""
-    return user(" ".join(["word"] * number), **more)
