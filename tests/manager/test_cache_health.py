@@ -67,6 +67,8 @@ async def test_the_trap_of_provider_anthropic_is_recognised_and_the_setting_name
     warnings = [event for event in recorder.named("context:warning") if event["reason"] == "cache setting"]
     assert len(warnings) == 1
     assert SETTING in warnings[0]["message"]
+    await loop.manager.clear()
+    assert await loop.health() == await new_manager().cache_health(), "a cleared session begins again"
 
 
 @pytest.mark.parametrize(("cache", "key"), [("declared", ANTHROPIC), ("prefix", ANTHROPIC), ("openai", OPENAI)])
@@ -144,28 +146,15 @@ async def test_memory_is_bounded_and_sums_are_not_cut() -> None:
     assert [row["request"] for row in health["recent"]] == [*range(51, 151)]
 
 
-async def test_without_reported_cache_figures_it_says_so_and_before_any_usage_too() -> None:
+async def test_what_providers_report_is_summed_up_in_a_line_however_little_or_impossible() -> None:
     manager = await feed(new_manager(), work(3))
-    assert (await manager.cache_health())["line"] == "no usage reported yet"
-    await manager.get_messages_for_request(BUDGET)
-    manager.on_response(Response("m", "p", Usage(400, 10), "stop", None))
-    await feed(manager, [{"role": "assistant", "content": "Yes."}])
-    assert (await manager.cache_health())["line"] == "1 request, no cache reads or writes reported"
-    assert (await manager.explain())["cache"] == (await manager.cache_health())["line"]
-
-
-async def test_a_cleared_session_begins_again() -> None:
-    loop = await Loop("anthropic").work(140)
-    assert (await loop.health())["advice"]
-    await loop.manager.clear()
-    assert (await loop.health()) == (await new_manager().cache_health())
-
-
-async def test_no_more_is_read_than_was_sent_whatever_a_provider_reports() -> None:
-    manager = await feed(new_manager(), work(3))
-    await manager.get_messages_for_request(BUDGET)
-    manager.on_response(Response("m", "p", Usage(400, 10, 9_000), "stop", None))
-    await feed(manager, [{"role": "assistant", "content": "Yes."}])
-    health = await manager.cache_health()
-    assert (health["tokens"], health["read"]) == (400, 400)
-    assert health["line"].startswith("100% of 400 tokens")
+    for usage, line in (
+        (None, "no usage reported yet"),
+        (Usage(400, 10), "1 request, no cache reads or writes reported"),
+        (Usage(400, 10, 9_000), "50% of 800 tokens"),  # no more is read than was sent
+    ):
+        await manager.get_messages_for_request(BUDGET)
+        manager.on_response(Response("m", "p", usage, "stop", None))
+        await feed(manager, [{"role": "assistant", "content": "Yes."}])
+        assert (await manager.cache_health())["line"].startswith(line)
+        assert (await manager.explain())["cache"] == (await manager.cache_health())["line"]

@@ -55,7 +55,7 @@ async def test_a_result_that_comes_after_it_is_sent_with_its_call_after_it() -> 
 
 
 async def test_a_compaction_of_a_range_reports_what_is_sent() -> None:
-    manager = new_manager(max_tokens=20_000)
+    manager = new_manager(max_tokens=20_000, target_usage=0.4)
     await feed(manager, [*work(20), carrier(), *rounds(80, start=20)])
     await manager.get_messages_for_request(None, READER)
     report = await manager.compact(first="m120")

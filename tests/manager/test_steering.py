@@ -50,7 +50,9 @@ async def test_an_argument_of_another_type_is_an_error_that_names_it_and_changes
 
 async def test_compact_with_nothing_to_free_says_so() -> None:
     for messages in ([], [{"role": "user", "content": "Hi."}]):
-        report = await (await feed(new_manager(), messages)).compact()
+        manager = await feed(new_manager(), messages)
+        assert (await manager.preview())["would_compact"] is False
+        report = await manager.compact()
         assert report["compacted"] is False
         assert report["reason"]
 
