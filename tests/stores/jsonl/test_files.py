@@ -13,7 +13,6 @@ import pytest
 from amplifier_context_core.errors import ConfigError, StoreError
 from amplifier_context_core.stores import Extent
 from amplifier_context_core.stores.jsonl.store import JsonlStore
-from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries
 from tests.stores.jsonl.files import Files, reopen
 
@@ -94,19 +93,6 @@ async def test_a_fork_never_takes_the_name_of_a_file_that_belongs_to_another_for
 def test_one_file_never_has_the_name_of_a_file_that_belongs_to_another(root: Path, kind: str) -> None:
     with pytest.raises(ConfigError, match=f"transcript_path: names talk.{kind}"):
         JsonlStore(root, file=root / f"talk.{kind}")
-
-
-async def test_in_folders_of_their_own_no_two_sessions_share_a_file(root: Path) -> None:
-    names = ["x", "x.index", "x.archive", "x.jsonl", "x.index.jsonl", "context-messages.index"]
-    store = JsonlStore(root)
-    for number, name in enumerate(names, 1):
-        await store.append(name, entries(1, number, session_id=name))
-        await store.replace(name, number - 1, [])
-    await store.close()
-    for number, name in enumerate(names, 1):
-        assert_same(await store.read(name), entries(1, number - 1, session_id=name))
-        assert await store.verify(name) == []
-    await store.close()
 
 
 @pytest.fixture

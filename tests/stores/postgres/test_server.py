@@ -1,4 +1,4 @@
-"""What is peculiar to PostgreSQL: its schema and migrations, damage, and erasing."""
+"""What is peculiar to PostgreSQL: its schema and migrations, damage, erasing, statistics and vectors."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from urllib.parse import quote
 
 import pytest
 
+from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.errors import NotErased, StoreError
 from amplifier_context_core.stores import Store
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_servers.postgres_server import driver as driver_module
+from amplifier_context_servers.postgres_server import vectors as vectors_module
 from amplifier_context_servers.postgres_server.schema import FORMER_VERSION, VERSION
 from amplifier_context_servers.postgres_server.store import PostgresStore
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.reference import MatchesReference
 from amplifier_context_testing.contract.samples import entries, entry
+from amplifier_context_testing.contract.vectors import vector_of
 from amplifier_context_testing.store_contract import MakeStore
+from tests.messages import user
 from tests.stores.postgres.tables import ask
 from tests.stores.server_contract_damage import DamageContract
 from tests.stores.servers import POSTGRES, drop_schema, own_name, postgres_is_there, with_parameters
@@ -201,3 +205,101 @@ class TestErasing:
             await other.close()
             ask(f"DROP OWNED BY {role}; DROP ROLE {role}", schema)
         assert_same(await store.read("s"), [entry(1, "gone"), *entries(2, 3)])
+
+
+# What commit 37ba2a6 created besides.
+FORMER_INDEX = (
+    "ALTER TABLE sessions ADD COLUMN indexed bigint NOT NULL DEFAULT 0",
+    "CREATE TEXT SEARCH DICTIONARY stem (TEMPLATE = snowball, Language = english)",
+    "CREATE TEXT SEARCH CONFIGURATION stems (PARSER = default)",
+    "CREATE TABLE search (session bigint, place integer, part integer, words tsvector)",
+    "CREATE INDEX search_words ON search USING gin (words) WITH (gin_pending_list_limit = 1024)",
+    "INSERT INTO search VALUES (1, 0, 0, to_tsvector('q1qsecretword'))",
+)
+
+
+async def test_the_index_of_a_former_version_is_dropped_and_its_sessions_are_searched() -> None:
+    schema = own_name()
+    url = with_parameters(POSTGRES, schema=schema)
+    config = load_config({"token_counter": "heuristic"})
+    store = PostgresStore.from_url(url)
+    try:
+        manager = ContextManager(config, session_id="s", store=store)
+        await manager.add_message(user("a secretword of the heron"))
+        await manager.add_message(user("a goose"))
+        await manager.close()
+        await store.close()
+        for statement in FORMER_INDEX:
+            ask(statement, schema)
+        ask("UPDATE migrations SET version = %s", schema, FORMER_VERSION)
+        store = PostgresStore.from_url(url)
+        resumed = ContextManager(config, session_id="s", store=store)
+        assert await resumed.search("herons") == ["m1"]
+        assert await resumed.search("goose") == ["m2"]
+        await resumed.close()
+        assert ask("SELECT max(version) FROM migrations", schema) == [(VERSION,)]
+        left = "SELECT relname FROM pg_class WHERE relnamespace = %s::regnamespace AND relname LIKE 'search%%'"
+        assert ask(left, schema, schema) == []
+    finally:
+        await store.close()
+        drop_schema(schema)
+
+
+SECRET = "hunter2 is the password"
+
+
+def texts_in_statistics(schema: str) -> list[tuple[str, str]]:
+    """Columns whose statistics hold the secret, as text or as the bytes of a checkpoint."""
+    query = "SELECT tablename, attname, most_common_vals::text, histogram_bounds::text FROM pg_stats s"
+    found = ask(f"{query} WHERE schemaname = %s", schema, schema)
+    return [row[:2] for row in found if SECRET in repr(row) or SECRET.encode().hex() in repr(row)]
+
+
+async def test_no_text_of_a_message_is_in_statistics(store: Store, schema: str) -> None:
+    for name in ("s", "t", "u"):
+        await store.append(name, [entry(seq, SECRET) for seq in range(1, 41)])
+        await store.replace(name, 20, [])
+        await store.save_checkpoint(name, 20, SECRET.encode())
+    ask("UPDATE entries SET extra = message; UPDATE archive SET extra = message", schema)
+    ask("INSERT INTO damaged (session, seq, message, extra) SELECT session, seq, message, extra FROM entries", schema)
+    for table in ("sessions", "entries", "archive", "damaged"):
+        ask(f"ANALYZE {table}", schema)
+    assert texts_in_statistics(schema) == []
+
+
+async def test_a_vector_of_a_message_that_is_erased_meanwhile_is_not_kept(
+    store: PostgresStore, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = [entry(1, "heron"), entry(2, "secret")]
+    await store.append("s", history)
+    await store.release("s")
+    other = PostgresStore.from_url(with_parameters(POSTGRES, schema=schema, pool_size=2))
+    compared, erased = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    text_of = vectors_module.text_of_message
+
+    def slow(session_id: str, message: str) -> str:
+        loop.call_soon_threadsafe(compared.set)
+        asyncio.run_coroutine_threadsafe(erased.wait(), loop).result(30)
+        return text_of(session_id, message)
+
+    monkeypatch.setattr(vectors_module, "text_of_message", slow)
+    saving = asyncio.create_task(store.save_vectors("s", "m", [vector_of(one) for one in history]))
+    await compared.wait()
+    await other.rewrite("s", [entry(2, "(erased)")])
+    erased.set()
+    await saving
+    assert await store.vectors("s", "m") == []
+    monkeypatch.setattr(vectors_module, "text_of_message", text_of)
+    await store.save_vectors("s", "m", [vector_of(one) for one in history])
+    assert await store.vectors("s", "m") == [vector_of(history[0])]
+    await other.close()
+
+
+async def test_no_vector_and_no_digest_is_in_the_statistics_of_the_server(store: PostgresStore, schema: str) -> None:
+    history = [entry(seq, f"heron {seq}") for seq in range(1, 4)]
+    await store.append("s", history)
+    await store.save_vectors("s", "m", [vector_of(one) for one in history])
+    ask("ANALYZE vectors", schema)
+    names = ask("SELECT attname FROM pg_stats WHERE schemaname = %s AND tablename = 'vectors'", schema, schema)
+    assert {name for (name,) in names} == {"session", "seq", "model"}

@@ -1,13 +1,18 @@
-"""What is peculiar to Redis: scripts, keys, and erasing."""
+"""What is peculiar to Redis: scripts, keys, erasing, damage, and clusters."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
+import subprocess
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Extent, Store
 from amplifier_context_servers.redis_server import driver as driver_module
@@ -16,6 +21,7 @@ from amplifier_context_testing.contract.fixtures import assert_same, whole
 from amplifier_context_testing.contract.reference import MatchesReference
 from amplifier_context_testing.contract.samples import ODD_IDS, entries, entry
 from amplifier_context_testing.store_contract import MakeStore
+from tests.stores.server_contract_damage import DamageContract
 from tests.stores.servers import REDIS, PrivateRedis, with_parameters
 
 pytestmark = pytest.mark.redis
@@ -139,3 +145,100 @@ class TestErasing:
                 continue
             assert read
             return any(secret.encode() in content for content in read)
+
+
+class TestDamage(DamageContract):
+    @pytest.fixture(params=['2 1 7 \n{"role": "us', "", "2 1 x \n{}", '2 1 7 {"a\n{"role": "user"}', None], ids=repr)
+    def harm(self, request: pytest.FixtureRequest, client: Any, prefix: str) -> Callable[[], object]:
+        key, garbage = f"{{{prefix}:s}}:session", request.param
+        return lambda: client.hdel(key, "e:1") if garbage is None else client.hset(key, "e:1", garbage)
+
+    @pytest.mark.parametrize(
+        ("field", "value", "text"),
+        [
+            ("length", 6, "the message at index 4 is gone"),
+            ("last_seq", 2, "it holds m4, and its record says that no seq above 2"),
+            ("e:2", '9 1 7 \n{"role": "user", "content": "x"}', "m9 at index 2 is not found by its seq"),
+            ("a:0", "garbage", "of the archive is damaged"),
+        ],
+    )
+    async def test_what_does_not_fit_together_is_found(
+        self, store: Store, client: Any, prefix: str, field: str, value: Any, text: str
+    ) -> None:
+        await store.append("s", entries(1, 5))
+        await store.replace("s", 4, [])
+        client.hset(f"{{{prefix}:s}}:session", field, value)
+        problems = await store.verify("s")  # type: ignore[attr-defined]
+        assert text in problems[0]
+
+
+class TestLostSessions:
+    """A session is one key: it is there or it is gone."""
+
+    async def test_a_session_that_was_evicted_is_lost_and_goes_on_in_a_fork_of_what_memory_held(
+        self, store: Store, client: Any, prefix: str
+    ) -> None:
+        manager = ContextManager(
+            load_config({"token_counter": "heuristic", "on_conflict": "fork"}), session_id="s", store=store
+        )
+        await manager.add_message({"role": "user", "content": "question"})
+        client.delete(f"{{{prefix}:s}}:session")
+        await manager.add_message({"role": "user", "content": "go on"})
+        (fork,) = [info.session_id for info in await store.sessions()]
+        assert fork != "s"
+        assert [one.message["content"] for one in await store.read(fork)] == ["question", "go on"]
+        await manager.close()
+
+
+class TestCluster:
+    async def test_sessions_are_spread_over_the_nodes_of_a_cluster(self) -> None:
+        with contextlib.ExitStack() as stack:
+            servers: list[PrivateRedis] = []
+            for _ in range(3):
+                servers.append(PrivateRedis("--appendonly", "no", "--cluster-enabled", "yes"))
+                stack.callback(servers[-1].remove)
+            nodes = [f"127.0.0.1:{server.port}" for server in servers]
+            subprocess.run(
+                ["redis-cli", "--cluster", "create", *nodes, "--cluster-yes"],
+                check=True,
+                timeout=60,
+                stdout=subprocess.DEVNULL,
+            )
+            for server in servers:
+                server.await_cluster()
+            await self.work_on(f"{servers[0].url}?cluster=true")
+            with pytest.raises(StoreError, match="MOVED"):
+                await self.work_on(servers[0].url)
+            await self.close_without_a_node(f"{servers[0].url}?cluster=true", servers[1])
+
+    async def close_without_a_node(self, url: str, server: PrivateRedis) -> None:
+        """The client looks for its nodes again when one is gone; the connections to the others must still be closed."""
+        store = RedisStore.from_url(url)
+        names = [f"session {number}" for number in range(12)]
+        await asyncio.gather(*(store.append(name, entries(1, 1)) for name in names))
+        server.stop()
+        made = await asyncio.gather(*(store.append(name, entries(2, 2)) for name in names), return_exceptions=True)
+        assert any(isinstance(one, StoreError) for one in made)
+        await store.close()
+        del store, made
+        gc.collect()  # a connection that was not closed is a warning, and so an error
+
+    async def work_on(self, url: str) -> None:
+        store = RedisStore.from_url(url)
+        try:
+            for session_id in ("s", "{a}", "}{", "a b"):
+                await store.append(session_id, entries(1, 5))
+                await store.replace(session_id, 3, entries(6, 7))
+                await store.rewrite(session_id, [entry(1, "changed")])
+                await store.save_checkpoint(session_id, 2, b"two")
+                await store.fork(session_id, f"child of {session_id}")
+                assert len(await store.find(session_id, [1, 2, 6])) == 3
+                assert (await whole(store, f"child of {session_id}")).extent == Extent(5, 7)
+                await store.release(session_id)
+            await asyncio.gather(*(store.append(f"at once {number}", entries(1, 3)) for number in range(80)))
+            assert len(await store.sessions()) == 88  # of all nodes, with fewer connections
+            for info in await store.sessions():
+                await store.delete(info.session_id)
+            assert await store.sessions() == []
+        finally:
+            await store.close()
