@@ -5,15 +5,13 @@ With a model that writes the chapters they run on SQLite, in a soak on every bac
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from amplifier_context_core.messages import count_cache, tokens
 from tests.authors import AUTHORS, Author, managers_of
-from tests.durable.vocabulary import Vocabulary
 from tests.places import ALL, Place, parameters, wanted
 
 
@@ -49,16 +47,3 @@ def author(request: pytest.FixtureRequest) -> Generator[Author]:
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """Where histories are kept."""
     return Place(request.param, tmp_path)
-
-
-@pytest.fixture
-def vocabulary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Vocabulary]:
-    """A process that has loaded no vocabulary yet."""
-    made = Vocabulary()
-    monkeypatch.setattr(tokens, "_loaded", {})
-    monkeypatch.setattr(tokens, "_from_wheel", made.load)
-    monkeypatch.setattr(tokens, "_from_tiktoken", made.nowhere)
-    yield made
-    with tokens._loading:  # a load under way ends first: it would leave its vocabulary to the tests that come
-        monkeypatch.undo()
-    count_cache.clear()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,7 +12,7 @@ from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import coding_session
 from tests.authors import make_manager
 from tests.managers import ask
-from tests.messages import Message
+from tests.messages import Message, user
 from tests.places import Place
 
 BUDGET = 6_000
@@ -23,16 +22,6 @@ def manager_on(store: Store, session_id: str = "s", **config: Any) -> ContextMan
     """Return a manager; keyword arguments are config keys."""
     settings = load_config({"token_counter": "heuristic", "max_tokens": BUDGET, **config})
     return make_manager(settings, session_id=session_id, store=store)
-
-
-def user(text: str) -> Message:
-    """Return a message of a person."""
-    return {"role": "user", "content": text}
-
-
-def call(name: str) -> Message:
-    """Return a message with one tool call, of this id."""
-    return {"role": "assistant", "content": None, "tool_calls": [{"id": name, "tool": "look", "arguments": {}}]}
 
 
 def turns(number: int) -> list[Message]:
@@ -68,10 +57,6 @@ async def compacted(manager: ContextManager, messages: int = 100, seed: int = 0)
             await manager.get_messages_for_request()
     assert manager.compactor.compactions > 2
     return await ask(manager)
-
-
-def raw(messages: Iterable[Message]) -> str:
-    return json.dumps(list(messages))
 
 
 async def loaded_entries(manager: ContextManager) -> list[Any]:

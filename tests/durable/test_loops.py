@@ -16,8 +16,8 @@ from amplifier_context_core import ContextManager, SessionLost, StoreError, load
 from amplifier_context_core.stores import MemoryStore, Store
 from amplifier_context_core.transcript.entry import Entry
 from tests.authors import make_manager
-from tests.durable.sessions import user
 from tests.loops import abandoned
+from tests.messages import user
 
 ROUNDS = 40
 

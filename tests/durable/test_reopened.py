@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
+import os
+import sqlite3
 from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextManager, load_config
+from amplifier_context_core import ContextManager, StoreError, load_config, open_store
 from amplifier_context_core.items import ContextItem
+from amplifier_context_core.stores.sqlite.engine import SqliteEngine
 from amplifier_context_core.view.plan import CompactionJob, Plan
+from amplifier_context_servers.postgres_server.driver import PostgresDriver
+from amplifier_context_servers.redis_server.driver import RedisDriver
 from tests.authors import make_manager
-from tests.durable.sessions import BUDGET, manager_on, user
+from tests.durable.sessions import BUDGET, manager_on
 from tests.manager.measured import Counting, measure
 from tests.managers import feed
-from tests.messages import text, work
-from tests.places import BACKENDS, Place
+from tests.messages import text, user, work
+from tests.places import BACKENDS, KEPT, SERVERS, Place
 
 pytestmark = pytest.mark.stores("jsonl")  # and SQLite with a model: what differs by store is the contract's
 SECRET = "hunter2-topsecret"
@@ -133,4 +140,36 @@ async def test_an_item_that_was_forgotten_after_the_close_does_not_come_back(pla
     await manager.add_message(user("b"))
     assert not manager.pool
     assert SECRET not in text(await manager.get_messages_for_request())
+    await manager.close()
+
+
+LAST_STEP: dict[str, tuple[type, str, Exception]] = {
+    "jsonl": (SqliteEngine, "disconnect", OSError(errno.EIO, os.strerror(errno.EIO))),
+    "sqlite": (SqliteEngine, "disconnect", sqlite3.OperationalError("disk I/O error")),
+    "postgresql": (PostgresDriver, "release", StoreError("refused; try again")),
+    "redis": (RedisDriver, "release", StoreError("refused; try again")),
+}
+"""What a close of each store calls, and how that fails."""
+EXPIRES = 0.5  # seconds: a lease that a server was not asked to release
+
+
+@pytest.mark.stores(*KEPT)
+async def test_a_session_whose_close_fails_is_free(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, name, problem = LAST_STEP[place.backend]
+    refused: list[int] = []
+
+    def refuse(*_: object) -> Any:
+        refused.append(1)
+        raise problem
+
+    url = f"{place.url()}&lease_ttl={EXPIRES}" if place.backend in SERVERS else place.url()
+    manager = await feed(manager_on(open_store(url), place.session_id()), [user("a")])
+    with monkeypatch.context() as patched, contextlib.suppress(StoreError):
+        patched.setattr(owner, name, refuse)
+        await manager.close()
+    assert refused
+    await asyncio.sleep(3 * EXPIRES if place.backend in SERVERS else 0)
+    other = await feed(manager_on(place.store(), place.session_id()), [user("b")])
+    assert [message["content"] for message in await other.get_messages()] == ["a", "b"]
+    await other.close()
     await manager.close()

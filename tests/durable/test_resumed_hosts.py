@@ -7,10 +7,10 @@ import json
 import pytest
 
 from amplifier_context_core.messages.usage import Response, Usage
-from tests.durable.sessions import again, compacted, loaded_entries, manager_on, opened, raw, user
+from tests.durable.sessions import again, compacted, loaded_entries, manager_on, opened
 from tests.managers import ask, feed
-from tests.messages import rounds
-from tests.places import BACKENDS, Place
+from tests.messages import rounds, text, user
+from tests.places import Place
 from tests.recall.calls import recalled, refused, tool_of
 
 pytestmark = pytest.mark.stores("jsonl")  # and SQLite with a model: what differs by store is the contract's
@@ -27,7 +27,7 @@ async def test_a_host_that_sets_the_saved_transcript_changes_nothing(place: Plac
         await manager.set_messages(saved)
         await manager.set_messages([history[0], *saved])
         assert await manager.get_messages() == history
-        assert raw(await ask(manager)) == raw(before)
+        assert text(await ask(manager)) == text(before)
         assert manager.history.revision == revision
 
 
@@ -84,7 +84,6 @@ async def test_a_clear_stays_cleared_and_marks_are_not_given_again(place: Place)
         assert [entry.seq for entry in manager.snapshot()] == [last + 1]
 
 
-@pytest.mark.stores(*BACKENDS)
 async def test_the_model_reads_nothing_of_what_a_clear_removed(place: Place) -> None:
     async with opened(place) as manager:
         await feed(manager, [user("the first secret"), user("the second secret")])

@@ -7,32 +7,29 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import shutil
-import sqlite3
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
-import redis
 
 from amplifier_context_core import ContextManager, load_config, repair
-from amplifier_context_core.errors import SessionLost, StoreError
+from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import open_store
 from tests.authors import make_manager
-from tests.durable.sessions import manager_on, user
+from tests.durable.sessions import manager_on
 from tests.managers import ask, feed
-from tests.places import OURS, Place, server
+from tests.messages import user
+from tests.places import Place
 from tests.stores.jsonl.files import garble
 
 MESSAGES = 40
 
 
-async def resumed(place: Place, on_conflict: str = "error") -> ContextManager:
+async def resumed(place: Place) -> ContextManager:
     """A session of which the middle is not in memory."""
 
     def opened() -> ContextManager:
-        config = load_config({"max_tokens": 900, "token_counter": "heuristic", "on_conflict": on_conflict})
+        config = load_config({"max_tokens": 900, "token_counter": "heuristic"})
         return make_manager(config, session_id=place.session_id(), store=place.store())
 
     manager = opened()
@@ -45,61 +42,6 @@ async def resumed(place: Place, on_conflict: str = "error") -> ContextManager:
     await manager.get_messages_for_request()
     assert manager.history.snapshot().gap
     return manager
-
-
-def delete_behind_its_back(place: Place, session_id: str) -> None:
-    """Delete a session as a retention job, a flush or an `rm -r` does."""
-    match place.backend:
-        case "memory":
-            del place._memory._sessions[session_id]  # pyright: ignore[reportPrivateUsage]
-        case "jsonl":
-            shutil.rmtree(place.folder / "sessions" / session_id)
-        case "sqlite":
-            with sqlite3.connect(place.folder / "sessions.db") as db:
-                for table in ("entries", "archive", "checkpoints", "sessions"):
-                    db.execute(f"DELETE FROM {table}")
-            db.close()
-        case "postgresql":
-            with psycopg.connect(server("postgresql"), autocommit=True) as connection:
-                gone = connection.execute(f"DELETE FROM {OURS}.sessions WHERE id = %s RETURNING key", [session_id])
-                connection.execute(f"DELETE FROM {OURS}.entries WHERE session = %s", gone.fetchone())
-        case "redis":
-            with redis.Redis.from_url(server("redis")) as client:
-                for key in client.scan_iter(f"*{session_id}*", count=10_000):
-                    client.delete(key)
-        case _:
-            raise ValueError(f"sessions of {place.backend} cannot be deleted here yet")
-
-
-async def test_a_session_that_is_deleted_while_it_is_open_keeps_what_is_in_memory_and_says_what_is_gone(
-    place: Place,
-) -> None:
-    place.durability = "flush"
-    manager = await resumed(place)
-    held = manager.history.snapshot()
-    kept = [*held[: held.gap.start], *held[held.gap.stop :]]
-    delete_behind_its_back(place, manager.session_id)
-    try:
-        messages = await manager.get_messages()
-    except StoreError:  # nothing was given instead of what is gone
-        messages = [entry.message for entry in kept]
-    else:
-        if len(messages) < MESSAGES:  # files that are deleted can still be read while they are open
-            assert any(f"; {MESSAGES - len(messages)} messages lost" in text for text in manager.warnings.texts)
-            assert all(entry.message in messages for entry in kept)  # and what the checkpoint shows
-        kept = list(manager.history.snapshot())
-    assert (await ask(manager))[-1]["content"] == kept[-1].message["content"]
-    assert (await manager.recall(kept[-1].mark) or {})["content"] == kept[-1].message["content"]
-    try:
-        await manager.add_message({"role": "user", "content": "go on"})
-    except (SessionLost, StoreError):
-        assert [entry.seq for entry in manager.history.snapshot()][-1] == MESSAGES
-    else:
-        messages = await manager.get_messages()
-        await manager.close()
-        manager = make_manager(manager.config, session_id=manager.session_id, store=place.store())
-        assert await manager.get_messages() == messages
-    await manager.store.close()
 
 
 @pytest.mark.parametrize("backend", ["jsonl", "sqlite"])

@@ -85,41 +85,6 @@ async def test_vectors_of_another_model_of_the_same_name_are_made_again(place: P
 
 
 @pytest.mark.stores("sqlite", "postgresql", only=True)
-async def test_vectors_of_another_model_that_a_store_refused_to_replace_are_noticed_by_the_next_process(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    texts = [f"{text} Part {number}." for number in range(20) for text in CORPUS]
-    manager = searching(Deterministic(3), place.store(), place.session_id())
-    await add(manager, *texts)
-    await manager.search("doctor")
-    await manager.close()
-    manager = searching(Renamed(), place.store(), place.session_id())
-    store: Any = manager.store
-    save, saves = store.save_vectors, 0
-
-    async def refused_once(*arguments: Any) -> None:
-        nonlocal saves
-        saves += 1
-        if saves == 2:
-            raise StoreError("refused")
-        await save(*arguments)
-
-    monkeypatch.setattr(store, "save_vectors", refused_once)
-    alone = searching(Renamed())
-    await add(alone, *texts)
-    expected = await alone.search("doctor", 30)
-    assert await manager.search("doctor", 30) == expected
-    await add(manager, "one more")
-    await manager.search("doctor", 30)
-    await manager.close()
-    assert saves == 2
-    resumed = searching(Renamed(), place.store(), place.session_id())
-    await add(alone, "one more")
-    assert await resumed.search("doctor", 30) == await alone.search("doctor", 30)
-    await resumed.close()
-
-
-@pytest.mark.stores("sqlite", "postgresql", only=True)
 async def test_an_erased_message_has_no_vector_any_more(place: Place) -> None:
     embedder = Deterministic()
     manager = searching(embedder, place.store(), place.session_id())

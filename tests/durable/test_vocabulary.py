@@ -7,6 +7,8 @@ import logging
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +16,60 @@ from amplifier_core.testing import MockCoordinator
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.kernel import mount_manager
-from amplifier_context_core.messages import tokens
-from amplifier_context_core.messages.tokens import approx_token_counter, count_message_tokens
+from amplifier_context_core.messages import count_cache, tokens
+from amplifier_context_core.messages.tokens import VocabularyTokenCounter, approx_token_counter, count_message_tokens
 from amplifier_context_core.stores import UNCOUNTED, MemoryStore
-from tests.durable.vocabulary import EXACT, ROOT, Vocabulary, exact
+from amplifier_context_core.view import shared_cache
+from tests.messages import user
 from tests.places import Place
 
-from .sessions import again, manager_on, turns, user
+from .sessions import Message, again, manager_on, turns
+
+EXACT = {"token_counter": "o200k_base"}
+ROOT = Path(__file__).parents[2]
+
+
+def pieces(text: str) -> int:
+    """Count with a vocabulary of texts of four bytes, quickly loaded."""
+    return -(-len(text.encode()) // 4)
+
+
+class Vocabulary:
+    """Whether this process has loaded the vocabulary; `there_is` says whether one can be loaded."""
+
+    def __init__(self) -> None:
+        self.loads = 0
+        self.there_is = True
+
+    def load(self, encoding: str) -> tokens.TokenCounter | None:
+        self.loads += 1
+        return VocabularyTokenCounter(pieces, encoding) if self.there_is else None
+
+    def nowhere(self, encoding: str, seconds: float) -> None:
+        """Find no vocabulary."""
+
+    def unload(self) -> None:
+        """Behave as a new process does."""
+        tokens._loaded.clear()  # pyright: ignore[reportPrivateUsage]
+        shared_cache.clear()
+        count_cache.clear()
+
+
+def exact(message: Message) -> int:
+    return count_message_tokens(message, VocabularyTokenCounter(pieces, "o200k_base"))
+
+
+@pytest.fixture
+def vocabulary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Vocabulary]:
+    """A process that has loaded no vocabulary yet."""
+    made = Vocabulary()
+    monkeypatch.setattr(tokens, "_loaded", {})
+    monkeypatch.setattr(tokens, "_from_wheel", made.load)
+    monkeypatch.setattr(tokens, "_from_tiktoken", made.nowhere)
+    yield made
+    with tokens._loading:  # a load under way ends first: it would leave its vocabulary to the tests that come
+        monkeypatch.undo()
+    count_cache.clear()
 
 
 async def filled(place: Place, number: int) -> ContextManager:
@@ -60,31 +109,6 @@ async def test_mounting_loads_one_that_is_installed_in_the_background(vocabulary
     async with asyncio.timeout(20):
         while not vocabulary.loads:
             await asyncio.sleep(0.001)
-    await manager.add_message(user("how many?"))
-    assert vocabulary.loads == 1
-
-
-async def test_mounting_loads_none_that_would_have_to_be_downloaded(
-    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setitem(sys.modules, "bpe_openai", None)
-    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", "")
-    before = set(threading.enumerate())
-    await mount_manager(MockCoordinator(), manager_on(MemoryStore(), **EXACT), "context-test")
-    assert {thread.name for thread in set(threading.enumerate()) - before} == set()
-    assert (vocabulary.loads, caplog.text) == (0, "")
-
-
-async def test_a_session_counts_where_no_thread_can_be_started_at_mounting(
-    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    manager = manager_on(MemoryStore(), **EXACT)
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refuse)
-        await mount_manager(MockCoordinator(), manager, "context-test")
     await manager.add_message(user("how many?"))
     assert vocabulary.loads == 1
 

@@ -1,4 +1,7 @@
-"""How a history is written: in batches, unbroken by cancellation, and never apart from what the store holds."""
+"""How a history is written: in batches, unbroken by cancellation, and never apart from what the store holds.
+
+The store waits, fails or loses its claim when a test says so. What it keeps is kept as in memory.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,68 @@ import pytest
 from amplifier_context_core import ContextManager, InvalidMessage, SessionInUse, SessionLost, StoreError
 from amplifier_context_core.errors import OutcomeUnknown
 from amplifier_context_core.items import ContextItem
-from amplifier_context_core.stores import MemoryStore, Store
+from amplifier_context_core.stores import Extent, MemoryStore, OnRepair, Store
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_persistent import PersistentConfig
 from amplifier_context_testing import coding_session
 from tests.authors import make_manager
-from tests.durable.faulty import FaultyStore
-from tests.durable.sessions import call, manager_on, turns, user
+from tests.durable.sessions import manager_on, turns
 from tests.managers import ask, feed
-from tests.messages import rounds
+from tests.messages import call, rounds, user
+
+
+class FaultyStore(MemoryStore):
+    """Attributes decide what happens next.
+
+    Attributes:
+        open_gate: changes wait until it is set.
+        failing: changes fail while this is true.
+        lost_to: changes of these sessions fail, because another writer has them; empty if they are gone.
+        in_use: these sessions cannot be opened.
+        batches: sizes of the appends that came through.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open_gate = asyncio.Event()
+        self.open_gate.set()
+        self.failing = False
+        self.failing_checkpoints = False
+        self.lost_to: dict[str, str] = {}
+        self.in_use: dict[str, str] = {}
+        self.batches: list[int] = []
+        self.entered = 0
+
+    async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:
+        if session_id in self.in_use:
+            raise SessionInUse(session_id, self.in_use[session_id])
+        return await super().open(session_id, on_repair)
+
+    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
+        await self._hindered(session_id)
+        await super().append(session_id, entries)
+        self.batches.append(len(entries))
+
+    async def replace(self, session_id: str, keep: int, entries: Sequence[Entry]) -> None:
+        await self._hindered(session_id)
+        await super().replace(session_id, keep, entries)
+
+    async def rewrite(self, session_id: str, entries: Sequence[Entry]) -> None:
+        await self._hindered(session_id)
+        await super().rewrite(session_id, entries)
+
+    async def save_checkpoint(self, session_id: str, covered: int, data: bytes) -> None:
+        if self.failing_checkpoints:
+            raise StoreError("the disk is full; make room")
+        await super().save_checkpoint(session_id, covered, data)
+
+    async def _hindered(self, session_id: str) -> None:
+        self.entered += 1
+        await self.open_gate.wait()
+        if self.failing:
+            raise StoreError("the disk is full; make room")
+        if session_id in self.lost_to:
+            raise SessionLost(session_id, self.lost_to[session_id])
 
 
 async def contents(manager: ContextManager) -> list[Any]:
@@ -54,30 +110,6 @@ async def test_what_comes_in_while_the_store_is_busy_is_written_together_and_in_
     await asyncio.gather(*adding)
     assert store.batches == [1, 16]
     assert await contents(manager) == await stored(store) == [f"message {n}" for n in range(17)]
-
-
-class _SlowStore(FaultyStore):
-    """Writing takes a moment here, as it does everywhere but in memory."""
-
-    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
-        await super().append(session_id, entries)
-        await asyncio.sleep(0.001)
-
-
-async def test_sixteen_callers_are_written_in_one_batch_although_one_of_them_began_first() -> None:
-    store = _SlowStore()
-    manager = manager_on(store)
-    await manager.ready()
-
-    async def add_twenty() -> None:
-        for number in range(20):
-            await manager.add_message(user(f"message {number}"))
-
-    first = asyncio.create_task(add_twenty())
-    await until(store, 1)
-    await asyncio.gather(first, *(add_twenty() for _ in range(15)))
-    assert len(await stored(store)) == 320
-    assert len(store.batches) <= 26, store.batches  # 40 if the first caller is written alone
 
 
 async def test_a_list_of_items_that_the_store_refused_comes_with_the_answer_that_is_added_again(
