@@ -1,4 +1,4 @@
-"""The threads of stores answer every call, whatever the work raised, and changes that are sent together."""
+"""Threads of stores answer every call, whatever the work raised; so do changes that are sent together."""
 
 from __future__ import annotations
 
