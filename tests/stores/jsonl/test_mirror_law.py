@@ -28,6 +28,7 @@ from amplifier_context_testing.contract.samples import entry
 from tests.stores.jsonl.crashes import Disk, SameInode, using
 from tests.stores.jsonl.files import NAME, fast_folder
 
+SOAKING = settings().max_examples > 1_000  # see conftest.py
 KINDS = ("append", "batch", "replace", "drop", "clear", "rewrite", "recount", "checkpoint")
 THEIRS = "written by another program"
 
@@ -192,24 +193,11 @@ async def _check(root: Path, states: list[list[Entry]], theirs: list[str] | None
     await store.close()
 
 
-def _hold(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    with fast_folder() as root:
-        asyncio.run(_run(plan, root, monkeypatch))
-
-
 _FIXTURE = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=_FIXTURE)
+@settings(max_examples=2_000 if SOAKING else 100, suppress_health_check=_FIXTURE)
 @given(plan=plans)
 def test_a_crash_at_any_point_leaves_what_was_acknowledged(monkeypatch: pytest.MonkeyPatch, plan: Plan) -> None:
-    _hold(plan, monkeypatch)
-
-
-@pytest.mark.soak
-@settings(max_examples=2_000, deadline=None, suppress_health_check=_FIXTURE)
-@given(plan=plans)
-def test_a_crash_at_any_point_leaves_what_was_acknowledged_at_length(
-    monkeypatch: pytest.MonkeyPatch, plan: Plan
-) -> None:
-    _hold(plan, monkeypatch)
+    with fast_folder() as root:
+        asyncio.run(_run(plan, root, monkeypatch))
