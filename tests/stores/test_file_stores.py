@@ -58,6 +58,17 @@ async def test_a_url_names_a_path_as_a_shell_does_and_opens_nothing(
         await store.close()
 
 
+async def test_without_an_archive_nothing_replaced_is_kept_and_no_seq_is_reused(url: str, tmp_path: Path) -> None:
+    store = open_store(url, archive=False)
+    await store.append("s", entries(1, 6))
+    await store.replace("s", 2, [])
+    assert await store.archived("s") == []
+    await store.close()
+    assert b"module_3" not in b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert await store.open("s") == Extent(2, 6)
+    await store.close()
+
+
 async def test_a_file_where_a_folder_should_be_is_named(url: str, tmp_path: Path) -> None:
     (tmp_path / "deep").write_bytes(b"")
     store = open_store(url)

@@ -78,6 +78,17 @@ def test_a_plug_ins_store_is_made_with_the_whole_url_and_settings_that_it_does_n
     assert caplog.messages == [f"store: {text}: {because}" for text in named]
 
 
+def test_a_plug_ins_store_gets_the_settings_that_it_takes() -> None:
+    class Taking(MemoryStore):
+        def __init__(self, url: str, durability: str, archive: bool) -> None:
+            super().__init__()
+            self.given = (url, durability, archive)
+
+    made = open_store("fancy://x", plugins({"fancy": Taking}), durability="none", archive=False)
+    assert isinstance(made, Taking)
+    assert made.given == ("fancy://x", "none", False)
+
+
 @pytest.mark.parametrize("url", ["", "memory", "me@host/x", "./me@host"])
 def test_a_url_without_a_scheme_is_refused(url: str) -> None:
     with pytest.raises(

@@ -43,17 +43,6 @@ async def test_a_file_of_the_replaced_modules_opens(root: Path) -> None:
     assert found.lost == 0
 
 
-async def test_without_an_archive_nothing_replaced_is_kept_and_no_seq_is_reused(root: Path) -> None:
-    store = JsonlStore(root, archive=False)
-    await store.append("s", entries(1, 6))
-    await store.replace("s", 2, [])
-    assert await store.archived("s") == []
-    assert b"module_3" not in b"".join(path.read_bytes() for path in (root / "s").iterdir())
-    await store.close()
-    assert await store.open("s") == Extent(2, 6)
-    await store.close()
-
-
 # -- one file as the session -------------------------------------------------------------------------------------------
 
 
