@@ -280,6 +280,17 @@ async def test_a_line_far_behind_its_side_calls_is_resumed_with_them(place: Plac
     await manager.close()
 
 
+@pytest.mark.stores("memory", "sqlite")
+async def test_a_short_form_registered_after_a_resume_leaves_what_was_sent_before_as_it_is(place: Place) -> None:
+    manager = manager_on(place.store(), place.session_id())
+    await feed(manager, [user("go"), call("c1"), {"role": "tool", "tool_call_id": "c1", "content": "line\n" * 8_000}])
+    before = await ask(manager)
+    manager = await again(manager, place)
+    await manager.compact_summary("c1", "in short")
+    assert await ask(manager) == before
+    await manager.store.close()
+
+
 async def test_names_that_the_view_lacks_are_the_same_after_a_resume(place: Place) -> None:
     async with opened(place) as manager:
         await compacted(manager)
