@@ -45,10 +45,10 @@ def test_every_command_of_the_readme_works_in_its_order(tmp_path: Path, monkeypa
         assert done.exit_code == 0, f"{command}: {done.output}"
         said[" ".join(arguments)] = done.output
     assert "38 messages" in said["import session.jsonl"]
-    assert "of 8,000 tokens" in said["context session --budget 8k"]
+    assert "of 200,000 tokens" in said["context session"]
     dry, real = (re.findall(r"([\d,]+) → ([\d,]+)", text)[0] for key, text in said.items() if key.startswith("compact"))
     assert dry == real
-    assert "chapter" in said["view session --budget 8k"]
-    assert "shown" in said["undo session --budget 8k"]
+    assert "chapter" in said["view session"]
+    assert "its originals are shown again" in said["undo session"]
     assert Path("report.html").stat().st_size > 10_000
     assert json.loads(Path("session.atif.json").read_text())["schema_version"] == "ATIF-v1.8"
