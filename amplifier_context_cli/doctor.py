@@ -21,7 +21,7 @@ from amplifier_context_core.stores.sqlite.journal import journal_in
 
 from .formatting import counted, shell_quoted
 from .mount_plans import wrong_keys
-from .sessions import print_json, print_wrapped
+from .printing import print_json, print_wrapped
 from .store_options import OpenedStore, on_store
 
 _OURS = "amplifier-context-"

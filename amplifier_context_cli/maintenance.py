@@ -41,7 +41,7 @@ def copy(source: str, target: str, chosen: tuple[str, ...]) -> None:
     """
 
     async def work() -> bool:
-        async with store_at(source) as old, store_at(target, makes=True) as new:
+        async with store_at(source, what="FROM") as old, store_at(target, makes=True, what="TO") as new:
             names = [info.session_id for info in reversed(await old.store.sessions())]
             for name in chosen:
                 await old.length(name)

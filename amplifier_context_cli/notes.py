@@ -16,7 +16,7 @@ from amplifier_context_core.session.notes import Notes, note_seq, notes_id
 from amplifier_context_core.stores import open_store
 
 from .formatting import counted, printable_text, time_text
-from .sessions import print_json
+from .printing import print_json
 from .store_options import run_command, store_at, store_option
 
 Work = Callable[..., Coroutine[Any, Any, None]]

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
-from textwrap import fill
-from typing import Any
 
 import click
 
 from amplifier_context_core.errors import ContextError
-from amplifier_context_core.messages.parsing import Message, arguments_text, calls_of, result_text, results_of, text_of
+from amplifier_context_core.messages.parsing import text_of
 from amplifier_context_core.stores import SessionInfo, Store, read_in_batches
 from amplifier_context_core.stores.validation import is_notes
 from amplifier_context_core.transcript.entry import Entry
@@ -27,6 +24,7 @@ from .formatting import (
     time_text,
     truncate,
 )
+from .printing import print_json, print_row, words
 from .store_options import OpenedStore, mark, on_store
 
 DETAILED = 200  # newest sessions of a list that are read for details: each costs some milliseconds
@@ -137,7 +135,7 @@ def _print_list(at: OpenedStore, found: list[Listed], width: int) -> None:
     is_flag=True,
     help="Show the archive instead: messages that edits and interrupts removed from the history.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the stored messages as JSON, one a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print the stored messages with their marks as JSON, one a line.")
 async def show(
     at: OpenedStore,
     session_id: str,
@@ -185,7 +183,7 @@ def _print(entries: Iterable[Entry], *, full: bool, as_json: bool) -> None:
     is_narrow = screen_width() < NARROW
     for entry in entries:
         if as_json:
-            print_json(entry.message)
+            print_json({"mark": entry.mark, **entry.message})
             continue
         tokens = f"{entry.tokens:,}" if entry.tokens >= 0 else "?"
         if is_narrow:
@@ -196,32 +194,3 @@ def _print(entries: Iterable[Entry], *, full: bool, as_json: bool) -> None:
             click.echo(f"{head}\n{words(entry.message)}\n")
         else:
             print_row(head, words(entry.message))
-
-
-def words(message: Message) -> str:
-    """Return the text of a message, its calls and the results in it, printable."""
-    parts = [text_of(message.get("content"))]
-    parts.extend(f"→ {call.name} {arguments_text(call)}" for call in calls_of(message))
-    parts.extend(result_text(result.content) for result in results_of(message) if result.content.__class__ is dict)
-    return printable_text("\n".join(part for part in parts if part))
-
-
-def print_row(head: str, text: str) -> None:
-    """Print a text in one row of the screen, after a head of ASCII characters."""
-    click.echo(f"{head}  {truncate(text, max(8, screen_width() - len(head) - 2))}")
-
-
-def print_wrapped(text: str, indent: int = 0) -> None:
-    """Print a text in as many rows as the screen needs, the later ones indented. Words, such as paths, stay whole."""
-    width = max(screen_width(), 2 * indent)
-    click.echo(fill(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False))
-
-
-def json_line(data: Any) -> str:
-    """Return a value as JSON in one line of printable ASCII, which every terminal and every encoding takes."""
-    return json.dumps(data).replace("\x7f", "\\u007f") + "\n"
-
-
-def print_json(data: Any) -> None:
-    """Print a value as JSON in one line."""
-    click.echo(json_line(data), nl=False)

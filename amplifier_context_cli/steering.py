@@ -7,7 +7,7 @@ import click
 from amplifier_context_core import ContextManager, PinRefused
 
 from .formatting import counted, printable_text, shell_quoted
-from .sessions import print_json, print_row, print_wrapped, words
+from .printing import print_json, print_row, print_wrapped, words
 from .store_options import OpenedStore, budget_option, on_store
 from .stored_managers import manager_of
 from .views import copy_of
@@ -36,7 +36,9 @@ async def compact(
 
     The history is not changed. The exit code is 1 if there was nothing to free.
     """
-    manager = await (copy_of(at, session_id, budget) if dry_run else _stored(at, session_id, budget))
+    manager = await (
+        copy_of(at, session_id, budget, makes_request=False) if dry_run else _stored(at, session_id, budget)
+    )
     try:
         await manager.explain()  # takes the view of that budget
         report = await manager.preview(first, last)

@@ -18,7 +18,7 @@ import click
 
 from amplifier_context_core.amounts import amount_in
 from amplifier_context_core.default_paths import in_project, sessions_folder
-from amplifier_context_core.errors import ContextError, SessionInUse, SessionLost
+from amplifier_context_core.errors import ConfigError, ContextError, SessionInUse, SessionLost
 from amplifier_context_core.stores import Checkable, Store, open_store
 from amplifier_context_core.stores.registry import URLS
 from amplifier_context_core.stores.sqlite.journal import journal_in
@@ -100,17 +100,21 @@ class OpenedStore:
 
 
 @asynccontextmanager
-async def store_at(url: str | None, *, makes: bool = False) -> AsyncGenerator[OpenedStore]:
+async def store_at(url: str | None, *, makes: bool = False, what: str = "store") -> AsyncGenerator[OpenedStore]:
     """Open the store at a URL; close it at the end.
 
     Args:
         url: URL of the store; None for the files of the current folder's project.
         makes: True if the command creates a store that does not exist.
+        what: the argument that names the URL, for errors.
 
     Raises:
         click.ClickException: there is no store at the URL, or the store is not persistent.
     """
-    store = open_store(_full(url))  # checks the URL first
+    try:
+        store = open_store(_full(url))
+    except ConfigError as problem:
+        raise click.ClickException(str(problem).replace("store:", f"{what}:", 1)) from None
     if url is not None:
         _check_exists(_full(url), makes)
     try:

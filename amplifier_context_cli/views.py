@@ -6,7 +6,6 @@ it changes.
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
@@ -24,14 +23,14 @@ from amplifier_context_core.view.sent_view import outgoing_messages
 from amplifier_context_core.view.window_usage import line_of, text_of_usage
 
 from .formatting import counted, printable_text, screen_width, shell_quoted, time_text
-from .sessions import print_json, print_row, print_wrapped, words
+from .printing import print_json, print_row, print_wrapped, words
 from .store_options import OpenedStore, budget_option, mark, on_store
 from .stored_managers import manager_of
 
 _EXCERPT = 160  # characters of a message that a search prints, where no line is named
 _MOST_ROUNDS = 40  # rounds that `explain` prints one by one
+_MOST_MEMBERS = 6  # of what must stay, that `explain` names
 _SPENT = ("input_tokens", "cache_read_tokens", "output_tokens")
-_NARROWEST = 40  # columns in which a sentence can be read
 _GROWN = "a folded round is a line of its chapter; of a short round the line may be longer than the round was"
 
 _budget = budget_option("Show the next request at a budget such as 16k, compacted if need be.")
@@ -93,7 +92,7 @@ async def context(at: OpenedStore, session_id: str, budget: int | None, short: b
     if as_json:
         print_json({**usage, "spent": spent})
         return
-    click.echo(line_of(usage) if short else text_of_usage(usage, max(_NARROWEST, screen_width())))
+    click.echo(line_of(usage) if short else text_of_usage(usage, screen_width()))
     for one in () if short else spent:
         cached = f"{one['cache_read_tokens'] / one['input_tokens']:.0%}" if one["input_tokens"] else "none"
         tokens = f"{one['input_tokens']:,} input tokens ({cached} read from the cache), {one['output_tokens']:,} output"
@@ -129,14 +128,16 @@ async def explain(at: OpenedStore, session_id: str, budget: int | None, log: boo
         "view": f"{figures['tokens']:,} of {figures['budget']:,} tokens, {figures['figure']}",
         "history": f"{counted(report['messages'], 'message')}, {report['history_tokens']:,} tokens",
         "threshold": figures["why"],
-        "kept": f"{report['floor']['tokens']:,} tokens must stay",
+        "kept": f"{report['floor']['tokens']:,} tokens must stay: {_members(report['floor']['members'])}",
     }
+    if report["compactions"]:
+        saved = f"{report['tokens_saved']:,} tokens saved; chapters have {figures['chapter_tokens']:,} of the view"
+        facts["compacted"] = f"{counted(report['compactions'], 'time')}, {saved}"
     if summary := report.get("summary"):  # of context-summary
         cost, session = (f"{summary[key]:,}" for key in ("summary_cost", "session_cost"))
         facts["summaries"] = f"{counted(summary['calls'], 'call')}, cost {cost} beside {session} of the session"
-    width = max(_NARROWEST, screen_width())
     for name, text in facts.items():
-        click.echo(textwrap.fill(text, width, initial_indent=f"{name:<10}", subsequent_indent=" " * 10))
+        print_wrapped(f"{name:<10}{text}", indent=10)
     rows = report["rounds"]
     if len(rows) > _MOST_ROUNDS:
         click.echo(f"rounds    the newest {_MOST_ROUNDS} of {len(rows):,}; --json has all")
@@ -146,7 +147,13 @@ async def explain(at: OpenedStore, session_id: str, budget: int | None, log: boo
         sizes = f"{row['tokens_before']:>7,} → {row['tokens_after']:>7,}"
         click.echo(f"{span:>16}  {row['state']:<10} {sizes}  {row['rule']}".rstrip())
     if any(row["state"] == "folded" and row["tokens_after"] > row["tokens_before"] for row in listed):
-        click.echo(textwrap.fill(_GROWN, width))
+        print_wrapped(_GROWN)
+
+
+def _members(members: list[dict[str, Any]]) -> str:
+    """Return the first of what must stay, by marks and reasons."""
+    listed = ", ".join(f"{one['mark']} ({one['why']})" for one in members[:_MOST_MEMBERS])
+    return listed + (f", and {len(members) - _MOST_MEMBERS:,} more" if len(members) > _MOST_MEMBERS else "")
 
 
 @click.command()
@@ -204,10 +211,13 @@ async def _search_all(at: OpenedStore, query: str, limit: int, *, as_json: bool)
         click.echo(f"no session of {at.location} has {shell_quoted(query)}", err=True)
 
 
-async def copy_of(at: OpenedStore, session_id: str, budget: int | None) -> ContextManager:
+async def copy_of(
+    at: OpenedStore, session_id: str, budget: int | None, *, makes_request: bool = True
+) -> ContextManager:
     """Return a manager of a copy of the session in memory, with the checkpoint that the store has of it.
 
-    With a budget the next request is made on the copy, so that its view is what would be sent.
+    With a budget the next request is made on the copy, so that its view is what would be sent, unless `makes_request`
+    is false.
     """
     memory = MemoryStore()
     length = await at.length(session_id)
@@ -218,7 +228,7 @@ async def copy_of(at: OpenedStore, session_id: str, budget: int | None) -> Conte
     if data:
         await memory.save_checkpoint(session_id, length, data)
     manager = await manager_of(memory, session_id, budget)
-    if budget:
+    if budget and makes_request:
         await manager.get_messages_for_request()
     return manager
 

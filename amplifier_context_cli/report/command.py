@@ -8,9 +8,7 @@ from pathlib import Path
 
 import click
 
-from amplifier_context_core.stores import read_in_batches
-
-from ..formatting import counted, size_text
+from ..formatting import counted, shell_quoted, size_text
 from ..store_options import OpenedStore, budget_option, on_store, write_private
 from ..stored_managers import settings_of
 from ..views import copy_of
@@ -33,9 +31,10 @@ async def report(at: OpenedStore, session_id: str, budget: int | None, output: P
     The page is one file. It loads nothing, and it has the texts of the session: it is readable for its owner only.
     """
     now = await copy_of(at, session_id, budget)
-    entries = [entry async for batch in read_in_batches(at.store, session_id) for entry in batch]
+    await now.load()
+    entries = now.history.snapshot()
     if not entries:
-        raise click.ClickException(f"{session_id} has no messages")
+        raise click.ClickException(f"{shell_quoted(session_id)} has no messages")
     with click.progressbar(length=len(entries), label="requests", file=sys.stderr) as bar:
         seen = 0
 

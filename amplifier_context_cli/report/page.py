@@ -16,7 +16,7 @@ from typing import Any
 from amplifier_context_core import Entry
 from amplifier_context_core.messages.parsing import json_text
 
-from ..sessions import words
+from ..printing import words
 from .replay import STATES, Replay
 
 _MOST_CHARS = 20_000  # of one message; the command `show --full` has the rest

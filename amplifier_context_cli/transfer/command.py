@@ -16,7 +16,7 @@ from amplifier_context_core.stores.codec import loads
 from amplifier_context_core.stores.validation import check_conversation_id
 
 from ..formatting import counted, printable_text, shell_quoted
-from ..sessions import json_line
+from ..printing import json_line
 from ..store_options import OpenedStore, on_store, run_command, store_at, store_option, write_private
 from ..views import copy_of
 from .atif import is_atif, read_atif, write_atif
@@ -70,7 +70,7 @@ def import_(file: Path, session_id: str | None, name: str | None, url: str | Non
             click.echo(f"{shell_quoted(chosen)} in {at.location}: {counted(len(sound), 'message')}")
             for what, count in sorted(found.left_out.items()):
                 click.echo(f"left out: {count:,} {what}", err=True)
-            click.echo(at.command("report", chosen, options=("-o", "report.html")), err=True)
+            click.echo(f"{at.command('report', chosen, options=('-o', 'report.html'))} shows it as a page", err=True)
 
     run_command(work())
 

@@ -83,6 +83,8 @@ def test_a_mistyped_url_is_reported_and_nothing_is_created_there(
 def test_copying_into_memory_is_refused(run: Run, filled: str) -> None:
     for places in ((filled, "memory:"), ("memory:", filled)):
         assert "name a persistent store, such as sqlite:FILE" in run("copy", *places, code=1).output
+    assert "FROM: is not a URL" in run("copy", "a", filled, code=1).output
+    assert "TO: is not a URL" in run("copy", filled, "b", code=1).output
 
 
 @pytest.mark.parametrize(("mark", "count"), [("m30", 30), ("u1", 1), ("a1", None)])

@@ -165,6 +165,10 @@ def test_a_session_is_shown_line_by_line_in_part_and_in_full(run: Run, filled: s
     ]
     assert run("show", "one", "--store", filled, "--from", "m119").output.splitlines()[0].split()[0] == "m119"
     assert SECRET in run("show", "one", "--store", filled, "--full").output
+    rows = [
+        json.loads(line) for line in run("show", "one", "--store", filled, "--last", "2", "--json").output.splitlines()
+    ]
+    assert [row["mark"] for row in rows] == ["m120", "m121"]
 
 
 MORE = {"delete": ["--yes"], "forget": ["m1", "--yes"], "report": ["-o", "page.html"], "pin": ["m1"], "unpin": ["m1"]}

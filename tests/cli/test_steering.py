@@ -45,6 +45,8 @@ def test_a_dry_run_says_what_a_compaction_does_and_changes_nothing(session: str)
     printed = run_at(session, "compact", "one", "--dry-run")
     assert "would be folded: " in printed
     assert used(session) == before
+    small = json.loads(run_at(session, "compact", "one", "--dry-run", "--json", "--budget", "5k"))
+    assert small["after_tokens"] < 5_000 < small["before_tokens"] == before
     done = json.loads(run_at(session, "compact", "one", "--json"))
     assert (done["before_tokens"], done["after_tokens"]) == (said["before_tokens"], said["after_tokens"])
     assert used(session) == done["after_tokens"]

@@ -69,7 +69,8 @@ def test_explain_says_what_became_of_each_round_on_a_narrow_screen_too(
     monkeypatch.setenv("COLUMNS", "70")
     text = run_at(url, "explain", "one")
     assert max(map(len, text.splitlines())) <= 70
-    assert "compacted above" in " ".join(text.split())
+    facts = " ".join(text.split())
+    assert all(fact in facts for fact in ("compacted above", "must stay: m1 (task), ", " tokens saved; chapters have "))
     assert "of 6,000 tokens" in text
     assert "folded" in text
     report = json.loads(run_at(url, "explain", "one", "--json"))
