@@ -14,10 +14,15 @@ from amplifier_core.message_models import TextBlock
 from amplifier_context_core.stores import Store
 from amplifier_context_summary.config import load_summary_config
 from amplifier_context_summary.manager import SummaryManager
+from tests.messages import work
+from tests.places import Place
 
 Message = dict[str, Any]
 Script = Callable[[ChatRequest, int], "str | ChatResponse | Awaitable[str | ChatResponse]"]
 BUDGET = 4_000
+SESSION = work(60, output=900)  # it is compacted for the first time before message 41
+WORDS = "in a model's words"  # in each chapter with a text
+PAUSE = {"role": "user", "content": "Good morning.", "metadata": {"timestamp": "2099-01-01T00:00:00.000+00:00"}}
 
 
 class Provider:
@@ -46,6 +51,32 @@ class Provider:
     def text(self, number: int = -1) -> str:
         """Text of the user's message of a request."""
         return str(self.requests[number].messages[1].content)
+
+
+class HeldBack(Provider):
+    """A provider whose answer of a number comes when the test says so; the others at once.
+
+    Args:
+        answer: the held one; None for a good one.
+        ignores_cancelling: it does not end when it is cancelled.
+    """
+
+    def __init__(self, number: int = 1, *, answer: str | None = None, ignores_cancelling: bool = False) -> None:
+        super().__init__(self._answer)
+        self.release, self.asked = asyncio.Event(), asyncio.Event()
+        self._number, self._held, self._ignores_cancelling = number, answer, ignores_cancelling
+
+    async def _answer(self, request: ChatRequest, number: int) -> str:
+        if number != self._number:
+            return good(request, number)
+        self.asked.set()
+        while not self.release.is_set():
+            try:
+                await self.release.wait()
+            except asyncio.CancelledError:
+                if not self._ignores_cancelling:
+                    raise
+        return good(request, number) if self._held is None else self._held
 
 
 def reply(text: str, finish_reason: str = "stop") -> ChatResponse:
@@ -86,6 +117,24 @@ def summary_manager(
     mounted = {} if provider is None else {"scripted": provider}
     settings = load_summary_config(keys)
     return SummaryManager(settings, session_id=session_id, store=store, hooks=hooks, providers=lambda: mounted)
+
+
+def opened(place: Place, provider: Any, name: str = "s", **config: Any) -> Any:
+    """The session of a place, as each process opens it."""
+    return summary_manager(provider, store=place.store(), session_id=place.session_id(name), **config)
+
+
+async def until_asked(manager: Any, provider: HeldBack, messages: list[Message]) -> int:
+    """Add messages until the held call is made; how many there are."""
+    for number, message in enumerate(messages, 1):
+        await manager.add_message(message)
+        if message["role"] != "assistant":
+            await manager.get_messages_for_request(BUDGET)
+            while manager.writer.is_running and not provider.asked.is_set():
+                await asyncio.sleep(0.001)
+        if provider.asked.is_set():
+            return number
+    raise AssertionError("the held call was not made")
 
 
 async def wait_for_summaries(manager: Any) -> None:

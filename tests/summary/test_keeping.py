@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,22 +10,32 @@ from amplifier_core import HookRegistry, HookResult
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_testing.summaries.writers import Writer
 from tests.messages import bare, digest, rounds, text, work
-from tests.places import Place, parameters
-from tests.summary.scripted import BUDGET, Provider, drive, good, summary_manager, wait_for_summaries
+from tests.places import Place
+from tests.summary.scripted import (
+    BUDGET,
+    PAUSE,
+    SESSION,
+    WORDS,
+    Provider,
+    drive,
+    good,
+    opened,
+    summary_manager,
+    wait_for_summaries,
+)
 
 pytestmark = pytest.mark.kernel
-SESSION = work(60, output=900)
-WORDS = "in a model's words"
 
 
-@pytest.fixture(params=parameters("memory", "sqlite"))
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    return Place(request.param, tmp_path)
+def opened_without_model(place: Place) -> ContextManager:
+    """The session as a manager opens it that knows no summaries."""
+    config = load_config({"token_counter": "heuristic"})
+    return ContextManager(config, session_id=place.session_id(), store=place.store())
 
 
 async def kept(place: Place, provider: Any, **config: Any) -> Any:
     """A session that was summarised, still open."""
-    manager = summary_manager(provider, store=place.store(), **config)
+    manager = opened(place, provider, **config)
     views = await drive(manager, SESSION)
     assert WORDS in text(views[-1])
     return manager
@@ -38,7 +47,7 @@ async def test_a_resumed_session_shows_the_same_view_and_asks_nothing_again(plac
     records = manager.records.valid()
     await manager.close()
     provider = Provider(good)
-    again = summary_manager(provider, store=place.store())
+    again = opened(place, provider)
     assert digest(await again.get_messages_for_request(BUDGET)) == digest(before)
     await wait_for_summaries(again)
     assert again.records.valid() == records
@@ -47,7 +56,7 @@ async def test_a_resumed_session_shows_the_same_view_and_asks_nothing_again(plac
 
 
 async def test_forget_erases_from_state_and_chapters(place: Place) -> None:
-    manager = summary_manager(Provider(good), store=place.store())
+    manager = opened(place, Provider(good))
     secret = "hunter2-very-secret"
     session = [*work(4, output=900), {"role": "user", "content": f"The password is {secret}."}]
     await drive(manager, [*session, *rounds(50, start=50, output=900)])
@@ -58,7 +67,7 @@ async def test_forget_erases_from_state_and_chapters(place: Place) -> None:
     assert secret not in text(await manager.get_messages_for_request(BUDGET))
     assert all(record.upto < 10 for record in manager.records._records)
     await manager.close()
-    again = summary_manager(None, store=place.store())
+    again = opened(place, None)
     assert secret not in text(await again.get_messages_for_request(BUDGET))
     assert secret not in str(again.state(0))
     await again.close()
@@ -74,22 +83,29 @@ async def test_an_edit_of_a_summarised_message_drops_the_state_that_derives_from
 
 
 async def test_saved_state_that_cannot_be_read_is_left_out_with_a_warning(place: Place) -> None:
-    manager = summary_manager(Provider(good), store=place.store())
+    manager = opened(place, Provider(good))
     manager.restore({"context-summary": {"records": "nonsense"}}, 0)
     assert manager.state(0)["context-summary"]["records"] == []
     assert "cannot be read" in str(manager.warnings.texts)
 
 
-async def test_compact_waits_for_the_model_and_reports_what_the_next_turn_will_know() -> None:
+@pytest.mark.parametrize("is_resumed", [False, True])
+async def test_compact_waits_for_the_model_and_reports_what_the_next_turn_will_know(
+    is_resumed: bool, place: Place
+) -> None:
     provider = Provider(good)
-    manager = summary_manager(provider)
+    manager = opened(place, provider)
     await drive(manager, SESSION[:27])
+    if is_resumed:
+        await manager.close()
+        manager = opened(place, provider)
     report = await manager.compact("the parser")
     assert report["compacted"]
     assert report["author"] == "summary"
     assert WORDS in report["chapter"]
     assert "dwell on this: the parser" in provider.text()
     assert report["chapter"] in [message["content"] for message in await manager.get_messages_for_request(BUDGET)]
+    await manager.close()
 
 
 async def test_what_handlers_of_a_compaction_inject_reaches_the_summaries_after_it(place: Place) -> None:
@@ -99,13 +115,13 @@ async def test_what_handlers_of_a_compaction_inject_reaches_the_summaries_after_
     hooks = HookRegistry()
     hooks.register("context:pre_compact", inject, 0, name="inject")
     provider = Provider(good)
-    manager = summary_manager(provider, store=place.store(), hooks=hooks)
+    manager = opened(place, provider, hooks=hooks)
     await drive(manager, SESSION[:41])
     assert manager.compactor.compactions == 1
     await manager.close()
     assert "dwell on this" not in provider.text()
     provider = Provider(good)
-    manager = summary_manager(provider, store=place.store())
+    manager = opened(place, provider)
     await drive(manager, SESSION[41:55])
     assert "dwell on this: Keep the ticket numbers." in provider.text(0)
     await manager.compact("the parser")
@@ -124,25 +140,17 @@ async def test_compact_takes_the_digest_when_the_model_is_too_slow() -> None:
     await manager.close()
 
 
-async def test_a_request_waits_for_the_summary_if_the_config_says_so() -> None:
-    manager = summary_manager(Provider(good), summary_background=False)
-    views = await drive(manager, SESSION, waits=False)
-    first = next(view for view in views if "<context_record>" in text(view))
-    assert WORDS in text(first)
-    await manager.close()
-
-
 async def test_a_late_summary_is_put_in_when_the_cache_is_cold_anyway_and_saved(place: Place) -> None:
     """After a pause longer than the time to live, the prefix is written again: then it may change."""
     saved: list[bytes] = []
 
     async def look(event: str, data: dict[str, Any]) -> HookResult:
-        saved.append(await manager.store.load_checkpoint("s") or b"")
+        saved.append(await manager.store.load_checkpoint(place.session_id()) or b"")
         return HookResult(action="continue")
 
     hooks, writer = HookRegistry(), Writer("slow")
     hooks.register("context:warning", look, 0, name="test")
-    manager = summary_manager(writer, store=place.store(), cache_ttl=60, hooks=hooks)
+    manager = opened(place, writer, cache_ttl=60, hooks=hooks)
     views = await drive(manager, SESSION[:45], waits=False)
     assert "<context_record>" in text(views[-1])
     assert WORDS not in text(views[-1])
@@ -150,14 +158,13 @@ async def test_a_late_summary_is_put_in_when_the_cache_is_cold_anyway_and_saved(
     await wait_for_summaries(manager)
     same = await manager.get_messages_for_request(BUDGET)
     assert digest(bare(same)) == digest(bare(views[-1]))
-    pause = {"role": "user", "content": "Good morning.", "metadata": {"timestamp": "2099-01-01T00:00:00.000+00:00"}}
-    await manager.add_message(pause)
+    await manager.add_message(PAUSE)
     manager.warnings.note("other", "for the handlers of warnings")
     late = await manager.get_messages_for_request(BUDGET)
     assert WORDS in text(late)
     assert [WORDS.encode() in data for data in saved] == [True], "saved before handlers of the request run"
     await manager.store.close()  # the process ends: nothing is saved now
-    again = summary_manager(None, store=place.store(), cache_ttl=60)
+    again = opened(place, None, cache_ttl=60)
     assert digest(bare(await again.get_messages_for_request(BUDGET))) == digest(bare(late))
     await again.close()
 
@@ -166,23 +173,23 @@ async def test_a_manager_without_a_model_keeps_the_state_until_the_history_is_ed
     manager = await kept(place, Provider(good))
     state = manager.state(0)
     await manager.close()
-    other = ContextManager(load_config({"token_counter": "heuristic"}), session_id="s", store=place.store())
+    other = opened_without_model(place)
     await other.add_message({"role": "user", "content": "Go on."})
     await other.close()
-    again = summary_manager(None, store=place.store())
+    again = opened(place, None)
     await again.get_messages()
     assert again.state(0) == state
     await again.close()
-    other = ContextManager(load_config({"token_counter": "heuristic"}), session_id="s", store=place.store())
+    other = opened_without_model(place)
     assert await other.forget(["m5"]) == ["m5"]
     await other.close()
-    again = summary_manager(None, store=place.store())
+    again = opened(place, None)
     await again.get_messages()
     assert again.state(0)["context-summary"]["records"] == []
     await again.close()
 
 
-async def test_undo_shows_the_originals_where_they_fit_else_the_digest_and_says_which() -> None:
+async def test_undo_shows_the_originals_where_they_fit_else_the_digest_and_says_which(place: Place) -> None:
     manager = summary_manager(Provider(good))
     await drive(manager, SESSION[:27])
     assert (await manager.compact())["author"] == "summary"
@@ -192,7 +199,7 @@ async def test_undo_shows_the_originals_where_they_fit_else_the_digest_and_says_
     view = await manager.get_messages_for_request(BUDGET)
     assert len(view) > len(folded)
     assert "<context_record>" not in text(view)
-    manager = await kept(Place("memory", Path()), Provider(good))
+    manager = await kept(place, Provider(good))
     report = await manager.undo()
     assert (report["undone"], report["shows"]) == (True, "digest")
     view = await manager.get_messages_for_request(BUDGET)
@@ -206,24 +213,13 @@ async def test_undo_without_the_module_keeps_the_state_before_the_chapter(place:
     manager = await kept(place, Provider(good))
     reached = [record.upto for record in manager.records.valid()]
     await manager.close()
-    other = ContextManager(load_config({"token_counter": "heuristic"}), session_id="s", store=place.store())
+    other = opened_without_model(place)
     report = await other.undo()
     assert report["undone"]
     await other.close()
-    again = summary_manager(None, store=place.store())
+    again = opened(place, None)
     await again.get_messages()
     held = [record.upto for record in again.records.valid()]
     assert held == [upto for upto in reached if upto < int(report["first"][1:])]
     assert 0 < len(held) < len(reached)
-    await again.close()
-
-
-async def test_compact_asks_with_its_focus_right_after_a_resume(place: Place) -> None:
-    manager = summary_manager(Provider(good), store=place.store())
-    await drive(manager, SESSION[:27])
-    await manager.close()
-    provider = Provider(good)
-    again = summary_manager(provider, store=place.store())
-    assert (await again.compact("the parser"))["compacted"]
-    assert "dwell on this: the parser" in provider.text(0)
     await again.close()

@@ -4,99 +4,48 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from amplifier_core import ChatRequest, HookRegistry, HookResult
+from amplifier_core import HookRegistry, HookResult
 
 from amplifier_context_core import ContextManager, SessionLost, load_config
 from amplifier_context_core.stores import MemoryStore
 from amplifier_context_summary.asking import EVENTS
 from amplifier_context_testing import EventRecorder, checked
 from amplifier_context_testing.summaries.writers import Writer
-from tests.messages import rounds, text, work
-from tests.places import BACKENDS, Place, parameters
-from tests.summary.scripted import BUDGET, Provider, drive, good, summary_manager, wait_for_summaries
+from tests.messages import rounds, text
+from tests.places import Place
+from tests.summary.scripted import (
+    BUDGET,
+    PAUSE,
+    SESSION,
+    WORDS,
+    HeldBack,
+    Provider,
+    drive,
+    good,
+    opened,
+    summary_manager,
+    until_asked,
+    wait_for_summaries,
+)
 
 pytestmark = pytest.mark.kernel
-SESSION = work(60, output=900)
-WORDS = "in a model's words"
-LATER = "2099-01-01T00:00:00.000+00:00"  # after any time to live of a cache
 SECRET = "hunter2-0815"
-
-
-@pytest.fixture(params=parameters("sqlite", soak=BACKENDS))
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    return Place(request.param, tmp_path)
-
-
-class HeldBack(Provider):
-    """A provider whose answer of a number comes when the test says so; the others at once."""
-
-    def __init__(self, number: int = 1) -> None:
-        super().__init__(self._answer)
-        self.release, self.asked = asyncio.Event(), asyncio.Event()
-        self._number = number
-
-    async def _answer(self, request: ChatRequest, number: int) -> str:
-        if number == self._number:
-            self.asked.set()
-            await self.release.wait()
-        return good(request, number)
-
-
-class Repeating(HeldBack):
-    """A provider whose held answer repeats a text."""
-
-    def __init__(self, words: str, number: int = 1) -> None:
-        super().__init__(number)
-        self._words = words
-
-    async def _answer(self, request: ChatRequest, number: int) -> str:
-        if number == self._number:
-            self.asked.set()
-            await self.release.wait()
-        return f"## Work\n- Open: TASK with {self._words}\n- Next: STEP {number}"
-
-
-async def until_asked(manager: Any, provider: HeldBack, messages: list[dict[str, Any]]) -> int:
-    """Add messages until the held call is made; how many there are."""
-    for number, message in enumerate(messages, 1):
-        await manager.add_message(message)
-        if message["role"] != "assistant":
-            await manager.get_messages_for_request(BUDGET)
-            while manager.writer.is_running and not provider.asked.is_set():
-                await asyncio.sleep(0.001)
-        if provider.asked.is_set():
-            return number
-    raise AssertionError("the held call was not made")
 
 
 # -- edits ----------------------------------------------------------------------------------------------------------
 
 
 async def test_what_is_forgotten_is_not_sent_again_for_a_better_answer() -> None:
-    asked = asyncio.Event()
-    release = asyncio.Event()
-
-    async def answer(request: ChatRequest, number: int) -> str:
-        asked.set()
-        await release.wait()
-        return ""
-
-    provider = Provider(answer)
+    provider = HeldBack(answer="")
     manager = summary_manager(provider)
-    for message in SESSION:
-        await manager.add_message(message)
-        await manager.get_messages_for_request(BUDGET)
-        await asyncio.sleep(0.001)
-        if asked.is_set():
-            break
-    content = manager.snapshot()[2].message["content"][:60]
-    assert content in provider.text(0)
-    await manager.forget([manager.snapshot()[2].mark])
-    release.set()
+    await until_asked(manager, provider, SESSION)
+    entry = manager.snapshot()[2]
+    assert entry.message["content"][:60] in provider.text(0)
+    await manager.forget([entry.mark])
+    provider.release.set()
     await wait_for_summaries(manager)
     assert len(provider.requests) == 1
     assert (await manager.explain())["summary"]["reason"] == "the history was edited meanwhile"
@@ -123,7 +72,7 @@ async def test_what_is_forgotten_while_handlers_hear_of_the_call_is_not_sent() -
 
 
 async def test_a_focus_that_is_forgotten_while_a_model_is_asked_is_in_no_state() -> None:
-    provider = Repeating(SECRET)
+    provider = HeldBack(answer=f"## Work\n- Open: TASK with {SECRET}")
     manager = summary_manager(provider)
     for message in SESSION[:25]:
         await manager.add_message(message)
@@ -172,15 +121,14 @@ async def test_undo_while_a_summary_is_on_its_way_drops_the_state_that_it_contin
 
 async def test_a_fork_made_while_a_model_is_asked_goes_on_by_itself(place: Place) -> None:
     provider = HeldBack(2)
-    session_id, fork_id = place.session_id(), place.session_id("t")
-    manager = summary_manager(provider, store=place.store(), session_id=session_id)
+    manager = opened(place, provider)
     added = await until_asked(manager, provider, SESSION)
     held = manager.records.valid()[:]
     other = place.store()
-    await other.fork(session_id, fork_id)
+    await other.fork(place.session_id(), place.session_id("t"))
     await other.close()
     again = Provider(good)
-    fork = summary_manager(again, store=place.store(), session_id=fork_id)
+    fork = opened(place, again, "t")
     views = await drive(fork, rounds(30, start=200, output=900))
     assert (await fork.records.verified())[: len(held)] == held or len(again.requests) >= 2
     assert WORDS in text(views[-1])
@@ -216,27 +164,14 @@ async def test_a_provider_that_is_swapped_while_it_is_asked_answers_for_its_rang
 # -- the end ----------------------------------------------------------------------------------------------------------
 
 
-class Stubborn(HeldBack):
-    """A provider that does not end when it is cancelled."""
-
-    async def _answer(self, request: ChatRequest, number: int) -> str:
-        self.asked.set()
-        while not self.release.is_set():
-            try:
-                await self.release.wait()
-            except asyncio.CancelledError:
-                continue
-        return good(request, number)
-
-
 async def test_a_provider_that_ignores_its_cancellation_delays_no_close_and_changes_nothing_later(place: Place) -> None:
-    provider = Stubborn()
-    manager = summary_manager(provider, store=place.store(), session_id=place.session_id())
+    provider = HeldBack(ignores_cancelling=True)
+    manager = opened(place, provider)
     await until_asked(manager, provider, SESSION)
     stored = await manager.get_messages()
     async with asyncio.timeout(2):
         await manager.close()
-    again = summary_manager(None, store=place.store(), session_id=place.session_id())
+    again = opened(place, None)
     assert await again.get_messages() == stored
     provider.release.set()
     await asyncio.sleep(0.05)
@@ -263,14 +198,14 @@ async def test_a_request_on_its_way_during_close_begins_no_call() -> None:
 
 async def test_a_late_summary_is_not_put_in_over_what_another_manager_saved(place: Place) -> None:
     writer = Writer("slow")
-    manager = summary_manager(writer, store=place.store(), session_id=place.session_id(), cache_ttl=60)
+    manager = opened(place, writer, cache_ttl=60)
     views = await drive(manager, SESSION[:45], waits=False)
     assert "<context_record>" in text(views[-1])
     writer.release.set()
     await wait_for_summaries(manager)
-    await manager.add_message({"role": "user", "content": "Good morning.", "metadata": {"timestamp": LATER}})
+    await manager.add_message(PAUSE)
     await manager.close()
-    other = summary_manager(None, store=place.store(), session_id=place.session_id())
+    other = opened(place, None)
     await other.pin("m3")
     assert await other.forget(containing="file 1: ")
     await other.close()
@@ -287,79 +222,55 @@ async def test_a_late_summary_is_not_put_in_over_what_another_manager_saved(plac
 # -- loops ------------------------------------------------------------------------------------------------------------
 
 
-def in_loop(work_: Callable[[], Awaitable[Any]], *, end: str) -> Any:
+def in_loop(work: Callable[[], Awaitable[Any]], *, end: str) -> Any:
     """Run something in a loop of its own, which is closed with or without cancelling what still runs."""
-    if end == "run":
-        return asyncio.run(_awaited(work_))
     loop = asyncio.new_event_loop()
     try:
-        return loop.run_until_complete(work_())
+        return loop.run_until_complete(work())
     finally:
+        for task in asyncio.all_tasks(loop) if end == "cancel" else ():
+            task.cancel()
+        if end == "cancel":
+            loop.run_until_complete(asyncio.sleep(0.01))
         loop.close()
 
 
-async def _awaited(work_: Callable[[], Awaitable[Any]]) -> Any:
-    return await work_()
-
-
 @pytest.mark.filterwarnings("ignore:.*never awaited:RuntimeWarning")
-@pytest.mark.parametrize("end", ["run", "close"])
-def test_a_loop_that_ends_while_a_model_is_asked_ends_that_call_alone(end: str) -> None:
+@pytest.mark.parametrize("end", ["cancel", "close"])
+def test_a_loop_that_ends_while_a_model_is_asked_ends_that_call_alone(end: str, place: Place) -> None:
     """A host that runs each turn in a loop of its own."""
-    made: list[Any] = []
-
-    async def first() -> int:
-        provider = HeldBack()
-        made.append(summary_manager(provider))
-        return await until_asked(made[0], provider, SESSION)
-
-    added = in_loop(first, end=end)
-    manager = made[0]
-    other = Provider(good)
+    provider, other = HeldBack(), Provider(good)
+    manager = opened(place, provider)
+    added = in_loop(lambda: until_asked(manager, provider, SESSION), end=end)
     manager.writer.providers = lambda: {"scripted": other}
-
-    async def second() -> str:
-        views = await drive(manager, SESSION[added:])
-        await manager.close()
-        return text(views[-1])
-
-    assert WORDS in in_loop(second, end="run")
+    views = in_loop(lambda: drive(manager, SESSION[added:]), end=end)
+    assert WORDS in text(views[-1])
     assert other.requests
+    in_loop(manager.close, end=end)
 
 
 @pytest.mark.filterwarnings("ignore:.*never awaited:RuntimeWarning")
-@pytest.mark.parametrize("end", ["run", "close"])
-def test_a_session_is_closed_in_another_loop_than_the_one_that_asked(end: str, tmp_path: Path) -> None:
-    place = Place("sqlite", tmp_path)
-    made: list[Any] = []
-
-    async def first() -> None:
-        provider = HeldBack()
-        made.append(summary_manager(provider, store=place.store()))
-        await until_asked(made[0], provider, SESSION)
-
-    in_loop(first, end=end)
-    in_loop(lambda: made[0].close(), end="run")
-    again = summary_manager(None, store=place.store())
-
-    async def messages() -> int:
-        found = len(await again.get_messages())
-        await again.close()
-        return found
-
-    assert in_loop(messages, end="run") > 20
+@pytest.mark.parametrize("end", ["cancel", "close"])
+def test_a_session_is_closed_in_another_loop_than_the_one_that_asked(end: str, place: Place) -> None:
+    provider = HeldBack()
+    manager = opened(place, provider)
+    added = in_loop(lambda: until_asked(manager, provider, SESSION), end=end)
+    in_loop(manager.close, end="cancel")
+    again = opened(place, None)
+    assert len(in_loop(again.get_messages, end="cancel")) == added
+    in_loop(again.close, end="cancel")
 
 
 async def test_a_session_that_another_program_edited_between_its_turns_has_no_state_of_what_was_erased(
     place: Place,
 ) -> None:
     """A manager that is closed after each turn, and asked again."""
-    session_id = place.session_id()
-    manager = summary_manager(Provider(good), store=place.store(), session_id=session_id)
+    manager = opened(place, Provider(good))
     await drive(manager, SESSION)
     assert manager.records.valid()
     await manager.close()
-    other = ContextManager(load_config({"token_counter": "heuristic"}), session_id=session_id, store=place.store())
+    config = load_config({"token_counter": "heuristic"})
+    other = ContextManager(config, session_id=place.session_id(), store=place.store())
     assert await other.forget(["m5"]) == ["m5"]
     await other.close()
     await manager.get_messages()
