@@ -47,20 +47,16 @@ def run(*arguments: str) -> str:
     return done.output
 
 
-def test_explain_reports_what_summaries_cost(url: str) -> None:
-    report, _ = asyncio.run(kept(open_store(url)))
+def test_commands_show_the_chapter_that_the_model_wrote_and_what_it_cost(url: str) -> None:
+    report, view = asyncio.run(kept(open_store(url)))
+    shown = [json.loads(line) for line in run("view", "s", "--store", url, "--json").splitlines()]
+    assert WORDS in text(shown)
+    assert shown == view
     printed = json.loads(run("explain", "s", "--store", url, "--json"))
     assert printed["summary"] == report["summary"]
     assert printed["summary"]["calls"] > 0
     cost = f"cost {report['summary']['summary_cost']:,} beside "
     assert cost in run("explain", "s", "--store", url)
-
-
-def test_view_shows_the_chapter_that_the_model_wrote(url: str) -> None:
-    _, view = asyncio.run(kept(open_store(url)))
-    printed = [json.loads(line) for line in run("view", "s", "--store", url, "--json").splitlines()]
-    assert WORDS in text(printed)
-    assert printed == view
 
 
 def test_undo_drops_what_the_model_knew_of_the_range(url: str) -> None:
