@@ -131,6 +131,23 @@ AGAINST = {
         Row("all requests together, × the other commit's", "all_ratio", "{:.2f}"),
     ]
 }
+APPENDING = {
+    "One appender, µs a message": [
+        Row("baseline: the bare loop", "bare_us", "{:.0f}"),
+        Row("store.append", "append_us", "{:.0f}"),
+        Row("  × the baseline's", "append_baselines", "{:.2f}"),
+        Row("  above 1.15 × the baseline's (local)", "local_excess", "{:.0f}", most=60),
+        Row("  speed, of the baseline's (PostgreSQL)", "server_share", "{:.2f}", least=0.4),
+        Row("ContextManager.add_message", "add_us", "{:.0f}"),
+    ],
+    "16 appenders, messages a second": [
+        Row("baseline", "bare_rate", "{:,.0f}"),
+        Row("one session and its manager", "shared_rate", "{:,.0f}"),
+        Row("a session each in one store", "spread_rate", "{:,.0f}"),
+        Row("  × the baseline's", "spread_baselines", "{:.2f}"),
+        Row("  × the baseline's (SQL)", "sql_share", "{:.2f}", least=0.7),
+    ],
+}
 RESUMING = {
     "From the checkpoint to the first view": [
         Row("open, resume and first view", "resume_ms", "{:.1f} ms", most=50),
