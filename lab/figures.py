@@ -8,6 +8,7 @@ from typing import Any
 
 from amplifier_context_testing.caches import Bill
 
+from .compactions import After, summary
 from .sentences import NONE_KEPT, Kept
 from .shares import NOTHING, Share, quantile, rounded
 
@@ -16,7 +17,7 @@ PREFIX = "prefix"  # the cache that `cost` is reckoned with
 
 @dataclass(slots=True)
 class Figures:
-    """Sums over requests; what is looked for (`recall` to `edits`) over outgrown requests only.
+    """Sums over requests; what is looked for (`recall` to `re_reading`) over outgrown requests only.
 
     Attributes:
         outgrown: requests whose full history exceeds the budget.
@@ -30,7 +31,10 @@ class Figures:
         recall: identifiers sought and found in the view.
         located: those found in a recorded message, or on a line that names their origin.
         far, far_words: of identifiers and words last mentioned far back.
-        edits: edits whose old text the history holds, and those whose old text is whole in the view.
+        lines: lines of calls' arguments that the history holds.
+        edits: edits that need such lines, and those whose old text is whole in the view.
+        re_reading: price of reading again what the other edits lack, in prices of a plain input token.
+        compactions: what the view holds right after each.
         last: sentences in the last view of each session.
         all: sentences in each view, of the sentences written before it.
         bills, unlimited: tokens by price, for each cache; those of an unlimited window.
@@ -54,7 +58,10 @@ class Figures:
     far_located: Share = NOTHING
     words: Share = NOTHING
     far_words: Share = NOTHING
+    lines: Share = NOTHING
     edits: Share = NOTHING
+    re_reading: float = 0.0
+    compactions: list[After] = field(default_factory=list[After])
     last: Kept = NONE_KEPT
     all: Kept = NONE_KEPT
     bills: Mapping[str, Bill] = field(default_factory=dict[str, Bill])
@@ -89,6 +96,11 @@ class Figures:
         return _over(self.bills.get(cache, Bill()).price, self.unlimited.get(cache, Bill()).price)
 
     @property
+    def effective_ratio(self) -> float | None:
+        """`ratio` with the price of reading again what edits lack."""
+        return _over(self.cost + self.re_reading, self.unlimited.get(PREFIX, Bill()).price)
+
+    @property
     def chapter_share(self) -> float | None:
         return _over(self.chapters, self.tokens)
 
@@ -102,6 +114,7 @@ class Figures:
         return {
             **{name: value for name, value in values.items() if isinstance(value, int)},
             **{name: value.as_json() for name, value in values.items() if isinstance(value, Share)},
+            "after_compaction": summary(self.compactions),
             "last_view": self.last.as_json(),
             "all_views": self.all.as_json(),
             "caches": {
@@ -115,6 +128,8 @@ class Figures:
                 for name, bill in self.bills.items()
             },
             "tokens": self.tokens,
+            "re_reading": round(self.re_reading, 2),
+            "effective_ratio": rounded(self.effective_ratio),
             "chapter_share": rounded(self.chapter_share),
         }
 

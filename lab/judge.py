@@ -9,6 +9,7 @@ from amplifier_context_testing.caches.request import Request
 from amplifier_context_testing.caches.token_scale import TokenScale
 from amplifier_context_testing.checks.message_shapes import Message
 
+from .compactions import after, is_compacted
 from .course import Course
 from .figures import Figures
 from .recall import RecallProbe, Sight
@@ -59,6 +60,8 @@ class FullJudge(BillJudge):
         figures.over += request.offsets[-1] > course.budget
         figures.chapters += sight.chapter_tokens
         self._judge_validity(index, view)
+        if is_compacted(self._before, request):
+            figures.compactions.append(after(messages[:index], request, sight.chapters, course.budget, self._scale))
         self._bill(request)
         figures.breaks += self._before is not None and not request.grew_from(self._before)
         self._before = request
@@ -95,4 +98,7 @@ class FullJudge(BillJudge):
         wanted, words = self._course.words[index], recording.words.in_view(request)
         figures.words += Share.of_bits(wanted.words, words)
         figures.far_words += Share.of_bits(wanted.far, words)
-        figures.edits += recording.working_memory.kept(index, request)
+        lines, edits, price = recording.working_memory.kept(index, request)
+        figures.lines += lines
+        figures.edits += edits
+        figures.re_reading += price

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from .compactions import summary
 from .figures import Figures
 from .run import Report
 from .shares import Share, quantile
@@ -19,6 +21,16 @@ def _both(last: Share, everywhere: Share) -> str:
     return f"{_share(last.value)} / {_share(everywhere.value)}"
 
 
+def _rounds(after: Mapping[str, Any]) -> str:
+    """Rounds that are whole after a compaction: the tenth percentile, and the median."""
+    return f"{after['rounds_p10']:.0f} / {after['rounds']:.0f}"
+
+
+def _spent(after: Mapping[str, Any]) -> str:
+    """What a view after a compaction is spent on: use of the budget, whole rounds, chapters, names in them."""
+    return " / ".join(_share(after[name]) for name in ("used", "whole", "chapters", "names"))
+
+
 # Each heading with its cell, in the order of the table.
 CELLS: Mapping[str, Cell] = {
     "recall": lambda f: _share(f.recall.value),
@@ -30,7 +42,9 @@ CELLS: Mapping[str, Cell] = {
     "words": lambda f: _share(f.words.value),
     "far words": lambda f: _share(f.far_words.value),
     "edits": lambda f: _share(f.edits.value),
+    "lines": lambda f: _share(f.lines.value),
     "prefix": lambda f: _share(f.ratio()),
+    "effective": lambda f: _share(f.effective_ratio),
     "anthropic": lambda f: _share(f.ratio("anthropic")),
     "declared": lambda f: _share(f.ratio("declared")),
     "openai": lambda f: _share(f.ratio("openai")),
@@ -38,6 +52,10 @@ CELLS: Mapping[str, Cell] = {
     "faulty": lambda f: f"{f.faulty:,}",
     "over": lambda f: f"{f.over:,}",
     "chapters": lambda f: _share(f.chapter_share),
+    "rounds whole": lambda f: _rounds(summary(f.compactions)),
+    "no round whole": lambda f: _share(summary(f.compactions)["none"]),
+    "large round": lambda f: _share(summary(f.compactions)["large"]),
+    "after": lambda f: _spent(summary(f.compactions)),
     "p50 ms": lambda f: f"{1e3 * quantile(f.times, 0.5):.1f}",
     "p99 ms": lambda f: f"{1e3 * quantile(f.times, 0.99):.1f}",
 }

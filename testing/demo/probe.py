@@ -13,39 +13,16 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from amplifier_context_core.economics.budget import provider_window
 from amplifier_context_core.errors import InvalidMessage
 from amplifier_context_core.messages.tokens import count_message_tokens
 
-from ..checks.message_shapes import Call, Message, as_mapping, calls_of
+from ..checks.message_shapes import Message, as_mapping, calls_of
 from ..checks.request_checker import check_request
-
-if TYPE_CHECKING:
-    from .progress import ProgressPrinter
-
-
-@dataclass(slots=True)
-class Request:
-    """One list of messages that was returned for a request. Token counts are the provider's, as far as it reports any.
-
-    Attributes:
-        number: from 1.
-        budget: tokens that the request may have; None if the context does not report a budget.
-        trigger: tokens above which the context compacts; None if the context does not report it.
-        prefix: tokens of the common prefix with the previous request, which a provider can serve from its cache.
-        broken: the provider rules that it breaks, one sentence each.
-        calls: tool calls of the answer; None until the answer was added.
-    """
-
-    number: int
-    tokens: int
-    budget: int | None
-    trigger: int | None
-    prefix: int
-    broken: list[str]
-    calls: list[Call] | None = None
+from .progress import ProgressPrinter
+from .request import Request
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ import click
 from amplifier_context_cli.formatting import display_width, printable, screen_width, truncate
 
 from ..checks.message_shapes import Call
-from .probe import Request
+from .request import Request
 
 StyledText = list[tuple[str, str]]
 """Texts, each with a colour of the terminal; empty for its default."""

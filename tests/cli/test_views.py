@@ -131,17 +131,17 @@ def test_looking_at_a_session_changes_nothing(url: str) -> None:
 def test_with_a_budget_the_view_is_what_would_be_sent(url: str) -> None:
     async def sent() -> list[dict[str, object]]:
         store = open_store(url, durability="none")
-        manager = ContextManager(load_config({"max_tokens": 3_000}), session_id="one", store=store)
+        manager = ContextManager(load_config({"max_tokens": 2_000}), session_id="one", store=store)
         view = await ask(manager)
         await manager.close()
         return view
 
     asyncio.run(kept(url))
-    small = [json.loads(line) for line in run_at(url, "view", "one", "--budget", "3k", "--json").splitlines()]
-    report = json.loads(run_at(url, "explain", "one", "--budget", "3,000", "--json"))
+    small = [json.loads(line) for line in run_at(url, "view", "one", "--budget", "2k", "--json").splitlines()]
+    report = json.loads(run_at(url, "explain", "one", "--budget", "2,000", "--json"))
     whole = run_at(url, "view", "one", "--json").splitlines()
     assert len(small) < len(whole)
-    assert report["view"]["tokens"] <= report["view"]["budget"] == 3_000
+    assert report["view"]["tokens"] <= report["view"]["budget"] == 2_000
     assert small == asyncio.run(sent())
     assert "'lots' is not a number of tokens" in run_at(url, "view", "one", "--budget", "lots", fails=True)
 
