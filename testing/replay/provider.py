@@ -12,7 +12,7 @@ Config, all optional:
 
 | key | meaning |
 | --- | --- |
-| `script` | a list of answers (see `answer_policies`) or of exceptions to raise, or `module:factory` of a policy, which is given this config |
+| `script` | a list of answers (`answer_policies`) and exceptions to raise, or `module:factory` of a policy |
 | `transcript` | JSONL file to replay instead; `id` or `index` (0) choose the transcript in it |
 | `messages` | or the messages of a transcript themselves |
 | `name`, `model` | what the provider calls itself ("replay", "replay-1") |
@@ -20,7 +20,7 @@ Config, all optional:
 | `real_window` | what it really takes, in tokens; below `context_window` it refuses what it promised to take |
 | `check` | hold each request against `checker.check_request` and keep the `violations` (false) |
 | `priority` | lower is preferred by loops (100) |
-"""  # noqa: E501 - a table row is one line
+"""
 
 from __future__ import annotations
 
