@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import struct
-import zlib
 from typing import Any
 
 import pytest
@@ -14,22 +11,9 @@ from amplifier_core.models import ContextInjection
 
 from amplifier_context_testing import mount_plan, session
 from tests.kernel.mounted import CURRENT
+from tests.messages import PNG_1X1, Message
 
 pytestmark = pytest.mark.kernel
-
-Message = dict[str, Any]
-
-
-def picture(number: int) -> str:
-    """A PNG of 200 by 200 pixels, base64, another one for each number."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = struct.pack(">IIBBBBB", 200, 200, 8, 0, 0, 0, 0)
-    rows = zlib.compress((b"\0" + bytes([number]) * 200) * 200)
-    png = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
-    return base64.b64encode(png).decode()
 
 
 class Camera:
@@ -43,7 +27,7 @@ class Camera:
         number = input["number"]
         if input.get("plain"):
             return ToolResult(output=f"picture {number} as text")
-        source = {"type": "base64", "media_type": "image/png", "data": picture(number)}
+        source = {"type": "base64", "media_type": "image/png", "data": PNG_1X1}
         before, after = TextBlock(text=f"picture {number}: " + "before " * 80), TextBlock(text=f"after {number}")
         return ToolResult(output="a picture", content=[before, ImageBlock(source=source), after])
 

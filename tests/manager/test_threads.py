@@ -12,6 +12,7 @@ from amplifier_core import HookRegistry, HookResult
 
 from amplifier_context_core import ContextError, ContextManager
 from amplifier_context_testing import check_request
+from tests.manager.measured import Counting
 from tests.managers import feed, new_manager
 from tests.messages import Message, bare, size, text, work
 
@@ -133,11 +134,6 @@ def test_a_request_or_an_edit_is_refused_while_another_live_loop_makes_a_request
     async def no_count(view: list[dict[str, Any]]) -> dict[str, Any]:
         raise AssertionError("the view is counted though it is refused")
 
-    async def count(view: list[dict[str, Any]]) -> dict[str, Any]:
-        measurement = {"kind": "provider_count", "source": "test", "input_tokens": 100}
-        limits = {"estimated_input_tokens": 100, "input_limit_tokens": 1_000_000}
-        return {"dispatch": view, "budget_decision": {**limits, "measurement": measurement}}
-
     async def hold(event: str, data: dict[str, Any]) -> HookResult:
         if not refused:
             await asyncio.to_thread(asyncio.run, elsewhere())
@@ -145,7 +141,7 @@ def test_a_request_or_an_edit_is_refused_while_another_live_loop_makes_a_request
 
     hooks.register("context:pre_compact", hold, 0, name="holding")
     asyncio.run(feed(manager, work(60, output=600)))
-    measured.append(asyncio.run(manager.measured_request_view(count_view=count)))
+    measured.append(asyncio.run(manager.measured_request_view(count_view=Counting())))
     assert check_request(asyncio.run(manager.get_messages_for_request(BUDGET))) == []
     assert len(refused) == 12
     assert size(asyncio.run(manager.get_messages_for_request(BUDGET))) <= BUDGET
