@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextManager, load_config
+from amplifier_context_core import ContextManager, Plugins, load_config
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.transcript.vectors import EMBEDDED
 from tests.embedders import CORPUS, Deterministic, Fitted, add, searching
@@ -122,6 +122,11 @@ async def test_an_edit_after_an_embedder_failed_midway_leaves_no_vector_of_what_
 async def test_what_is_no_embedder_is_refused(odd: object) -> None:
     with pytest.raises(ConfigError, match="embedder"):
         searching(odd)
+
+
+async def test_an_unknown_embedder_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^embedder: 'none of that name' is not known; no plug-in offers one$"):
+        ContextManager(load_config({"embedder": "none of that name"}), plugins=Plugins())
 
 
 async def test_numbers_of_zero_and_queries_without_words_find_nothing_by_vector() -> None:

@@ -158,8 +158,7 @@ async def test_keep_and_repair_leave_the_cancelled_turn_and_repair_answers_its_c
 )
 async def test_discard_takes_the_cancelled_turn_out_closing_message_and_all_and_no_other(reports: list[Any]) -> None:
     manager, emit = await mounted("discard")
-    history = [*DONE]
-    await feed(manager, history)
+    history: list[Message] = []
     for _ in range(2):
         await feed(manager, open_turn())
         for report in reports:
