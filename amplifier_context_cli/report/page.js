@@ -7,10 +7,20 @@ const blocks = (name) => [...document.querySelectorAll(`script[data-block="${nam
   return value;
 });
 const [session] = blocks("session");
-const messages = blocks("messages").flat();
+// The messages, in slices. A slice is parsed when a message of it is needed.
+const slices = [...document.querySelectorAll('script[data-block="messages"]')];
+const parsed = [];
+const message = (index) => {
+  const at = Math.floor(index / session.slice);
+  if (parsed[at] === undefined) {
+    parsed[at] = JSON.parse(slices[at].textContent);
+    slices[at].remove();
+  }
+  return parsed[at][index % session.slice];
+};
 const requests = session.requests, compactions = session.compactions, states = session.states;
 const fates = new Map(session.fates);
-const everything = messages.map((_, index) => index);
+const everything = Array.from({ length: session.messages }, (_, index) => index);
 const ROW = 26;
 const number = (value) => value.toLocaleString("en");
 const counted = (value, noun) => `${number(value)} ${noun}${value === 1 ? "" : "s"}`;
@@ -98,7 +108,7 @@ const lowerBound = (shows) => {
   return low;
 };
 const messageRow = (index, state) => {
-  const [mark, role, tokens, text] = messages[index];
+  const [mark, role, tokens, text] = message(index);
   const row = make("div", `row ${role === "user" ? "human" : ""}`);
   row.append(make("span", "mark", mark), make("span", "role", role), make("span", "text", firstLine(text) || "(empty)"));
   row.append(make("span", `state ${states[state]}`, states[state]), make("span", "tokens", number(tokens)), strip(index));
@@ -129,7 +139,7 @@ const openDetail = (title, fate, text, originals) => {
   byId("detail").scrollTop = 0;
 };
 const openMessage = (index) => {
-  const [mark, role, tokens, text, more] = messages[index];
+  const [mark, role, tokens, text, more] = message(index);
   const born = lowerBound(index + 1) + 1;
   const changes = (fates.get(index) ?? []).map(([from, to]) => `${states[to]} from request ${number(compactions[from].request + 1)}`);
   const fate = [born > requests.length ? "in no request yet" : `kept from request ${number(born)}`, ...changes].join(", ");
@@ -138,7 +148,7 @@ const openMessage = (index) => {
 const openChapter = (place) => {
   const chapter = session.chapters[place], originals = [];
   for (let index = chapter.start; index < Math.min(chapter.stop, chapter.start + 200); index += 1) {
-    const button = make("button", "", `${messages[index][0]} ${messages[index][1]}  ${firstLine(messages[index][3])}`);
+    const button = make("button", "", `${message(index)[0]} ${message(index)[1]}  ${firstLine(message(index)[3])}`);
     button.addEventListener("click", () => openMessage(index));
     originals.push(button);
   }
@@ -150,7 +160,7 @@ const matching = (text) => {
   const wanted = byId("search").value.trim().toLowerCase();
   return !wanted || text.toLowerCase().includes(wanted);
 };
-const messageMatches = (index) => matching(`${messages[index][0]} ${messages[index][1]} ${messages[index][3]}`);
+const messageMatches = (index) => matching(`${message(index)[0]} ${message(index)[1]} ${message(index)[3]}`);
 const viewItems = (request) => {
   const [shows, , , compaction] = request;
   const items = compactions[compaction].chapters.map((chapter) => ({ chapter, at: session.chapters[chapter].start - 0.5 }));
@@ -172,7 +182,7 @@ const update = () => {
   const all = byId("search").value.trim() ? everything.filter(messageMatches) : everything;
   historyList.show(all);
   viewList.show(items.filter((item) => (item.chapter === undefined ? messageMatches(item.index) : matching(session.chapters[item.chapter].text))));
-  byId("history-title").textContent = `History: ${number(shows)} of ${number(messages.length)} messages so far`;
+  byId("history-title").textContent = `History: ${number(shows)} of ${number(session.messages)} messages so far`;
   const made = compactions[compaction];
   const since = compaction && made.trigger !== "now" ? `; last compaction before request ${number(made.request + 1)}: ${made.trigger}, ${number(made.before_tokens)} → ${number(made.after_tokens)} tokens` : "";
   const count = reported === null ? "" : `, ${number(reported)} reported by the provider`;
@@ -193,7 +203,7 @@ const draw = () => {
   const pen = canvas.getContext("2d"), style = getComputedStyle(document.documentElement);
   const colour = (name) => { const probe = make("i", name); document.body.append(probe); const value = getComputedStyle(probe).backgroundColor; probe.remove(); return value; };
   pen.scale(scale, scale);
-  const most = Math.max(session.size, ...requests.map((one) => Math.max(one[1], one[2] ?? 0)).slice(0, 1), requests.reduce((top, one) => Math.max(top, one[1], one[2] ?? 0), 1));
+  const most = requests.reduce((top, one) => Math.max(top, one[1], one[2] ?? 0), session.size);
   const x = (place) => (requests.length > 1 ? (place * (width - 2)) / (requests.length - 1) + 1 : width / 2);
   const y = (tokens) => height - 4 - (tokens * (height - 14)) / most;
   pen.fillStyle = pen.strokeStyle = colour("folded");
@@ -213,7 +223,7 @@ const draw = () => {
 
 byId("title").textContent = document.title = `Session ${session.title}`;
 const done = compactions.filter((one) => one.trigger && one.trigger !== "now").length;
-byId("facts").textContent = `${counted(messages.length, "message")}, ${counted(requests.length, "request")}, ${counted(done, "compaction")}, budget ${number(session.size)} tokens`;
+byId("facts").textContent = `${counted(session.messages, "message")}, ${counted(requests.length, "request")}, ${counted(done, "compaction")}, budget ${number(session.size)} tokens`;
 if (session.edited) byId("edited").textContent = "The history was edited: marks in past chapters count the messages that are left.";
 byId("has-reported").hidden = requests.every((one) => one[2] === null);
 byId("slider").max = String(requests.length - 1);

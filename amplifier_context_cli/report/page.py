@@ -19,7 +19,8 @@ from amplifier_context_core.messages.parsing import json_text
 from ..printing import words
 from .replay import STATES, Replay
 
-_MOST_CHARS = 20_000  # of one message; the command `show --full` has the rest
+_MOST_CHARS = 20_000  # of one message, in a session of usual length; the command `show --full` has the rest
+_PAGE_CHARS = 50_000_000  # of all messages, about: more would take a browser seconds to load
 _SLICE = 2_000  # messages of one JSON block
 _REPORT_KEYS = (
     "trigger",
@@ -48,14 +49,17 @@ def page(title: str, entries: Sequence[Entry], replay: Replay) -> Iterator[str]:
     head, _, body = _asset("page.html").partition("<!-- blocks -->")
     yield head.replace("POLICY", policy).replace("/* style */", style)
     yield _block("session", _session(title, entries, replay))
+    most = min(_MOST_CHARS, _PAGE_CHARS // max(1, len(entries)))
     for start in range(0, len(entries), _SLICE):
-        yield _block("messages", [_message(entry) for entry in entries[start : start + _SLICE]])
+        yield _block("messages", [_message(entry, most) for entry in entries[start : start + _SLICE]])
     yield body.replace("/* script */", script)
 
 
 def _session(title: str, entries: Sequence[Entry], replay: Replay) -> dict[str, Any]:
     return {
         "title": title,
+        "messages": len(entries),
+        "slice": _SLICE,
         "size": replay.size,
         "states": STATES,
         "edited": any(entry.seq != place for place, entry in enumerate(entries, 1)),
@@ -66,10 +70,10 @@ def _session(title: str, entries: Sequence[Entry], replay: Replay) -> dict[str, 
     }
 
 
-def _message(entry: Entry) -> list[Any]:
+def _message(entry: Entry, most: int) -> list[Any]:
     """Return mark, role, tokens, text and number of characters that are left out."""
     text = words(entry.message)
-    return [entry.mark, entry.role, entry.tokens, text[:_MOST_CHARS], max(0, len(text) - _MOST_CHARS)]
+    return [entry.mark, entry.role, entry.tokens, text[:most], max(0, len(text) - most)]
 
 
 def _block(name: str, value: Any) -> str:

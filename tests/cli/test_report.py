@@ -142,6 +142,19 @@ def test_a_budget_makes_the_requests_at_that_budget(url: str, tmp_path: Path) ->
     assert not any(one.get("trigger") == "trigger" for one in session["compactions"])
 
 
+def test_of_a_long_session_a_page_has_the_beginning_of_each_text(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asyncio.run(kept(url))
+    monkeypatch.setattr("amplifier_context_cli.report.page._PAGE_CHARS", 6_300)
+    made = report(url, tmp_path / "page.html")
+    (session,), rows = made.blocks("session"), [one for block in made.blocks("messages") for one in block]
+    assert len(rows) == session["messages"]
+    longest = max(rows, key=lambda row: row[4])
+    assert len(longest[3]) == 6_300 // len(rows)
+    assert longest[4] > 1_000
+
+
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
     """The page of a hostile session; only its owner can read the file."""
