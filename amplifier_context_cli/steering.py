@@ -44,6 +44,7 @@ async def compact(
         report = await manager.preview(first, last)
         if report["would_compact"] and not dry_run:
             report |= await manager.compact(focus, first, last)
+        usage = await manager.usage()
     except ValueError as problem:
         raise click.UsageError(str(problem)) from None
     finally:
@@ -51,7 +52,8 @@ async def compact(
     if as_json:
         print_json(report)
     if "reason" in report and "after_tokens" not in report:
-        raise click.ClickException(f"{shell_quoted(session_id)}: {report['reason']}")
+        size = f"it has {usage['used']:,} of {usage['size']:,} tokens; --budget names a smaller window"
+        raise click.ClickException(f"{shell_quoted(session_id)}: {report['reason']}; {size}")
     if as_json:
         return
     would = "would be " if dry_run else ""

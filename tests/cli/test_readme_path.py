@@ -36,7 +36,7 @@ def test_every_command_of_the_readme_works_in_its_order(tmp_path: Path, monkeypa
     name, _, value = export.removeprefix("export ").partition("=")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(name, value)
-    Path("session.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines(18)))
+    Path("session.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines(320)))
     said: dict[str, str] = {}
     for command in commands:
         program, *arguments = shlex.split(command, comments=True)
@@ -44,7 +44,7 @@ def test_every_command_of_the_readme_works_in_its_order(tmp_path: Path, monkeypa
         done = CliRunner().invoke(main, arguments)
         assert done.exit_code == 0, f"{command}: {done.output}"
         said[" ".join(arguments)] = done.output
-    assert "38 messages" in said["import session.jsonl"]
+    assert "642 messages" in said["import session.jsonl"]
     assert "of 200,000 tokens" in said["context session"]
     dry, real = (re.findall(r"([\d,]+) → ([\d,]+)", text)[0] for key, text in said.items() if key.startswith("compact"))
     assert dry == real

@@ -112,7 +112,9 @@ def test_undo_uses_the_settings_of_the_session_and_a_budget(
 
 def test_nothing_to_free_is_an_error_that_says_so(url: str) -> None:
     keep(url, "one", work(1))
-    assert "nothing could be freed" in run_at(url, "compact", "one", fails=True)
+    said = run_at(url, "compact", "one", fails=True)
+    assert "nothing could be freed" in said
+    assert "of 200,000 tokens; --budget names a smaller window" in said
 
 
 def test_a_pin_keeps_a_round_through_a_compaction_until_it_is_taken_back(session: str) -> None:
