@@ -186,10 +186,9 @@ def _condensed(parts: _Parts, share: float, counter: TokenCounter) -> list[Diges
 
 def _chosen(lines: Sequence[Line], counter: TokenCounter, room: int) -> list[Line]:
     """Return the lines that fit into `room` tokens, those worth most first, in their order."""
-    order = sorted(range(len(lines)), key=lambda index: (-lines[index].worth, index))
     chosen: set[int] = set()
     headed: set[str] = set()
-    for index in order:
+    for index in sorted(range(len(lines)), key=lambda index: -lines[index].worth):
         section = lines[index].section
         head = 0 if section in headed else counter(_HEADS[section]) + 1
         cost = head + counter(single_line(lines[index].text)) + 1
@@ -197,7 +196,7 @@ def _chosen(lines: Sequence[Line], counter: TokenCounter, room: int) -> list[Lin
             room -= cost
             chosen.add(index)
             headed.add(section)
-    return [line for index, line in enumerate(lines) if index in chosen]
+    return [lines[index] for index in sorted(chosen)]
 
 
 def _worded(head: str, lines: Sequence[Line], files: Sequence[FileUse], counter: TokenCounter, room: int) -> str:

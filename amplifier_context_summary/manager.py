@@ -142,16 +142,14 @@ class SummaryManager(ContextManager, SessionCompanion):
         focus = None if focus is None else checked_text("focus", focus)
         await self.session.ready()
         self.compactor.focus = focus or self.compactor.focus
-        sent = self.compactor.last_sent
-        key = sent.key if sent else ("", "")
-        request = await self.requests.request_for(sent.limits.budget if sent else self.requests.budget().tokens, key)
+        request = await self.requests.for_last_budget()
         await self._summarised("manual", request, self._provider, self._settings.compact_wait)
         report = await super().compact()  # the focus is set; it may have been forgotten since
         if report["compacted"]:
             view = next((view for view in reversed(list(self.compactor.cache.views)) if view.checkpoint), None)
             chapters = [segment for segment in (view.segments() if view else ()) if segment.chapter]
             carriers = [one.message for segment in chapters if (one := carrier_of(segment))]
-            if carriers and can_read(carriers[-1], *key):
+            if carriers and can_read(carriers[-1], *request.key):
                 report["author"], report["chapter"] = "native", carried_text(carriers[-1])
             elif chapters:
                 newest = chapters[-1]

@@ -15,40 +15,29 @@ from amplifier_context_core.errors import ConfigError
 from amplifier_context_summary.call import AUTO_CONTINUE
 from amplifier_context_summary.config import load_summary_config
 from amplifier_context_testing.summaries.writers import Writer
-from tests.messages import bare, digest, text, work
-from tests.summary.scripted import BUDGET, Provider, drive, good, summary_manager, wait_for_summaries
+from tests.messages import bare, digest, text, user
+from tests.summary.scripted import BUDGET, WORDS, Provider, drive, good, summary_manager, wait_for_summaries
+from tests.summary.scripted import SESSION as WHOLE
 
 pytestmark = pytest.mark.kernel
-SESSION = work(60, output=900)[:43]  # one compaction
-WORDS = "in a model's words"
+SESSION = WHOLE[:43]  # one compaction
+OTHER: Any = SimpleNamespace(name="other", get_info=lambda: SimpleNamespace(defaults={"model": "other-1"}))
 
 
-class Optioned(Provider):
-    """A provider with capabilities, which keeps the options that it is called with."""
+@pytest.mark.parametrize("capabilities", [[AUTO_CONTINUE], []])
+async def test_a_provider_that_continues_cut_answers_by_itself_is_asked_not_to(capabilities: list[str]) -> None:
+    given: list[dict[str, Any]] = []
 
-    def __init__(self, *capabilities: str) -> None:
-        super().__init__(good)
-        self._capabilities = list(capabilities)
-        self.options: list[dict[str, Any]] = []
+    class Optioned(Provider):
+        def get_info(self) -> Any:
+            return SimpleNamespace(capabilities=capabilities, defaults={"context_window": 200_000})
 
-    def get_info(self) -> Any:
-        return SimpleNamespace(capabilities=self._capabilities, defaults={"context_window": 200_000})
+        async def complete(self, request: ChatRequest, **kwargs: Any) -> ChatResponse:
+            given.append(kwargs)
+            return await super().complete(request)
 
-    async def complete(self, request: ChatRequest, **kwargs: Any) -> ChatResponse:
-        self.options.append(kwargs)
-        return await super().complete(request)
-
-
-@pytest.mark.parametrize(
-    ("capabilities", "options"), [((AUTO_CONTINUE,), {"request_options": {"auto_continue": False}}), ((), {})]
-)
-async def test_a_provider_that_continues_cut_answers_by_itself_is_asked_not_to(
-    capabilities: tuple[str, ...], options: dict[str, Any]
-) -> None:
-    provider = Optioned(*capabilities)
-    await drive(summary_manager(provider), SESSION)
-    assert provider.options
-    assert all(given == options for given in provider.options)
+    await drive(summary_manager(Optioned(good)), SESSION)
+    assert given == [{"request_options": {"auto_continue": False}} if capabilities else {}] * len(given) != []
 
 
 async def test_the_prompt_of_the_config_takes_the_place_of_the_shipped_one(tmp_path: Path) -> None:
@@ -69,7 +58,7 @@ async def test_a_prompt_that_cannot_be_used_is_named_once_and_the_shipped_one_is
         path.write_bytes(content)
     provider = Provider(good)
     manager = summary_manager(provider, summary_prompt=str(path))
-    await drive(manager, work(60, output=900))
+    await drive(manager, WHOLE)
     assert len(provider.requests) > 1
     assert all("You keep the summary" in str(request.messages[0].content) for request in provider.requests)
     assert len([record for record in caplog.records if "summary_prompt" in record.getMessage()]) == 1
@@ -86,16 +75,11 @@ async def test_history_cannot_leave_its_tags_or_pose_as_another_message() -> Non
 
 
 async def test_an_image_is_named_and_its_text_is_asked_about() -> None:
-    source = {"type": "base64", "media_type": "image/png", "data": "QUJD" * 60}
-    shown = {
-        "role": "user",
-        "content": [{"type": "text", "text": "What is this?"}, {"type": "image", "source": source}],
-    }
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "QUJD" * 60}}
     provider = Provider(good)
-    await drive(summary_manager(provider), [shown, *SESSION[1:]])
-    asked = provider.text(0)
-    assert "person: What is this?\n  (image)" in asked
-    assert "QUJDQUJD" not in asked
+    await drive(summary_manager(provider), [user([{"type": "text", "text": "What is this?"}, image]), *SESSION[1:]])
+    assert "person: What is this?\n  (image)" in provider.text(0)
+    assert "QUJDQUJD" not in provider.text(0)
 
 
 async def test_the_provider_of_the_config_is_asked_and_no_other() -> None:
@@ -122,10 +106,8 @@ async def test_a_late_summary_is_put_in_when_the_provider_writes_the_prefix_agai
     assert WORDS not in text(views[-1])
     writer.release.set()
     await wait_for_summaries(manager)
-    other: Any = None
-    if moment == "provider":
-        other = SimpleNamespace(name="other", get_info=lambda: SimpleNamespace(defaults={"model": "other-1"}))
-    elif moment == "system prompt":
+    other = OTHER if moment == "provider" else None
+    if moment == "system prompt":
 
         async def prompt() -> str:
             return "Be brief."
@@ -138,16 +120,16 @@ async def test_a_late_summary_is_put_in_when_the_provider_writes_the_prefix_agai
 
 
 async def test_a_late_summary_for_a_smaller_budget_leaves_the_view_of_the_larger_one() -> None:
-    writer = Writer("slow")
+    writer, smaller = Writer("slow"), int(0.9 * BUDGET)
     manager = summary_manager(writer)
     views = await drive(manager, SESSION, waits=False)
     writer.release.set()
     await wait_for_summaries(manager)
-    other: Any = SimpleNamespace(name="other", get_info=lambda: SimpleNamespace(defaults={"model": "other-1"}))
-    smaller = int(0.9 * BUDGET)
-    assert WORDS in text(await manager.get_messages_for_request(smaller, other))
-    assert manager.compactor.cache.by_budget[smaller].budget == smaller
-    assert manager.compactor.cache.by_budget[BUDGET].budget == BUDGET
+    assert WORDS in text(await manager.get_messages_for_request(smaller, OTHER))
+    assert {budget: manager.compactor.cache.by_budget[budget].budget for budget in (smaller, BUDGET)} == {
+        smaller: smaller,
+        BUDGET: BUDGET,
+    }
     assert digest(bare(await manager.get_messages_for_request(BUDGET))) == digest(bare(views[-1]))
 
 
@@ -156,7 +138,7 @@ async def test_a_model_is_asked_when_a_view_has_the_share_of_the_trigger_that_th
     provider = Provider(good)
     manager = summary_manager(provider, summarize_at=share)
     sizes: list[int] = []
-    for message in work(60, output=900):
+    for message in WHOLE:
         if not provider.requests:
             await drive(manager, [message])
             sizes.append(manager.compactor.last_sent.counted if manager.compactor.last_sent else 0)

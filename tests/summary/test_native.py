@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +18,7 @@ from amplifier_context_testing import checked
 from amplifier_context_testing.replay.answer_policies import Answer
 from amplifier_context_testing.summaries.extractive import with_summaries
 from amplifier_context_testing.wire.replies import Fault, Reply, Script, rate_limited, unavailable
-from tests.messages import bare, digest, rounds, text
+from tests.messages import bare, digest, text
 from tests.summary.native_provider import NativeProvider
 from tests.summary.scripted import BUDGET, SESSION, summary_manager, wait_for_summaries
 
@@ -85,7 +83,7 @@ async def sent(found: Any, view: list[dict[str, Any]]) -> None:
     await found.provider.complete(ChatRequest.model_validate({"messages": view}))
 
 
-async def test_the_carrier_is_first_and_nothing_that_it_covers_is_sent_beside_it() -> None:
+async def test_the_carrier_is_first_alone_and_byte_for_byte_and_the_next_one_is_made_from_it() -> None:
     async with anthropic() as found:
         session = Session(found.provider)
         view = await session.run(SESSION)
@@ -97,16 +95,8 @@ async def test_the_carrier_is_first_and_nothing_that_it_covers_is_sent_beside_it
         results = [entry for entry in session.manager.snapshot() if entry.role == "tool" and entry.seq <= covered]
         assert len(results) > 5
         assert not any(entry.message["content"][:200] in text(view) for entry in results)
-        for one in session.views[-3:]:
-            await sent(found, one)
-
-
-async def test_the_carrier_stays_byte_for_byte_and_the_next_one_is_made_from_it() -> None:
-    async with anthropic() as found:
-        session = Session(found.provider)
-        await session.run(SESSION)
-        shown = [carriers(view)[0] for view in session.views if carriers(view)]
         made = found.provider.compactions
+        shown = [carriers(view)[0] for view in session.views if carriers(view)]
         assert len({digest([one]) for one in shown}) <= len(made)
         blocks = [one["metadata"]["anthropic:compaction"]["block"] for one in shown]
         assert all(block["content"] == ANSWER for block in blocks)
@@ -114,9 +104,11 @@ async def test_the_carrier_stays_byte_for_byte_and_the_next_one_is_made_from_it(
             "of the one before"
         )
         assert all(one.answered for one in made)
+        for one in session.views[-3:]:
+            await sent(found, one)
 
 
-@cache
+@pytest.fixture(scope="module")
 def digests() -> list[str]:
     """The views of the same session when no model is asked."""
 
@@ -126,8 +118,7 @@ def digests() -> list[str]:
         assert session.manager.compactor.compactions
         return [digest(bare(view)) for view in session.views]
 
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, run()).result()
+    return asyncio.run(run())
 
 
 FAILING: Mapping[str, Script] = {
@@ -141,13 +132,12 @@ FAILING: Mapping[str, Script] = {
 
 
 @pytest.mark.parametrize("kind", FAILING)
-async def test_with_every_call_failing_the_views_are_the_digests_byte_for_byte(kind: str) -> None:
-    expected = digests()
+async def test_with_every_call_failing_the_views_are_the_digests_byte_for_byte(kind: str, digests: list[str]) -> None:
     async with anthropic(FAILING[kind]) as found:
         session = Session(found.provider)
         await session.run(SHORT)
         assert found.provider.compactions
-        assert [digest(bare(view)) for view in session.views] == expected
+        assert [digest(bare(view)) for view in session.views] == digests
         assert (await session.manager.explain())["summary"]["status"] == "failed"
         assert session.manager.limits.failures >= 1
 
@@ -222,24 +212,18 @@ async def test_where_it_is_not_offered_there_is_one_warning_and_a_model_is_asked
         assert len(warnings) == 1
 
 
-async def test_its_calls_are_counted_by_limits_and_reported_by_events() -> None:
+async def test_its_calls_are_counted_and_compact_reports_the_words_of_the_carrier() -> None:
     async with anthropic() as found:
-        session = Session(found.provider, max_summary_calls=1)
-        await session.run(SESSION)
-        assert len(found.provider.compactions) == 1
-        report = (await session.manager.explain())["summary"]
-        assert (report["calls"], report["reason"]) == (1, "max_summary_calls")
-        assert report["summary_cost"] > 0
-
-
-async def test_compact_reports_the_words_of_the_carrier() -> None:
-    async with anthropic() as found:
-        session = Session(found.provider)
+        session = Session(found.provider, max_summary_calls=2)
         await session.run(SESSION[:27])
         report = await session.manager.compact()
         assert (report["author"], report["chapter"]) == ("native", ANSWER)
         assert carriers(await session.view())
-        await session.run(rounds(3, start=90))
+        await session.run(SESSION[27:])
+        assert len([one for one in found.service.exchanges if "compaction" in one.body]) == 2
+        report = (await session.manager.explain())["summary"]
+        assert (report["calls"], report["reason"]) == (2, "max_summary_calls")
+        assert report["summary_cost"] > 0
 
 
 class Slow(Odd):
