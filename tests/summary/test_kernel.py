@@ -10,8 +10,8 @@ from amplifier_core.testing import MockCoordinator
 import amplifier_context_summary
 from amplifier_context_summary.asking import EVENTS
 from amplifier_context_testing.summaries.writers import Writer
-from tests.messages import text, work
-from tests.summary.scripted import BUDGET, wait_for_summaries
+from tests.messages import text
+from tests.summary.scripted import BUDGET, SESSION, WORDS, drive
 
 pytestmark = pytest.mark.kernel
 
@@ -25,56 +25,32 @@ async def mounted(writer: Writer, **config: Any) -> tuple[Any, Any, Any]:
     return coordinator, coordinator.get("context"), cleanup
 
 
-async def test_a_mounted_module_asks_the_mounted_provider_and_names_its_events() -> None:
+async def test_a_mounted_module_asks_the_mounted_provider_says_what_for_and_names_its_events() -> None:
     writer = Writer("good")
-    coordinator, manager, cleanup = await mounted(writer)
-    view: list[dict[str, Any]] = []
-    for message in work(60, output=900):
-        await manager.add_message(message)
-        if message["role"] != "assistant":
-            view = await manager.get_messages_for_request(BUDGET)
-            await wait_for_summaries(manager)
-    assert "in a model's words" in text(view)
+    coordinator, manager, cleanup = await mounted(writer, summary_model="cheap")
+    views = await drive(manager, SESSION)
+    assert WORDS in text(views[-1])
+    request = writer.asked[0]
+    assert request.metadata == {"purpose": "context-compaction", "stream": False}
+    assert (request.model, request.reasoning_effort, request.stream) == ("cheap", "low", False)
+    assert request.tools is None
     named = [name for names in await coordinator.collect_contributions("observability.events") for name in names]
     assert set(EVENTS) <= set(named)
     await cleanup()
     assert not manager.writer.is_running
 
 
-async def test_a_request_for_a_summary_says_what_it_is_for() -> None:
-    writer = Writer("good")
-    _, manager, cleanup = await mounted(writer, summary_model="cheap")
-    for message in work(60, output=900):
-        await manager.add_message(message)
-        if message["role"] != "assistant":
-            await manager.get_messages_for_request(BUDGET)
-            await wait_for_summaries(manager)
-    request = writer.asked[0]
-    assert request.metadata == {"purpose": "context-compaction", "stream": False}
-    assert (request.model, request.reasoning_effort, request.stream) == ("cheap", "low", False)
-    assert request.tools is None
-    await cleanup()
-
-
 async def test_what_a_provider_reports_of_a_summary_is_no_answer_to_the_session() -> None:
     """Providers emit `llm:response` for every call; the meter must learn from the session's own only."""
-    coordinator = MockCoordinator()
-    hooks = coordinator.hooks
     writer = Writer("good")
-    writer.hooks = hooks
-    await coordinator.mount("providers", writer, name=writer.name)
-    config = {"token_counter": "heuristic", "max_tokens": BUDGET, "summary_spend": 100.0}
-    cleanup = await amplifier_context_summary.mount(coordinator, config)
-    manager: Any = coordinator.get("context")
+    coordinator, manager, cleanup = await mounted(writer)
+    writer.hooks = coordinator.hooks
     seen: list[object] = []
     manager.answers.reports.record = seen.append
-    for message in work(60, output=900):
-        await manager.add_message(message)
-        if message["role"] != "assistant":
-            await manager.get_messages_for_request(BUDGET)
-            await wait_for_summaries(manager)
+    await drive(manager, SESSION)
     assert writer.answered > 0
     assert seen == []
-    await hooks.emit("llm:response", {"provider": "writer", "usage": {"input_tokens": 10, "output_tokens": 1}})
+    usage = {"input_tokens": 10, "output_tokens": 1}
+    await coordinator.hooks.emit("llm:response", {"provider": "writer", "usage": usage})
     assert len(seen) == 1
     await cleanup()
