@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from amplifier_core import HookRegistry, HookResult
 
 from amplifier_context_core.stores import MemoryStore
-from amplifier_context_summary.limits import Limits
+from amplifier_context_summary.limits import Limits, Prices, prices_of
 from amplifier_context_testing.summaries.writers import Writer
 from tests.messages import rounds, work
 from tests.summary.scripted import HeldBack, drive, summary_manager, until_asked
@@ -112,3 +113,14 @@ def test_the_next_call_must_fit_into_the_share_with_its_own_cost() -> None:
     made.summary_cost += 60.0
     assert made.refusal(NOW, 10, 40.0) == ""
     assert made.refusal(NOW, 10, 41.0) == "summary_spend"
+
+
+def test_prices_are_those_of_the_provider() -> None:
+    pricing = {"input_per_million": 4.0, "output_per_million": 20, "cache_read_per_million": 0.4}
+    for given in (pricing, SimpleNamespace(**pricing)):
+        assert prices_of(given) == Prices(4.0, 0.4, 5.0, 20.0, known=True)
+
+
+@pytest.mark.parametrize("price", [10**400, float("inf"), float("nan"), -1, True, "4", None])
+def test_a_price_that_makes_no_sense_is_none(price: Any) -> None:
+    assert prices_of({"input_per_million": price, "output_per_million": price}) == Prices()
