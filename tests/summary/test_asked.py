@@ -15,7 +15,7 @@ from amplifier_context_core.errors import ConfigError
 from amplifier_context_summary.call import AUTO_CONTINUE
 from amplifier_context_summary.config import load_summary_config
 from amplifier_context_testing.summaries.writers import Writer
-from tests.messages import bare, digest, text, user
+from tests.messages import bare, digest, text, user, work
 from tests.summary.scripted import BUDGET, WORDS, Provider, drive, good, summary_manager, wait_for_summaries
 from tests.summary.scripted import SESSION as WHOLE
 
