@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import unified_diff
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from amplifier_context_core.compaction.digest import EDIT_ARGUMENTS
 from amplifier_context_core.compaction.identifiers import identifiers
@@ -228,12 +228,12 @@ def _with_changes(given: Mapping[str, Any]) -> Mapping[str, Any]:
             return {**rest, "change": _difference(before, after)}
     edits = given.get("edits")
     if isinstance(edits, list):  # several in one call
-        return {**given, "edits": "\n".join(map(_text_of_edit, edits))}
+        return {**given, "edits": "\n".join(map(_text_of_edit, cast("list[Any]", edits)))}
     return given
 
 
 def _text_of_edit(edit: Any) -> str:
-    parts = _with_changes(edit).values() if isinstance(edit, dict) else [edit]
+    parts = _with_changes(cast("dict[str, Any]", edit)).values() if isinstance(edit, dict) else [edit]
     return "\n".join(part if isinstance(part, str) else json_text(part) for part in parts)
 
 

@@ -29,13 +29,13 @@ async def test_another_process_begins_with_the_same_carrier_and_takes_it_back(pl
         session = opened(place, found.provider)
         before = await session.run(SESSION)
         await session.manager.close()
-        asked = len(found.service.exchanges)
+        asked = len(found.provider.exchanges)
         session = opened(place, found.provider)
         assert digest(await session.view()) == digest(before)
         measured = await session.manager.measured_request_view(provider=found.provider, count_view=Counting(ratio=1.0))
         await measured["transaction"].commit()
         assert digest(measured["base_view"]) == digest(before)
-        assert len(found.service.exchanges) == asked
+        assert len(found.provider.exchanges) == asked
         assert (await session.manager.undo())["undone"]
         after = await session.view()
         assert digest(after) != digest(before)
