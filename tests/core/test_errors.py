@@ -37,6 +37,12 @@ def test_every_error_is_caught_by_the_base_and_those_about_an_argument_are_value
     "message",
     [
         {"role": SECRET, "content": SECRET},
+        {"content": SECRET},
+        {"role": "user", "content": [{"text": SECRET}]},
+        {"role": "user", "content": SECRET, "metadata": SECRET},
+        {"role": "tool", "content": SECRET},
+        {"role": "assistant", "content": SECRET, "tool_calls": [SECRET]},
+        SECRET,
         {"role": "user", "content": {"text": SECRET}},
         {"role": "user", "content": SECRET, "metadata": {"bytes": SECRET.encode()}},
         {"role": "user", "content": SECRET, "metadata": {("a", SECRET): 1}},

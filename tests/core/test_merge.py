@@ -19,6 +19,7 @@ from tests.messages import SIGNED, Message, block, call, result, says, system, u
         ([user("a"), user([block("b")])], [user([block("a"), block("b")])]),
         ([user([block("a")]), user("b")], [user([block("a"), block("b")])]),
         ([says(""), says("b")], [says("b")]),
+        ([says([block("a")]), says("")], [says([block("a")])]),
         ([system("a"), system("b")], [system("a"), system("b")]),
         ([user("a", name="anna"), user("b", name="ben")], [user("a\n\nb", name="anna")]),
     ],
