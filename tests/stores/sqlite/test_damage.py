@@ -21,7 +21,7 @@ from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries, entry
 from tests.stores.other_process import running
-from tests.stores.sqlite.damage import COMMAND, change, emptied, filled, overwritten_page
+from tests.stores.sqlite.damage import COMMAND, change, emptied, filled, flip, overwritten_page
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,7 @@ from tests.stores.sqlite.damage import COMMAND, change, emptied, filled, overwri
         "UPDATE entries SET message = x'ff00fe'",
         "UPDATE entries SET tokens = tokens + 1",
         "UPDATE entries SET seq = 999",
+        "UPDATE entries SET extra = '{'",
         "UPDATE entries SET crc = 'x'",
         "DELETE FROM entries",
     ],
@@ -216,9 +217,15 @@ async def assert_whole(path: Path, count: int = 300) -> None:
     await store.close()
 
 
+def no_text(path: Path) -> None:
+    """Make the definition of an index invalid: SQLite's description of it cannot be decoded."""
+    flip(path, path.read_bytes().index(b"WHERE seq <> (id") + 12, 1)
+
+
 @pytest.mark.parametrize(
     "damage",
     [
+        no_text,
         lambda path: overwritten_page(path, "facts", 0),
         lambda path: emptied(path, "sqlite_autoindex_sessions_1"),
         lambda path: emptied(path, "archive_by_session"),

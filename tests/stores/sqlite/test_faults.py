@@ -212,6 +212,22 @@ def test_every_error_of_the_driver_is_one_of_ours(path: Path) -> None:
         assert outcome == f"the database {path} could not do what was asked ({name})"
 
 
+async def test_a_listener_for_repairs_may_fail(
+    path: Path, store: SqliteStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError("theirs")
+
+    await store.append("s", entries(1, 3))
+    await store.open("s", fail)
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("UPDATE entries SET crc = 0 WHERE seq = 2")
+    db.close()
+    assert [one.seq for one in await store.read("s")] == [1, 3]
+    assert "a listener for repairs failed (RuntimeError)" in caplog.text
+    assert "1 damaged message was left out. " in caplog.text
+
+
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="this system does not list open files")
 async def test_openings_that_fail_leave_no_file_open(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = SqliteStore(path)
