@@ -188,17 +188,20 @@ class Requests:
         """Add the list of items that the last request ended with to the history, before its answer; False if it had
         none.
         """
-        items = self._session.items
-        listed = items.take_sent_list()
+        listed = self._session.items.take_sent_list()
         if listed is None:
             return False
+        await self._session.history.shielded(self._record(listed))
+        return True
+
+    async def _record(self, listed: ItemList) -> None:
+        items = self._session.items
         try:
             await self._session.history.add(listed.message)
         except BaseException:
             items.sent_list = listed  # the caller adds the answer again, or a request lists the items again
             raise
         items.noted(listed)
-        return True
 
     async def announce(self, result: CompactionResult | None) -> None:
         """Save a compaction, then report it: a handler or an observer may hang or end the process."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
+
+import pytest
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.items import ContextItem, tool_from_function
@@ -71,6 +74,22 @@ async def test_a_list_that_two_requests_sent_is_recorded_once() -> None:
     await feed(manager, [ANSWER])
     manager.items.sent_list = listed  # of a request that was planned before the answer came
     await feed(manager, [ANSWER])
+    assert sum("pool, by id:" in str(message["content"]) for message in await manager.get_messages()) == 1
+
+
+@pytest.mark.parametrize("turns", range(12))
+async def test_an_answer_that_is_cancelled_and_added_again_records_the_list_once(turns: int) -> None:
+    manager = await feed(new_manager(), [PROMPT])
+    await manager.pool.add(ContextItem("body", "report q3", "q3"))
+    await ask(manager)
+    adding = asyncio.create_task(manager.add_message(ANSWER))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    adding.cancel()
+    await asyncio.wait([adding])
+    await manager.history.finish()
+    if ANSWER not in await manager.get_messages():
+        await manager.add_message(ANSWER)
     assert sum("pool, by id:" in str(message["content"]) for message in await manager.get_messages()) == 1
 
 

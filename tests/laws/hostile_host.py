@@ -262,9 +262,12 @@ class HostileHost:
                 await asyncio.sleep(0.0005)
 
     def _is_working(self) -> bool:
-        """True while changes or a compaction go on. A task of a closed loop stays as it is for ever."""
-        changes = [task for task in self.manager.history._work.copy() if not task.get_loop().is_closed()]
-        return bool(changes) or self.manager.compactor.is_compacting
+        """True while changes or a compaction go on, or messages wait for a writer that another thread is to start. A
+        task of a closed loop stays as it is for ever.
+        """
+        history = self.manager.history
+        loops = [*(task.get_loop() for task in history._work.copy()), *history._queue._waiting.copy()]
+        return any(not loop.is_closed() for loop in loops) or self.manager.compactor.is_compacting
 
     def _start(self, work: Callable[[], Step]) -> asyncio.Task[None]:
         """Start work beside a step."""
