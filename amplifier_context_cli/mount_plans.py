@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import yaml
 
 from amplifier_context_core.errors import ConfigError
 
@@ -46,6 +45,8 @@ async def wrong_keys(path: Path, modules: tuple[str, ...]) -> list[tuple[str, li
 
 
 def _read(path: Path) -> object:
+    import yaml  # slow to import
+
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
