@@ -1,0 +1,183 @@
+"""The transaction of a measured request, and the events of its compaction."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from amplifier_context_core import ContextManager
+from amplifier_context_core.view import shared_cache
+from tests.authors import make_manager
+from tests.manager.measured import BUDGET, Counting, measure, settings, state_of
+from tests.managers import ask, feed, new_manager
+from tests.messages import text, work
+
+# -- the transaction ---------------------------------------------------------------------------------------------------
+
+
+async def pending(number: int = 40, hooks: Any = None, **more: Any) -> tuple[ContextManager, dict[str, Any], bytes]:
+    """A manager with a measured request that needs a compaction, and its state before."""
+    manager = await feed(new_manager(hooks=hooks, **settings(**more)), work(number))
+    before = await state_of(manager)
+    return manager, await measure(manager, Counting()), before
+
+
+async def test_rollback_leaves_nothing_for_other_sessions_to_find() -> None:
+    _, result, _ = await pending()
+    result["transaction"].rollback()
+    assert shared_cache.is_empty()
+
+
+async def test_a_commit_cancelled_while_it_waits_changes_nothing_and_may_be_rolled_back() -> None:
+    manager, result, before = await pending()
+    async with manager.compactor.lock.hold():
+        task = asyncio.create_task(result["transaction"].commit())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    await asyncio.sleep(0)
+    assert await state_of(manager) == before
+    result["transaction"].rollback()
+    assert await result["transaction"].commit() is False
+
+
+async def test_a_rollback_while_a_commit_waits_wins() -> None:
+    manager, result, before = await pending()
+    async with manager.compactor.lock.hold():
+        task = asyncio.create_task(result["transaction"].commit())
+        await asyncio.sleep(0)
+        result["transaction"].rollback()
+    assert await task is False
+    assert await state_of(manager) == before
+
+
+async def test_a_commit_cancelled_while_handlers_run_has_happened_and_is_saved() -> None:
+    class Slow:
+        def __init__(self) -> None:
+            self.entered, self.leave = asyncio.Event(), asyncio.Event()
+
+        async def emit(self, event: str, data: dict[str, Any]) -> None:
+            if event == "context:compaction":
+                self.entered.set()
+                await self.leave.wait()
+
+    hooks = Slow()
+    manager, result, _ = await pending(hooks=hooks)
+    task = asyncio.create_task(result["transaction"].commit())
+    await hooks.entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    result["transaction"].rollback()
+    hooks.leave.set()
+    assert await result["transaction"].commit() is True
+    await manager.close()
+    assert (await manager.explain())["compactions"] == 1
+
+
+async def test_a_request_of_a_history_that_was_edited_since_may_not_be_sent() -> None:
+    manager, result, _ = await pending()
+    await manager.set_messages((await manager.get_messages())[:-4])
+    assert await result["transaction"].commit() is False
+    assert (await manager.explain())["compactions"] == 0
+
+
+@pytest.mark.parametrize("end", ["clear", "forget"])
+async def test_nothing_that_was_erased_comes_back_with_a_commit(end: str) -> None:
+    manager, result, _ = await pending()
+    await (manager.clear() if end == "clear" else manager.forget(containing="file 39: "))
+    assert await result["transaction"].commit() is False
+    await manager.add_message({"role": "user", "content": "Go on."})
+    assert "file 39: " not in text(await ask(manager, None))
+
+
+async def test_a_compaction_that_came_between_is_kept() -> None:
+    manager, result, _ = await pending()
+    view = await ask(manager, None)
+    assert await result["transaction"].commit() is True
+    assert (await manager.explain())["compactions"] == len(await manager.compactions()) == 1
+    assert text(await ask(manager, None)) == text(view)
+
+
+async def test_a_pin_that_came_between_holds_after_the_commit() -> None:
+    manager, result, _ = await pending()
+    pinned = manager.snapshot()[5]
+    await manager.pin(pinned.mark)
+    assert await result["transaction"].commit() is True
+    await ask(manager, None)
+    sent = manager.compactor.last_sent
+    assert sent is not None
+    assert sent.view.shows(pinned.seq)
+    assert (await manager.explain())["compactions"] == 1, "that of the request after the commit"
+
+
+async def test_the_first_request_of_a_resumed_session_changes_nothing_before_its_commit() -> None:
+    first = await feed(new_manager(**settings()), work(60))
+    await ask(first, BUDGET)
+    await first.close()
+    manager = make_manager(first.config, session_id=first.session_id, store=first.store)
+    await manager.ready()
+    before = await state_of(manager)
+    (await measure(manager, Counting()))["transaction"].rollback()
+    assert await state_of(manager) == before
+    await manager.close()
+
+
+async def test_what_is_saved_before_the_first_request_of_a_resumed_session_keeps_its_views() -> None:
+    first = await feed(new_manager(**settings()), work(4))
+    await ask(first, BUDGET)
+    saved = await state_of(first)
+    await first.close()
+    manager = first
+    for _ in range(2):
+        manager = make_manager(first.config, session_id=first.session_id, store=first.store)
+        await manager.pin("m1")
+        await manager.pin("m1", pinned=False)
+        await manager.close()
+    assert await state_of(manager) == saved
+
+
+# -- events ------------------------------------------------------------------------------------------------------------
+
+
+class Recorder:
+    def __init__(self, *, deny: bool = False) -> None:
+        self.events: list[str] = []
+        self.deny = deny
+        self.manager: ContextManager | None = None
+        self.views: list[Any] = []
+
+    async def emit(self, event: str, data: dict[str, Any]) -> Any:
+        self.events.append(event)
+        if self.manager is not None and event == "context:pre_compact":
+            self.views.append(await measure(self.manager, Counting()))
+        return SimpleNamespace(action="deny" if self.deny and event == "context:pre_compact" else "continue")
+
+
+async def test_a_compaction_is_reported_when_it_is_committed_and_asked_about_once() -> None:
+    hooks = Recorder()
+    _, result, _ = await pending(hooks=hooks)
+    assert hooks.events == ["context:pre_compact"]
+    await result["transaction"].commit()
+    assert hooks.events == ["context:pre_compact", "context:compaction", "context:post_compact", "context:usage"]
+
+
+async def test_a_handler_may_postpone_it() -> None:
+    manager, result, before = await pending(22, hooks=Recorder(deny=True))
+    assert result["outcome"] == "postponed"
+    assert await state_of(manager) == before
+    assert await result["transaction"].commit()
+    assert (await measure(manager, Counting()))["outcome"] == "not_needed"
+
+
+async def test_a_handler_may_ask_for_a_measured_view_itself() -> None:
+    hooks = Recorder()
+    manager = await feed(new_manager(hooks=hooks, **settings()), work(40))
+    hooks.manager = manager
+    result = await asyncio.wait_for(measure(manager, Counting()), 20)
+    assert len(hooks.views) == 1
+    assert await result["transaction"].commit()
