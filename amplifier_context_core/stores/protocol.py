@@ -38,58 +38,35 @@ UNCOUNTED = -1
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much of a session there is.
+    """How much of a session there is."""
 
-    Attributes:
-        length: entries of its history.
-        last_seq: highest seq ever given in it, archived entries included; in a fork also the highest of its parent at
-            that time. 0 before the first entry. It never falls.
-    """
-
-    length: int = 0
+    length: int = 0  # entries of its history
+    # The highest seq ever given, also to archived entries and, before a fork, in its parent. It never falls.
     last_seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """A session in a list of sessions.
-
-    Attributes:
-        session_id: its identity.
-        length: entries of its history.
-        updated: time of its last change, ISO 8601, UTC; empty if unknown.
-        size: bytes of its history, approximately.
-        holder: its current writer, e.g. ``pid 4711 on host-a``; empty if it has none.
-    """
+    """A session in a list of sessions."""
 
     session_id: str
-    length: int
-    updated: str = ""
-    size: int = 0
-    holder: str = ""
+    length: int  # entries of its history
+    updated: str = ""  # its last change, ISO 8601, UTC; empty if unknown
+    size: int = 0  # bytes of its history, approximately
+    holder: str = ""  # its current writer, e.g. ``pid 4711 on host-a``; empty if it has none
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """Damage that was found, and what was done about it.
-
-    The listener that receives it logs it. Without a listener the store logs it (see `report_repair`).
-
-    Attributes:
-        session_id: the damaged session.
-        description: what was found and done, as one line of text. It quotes no content of messages.
-        lost: messages that can no longer be read.
-        quarantined_at: where the damaged bytes were moved to; empty if there are none.
-    """
+    """Damage that was found, and what was done about it."""
 
     session_id: str
-    description: str
-    lost: int = 0
-    quarantined_at: str = ""
+    description: str  # one line; it quotes no content of messages
+    lost: int = 0  # messages that can no longer be read
+    quarantined_at: str = ""  # where the damaged bytes were moved to
 
     @property
     def summary(self) -> str:
-        """All of it as one line of text."""
         lost = f"; {self.lost:,} message{'' if self.lost == 1 else 's'} lost" if self.lost else ""
         return f"{self.description}{lost}{f'; kept in {self.quarantined_at}' if self.quarantined_at else ''}"
 
@@ -222,17 +199,11 @@ class Searchable(Protocol):
 
 
 class KeptVector(NamedTuple):
-    """The vector of a message.
+    """The vector of a message."""
 
-    Attributes:
-        seq: of the message.
-        digest: of its text; a vector of another text is not used.
-        vector: little-endian float32.
-    """
-
-    seq: int
-    digest: bytes
-    vector: bytes
+    seq: int  # of the message
+    digest: bytes  # of its text; a vector of another text is not used
+    vector: bytes  # little-endian float32
 
 
 @runtime_checkable

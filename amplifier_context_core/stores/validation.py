@@ -13,11 +13,7 @@ _MAX_ID_BYTES = 200  # with the suffixes of files it fits the 255 bytes that fil
 
 
 def check_session_id(session_id: str) -> str:
-    """Return a session id that can be used as the name of a folder, in logs and in keys.
-
-    Raises:
-        ConfigError: it is empty, too long, a path, or holds control characters.
-    """
+    """Raises `ConfigError`: the id cannot be the name of a folder, in logs and in keys."""
     problem = ""
     if not isinstance(session_id, str) or not session_id:  # pyright: ignore[reportUnnecessaryIsInstance]
         problem = "must be text of at least one character; without one, Amplifier makes an id"
@@ -33,11 +29,7 @@ def check_session_id(session_id: str) -> str:
 
 
 def check_conversation_id(session_id: str) -> str:
-    """Return a session id that a conversation may have: not one of a project's notes, which other sessions trust.
-
-    Raises:
-        ConfigError: it is one as notes have, or `check_session_id` refuses it.
-    """
+    """Raises `ConfigError`: the id is one as a project's notes have, which other sessions trust, or it is invalid."""
     if is_notes(check_session_id(session_id)):
         raise ConfigError("session_id", f"{session_id!r} names notes of a project; begin it with other than {NOTES!r}")
     return session_id
@@ -57,7 +49,6 @@ def recovered_id(number: int, taken: Container[str]) -> str:
 
 
 def is_recovered(session_id: str) -> bool:
-    """True if `recovered_id` made this id."""
     return re.fullmatch(r"recovered-\d+(-again)*", session_id) is not None
 
 
@@ -87,20 +78,14 @@ def derived_session_id(session_id: str, suffix: str) -> str:
 
 
 def check_index(session_id: str, index: int, length: int) -> None:
-    """Check that a history of `length` entries can be cut at an index.
-
-    Raises:
-        StoreError: the index is negative or greater than the length.
-    """
+    """Raises `StoreError`: a history of `length` entries cannot be cut at the index."""
     if not 0 <= index <= length:
         raise StoreError(f"session {session_id!r} holds {length:,} messages, not {index:,}; read its extent again")
 
 
 def no_session(session_id: str) -> StoreError:
-    """Return the error for a session that does not exist."""
     return StoreError(f"there is no session {session_id!r}")
 
 
 def session_exists(session_id: str) -> StoreError:
-    """Return the error for a session that exists already."""
     return StoreError(f"there is a session {session_id!r} already; choose another id, or delete it")

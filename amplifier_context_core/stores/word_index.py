@@ -50,7 +50,6 @@ def can_index(db: sqlite3.Connection) -> bool:
 
 
 def create_tables(db: sqlite3.Connection, options: str = "") -> None:
-    """Create the tables of an index."""
     for statement in _CREATE:
         db.execute(statement.format(options))
 

@@ -21,11 +21,8 @@ R = TypeVar("R")
 class MicroBatcher(Generic[I, R]):
     """Sends items in batches. Belongs to one event loop.
 
-    Args:
-        send: returns for each item of a batch, in order, a result or the error to raise for that item alone. An error
-            that it raises is raised for all items.
-        max_in_flight: batches that are sent at the same time.
-        max_items: items of one batch.
+    `send` returns for each item of a batch, in order, a result or the error to raise for that item alone. An error that
+    it raises is raised for all items.
     """
 
     def __init__(
@@ -40,7 +37,6 @@ class MicroBatcher(Generic[I, R]):
         self._tasks: set[asyncio.Task[None]] = set()  # event loops hold their tasks weakly
 
     async def add(self, item: I) -> R:
-        """Send an item, and return its result."""
         answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._queue.append((item, answer))
         self._send_queued()

@@ -110,7 +110,6 @@ class RefCounted(Generic[K, T]):
         self._objects: dict[tuple[int, K], tuple[T, int]] = {}
 
     def acquire(self, key: K) -> T:
-        """Return the object of this key, made for its first user."""
         with self._lock:
             shared, users = self._objects.get((os.getpid(), key)) or (self._make(key), 0)
             self._objects[os.getpid(), key] = (shared, users + 1)

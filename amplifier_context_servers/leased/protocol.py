@@ -66,23 +66,12 @@ GONE = EntryRow(0, 0, 0, b"", {})  # in place of a row that the session should h
 
 
 class SessionRow(NamedTuple):
-    """What the server says of a session.
-
-    Attributes:
-        key: the driver's own name for the session.
-        token: of its lease; empty if it has none.
-        holder: of its lease.
-        extent: how much of the session there is.
-        revision: of its last change.
-        created: whether anything was ever written to it.
-    """
-
-    key: Any
-    token: str
-    holder: str
-    extent: Extent
-    revision: int
-    created: bool
+    key: Any  # the driver's own name for the session
+    token: str  # of its lease; empty if it has none
+    holder: str  # of its lease
+    extent: Extent  # how much of the session there is
+    revision: int  # of its last change
+    created: bool  # anything was ever written to it
 
 
 class Change(NamedTuple):
@@ -102,25 +91,16 @@ class RewriteResult(IntEnum):
 
 @dataclass(slots=True)
 class Lease:
-    """A session that is open in this store.
-
-    Attributes:
-        row: what the server said of it, after the last change of this store.
-        lost_to: the writer that took the lease over; empty if the session is gone; None while it is held here.
-        unknown: revision of a change whose outcome is unknown.
-        is_damaged: True if messages that were read were damaged, and left out.
-    """
-
     session_id: str
-    row: SessionRow
+    row: SessionRow  # after the last change of this store
     on_repair: OnRepair | None = None
+    # The writer that took the lease over; empty if the session is gone; None while it is held here.
     lost_to: str | None = None
-    unknown: int | None = None
-    is_damaged: bool = False
+    unknown: int | None = None  # revision of a change whose outcome is unknown
+    is_damaged: bool = False  # messages that were read were damaged, and left out
 
     @property
     def is_lost(self) -> bool:
-        """True if nothing may be written with it any more."""
         return self.lost_to is not None
 
     @property
@@ -128,7 +108,6 @@ class Lease:
         return self.row.extent.length
 
     def extent_with(self, rows: Sequence[EntryRow], keep: int) -> Extent:
-        """Return the extent with these rows after the first `keep` ones."""
         return Extent(keep + len(rows), max((self.row.extent.last_seq, *(row.seq for row in rows))))
 
     def lose(self, row: SessionRow | None) -> SessionLost:
@@ -163,11 +142,7 @@ class Driver(Protocol):
 
     async def rewrite(self, lease: Lease, rows: Sequence[EntryRow], change: Change) -> RewriteResult: ...
     async def erase(self, lease: Lease) -> None:
-        """Erase what the server still keeps of messages that were rewritten.
-
-        Raises:
-            NotErased: it could not.
-        """
+        """Erase what the server still keeps of messages that were rewritten; raise `NotErased` if it cannot."""
         ...
 
     async def save_checkpoint(self, lease: Lease, covered: int, data: bytes, change: Change) -> bool: ...
@@ -184,7 +159,6 @@ class Driver(Protocol):
 
 
 def holder_name() -> str:
-    """Return the name under which this process leases sessions."""
     return f"pid {os.getpid()} on {socket.gethostname()}"
 
 
@@ -208,16 +182,12 @@ def encode_rows(session_id: str, entries: Sequence[Entry]) -> list[EntryRow]:
 
 
 def decode_row(session_id: str, row: EntryRow) -> Entry:
-    """Return the entry of a row.
-
-    Raises:
-        StoreError: it is damaged.
-    """
+    """Raises `StoreError`: the row is damaged."""
     return decode_entry(session_id, row.seq, row.turn, row.tokens, row.message, row.extra)
 
 
 async def decode_rows(session_id: str, rows: Sequence[EntryRow]) -> list[Entry]:
-    """Return the entries of the rows that are not damaged."""
+    """Leave damaged rows out."""
     entries: list[Entry] = []
     for index, row in enumerate(rows, 1):
         with contextlib.suppress(StoreError):

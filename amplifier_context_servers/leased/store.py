@@ -352,7 +352,6 @@ class LeasedStore(Generic[D]):
         return row
 
     async def _lease(self, driver: Driver, session_id: str) -> Lease:
-        """Return this store's lease of a session, acquired now if it has none."""
         lease = self._leases.get(session_id)
         if lease is None:
             lease = self._leases[session_id] = Lease(session_id, await self._acquire(driver, session_id))
@@ -406,10 +405,8 @@ class LeasedStore(Generic[D]):
     async def _apply(
         self, driver: Driver, lease: Lease, send: Callable[[Change], Awaitable[object]], after: Extent | None = None
     ) -> None:
-        """Apply a change once; `send` it, under its revision, again if no answer came.
-
-        Raises:
-            OutcomeUnknown: no answer came, and the change may have been applied.
+        """Apply a change once; `send` it, under its revision, again if no answer came. Raise `OutcomeUnknown` if none
+        came, and the change may have been applied.
         """
         revision = new_revision()
         for attempt in (1, 2, 3):

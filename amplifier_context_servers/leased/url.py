@@ -40,7 +40,6 @@ def take_parameters(url: str, own: Collection[str]) -> tuple[str, dict[str, str]
 
 
 def number(parameters: Mapping[str, str], name: str, default: float, lowest: float, highest: float) -> float:
-    """Return a parameter that is a number in a range; otherwise raise `ConfigError`."""
     try:
         value = float(parameters.get(name, default))
     except ValueError:
@@ -51,7 +50,6 @@ def number(parameters: Mapping[str, str], name: str, default: float, lowest: flo
 
 
 def pool_size(parameters: Mapping[str, str], default: int) -> int:
-    """Return the number of connections; raise `ConfigError` unless it is a whole number."""
     value = number(parameters, "pool_size", default, 1, 1_000)
     if value != int(value):
         raise ConfigError("store", "pool_size must be a whole number")
@@ -59,5 +57,4 @@ def pool_size(parameters: Mapping[str, str], default: int) -> int:
 
 
 def lease_ttl(parameters: Mapping[str, str]) -> float:
-    """Return the seconds until a lease that is not renewed expires."""
     return number(parameters, "lease_ttl", 30, 0.2, 86_400)

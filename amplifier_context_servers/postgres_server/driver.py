@@ -49,11 +49,7 @@ class _Append(NamedTuple):
 
 
 class PostgresDriver:
-    """Implements `..leased.protocol.Driver`.
-
-    Attributes:
-        vectors: the vectors of this server's sessions; for the background loop.
-    """
+    """Implements `..leased.protocol.Driver`."""
 
     def __init__(self, settings: PostgresSettings) -> None:
         self._pool = PostgresPool(settings)

@@ -39,7 +39,6 @@ _QUOTABLE = ("08", "25", "28", "3D", "3F", "42", "53", "54", "55", "57", "58", "
 
 
 def name_of(problem: psycopg.Error) -> str:
-    """Return the class of an error, with its SQLSTATE."""
     return f"{type(problem).__name__} ({problem.sqlstate})" if problem.sqlstate else type(problem).__name__
 
 
@@ -53,7 +52,6 @@ def server_text(problem: psycopg.Error) -> str:
 
 
 def advice(sqlstate: str, otherwise: str = "nothing was changed") -> str:
-    """Return what to do about an error."""
     found = [start for start in _ADVICE if sqlstate.startswith(start)] if sqlstate else []
     return _ADVICE[max(found, key=len)] if found else otherwise
 

@@ -54,7 +54,6 @@ class PostgresPool:
         self._max_silence = settings.statement_timeout + min(_GRACE, settings.statement_timeout)  # seconds
 
     async def stop(self) -> None:
-        """Close all connections."""
         pool, self._pool = self._pool, None
         if pool is not None:
             await pool.close()
@@ -82,8 +81,6 @@ class PostgresPool:
             return await self._limited(connection, work, limit)
 
     async def ask(self, query: str, values: Mapping[str, Any]) -> list[Row]:
-        """Return the rows of one statement."""
-
         async def work(connection: Connection) -> list[Row]:
             cursor = await self.execute(connection, query, values)
             rows: list[Row] = []
@@ -96,8 +93,6 @@ class PostgresPool:
         return await self.run(work)
 
     async def count(self, query: str, values: Mapping[str, Any]) -> int:
-        """Return how many rows one statement changed."""
-
         async def work(connection: Connection) -> int:
             return (await self.execute(connection, query, values)).rowcount
 

@@ -129,11 +129,8 @@ ALTER TABLE sessions DROP COLUMN indexed;
 
 
 async def create(connection: psycopg.AsyncConnection[Any], schema: str) -> None:
-    """Create a schema if it does not exist, or bring it up to date. Needs a connection in autocommit.
-
-    Raises:
-        StoreError: the schema is of another version.
-        psycopg.Error: the server refused.
+    """Create a schema if it does not exist, or bring it up to date. Needs a connection in autocommit. Raise
+    `StoreError` if the schema is of another version.
     """
     if await _version(connection, schema) == VERSION:
         return

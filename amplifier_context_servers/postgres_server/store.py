@@ -29,11 +29,10 @@ class PostgresStore(LeasedStore[PostgresDriver]):
     """A store in a PostgreSQL database. Stores of one process with the same URL share a pool of connections."""
 
     async def vectors(self, session_id: str, model: str) -> list[KeptVector]:
-        """See `KeepsVectors`."""
         return await self._read(session_id, lambda driver: driver.vectors.read(session_id, model))
 
     async def save_vectors(self, session_id: str, model: str, vectors: Sequence[KeptVector]) -> None:
-        """See `KeepsVectors`. Needs no lease."""
+        """Needs no lease."""
         batch = tuple(vectors)
         await self._read(session_id, lambda driver: driver.vectors.save(session_id, model, batch))
 

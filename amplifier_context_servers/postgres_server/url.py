@@ -23,20 +23,13 @@ _LONGEST_NAME = 63  # bytes; PostgreSQL silently truncates longer names (NAMEDAT
 
 @dataclass(frozen=True, slots=True)
 class PostgresSettings:
-    """Where a driver connects to and how it behaves there. Stores with equal settings share a driver.
+    """Where a driver connects to and how it behaves there. Stores with equal settings share a driver."""
 
-    Attributes:
-        conninfo: for libpq, password included: never shown.
-        display_name: host, port and database, for messages.
-        durable: whether a commit waits for the disk.
-        connect_timeout, statement_timeout: seconds.
-    """
-
-    conninfo: str = field(repr=False)
-    display_name: str
+    conninfo: str = field(repr=False)  # for libpq, password included: never shown
+    display_name: str  # host, port and database, for messages
     schema: str = "amplifier_context"
-    durable: bool = True
-    connect_timeout: float = 5.0
+    durable: bool = True  # a commit waits for the disk
+    connect_timeout: float = 5.0  # seconds, as the next one
     statement_timeout: float = 30.0
     pool_size: int = 10
 

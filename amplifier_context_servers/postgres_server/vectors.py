@@ -19,13 +19,12 @@ from .pool import PostgresPool
 
 
 class PostgresVectors:
-    """Keeps vectors. Its methods run on the driver's loop thread."""
+    """Its methods run on the driver's loop thread."""
 
     def __init__(self, pool: PostgresPool) -> None:
         self._pool = pool
 
     async def read(self, session_id: str, model: str) -> list[KeptVector]:
-        """Return the vectors of a session that a model made."""
         found = await self._pool.ask(queries.VECTORS, {"id": session_id, "model": model})
         return [KeptVector(seq, bytes(made_of), bytes(vector)) for seq, made_of, vector in found]
 

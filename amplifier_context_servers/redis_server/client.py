@@ -35,7 +35,6 @@ _MAX_BATCHED_BYTES = 256_000  # of a change; a larger one is sent alone
 
 
 def evaluated(script: str, keys: Sequence[str], *arguments: Any) -> Command:
-    """Return the command that runs a script."""
     return ("EVALSHA", script, len(keys), *keys, *arguments)
 
 
@@ -53,17 +52,13 @@ class _Pool(BlockingConnectionPool):
 
 
 class RedisClient:
-    """A client on a loop thread. Opens nothing before the first call.
-
-    Attributes:
-        has_aof: False if the server is known to write no append-only file.
-    """
+    """A client on a loop thread. Opens nothing before the first call."""
 
     def __init__(self, settings: RedisSettings) -> None:
         self.settings = settings
         self.display_name = settings.display_name
         self.loop_thread = LoopThread("amplifier-context Redis")
-        self.has_aof = True
+        self.has_aof = True  # unless the server is known to write no append-only file
         self._client: Any = None
         self._is_outdated = False  # the client stays with a server that is no master any more
         self._checking = asyncio.Lock()
@@ -74,7 +69,6 @@ class RedisClient:
         self._at_once = asyncio.Semaphore(settings.pool_size)  # commands on a cluster: its client queues none
 
     async def stop(self) -> None:
-        """Close all connections."""
         client, self._client, self._is_checked = self._client, None, False
         if client is not None:
             await client.aclose()
@@ -83,7 +77,6 @@ class RedisClient:
                 await client.nodes_manager.aclose("startup_nodes")
 
     async def call(self, *command: Any) -> Reply:
-        """Return the reply to one command."""
         (reply,) = await self.call_all([command])
         return reply
 
@@ -191,7 +184,6 @@ class RedisClient:
 
     @contextmanager
     def _translated(self) -> Generator[None]:
-        """Raise ours in place of the errors of the client."""
         try:
             yield
         except REFUSALS as problem:
@@ -225,7 +217,6 @@ class RedisClient:
     # -- the server's settings ------------------------------------------------------------------------------------
 
     async def _ensure_checked(self) -> None:
-        """Check the server's settings once, before anything else is sent."""
         async with self._checking:
             if not self._is_checked:
                 await self._check_server_settings()
@@ -266,7 +257,6 @@ class RedisClient:
     # -- errors ---------------------------------------------------------------------------------------------------
 
     def refused(self, problem: Exception) -> StoreError:
-        """Return the error for an error reply."""
         quotable, advice = explain(problem)
         if quotable in ("READONLY", "MASTERDOWN"):
             # The connections would stay with this server, even once the URL leads to a master again.

@@ -48,13 +48,11 @@ class StateReply(NamedTuple):
     is_leased: int
 
     def row(self, session_id: str) -> SessionRow:
-        """Return it as the store's protocol has it."""
         extent = Extent(int(self.length), int(self.last_seq))
         holder = self.holder.decode()
         return SessionRow(session_id, self.token.decode(), holder, extent, int(self.revision), bool(self.updated))
 
     def info(self, session_id: str) -> SessionInfo:
-        """Return it as it is listed."""
         when = datetime.fromtimestamp(int(self.updated) / 1_000_000, UTC).isoformat()
         holder = self.holder.decode() if self.is_leased else ""
         return SessionInfo(session_id, int(self.length), when, int(self.size), holder)

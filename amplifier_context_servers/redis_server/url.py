@@ -27,22 +27,14 @@ _LARGEST_DATABASE = 2**31 - 1  # a server's setting `databases` is an int
 
 @dataclass(frozen=True, slots=True)
 class RedisSettings:
-    """Where a driver connects to and how it behaves there. Stores with equal settings share a driver.
+    """Where a driver connects to and how it behaves there. Stores with equal settings share a driver."""
 
-    Attributes:
-        url: for the client, password included: never shown.
-        display_name: host, port and database, for messages.
-        prefix: of all keys.
-        durable: whether a change waits for the server's disk.
-        connect_timeout, timeout: seconds.
-    """
-
-    url: str = field(repr=False)
-    display_name: str
-    prefix: str = "amplifier-context"
+    url: str = field(repr=False)  # for the client, password included: never shown
+    display_name: str  # host, port and database, for messages
+    prefix: str = "amplifier-context"  # of all keys
     cluster: bool = False
-    durable: bool = True
-    connect_timeout: float = 5.0
+    durable: bool = True  # a change waits for the server's disk
+    connect_timeout: float = 5.0  # seconds, as the next one
     timeout: float = 30.0
     pool_size: int = 16
 

@@ -42,17 +42,11 @@ _BATCH = 1_000  # rows that are compared or written at once
 
 @dataclass(frozen=True, slots=True)
 class Theirs:
-    """What another program made of a history.
+    """What another program made of a history."""
 
-    Attributes:
-        entries: The history.
-        order: What it becomes: entries that stay, and new messages.
-        unreadable: Lines of the file that are no messages.
-    """
-
-    entries: Sequence[Entry]
-    order: Sequence[Entry | ParsedMessage]
-    unreadable: Sequence[bytes]
+    entries: Sequence[Entry]  # of the history
+    order: Sequence[Entry | ParsedMessage]  # what it becomes: entries that stay, and new messages
+    unreadable: Sequence[bytes]  # lines of the file that are no messages
 
 
 def compare(

@@ -40,7 +40,6 @@ def opened(path: str, flags: int) -> Generator[int]:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write all bytes."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
@@ -66,6 +65,5 @@ def exists(path: str) -> bool:
 
 
 def remove(path: str) -> None:
-    """Remove a file if it exists."""
     with suppress(FileNotFoundError):
         os.unlink(path)

@@ -34,8 +34,6 @@ _CHECKSUM = re.compile(rb'\{"crc32":(\d{1,10}),')
 
 
 class _Record(NamedTuple):
-    """A line of the index."""
-
     entry_index: int
     seq: int
     offset: int
@@ -48,25 +46,13 @@ class _Record(NamedTuple):
 
 
 class FormerSession(NamedTuple):
-    """What the files hold.
-
-    Attributes:
-        entries: The history.
-        archived: What edits removed.
-        last_seq: The highest seq ever given.
-        checkpoint: What the checkpoint covers, and its bytes; None without an intact one.
-        is_outdated: The journal changes the text file that is on the disk.
-        lost: Messages that the index knows and the text file does not hold.
-        unreadable: Lines of the text file that are no messages.
-    """
-
     entries: list[Entry]
-    archived: list[Entry]
+    archived: list[Entry]  # what edits removed
     last_seq: int
-    checkpoint: tuple[int, bytes] | None
-    is_outdated: bool
-    lost: int
-    unreadable: list[bytes]
+    checkpoint: tuple[int, bytes] | None  # what the checkpoint covers, and its bytes; None without an intact one
+    is_outdated: bool  # the journal changes the text file that is on the disk
+    lost: int  # messages that the index knows and the text file does not hold
+    unreadable: list[bytes]  # lines of the text file that are no messages
 
 
 def read_former(files: SessionFiles) -> FormerSession | None:
@@ -114,7 +100,6 @@ def put_away(files: SessionFiles) -> None:
 
 
 def remove_former(files: SessionFiles) -> None:
-    """Remove the files of the former version, and their folder."""
     for path in former_files(files):
         remove(path)
     with suppress(FileNotFoundError):

@@ -24,7 +24,6 @@ _SELECT = f"SELECT {SESSION_COLUMNS} FROM one.sessions LIMIT 1"  # noqa: S608 - 
 
 
 def listed(paths: SessionPaths) -> list[SessionInfo]:
-    """Return all sessions, the last changed first."""
     try:
         all_files = paths.all_sessions()
     except OSError as problem:

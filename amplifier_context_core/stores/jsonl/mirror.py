@@ -80,7 +80,6 @@ class Mirror:
             self._take_over(db, found)
 
     def check_unchanged(self, db: sqlite3.Connection) -> None:
-        """Raise `StoreError` if another program wrote to the file while the session is open."""
         may_be_former = False
         if self._target is not None:  # the database says whether the commit was made
             self._load(db)
@@ -103,7 +102,6 @@ class Mirror:
         return found if isinstance(found, Theirs) else None
 
     def changed_by_another(self) -> StoreError:
-        """Return the error for a file that another program wrote to while the session is open."""
         return StoreError(
             f"session {self._session_id!r}: another program wrote to {self._path}; release the session and open it "
             "again to continue with what it wrote"
@@ -158,7 +156,6 @@ class Mirror:
             log.warning("session %r: %s cannot be written (%s)", self._session_id, self._path, problem)
 
     def _write(self, db: sqlite3.Connection, session: SessionRow, keep: int, expected: Identity) -> None:
-        """Write the lines from an index on."""
         lines = b"".join(lines_of(db, session, keep))
         size = session.size + session.length  # each line has an end
         offset = size - len(lines)

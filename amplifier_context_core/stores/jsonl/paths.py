@@ -36,31 +36,20 @@ _SIDECAR_SUFFIXES = (*_SUFFIXES.values(), *(_SUFFIXES["database"] + ending for e
 
 @dataclass(frozen=True, slots=True)
 class SessionFiles:
-    """The paths of one session's files.
-
-    Attributes:
-        session_id: The session.
-        main: The mirror: the messages, one a line.
-        own_folder: True if the folder holds only this session.
-    """
-
     session_id: str
-    main: str
-    own_folder: bool
+    main: str  # the mirror: the messages, one a line
+    own_folder: bool  # the folder holds only this session
 
     @property
     def folder(self) -> str:
-        """The folder of the files."""
         return os.path.dirname(self.main)
 
     @property
     def database(self) -> str:
-        """The database."""
         return self.path("database")
 
     @property
     def exists(self) -> bool:
-        """True if there is a database or a mirror."""
         return exists(self.database) or exists(self.main)
 
     def path(self, part: Part) -> str:
@@ -84,11 +73,8 @@ class SessionPaths:
     file: Path | None = None
 
     def files_of(self, session_id: str) -> SessionFiles:
-        """Return the files of a session.
-
-        Raises:
-            ConfigError: The session id is invalid, or the file system has the files of another session under it.
-            StoreError: The session's folder is a link out of the root.
+        """Raises `ConfigError`: the id is invalid, or the file system has the files of another session under it. Raises
+        `StoreError`: the session's folder is a link out of the root.
         """
         check_session_id(session_id)
         if self.file is not None:
@@ -107,10 +93,10 @@ class SessionPaths:
         return SessionFiles(session_id, str(folder / MAIN_NAME), own_folder=True)
 
     def files_of_fork(self, session_id: str) -> SessionFiles:
-        """Return the files of a new fork. In single-file mode, a fork has a file of its own beside the one file.
+        """In single-file mode, a fork has a file of its own beside the one file.
 
         Raises:
-            ConfigError: The id would give the fork the file name of another session's index or archive.
+            ConfigError: the id would give the fork the file name of another session's index or archive.
         """
         files = self.files_of(session_id)
         if self.file is None:

@@ -31,12 +31,7 @@ _BUSY = 10.0  # seconds to wait while another process has locked the database
 
 
 class MirroredSession(Companion):
-    """A session of a folder: what belongs to its database. See `Companion`.
-
-    Attributes:
-        files: The paths of its files.
-        engine: Runs the calls on its database.
-    """
+    """A session of a folder: what belongs to its database."""
 
     holds_one = True
 
@@ -63,14 +58,12 @@ class MirroredSession(Companion):
 
     @property
     def is_connected(self) -> bool:
-        """True if a database is open."""
         return self.engine.is_connected or self._memory is not None
 
     def on_connect(self) -> None:
         self._on_connect(self)
 
     def disconnect(self) -> None:
-        """Close the database; the next call opens it again."""
         self.engine.disconnect()
         if self._memory is not None:
             self._memory[1].close()
@@ -192,7 +185,6 @@ class MirroredSession(Companion):
 
     @property
     def needs_settling(self) -> bool:
-        """True if the session is locked, and its mirror not known to be synced, or a file not erased."""
         return bool(self.engine.locks.held) and (self._erases or not self._mirror.is_settled)
 
     def settle(self) -> Exception | None:

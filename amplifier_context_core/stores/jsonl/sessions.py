@@ -26,8 +26,6 @@ _all: weakref.WeakSet[Sessions] = weakref.WeakSet()
 
 
 class Sessions:
-    """The sessions of one store."""
-
     def __init__(
         self, paths: SessionPaths, durability: Durability, *, archive: bool, journal: JournalMode | None = None
     ) -> None:
@@ -46,25 +44,21 @@ class Sessions:
         _all.add(self)
 
     def of(self, session_id: str) -> MirroredSession:
-        """Return a session by its id."""
         session = self._known.get(session_id)
         if session is not None and session.engine.locks.held:
             return session
         return self.at(self._paths.files_of(session_id))
 
     def at(self, files: SessionFiles) -> MirroredSession:
-        """Return the session with these files."""
         session = self._known.get(files.session_id)
         if session is None or session.files != files:
             session = self._known[files.session_id] = self._new(files)
         return session
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Run a function in the thread."""
         return await self._worker.run(Task(work))
 
     async def close(self) -> None:
-        """Release all sessions, after all earlier calls, and end the thread."""
         if self._worker.thread is not None:
             await self.run(self._close)
 

@@ -44,15 +44,15 @@ class JsonlStore(DatabaseStore):
         """Open nothing yet.
 
         Args:
-            root: Folder of the sessions' folders; created with the first message.
-            file: The mirror of the session, whatever its id; the other files are kept beside it.
-            durability: What an acknowledgement promises: on disk (``fsync``), with the operating system (``flush``), or
-                nothing (``none``).
-            archive: Keep what edits and interrupts remove from a history.
-            journal: How databases keep a transaction whole; None for what the file system needs.
+            root: folder of the sessions' folders; created with the first message.
+            file: the mirror of the session, whatever its id; the other files are kept beside it.
+            durability: what an acknowledged message has reached: the disk (``fsync``), the operating system
+                (``flush``), or neither (``none``).
+            archive: keep what edits and interrupts remove from a history.
+            journal: how databases keep a transaction whole; None for what the file system needs.
 
         Raises:
-            ConfigError: A path is invalid.
+            ConfigError: a path is invalid.
         """
         paths = SessionPaths(_path("store", root), None if file is None else _path("transcript_path", file))
         if paths.file is not None and is_sidecar_name(paths.file):

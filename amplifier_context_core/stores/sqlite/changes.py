@@ -106,9 +106,8 @@ def replace(db: sqlite3.Connection, session_id: str, keep: int, entries: Sequenc
 def rewrite(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -> tuple[bool, bool]:
     """Replace entries by new ones with the same seqs, in history and archive.
 
-    Returns:
-        Whether anything must be erased: a message changes, or may be among rows that a former version moved to the
-        table `damaged`. And whether one may be among quarantined bytes: a seq is kept nowhere, or none is given.
+    Return whether anything must be erased: a message changes, or may be among rows that a former version moved to the
+    table `damaged`. And whether one may be among quarantined bytes: a seq is kept nowhere, or none is given.
     """
     session = find_session(db, session_id)
     if session is None:
@@ -144,7 +143,6 @@ def _delete_damaged(db: sqlite3.Connection, session: SessionRow) -> bool:
 
 
 def save_checkpoint(db: sqlite3.Connection, session_id: str, covered: int, data: bytes) -> None:
-    """Save bytes that cover the beginning of a history."""
     session = find_session(db, session_id)
     check_index(session_id, covered, session.length if session else 0)
     session = session or _create(db, session_id)
@@ -226,10 +224,8 @@ def remove_from_index(db: sqlite3.Connection, session: SessionRow, index: int) -
 
 
 def drop_index(db: sqlite3.Connection) -> None:
-    """Drop the index, also that of a former version; the next search fills it again.
-
-    Raises:
-        StoreError: This build of SQLite cannot remove the index.
+    """Drop the index, also that of a former version; the next search fills it again. Raise `StoreError` if this build
+    of SQLite cannot remove it.
     """
     tables = [table for table in (*TABLES, "search") if db.execute(_HAS_TABLE, (table,)).fetchone()]
     if tables and not can_index(db):
@@ -275,7 +271,6 @@ def _keys(db: sqlite3.Connection, session: SessionRow, seqs: set[int]) -> dict[i
 
 
 def _archive_keys(db: sqlite3.Connection, session: SessionRow, seqs: set[int]) -> dict[int, list[int]]:
-    """Return the keys of the archive's entries with these seqs."""
     rows = db.execute("SELECT id, seq FROM archive WHERE session = ?", (session.number,)).fetchall()
     check_archive(session, len(rows))
     return _by_seq(rows, seqs)
@@ -297,7 +292,6 @@ def _touch(db: sqlite3.Connection, session: SessionRow) -> None:
 
 
 def save_session_row(db: sqlite3.Connection, session: SessionRow) -> None:
-    """Save a session row."""
     db.execute(_UPDATE_SESSION, (*session.values, session.number))
 
 

@@ -83,14 +83,7 @@ class Companion:
 
 
 class SqliteEngine:
-    """Runs the tasks of one store object. If a caller is cancelled, its task is executed all the same.
-
-    Attributes:
-        path: The database file.
-        locks: The sessions that this store object has locked. Only tasks use it.
-        companion: What belongs to the database.
-        reports: What the companion found and did; the store takes them out after each call.
-    """
+    """Runs the tasks of one store object. If a caller is cancelled, its task is executed all the same."""
 
     def __init__(
         self,
@@ -103,13 +96,11 @@ class SqliteEngine:
         locks: SessionLocks | None = None,
         companion: Companion | None = None,
     ) -> None:
-        """Open nothing yet. `busy` is in seconds; a `worker` that several engines share is stopped by its owner. See
-        `schema.open_database`.
-        """
+        """Open nothing yet. `busy` is in seconds; a `worker` that several engines share is stopped by its owner."""
         self.path = path
         self.locks = locks or SessionLocks(sidecar(path, ".locks"))
         self.companion = companion or Companion()
-        self.reports: list[Repair] = []
+        self.reports: list[Repair] = []  # of the companion; the store takes them out after each call
         self._durability: Durability = durability
         self._busy = busy
         self._journal: JournalMode | None = journal
@@ -159,7 +150,6 @@ class SqliteEngine:
     # -- for tasks -----------------------------------------------------------------------------------------------------
 
     def lock(self, session_id: str, *, again: bool = False, to_delete: bool = False) -> bool:
-        """Lock a session. See `SessionLocks.acquire`."""
         self._lose_replaced()
         return self.locks.acquire(session_id, again=again, to_delete=to_delete)
 
@@ -188,11 +178,9 @@ class SqliteEngine:
             self.locks.release(session_id)
 
     def verify(self, session_id: str | None) -> list[str]:
-        """Return the problems of the database. See `verify.verify`."""
         return verify(self.path, session_id, self._busy)
 
     def database(self) -> sqlite3.Connection:
-        """Return the connection; open it if need be."""
         if self._db is None:
             self._lose_replaced()
             fill = self.companion.fill if self.companion.holds_one else None
@@ -219,12 +207,10 @@ class SqliteEngine:
 
     @property
     def is_connected(self) -> bool:
-        """True if the database is open."""
         return self._db is not None
 
     @property
     def is_busy(self) -> bool:
-        """True if the database is open and in a transaction."""
         return self._db is not None and self._db.in_transaction
 
     @property
@@ -247,7 +233,6 @@ class SqliteEngine:
             raise
 
     def _commit(self, tasks: Sequence[Task]) -> None:
-        """Execute writing tasks in one transaction."""
         locked = [task for task in tasks if self._has_lock(task)]
         if locked:
             self._write(locked)
@@ -362,7 +347,6 @@ class SqliteEngine:
             self._identity = None
 
     def disconnect(self) -> None:
-        """Close the connection; the next task opens it again."""
         db, self._db = self._db, None
         if db is None:
             return
@@ -387,11 +371,8 @@ class SqliteEngine:
 
 
 def _commit(db: sqlite3.Connection, path: Path) -> None:
-    """Commit.
-
-    Raises:
-        OutcomeUnknown: The log was not synced: the next opening may find the transaction in it, or not.
-        sqlite3.Error: Nothing was committed.
+    """Raises `OutcomeUnknown`: the log was not synced; the next opening may find the transaction in it, or not. After
+    `sqlite3.Error` nothing was committed.
     """
     try:
         db.execute("COMMIT")
@@ -404,7 +385,6 @@ def _commit(db: sqlite3.Connection, path: Path) -> None:
 
 
 def _identity_of(path: Path) -> Identity | None:
-    """Return the identity of a file; None if it does not exist."""
     try:
         status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):

@@ -17,12 +17,7 @@ _MAX_ATTEMPTS = 20
 
 
 class SessionLocks:
-    """Locks sessions of a database.
-
-    Args:
-        folder: Where the lock files are; created with the first one.
-        name: The name of the only file; None for a file for each session.
-    """
+    """Locks sessions of a database: with a `name` by that file of the folder, else by a file for each session."""
 
     def __init__(self, folder: Path, name: str | None = None) -> None:
         self._folder, self._name = folder, name
@@ -31,7 +26,6 @@ class SessionLocks:
 
     @property
     def held(self) -> bool:
-        """True if any session is locked."""
         return bool(self._held)
 
     def acquire(self, session_id: str, *, again: bool = False, to_delete: bool = False) -> bool:
@@ -52,7 +46,6 @@ class SessionLocks:
         raise StoreError(f"{self._folder} is removed repeatedly; find the program that does it")
 
     def release(self, session_id: str) -> None:
-        """Release a session; a no-op if it is not locked."""
         self._lost.pop(session_id, None)
         lock = self._held.pop(session_id, None)
         if lock is not None:
@@ -79,12 +72,10 @@ class SessionLocks:
             )
 
     def check_not_lost(self, session_id: str) -> None:
-        """Raise `StoreError` if the database of a session is gone."""
         if session_id in self._lost:
             raise self._lost[session_id].with_traceback(None)
 
     def holders(self, session_ids: Iterable[str]) -> dict[str, str]:
-        """Return the writer of each of these sessions that has one."""
         try:
             locked = {entry.name for entry in os.scandir(self._folder)}
         except OSError:

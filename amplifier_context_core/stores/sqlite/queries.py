@@ -28,19 +28,12 @@ _SELECT_BY_KEY = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE id IN ({_MARKS}
 
 @dataclass(slots=True)
 class ReadResult:
-    """A slice of what was asked for.
+    """A slice of what was asked for."""
 
-    Attributes:
-        entries: The intact entries.
-        damaged: Keys of damaged or missing ones.
-        left: Keys to read next.
-        version: Number and edits of the session, which must be the same for the next slice.
-    """
-
-    entries: list[Entry] = field(default_factory=list[Entry])
-    damaged: list[int] = field(default_factory=list[int])
-    left: Sequence[int] = ()
-    version: tuple[int, int] = (0, 0)
+    entries: list[Entry] = field(default_factory=list[Entry])  # the intact ones
+    damaged: list[int] = field(default_factory=list[int])  # keys of damaged or missing ones
+    left: Sequence[int] = ()  # keys to read next
+    version: tuple[int, int] = (0, 0)  # number and edits of the session, which must be the same for the next slice
 
 
 def find_session(db: sqlite3.Connection, session_id: str) -> SessionRow | None:
@@ -181,7 +174,6 @@ def load_checkpoint(db: sqlite3.Connection, session_id: str) -> tuple[bytes | No
 
 
 def is_intact(data: object, crc: object) -> bool:
-    """True if the bytes of a checkpoint are as they were written."""
     return isinstance(data, bytes) and zlib.crc32(data) == crc
 
 

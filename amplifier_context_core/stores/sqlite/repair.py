@@ -77,12 +77,8 @@ def repair_session(path: Path, mirror: Path) -> list[Repair]:
 def repair_database(path: Path) -> list[Repair]:
     """Write what is readable of a database into a new file, which takes its place.
 
-    Returns:
-        For each session that lost something, what; then the sum. The session id of the sum is empty.
-
-    Raises:
-        StoreError: Others use the database, or it is none of ours. Nothing was changed.
-        sqlite3.Error, OSError: It cannot be read, or the new file cannot be written. Nothing was changed.
+    Return for each session that lost something, what; then the sum, with an empty session id. An error changes nothing:
+    `StoreError` if others use the database or it is none of ours, `sqlite3.Error` or `OSError` from either file.
     """
     repairs: list[Repair] = []
     new_path = sidecar(path, ".repairing")
@@ -201,14 +197,11 @@ def _application_of(old: sqlite3.Connection, path: Path) -> int:
 
 
 class _Copy:
-    """Copies the readable rows of one database into another."""
-
     def __init__(self, old: sqlite3.Connection, new: sqlite3.Connection) -> None:
         self._old, self._new = old, new
         self._sessions: dict[int, tuple[SessionRow, bool]] = {}  # by number; see `_decode`
 
     def run(self) -> list[Repair]:
-        """Copy everything readable, and return what was lost."""
         select = f"SELECT {SESSION_COLUMNS} FROM sessions NOT INDEXED WHERE number"  # noqa: S608 - constants
         for row in (*self._by_ranges(select, 1, MAX_SESSION_NUMBER), *self._by_scan(select)):
             if row[0] not in self._sessions and 1 <= row[0] <= MAX_SESSION_NUMBER:

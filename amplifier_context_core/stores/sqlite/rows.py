@@ -32,7 +32,6 @@ _MAX_INTEGER = 2**63 - 1
 
 
 def text_in(value: object) -> str:
-    """Return the text of a column that was read as bytes."""
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -42,7 +41,6 @@ def text_in(value: object) -> str:
 
 
 def number_in(value: object, lowest: int = 0, highest: int = _MAX_INTEGER) -> int:
-    """Return the integer of a column."""
     if isinstance(value, int) and lowest <= value <= highest:
         return value
     raise damage_error("a column does not hold the number it should")
@@ -54,15 +52,11 @@ def row_checksum(row: tuple[int | str, ...]) -> int:
 
 
 def encode_entry_row(entry: Entry, session_id: str, key: int) -> EntryRow:
-    """Return the columns of an entry.
+    """Return the columns of an entry of a history.
 
-    The session that an entry came from has a column of its own, so that a fork can set it for all rows at once.
-
-    Args:
-        entry: The entry.
-        session_id: Id of the history that holds it.
-        key: Key of its row; in the archive, the key of its session's slot 0. It is added to the checksum, so that an
-            entry in another location counts as damaged.
+    The session that an entry came from has a column of its own, so that a fork can set it for all rows at once. `key`
+    is that of the row; in the archive, that of its session's slot 0. It is added to the checksum, so that an entry in
+    another location counts as damaged.
     """
     extra = encode_extra(entry, session_id)
     origin = extra.get("session_id")
@@ -122,32 +116,19 @@ _INSERT = f"INSERT INTO sessions({SESSION_COLUMNS}) VALUES ({', '.join('?' * 10)
 
 @dataclass(slots=True)
 class SessionRow:
-    """What is known of a session without reading its entries: its row in `sessions`.
+    """What is known of a session without reading its entries: its row in `sessions`."""
 
-    Attributes:
-        number: Its number in this database.
-        session_id: Its id.
-        length: Number of entries; their indexes are their slots.
-        last_seq: Highest seq ever assigned.
-        size: Bytes of the messages.
-        updated: Microseconds since 1970 of the last change.
-        indexed: The index up to which the search index is filled.
-        archived: Entries in the archive.
-        edits: Rises with every change that is not an append.
-    """
-
-    number: int
+    number: int  # in this database
     session_id: str
-    length: int = 0
-    last_seq: int = 0
-    size: int = 0
-    updated: int = 0
-    indexed: int = 0
-    archived: int = 0
-    edits: int = 0
+    length: int = 0  # entries; their indexes are their slots
+    last_seq: int = 0  # the highest ever given
+    size: int = 0  # bytes of the messages
+    updated: int = 0  # microseconds since 1970 of the last change
+    indexed: int = 0  # the index up to which the search index is filled
+    archived: int = 0  # entries in the archive
+    edits: int = 0  # rises with every change that is not an append
 
     def key_of(self, index: int) -> int:
-        """Return the key of the entry at an index."""
         return first_key(self.number) + index
 
     @property
@@ -157,12 +138,10 @@ class SessionRow:
         return (*row, row_checksum(row))
 
     def info(self, holder: str) -> SessionInfo:
-        """Return the session as it is listed."""
         when = datetime.fromtimestamp(self.updated / 1e6, UTC).isoformat(timespec="milliseconds")
         return SessionInfo(self.session_id, self.length, when, self.size, holder)
 
     def insert(self, db: sqlite3.Connection) -> None:
-        """Insert the row into a database."""
         db.execute(_INSERT, self.values)
 
 

@@ -97,11 +97,8 @@ def open_to_read(path: Path, busy: float) -> Connection:
     """Return a connection that changes nothing, and needs no space, folder or file that it could write to.
 
     If there is no file, the database is empty. If shared memory cannot be created beside the log and there is no log,
-    the file is read as immutable. With a log it is not: the log holds the newest messages.
-
-    Raises:
-        StoreError: The file is not a database of ours, or of another version.
-        sqlite3.Error, OSError: The file cannot be read.
+    the file is read as immutable. With a log it is not: the log holds the newest messages. Raise `StoreError` if the
+    file is not a database of ours, or of another version.
     """
     check_not_replaced(path)
     if not path.exists():
@@ -116,7 +113,7 @@ def open_to_read(path: Path, busy: float) -> Connection:
 
 
 def open_in_memory(path: Path, fill: Fill | None = None) -> Connection:
-    """Return a connection to a new database that is not written anywhere. See `open_database` for `fill`."""
+    """See `open_database` for `fill`."""
     db = connect(path, 0.0, "mode=memory")
     _create_tables(db, fill)
     return db
@@ -135,7 +132,6 @@ def _opened_to_read(path: Path, busy: float, how: str) -> Connection:
 
 
 def has_search_table(db: sqlite3.Connection) -> bool:
-    """True if the database has a search index of the present format."""
     return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'words'").fetchone() is not None
 
 
@@ -164,7 +160,6 @@ def make_folder(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync the directory entries of a folder."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -84,7 +84,6 @@ def matching_seqs(db: sqlite3.Connection, session_id: str, query: str, limit: in
 
 
 def scan(db: sqlite3.Connection, session_id: str, query: str, limit: int) -> list[int]:
-    """Return the seqs of the matching entries, best first, by scanning the whole history."""
     session = find_session(db, session_id)
     if session is None:
         return []

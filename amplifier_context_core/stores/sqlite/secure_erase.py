@@ -31,7 +31,6 @@ def request_erase(db: sqlite3.Connection) -> None:
 
 
 def is_erase_pending(db: sqlite3.Connection) -> bool:
-    """True if an erasure is pending."""
     return _pending_number(db) is not None
 
 

@@ -51,11 +51,7 @@ class DatabaseStore(ABC):
 
     @abstractmethod
     def _engine_of(self, session_id: str) -> SqliteEngine:
-        """Return what runs calls on the database of a session.
-
-        Raises:
-            ConfigError: The session id is invalid.
-        """
+        """Raises `ConfigError`: the session id is invalid."""
 
     # -- locks ---------------------------------------------------------------------------------------------------------
 
@@ -184,11 +180,10 @@ class DatabaseStore(ABC):
         return await self._read(session_id, found_or_scanned)
 
     async def vectors(self, session_id: str, model: str) -> list[KeptVector]:
-        """See `KeepsVectors`."""
         return await self._read(session_id, lambda db: read_vectors(db, session_id, model))
 
     async def save_vectors(self, session_id: str, model: str, vectors: Sequence[KeptVector]) -> None:
-        """See `KeepsVectors`. Locks nothing."""
+        """Locks nothing."""
         batch, engine = tuple(vectors), self._engine_of(session_id)
         if await self._exists(session_id) and await engine.run(engine.path.exists):
             await engine.write(lambda db: save_vectors(db, session_id, model, batch))
@@ -226,7 +221,6 @@ class DatabaseStore(ABC):
             self._deliver(engine)
 
     async def _exists(self, session_id: str) -> bool:
-        """True if a session that is about to be changed exists."""
         engine = self._engine_of(session_id)
 
         def work(db: sqlite3.Connection) -> bool:
@@ -296,14 +290,7 @@ class SqliteStore(DatabaseStore):
         busy: float = 10.0,
         journal: JournalMode | None = None,
     ) -> None:
-        """
-        Args:
-            path: The database file; ``~`` is the home folder.
-            durability: What an acknowledgement promises.
-            archive: Keep what edits and interrupts remove from a history.
-            busy: Seconds to wait while another process has locked the file.
-            journal: How a transaction is kept whole; None for what the file system needs.
-        """
+        """`busy` is in seconds, to wait while another process has locked the file. See `JsonlStore` for the rest."""
         super().__init__(archive=archive)
         self.path = Path(os.path.abspath(os.path.expanduser(path)))
         self._engine = SqliteEngine(self.path, durability, busy, journal=journal)

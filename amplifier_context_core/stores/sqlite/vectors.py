@@ -25,7 +25,6 @@ BEGIN DELETE FROM vectors WHERE id = old.id; END""",
 
 
 def read_vectors(db: sqlite3.Connection, session_id: str, model: str) -> list[KeptVector]:
-    """Return the vectors of a session that a model made."""
     session = find_session(db, session_id)
     if session is None or not _has_table(db):
         return []

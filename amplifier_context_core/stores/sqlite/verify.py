@@ -80,7 +80,6 @@ def _database_problems(db: sqlite3.Connection) -> list[str]:
 
 
 def session_problems(db: sqlite3.Connection, session_id: str) -> list[str]:
-    """Return the problems of a session."""
     session = queries.find_session(db, session_id)
     return [] if session is None else _problems_of(db, session)
 

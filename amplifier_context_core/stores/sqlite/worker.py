@@ -26,29 +26,17 @@ _MAX_LINGER = 0.001  # seconds; the longest wait for the callers of the previous
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """One call of a store, until its result is delivered.
-
-    Attributes:
-        work: The function to run. A writing task gives it the connection.
-        commit: Executes writing tasks in one transaction, and sets their results; None: `work` is run alone.
-        session_id: The session that a writing task locks; empty for none.
-        deletes: The writing task deletes the session, which is released afterwards.
-        future: Receives the result; None if no caller waits.
-        result, error: How it ended.
-        has_locked: The session was not locked before.
-    """
-
-    work: Callable[..., Any]
+    work: Callable[..., Any]  # a writing task gives it the connection
+    # Executes writing tasks in one transaction, and sets their results; None: `work` runs alone.
     commit: Callable[[Sequence[Task]], None] | None = None
-    session_id: str = ""
-    deletes: bool = False
-    future: asyncio.Future[Any] | None = None
+    session_id: str = ""  # that a writing task locks
+    deletes: bool = False  # the session, which is then released
+    future: asyncio.Future[Any] | None = None  # None if no caller waits
     result: Any = None
     error: BaseException | None = None
-    has_locked: bool = False
+    has_locked: bool = False  # the session was not locked before
 
     def fail(self, problem: BaseException) -> None:
-        """Set an error as the result."""
         self.result, self.error = None, problem
 
 
@@ -67,14 +55,12 @@ class SqliteWorker:
         self.thread: threading.Thread | None = None  # while it runs
 
     async def run(self, task: Task) -> Any:
-        """Queue a task and wait for its result. See `submit`."""
         task.future = asyncio.get_running_loop().create_future()
         self.submit(task)
         return await task.future
 
     @property
     def is_of_parent(self) -> bool:
-        """True if the thread was started by the parent process."""
         return self.thread is not None and self._pid != os.getpid()
 
     def submit(self, task: Task) -> None:
@@ -87,7 +73,6 @@ class SqliteWorker:
             self._queue.put(task)
 
     def stop(self) -> None:
-        """Let the thread end after the queued tasks."""
         with self._lock:
             if self.thread is not None:
                 self._queue.put(None)
