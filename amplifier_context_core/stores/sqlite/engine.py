@@ -190,7 +190,7 @@ class SqliteEngine:
                 self.disconnect()
                 raise damage_error("the file is shorter than it should be")
             if is_erase_pending(db):
-                self._worker.submit(Task(partial(self._alone, self._resume_erasing)))
+                self._worker.submit(Task(partial(self._alone, partial(erase_now, self.database, self.path))))
             self.companion.on_connect()
         return self._db
 
@@ -217,9 +217,6 @@ class SqliteEngine:
     def is_replaced(self) -> bool:
         """True if the file at the path is not the one that was opened last. SQLite does not check that."""
         return self._identity is not None and _identity_of(self.path) != self._identity
-
-    def _resume_erasing(self) -> None:
-        erase_now(self.database, self.path)
 
     # -- running tasks -------------------------------------------------------------------------------------------------
 
@@ -259,44 +256,30 @@ class SqliteEngine:
         return True
 
     def _write(self, tasks: Sequence[Task]) -> None:
-        """Execute tasks in one transaction. A failing task does not affect the others."""
-        began, locks = False, any(task.session_id for task in tasks)
+        """Execute tasks in one transaction; if one fails, each in its own: it does not affect the others."""
+        locks, is_open = any(task.session_id for task in tasks), False
         try:
             if locks:
                 self.companion.begin(is_new=any(task.has_locked for task in tasks))
             db = self.database()
             db.execute("BEGIN IMMEDIATE")
-            began = True
+            is_open = True
             for task in tasks:
-                self._run_in_group(db, task, alone=len(tasks) == 1)
-            if db.in_transaction:
-                if locks:
-                    self.companion.before_commit(db)
-                _commit(db, self.path)
-                if locks:
-                    self.companion.after_commit(db)
+                task.result = task.work(db)
+            if locks:
+                self.companion.before_commit(db)
+            _commit(db, self.path)
+            is_open = False
+            if locks:
+                self.companion.after_commit(db)
         except BaseException as problem:  # noqa: BLE001 - becomes the result of the tasks; the thread goes on
             self._roll_back(problem)
-            if began and len(tasks) > 1 and isinstance(problem, _FAULTS):
+            if is_open and len(tasks) > 1 and not isinstance(problem, OutcomeUnknown):
                 for task in tasks:
-                    task.error = None
                     self._write([task])
             else:
                 for task in tasks:
                     task.fail(problem)
-
-    def _run_in_group(self, db: sqlite3.Connection, task: Task, *, alone: bool) -> None:
-        if not alone:
-            db.execute("SAVEPOINT part")
-        try:
-            task.result = task.work(db)
-        except _FAULTS:
-            raise  # a fault of the file or the disk: the state of the transaction is unknown
-        except Exception as problem:  # noqa: BLE001 - becomes the result of the task
-            task.fail(problem)
-            db.execute("ROLLBACK" if alone else "ROLLBACK TO part")
-        if not alone:
-            db.execute("RELEASE part")
 
     @contextmanager
     def reading(self) -> Generator[sqlite3.Connection]:
@@ -353,12 +336,12 @@ class SqliteEngine:
         with suppress(*_FAULTS):
             db.close()
         with suppress(*_FAULTS):
-            if self.is_replaced and self.path.exists() and self._is_log_left():
+            is_log_left = (
+                self._log_identity is not None and _identity_of(sidecar(self.path, "-wal")) == self._log_identity
+            )
+            if is_log_left and self.is_replaced and self.path.exists():
                 kept = keep_log(self.path)  # SQLite would merge the log of the former file into the other one
                 log.warning("another program replaced %s while it was in use; its log is kept as %s", self.path, kept)
-
-    def _is_log_left(self) -> bool:
-        return self._log_identity is not None and _identity_of(sidecar(self.path, "-wal")) == self._log_identity
 
     def _close(self) -> None:
         try:
