@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ...transcript.entry import Entry
@@ -20,7 +20,7 @@ SLICE = 1_000  # entries of a long read between other tasks: some milliseconds
 # Constants only: names of columns.
 _MAX_VALUES = 400  # values in one statement; older SQLite takes 999 parameters
 _SELECT_RANGE = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE id >= ? AND id < ? ORDER BY id"  # noqa: S608
-_SELECT_ARCHIVED = f"SELECT id, {ENTRY_COLUMNS} FROM archive WHERE session = ? AND id BETWEEN ? AND ? ORDER BY id"  # noqa: S608
+_SELECT_ARCHIVED = f"SELECT id, {ENTRY_COLUMNS} FROM archive WHERE session = ? ORDER BY id"  # noqa: S608
 _MARKS = ",".join("?" * _MAX_VALUES)
 _SELECT_BY_SEQ = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE session = ? AND seq IN ({_MARKS}) AND {NOT_AT_SEQ}"  # noqa: S608
 _SELECT_BY_KEY = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE id IN ({_MARKS}) AND NOT ({NOT_AT_SEQ})"  # noqa: S608
@@ -32,7 +32,7 @@ class ReadResult:
 
     entries: list[Entry] = field(default_factory=list[Entry])  # the intact ones
     damaged: list[int] = field(default_factory=list[int])  # keys of damaged or missing ones
-    left: Sequence[int] = ()  # keys to read next
+    left: range = range(0)  # keys to read next
     version: tuple[int, int] = (0, 0)  # number and edits of the session, which must be the same for the next slice
 
 
@@ -77,62 +77,36 @@ def read(
     """Return the entries of a range of indexes, as for a list: the slice of `size` after `last`, or all. None if the
     session was edited since the slice before.
     """
-
-    def keys(session: SessionRow) -> Sequence[int]:
-        indexes = index_range(session.length, start, stop)
-        return range(session.key_of(indexes.start), session.key_of(indexes.stop)) if indexes else ()
-
-    return _slice(db, session_id, keys, _add_entries, last, size)
-
-
-def archived(
-    db: sqlite3.Connection, *, session_id: str, last: ReadResult | None = None, size: int | None = None
-) -> ReadResult | None:
-    """Return the archived entries, oldest replacement first, a slice of them. See `read`."""
-
-    def keys(session: SessionRow) -> Sequence[int]:
-        select = "SELECT id FROM archive WHERE session = ? ORDER BY id"
-        found = [key for (key,) in db.execute(select, (session.number,))]
-        check_archive(session, len(found))
-        return found
-
-    return _slice(db, session_id, keys, _add_archived, last, size)
-
-
-def _slice(
-    db: sqlite3.Connection,
-    session_id: str,
-    keys_of: Callable[[SessionRow], Sequence[int]],
-    add: Callable[[sqlite3.Connection, SessionRow, Sequence[int], ReadResult], None],
-    last: ReadResult | None,
-    size: int | None,
-) -> ReadResult | None:
     session = find_session(db, session_id)
     if session is None:
         return ReadResult() if last is None else None
     version = (session.number, session.edits)
-    if last is not None and last.version != version:
+    if last is None:
+        indexes = index_range(session.length, start, stop)
+        left = range(session.key_of(indexes.start), session.key_of(indexes.stop))
+    elif last.version == version:
+        left = last.left
+    else:
         return None
-    wanted = keys_of(session) if last is None else last.left
-    part = wanted[:size]
-    found = ReadResult(left=wanted[len(part) :], version=version)
-    if part:
-        add(db, session, part, found)
+    part = left[:size]
+    found = ReadResult(left=left[len(part) :], version=version)
+    first = part.start
+    for row in iterate_rows(db, part.start, part.stop):
+        found.damaged.extend(range(first, row[0]))
+        first = row[0] + 1
+        _add_row(found, row, session_id, row[0])
+    found.damaged.extend(range(first, part.stop))
     return found
 
 
-def _add_entries(db: sqlite3.Connection, session: SessionRow, keys: Sequence[int], found: ReadResult) -> None:
-    first, stop_key = keys[0], keys[-1] + 1
-    for row in iterate_rows(db, first, stop_key):
-        found.damaged.extend(range(first, row[0]))
-        first = row[0] + 1
-        _add_row(found, row, session.session_id, row[0])
-    found.damaged.extend(range(first, stop_key))
-
-
-def _add_archived(db: sqlite3.Connection, session: SessionRow, keys: Sequence[int], found: ReadResult) -> None:
-    for row in db.execute(_SELECT_ARCHIVED, (session.number, keys[0], keys[-1])):
-        _add_row(found, row, session.session_id, first_key(session.number))
+def archived(db: sqlite3.Connection, session_id: str) -> ReadResult:
+    """Return the archived entries, oldest replacement first."""
+    found, session = ReadResult(), find_session(db, session_id)
+    if session is not None:
+        for row in db.execute(_SELECT_ARCHIVED, (session.number,)):
+            _add_row(found, row, session_id, first_key(session.number))
+        check_archive(session, len(found.entries) + len(found.damaged))
+    return found
 
 
 def find(db: sqlite3.Connection, session_id: str, seqs: Sequence[int]) -> ReadResult:

@@ -12,7 +12,7 @@ import os
 import sqlite3
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,6 @@ from .verify import check_before_erasing
 _MAX_RESTARTS = 3  # of a long read that another writer disturbs; then it is made in one piece
 
 T = TypeVar("T")
-Slice = Callable[..., ReadResult | None]  # see `queries.read`
 
 
 class DatabaseStore(ABC):
@@ -86,7 +85,22 @@ class DatabaseStore(ABC):
         return await self._read(session_id, lambda db: _extent(queries.find_session(db, session_id)))
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Entry]:
-        return await self._in_slices(session_id, partial(queries.read, session_id=session_id, start=start, stop=stop))
+        """Read in slices. Begin again if another writer edits between two of them."""
+        read = partial(queries.read, session_id=session_id, start=start, stop=stop)
+        for restart in range(_MAX_RESTARTS + 1):
+            size = queries.SLICE if restart < _MAX_RESTARTS else None
+            entries: list[Entry] = []
+            damaged: list[int] = []
+            last: ReadResult | None = None
+            while True:
+                last = await self._read(session_id, partial(read, last=last, size=size))
+                if last is None:
+                    break
+                entries += last.entries
+                damaged += last.damaged
+                if not last.left:
+                    return self._intact(session_id, entries, damaged)
+        raise AssertionError("a read in one slice is never disturbed")
 
     async def find(self, session_id: str, seqs: Sequence[int]) -> list[Entry]:
         asked = tuple(seqs)
@@ -94,7 +108,8 @@ class DatabaseStore(ABC):
         return self._intact(session_id, found.entries, found.damaged)
 
     async def archived(self, session_id: str) -> list[Entry]:
-        return await self._in_slices(session_id, partial(queries.archived, session_id=session_id))
+        found = await self._read(session_id, lambda db: queries.archived(db, session_id))
+        return self._intact(session_id, found.entries, found.damaged)
 
     async def load_checkpoint(self, session_id: str) -> bytes | None:
         data, damaged = await self._read(session_id, lambda db: queries.load_checkpoint(db, session_id))
@@ -202,23 +217,22 @@ class DatabaseStore(ABC):
 
     async def _read(self, session_id: str, work: Callable[[sqlite3.Connection], T]) -> T:
         engine = self._engine_of(session_id)
-        try:
-            return await engine.read(work)
-        finally:
-            self._deliver(engine)
+        return await self._reported(engine, engine.read(work))
+
+    async def _run(self, engine: SqliteEngine, work: Callable[[], T]) -> T:
+        return await self._reported(engine, engine.run(work))
 
     async def _write(self, session_id: str, work: Callable[[sqlite3.Connection], T]) -> T:
         engine = self._engine_of(session_id)
-        try:
-            return await engine.write(work, session_id)
-        finally:
-            self._deliver(engine)
+        return await self._reported(engine, engine.write(work, session_id))
 
-    async def _run(self, engine: SqliteEngine, work: Callable[[], T]) -> T:
+    async def _reported(self, engine: SqliteEngine, call: Awaitable[T]) -> T:
+        """Await a call, and report what the engine found."""
         try:
-            return await engine.run(work)
+            return await call
         finally:
-            self._deliver(engine)
+            while engine.reports:  # the thread may add one meanwhile
+                self._report(engine.reports.pop(0))
 
     async def _exists(self, session_id: str) -> bool:
         engine = self._engine_of(session_id)
@@ -239,23 +253,6 @@ class DatabaseStore(ABC):
 
         await self._write(session_id, work)
 
-    async def _in_slices(self, session_id: str, read: Slice) -> list[Entry]:
-        """Return what a read returns slice by slice. It begins again if another writer edits what it reads."""
-        for restart in range(_MAX_RESTARTS + 1):
-            size = queries.SLICE if restart < _MAX_RESTARTS else None
-            entries: list[Entry] = []
-            damaged: list[int] = []
-            last: ReadResult | None = None
-            while True:
-                last = await self._read(session_id, partial(read, last=last, size=size))
-                if last is None:
-                    break
-                entries += last.entries
-                damaged += last.damaged
-                if not last.left:
-                    return self._intact(session_id, entries, damaged)
-        raise AssertionError("a read in one slice is never disturbed")
-
     def _intact(self, session_id: str, entries: list[Entry], damaged: Sequence[int]) -> list[Entry]:
         """Return what was read. Report what is damaged, once; the session is not changed until it is opened again."""
         known = self._damaged.setdefault(session_id, set[int]()) if damaged else set[int]()
@@ -268,10 +265,6 @@ class DatabaseStore(ABC):
 
     def _report(self, repair: Repair) -> None:
         report_repair(repair, self._listeners.get(repair.session_id))
-
-    def _deliver(self, engine: SqliteEngine) -> None:
-        while engine.reports:  # the thread may add one meanwhile
-            self._report(engine.reports.pop(0))
 
     def _forget(self, session_id: str) -> None:
         self._listeners.pop(session_id, None)

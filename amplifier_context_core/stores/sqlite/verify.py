@@ -97,6 +97,6 @@ def _problems_of(db: sqlite3.Connection, session: SessionRow) -> list[str]:
     ).fetchone()
     if others:
         problems.append(f"{others} messages are after the end of the history")
-    old = queries.archived(db, session_id=name) or ReadResult()
+    old = queries.archived(db, name)
     problems += [f"{len(old.damaged)} archived messages are damaged"] if old.damaged else []
     return problems
