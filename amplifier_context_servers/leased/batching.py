@@ -1,6 +1,6 @@
 """Changes of many sessions that arrive at the same time are sent to the server together.
 
-Items that arrive while all batches are in flight are queued. The next batch is the oldest `max_items` of the queue: one
+Items that arrive while all batches are in flight are queued. The next batch is the oldest `_MAX_ITEMS` of them: one
 round trip and one flush to disk for many items. An item that arrives alone is sent at once; nothing is delayed to fill
 a batch.
 """
@@ -16,6 +16,7 @@ from amplifier_context_core.futures import resolve
 
 I = TypeVar("I")  # noqa: E741 - an item
 R = TypeVar("R")
+_MAX_ITEMS = 64  # of one batch
 
 
 class MicroBatcher(Generic[I, R]):
@@ -29,9 +30,8 @@ class MicroBatcher(Generic[I, R]):
         self,
         send: Callable[[Sequence[I]], Awaitable[Sequence[R | Exception]]],
         max_in_flight: int = 2,
-        max_items: int = 64,
     ) -> None:
-        self._send, self._max_in_flight, self._max_items = send, max_in_flight, max_items
+        self._send, self._max_in_flight = send, max_in_flight
         self._in_flight = 0
         self._queue: list[tuple[I, asyncio.Future[R]]] = []
         self._tasks: set[asyncio.Task[None]] = set()  # event loops hold their tasks weakly
@@ -44,7 +44,7 @@ class MicroBatcher(Generic[I, R]):
 
     def _send_queued(self) -> None:
         if self._queue and self._in_flight < self._max_in_flight:
-            batch, self._queue = self._queue[: self._max_items], self._queue[self._max_items :]
+            batch, self._queue = self._queue[:_MAX_ITEMS], self._queue[_MAX_ITEMS:]
             self._in_flight += 1
             task = asyncio.get_running_loop().create_task(self._flush(batch))
             self._tasks.add(task)
