@@ -33,7 +33,6 @@ from ..leased.protocol import (
 from . import queries
 from .pool import Connection, PostgresPool
 from .url import PostgresSettings
-from .vectors import PostgresVectors
 
 _MAX_ROWS, _MAX_BYTES = 500, 8_000_000  # of one statement
 _MAX_BATCHED_ROWS, _MAX_BATCHED_BYTES = 100, 256_000  # of an append that is sent together with others
@@ -52,14 +51,13 @@ class PostgresDriver:
     """Implements `..leased.protocol.Driver`."""
 
     def __init__(self, settings: PostgresSettings) -> None:
-        self._pool = PostgresPool(settings)
+        self.pool = PostgresPool(settings)
         self._schema = settings.schema
-        self.loop_thread = self._pool.loop_thread
+        self.loop_thread = self.pool.loop_thread
         self.display_name = settings.display_name
-        self.stop = self._pool.stop
-        self.vectors = PostgresVectors(self._pool)
+        self.stop = self.pool.stop
         self._appends: MicroBatcher[_Append, bool] = MicroBatcher(self._append_all)
-        self._ask, self._count, self._execute = self._pool.ask, self._pool.count, self._pool.execute
+        self._ask, self._count, self._execute = self.pool.ask, self.pool.count, self.pool.execute
 
     # -- leases ---------------------------------------------------------------------------------------------------
 
@@ -116,7 +114,7 @@ class PostgresDriver:
                     await self._insert(connection, one.lease, one.lease.length + len(first), others)
                 return bool(cursor.rowcount)
 
-        return await self._pool.run(work)
+        return await self.pool.run(work)
 
     async def _insert(
         self, connection: Connection, lease: Lease, start: int, chunks: Iterable[Sequence[EntryRow]]
@@ -146,7 +144,7 @@ class PostgresDriver:
                 await work(connection)
                 return True
 
-        return await self._pool.run(guarded)
+        return await self.pool.run(guarded)
 
     async def rewrite(self, lease: Lease, rows: Sequence[EntryRow], change: Change) -> RewriteResult:
         key, others = lease.row.key, False
@@ -190,7 +188,7 @@ class PostgresDriver:
                 raise StoreError(warnings[0])
 
         try:
-            await self._pool.run_alone(work, _ERASE_LIMIT)
+            await self.pool.run_alone(work, _ERASE_LIMIT)
         except StoreError as problem:
             raise NotErased(
                 f"session {lease.session_id!r}: the messages were replaced, but their former text stays in the tables "

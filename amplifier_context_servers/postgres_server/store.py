@@ -21,6 +21,7 @@ from ..leased.loop_thread import RefCounted
 from ..leased.store import LeasedStore
 from .driver import PostgresDriver
 from .url import PostgresSettings, parse_store_url
+from .vectors import read_vectors, save_vectors
 
 _DRIVERS: RefCounted[PostgresSettings, PostgresDriver] = RefCounted(PostgresDriver)
 
@@ -29,12 +30,12 @@ class PostgresStore(LeasedStore[PostgresDriver]):
     """A store in a PostgreSQL database. Stores of one process with the same URL share a pool of connections."""
 
     async def vectors(self, session_id: str, model: str) -> list[KeptVector]:
-        return await self._read(session_id, lambda driver: driver.vectors.read(session_id, model))
+        return await self._read(session_id, lambda driver: read_vectors(driver.pool, session_id, model))
 
     async def save_vectors(self, session_id: str, model: str, vectors: Sequence[KeptVector]) -> None:
         """Needs no lease."""
         batch = tuple(vectors)
-        await self._read(session_id, lambda driver: driver.vectors.save(session_id, model, batch))
+        await self._read(session_id, lambda driver: save_vectors(driver.pool, session_id, model, batch))
 
     @classmethod
     def from_url(cls, url: str, *, durability: Durability = "fsync", archive: bool = True) -> PostgresStore:

@@ -18,38 +18,33 @@ from . import queries
 from .pool import PostgresPool
 
 
-class PostgresVectors:
-    """Its methods run on the driver's loop thread."""
+async def read_vectors(pool: PostgresPool, session_id: str, model: str) -> list[KeptVector]:
+    found = await pool.ask(queries.VECTORS, {"id": session_id, "model": model})
+    return [KeptVector(seq, bytes(made_of), bytes(vector)) for seq, made_of, vector in found]
 
-    def __init__(self, pool: PostgresPool) -> None:
-        self._pool = pool
 
-    async def read(self, session_id: str, model: str) -> list[KeptVector]:
-        found = await self._pool.ask(queries.VECTORS, {"id": session_id, "model": model})
-        return [KeptVector(seq, bytes(made_of), bytes(vector)) for seq, made_of, vector in found]
-
-    async def save(self, session_id: str, model: str, vectors: Sequence[KeptVector]) -> None:
-        """Keep vectors, but for those of another text than the history has now."""
-        by_seq = {one.seq: one for one in vectors}
-        found = await self._pool.ask(queries.EMBEDDED_MESSAGES, {"id": session_id, "seqs": list(by_seq)})
-        kept = [
-            by_seq[seq]
-            for _, _, seq, message in found
-            if digest(text_of_message(session_id, message)) == by_seq[seq].digest
-        ]
-        if not kept:
-            return
-        key, edits = found[0][:2]
-        await self._pool.count(queries.DROP_OTHER_VECTORS, {"key": key, "model": model})
-        values = {
-            "key": key,
-            "edits": edits,
-            "model": model,
-            "seqs": [one.seq for one in kept],
-            "digests": [one.digest for one in kept],
-            "vectors": [one.vector for one in kept],
-        }
-        await self._pool.count(queries.SAVE_VECTORS, values)
+async def save_vectors(pool: PostgresPool, session_id: str, model: str, vectors: Sequence[KeptVector]) -> None:
+    """Keep vectors, but for those of another text than the history has now."""
+    by_seq = {one.seq: one for one in vectors}
+    found = await pool.ask(queries.EMBEDDED_MESSAGES, {"id": session_id, "seqs": list(by_seq)})
+    kept = [
+        by_seq[seq]
+        for _, _, seq, message in found
+        if digest(text_of_message(session_id, message)) == by_seq[seq].digest
+    ]
+    if not kept:
+        return
+    key, edits = found[0][:2]
+    await pool.count(queries.DROP_OTHER_VECTORS, {"key": key, "model": model})
+    values = {
+        "key": key,
+        "edits": edits,
+        "model": model,
+        "seqs": [one.seq for one in kept],
+        "digests": [one.digest for one in kept],
+        "vectors": [one.vector for one in kept],
+    }
+    await pool.count(queries.SAVE_VECTORS, values)
 
 
 def text_of_message(session_id: str, message: str) -> str:
