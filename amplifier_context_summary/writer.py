@@ -322,8 +322,8 @@ class Writer:
 
         def again(reason: str) -> Question:
             repair = REPAIR.format(reason=reason)
-            ask = partial(caller.ask, [*messages, {"role": "user", "content": repair}])
-            return replace(question, about={**about, "again": True}, size=size + counter(repair), ask=ask)
+            ask, longer = partial(caller.ask, [*messages, {"role": "user", "content": repair}]), size + counter(repair)
+            return replace(question, about={**about, "input_tokens": longer, "again": True}, size=longer, ask=ask)
 
         return replace(question, again=again) if self.asking.by_hand or self._attempts[1] == 1 else question
 

@@ -37,12 +37,17 @@ async def test_a_late_summary_takes_the_place_of_the_digest_at_the_next_compacti
 @pytest.mark.parametrize("kind", ["refusing", "filtered", "empty", "truncated"])
 async def test_an_answer_that_fails_its_checks_is_asked_for_once_more_with_the_reason(kind: str) -> None:
     writer = Writer(kind)
-    manager = summary_manager(writer)
+    hooks = HookRegistry()
+    recorder = EventRecorder().attach(hooks, EVENTS)
+    manager = summary_manager(writer, hooks=hooks)
     await drive(manager, SESSION[:41])
     assert manager.compactor.compactions == 1
     first, again = (str(request.messages[-1].content) for request in writer.asked)
     assert "could not be used" not in first
     assert "could not be used" in again
+    started = recorder.named("context:summary_started")
+    assert [one["again"] for one in started] == [False, True]
+    assert started[1]["input_tokens"] > started[0]["input_tokens"]
 
 
 async def test_events_report_calls_and_quote_nothing() -> None:
