@@ -24,6 +24,8 @@ SECTIONS: tuple[Section, ...] = get_args(Section)
 
 MAX_LINES = 200  # of a text
 MAX_CHARS = 800  # of a line; what is longer is cut at the end of a word
+_MARKUP = 3  # tokens of a line's bullet and line end, at most
+_HEADINGS = 4 * len(SECTIONS)  # tokens of all headings, at most
 MARK = re.compile(r"\bm([1-9]\d{0,17})(?:\.\d{1,4})?\b")
 _WORTH: Mapping[Section, int] = {"person": 9, "work": 8, "findings": 6, "values": 5, "files": 4}
 
@@ -109,10 +111,14 @@ class Text:
                     uses[path] = FileUse(path, "written" if is_written else "read", entry.mark)
         return Text(self.lines, tuple(uses.values())[-_FILES:])
 
+    def tokens(self, counter: TokenCounter) -> int:
+        """Return the tokens that it needs to fit: each line counts by itself, and all headings do."""
+        return sum(counter(line.text) + _MARKUP for line in self.lines) + _HEADINGS
+
     def fitted(self, counter: TokenCounter, max_tokens: int) -> Text:
         """Return the text with at most so many tokens: lines of the least worth go first, of these the last ones."""
-        sizes = [counter(line.text) + 3 for line in self.lines]
-        room = max_tokens - sum(sizes) - 4 * len(SECTIONS)
+        sizes = [counter(line.text) + _MARKUP for line in self.lines]
+        room = max_tokens - sum(sizes) - _HEADINGS
         left = dict(enumerate(self.lines))
         for index in sorted(left, key=lambda index: (self.lines[index].worth, -index)):
             if room >= 0:

@@ -291,7 +291,7 @@ class Writer:
         largest = max(_LEAST_TEXT, min(config.summary_tokens, window // 8, caller.max_output * 3 // 4))
         former = plan.text.fitted(counter, largest)
         # Not less than the former text: what the view has no room for now, it may have room for later.
-        most = max(_LEAST_TEXT, min(largest, max(plan.room, counter(str(former)))))
+        most = max(_LEAST_TEXT, min(largest, max(plan.room, former.tokens(counter))))
         prompt = await in_thread(self._prompt)
         beside = counter(prompt) + counter(request_text(plan.range, "", former, most, plan.focus))
         room = min(config.summary_input, int(_WINDOW_SHARE * window) - beside - caller.max_output)

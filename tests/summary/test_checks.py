@@ -168,7 +168,7 @@ def test_whatever_is_answered_a_text_is_bounded_and_checking_it_again_changes_no
     for most in (20, 100):
         fitted = text.fitted(approx_token_counter, most)
         assert fitted.lines == () or approx_token_counter(str(fitted)) <= most + 20
-        assert fitted.fitted(approx_token_counter, most) == fitted
+        assert fitted.fitted(approx_token_counter, fitted.tokens(approx_token_counter)) == fitted
 
 
 def test_what_a_person_wants_stays_longest_where_there_is_no_room() -> None:
