@@ -42,7 +42,7 @@ from amplifier_context_core.transcript.entry import Entry
 _LONG_LINE = 300  # characters of one line of a result
 _SHORT_ARGUMENT = 200  # characters of an argument that stays on the line of its call
 _CHANGES = frozenset(chain.from_iterable(EDIT_ARGUMENTS)) | {"content", "file_text", "edits", "patch", "diff"}
-_COMPARED = 2_000  # lines of an edit that are compared
+_COMPARED = 400  # lines of an edit that are compared: the time for it grows with their square, at least
 _TROUBLE = re.compile(
     r"\b(?:error|exception|fail(?:ed|ure|s)?|fatal|traceback|panic|denied|not found|cannot|undefined|"
     r"\d+ (?:passed|failed|errors?|warnings?|problems?)|exit (?:code|status))\b|"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -90,6 +91,15 @@ def test_of_an_edit_the_lines_stay_that_it_changed_and_its_result_says_only_whet
     assert shown([calls(("edit", change)), result(refused)]).endswith("the user said:\n  use `g`")
     several = {"path": "a.py", "edits": [{"oldText": "x", "newText": "y"}, {"oldText": "n", "newText": "m"}, 7]}
     assert shown([calls(("edit", several))]).endswith("-x\n  +y\n  ...\n  -n\n  +m\n  7")
+
+
+def test_the_lines_of_a_long_edit_are_not_compared_one_by_one() -> None:
+    old = [f"line {number}" for number in range(2_000)]
+    new = [line for number in range(0, 2_000, 2) for line in (f"new {number}", f"line {number}")]
+    change = {"path": "a.py", "old_string": "\n".join(old), "new_string": "\n".join(new)}
+    started = time.process_time()
+    assert "[... " in shown([calls(("edit", change))], 300)
+    assert time.process_time() - started < 1.0
 
 
 def test_of_a_read_the_lines_stay_that_the_agent_went_on_to_use() -> None:
