@@ -11,6 +11,7 @@ from .parsing import text_of
 COMPACTION_PURPOSE = "context-compaction"  # `metadata["purpose"]` of requests for a summary; hosts label calls by it
 _MOST_TOKENS = 100_000_000  # of one response; a larger figure is nonsense
 _MOST_DOLLARS = 1_000_000  # of one response
+_MOST_DIGITS = 40  # characters of an amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +72,10 @@ def cost_in(value: object) -> str | None:
     """Return an amount of dollars as a decimal number, as the kernel writes it in events; None if it is none."""
     try:
         amount = Decimal(value) if isinstance(value, (str, Decimal)) else None
-        return str(amount) if amount is not None and 0 <= amount <= _MOST_DOLLARS else None
+        text = str(amount) if amount is not None and 0 <= amount <= _MOST_DOLLARS else None
     except InvalidOperation:  # also of a comparison with NaN
         return None
+    return text if text is not None and len(text) <= _MOST_DIGITS else None  # it is kept with every answer
 
 
 def text_of_answer(answer: object) -> str | None:

@@ -24,7 +24,10 @@ from amplifier_context_core.messages.usage import Usage, usage_of
         ({"input_tokens": None, "prompt_tokens": 7}, Usage(7)),
         ({"input_tokens": 5, "cost_usd": "0.10"}, Usage(5, cost_usd="0.10")),
         ({"input_tokens": 5, "cost_usd": Decimal("0.047")}, Usage(5, cost_usd="0.047")),
-        *[({"input_tokens": 5, "cost_usd": cost}, Usage(5)) for cost in (0.1, True, None, "", "-1", "NaN", "1e999")],
+        *[
+            ({"input_tokens": 5, "cost_usd": cost}, Usage(5))
+            for cost in (0.1, True, None, "", "-1", "NaN", "1e999", f"0.{'1' * 60}")
+        ],
         ({"input_tokens": 0}, Usage(0)),
         ({"output_tokens": 2}, None),
         ({"input_tokens": -5}, None),
