@@ -29,7 +29,8 @@ def print_row(head: str, text: str) -> None:
 def print_wrapped(text: str, indent: int = 0) -> None:
     """Print a text in as many rows as the screen needs, the later ones indented. Words, such as paths, stay whole."""
     width = max(screen_width(), 2 * indent)
-    click.echo(fill(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False))
+    shown = printable_text(text)
+    click.echo(fill(shown, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False))
 
 
 def json_line(data: Any) -> str:

@@ -35,10 +35,11 @@ def is_hidden(char: str) -> bool:
 
 def messages() -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = [{"role": "user", "content": TEXT, "metadata": {"source": TEXT, "timestamp": TEXT}}]
+    answered = {"model": TEXT, "usage": {"input_tokens": 9, "output_tokens": 1}}
     for number in range(20):
         call = {"id": f"c{number}{HIDDEN}", "name": f"evil{HIDDEN}", "arguments": {f"path{HIDDEN}": TEXT}}
         made += [
-            {"role": "assistant", "content": f"{number} {TEXT}", "tool_calls": [call], "metadata": {"model": TEXT}},
+            {"role": "assistant", "content": f"{number} {TEXT}", "tool_calls": [call], "metadata": answered},
             {"role": "tool", "tool_call_id": call["id"], "name": call["name"], "content": f"{TEXT}\n" * 30},
         ]
         made.append({"role": "user", "content": f"Never touch {TEXT} {number}.", "metadata": {"hook_name": TEXT}})
