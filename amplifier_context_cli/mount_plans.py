@@ -49,7 +49,8 @@ def _read(path: Path) -> object:
 
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
+    # PyYAML lets some errors of what it reads pass: ValueError (2024-99-99), AttributeError (!!timestamp x).
+    except (OSError, ValueError, AttributeError, RecursionError, yaml.YAMLError) as problem:
         raise click.ClickException(f"{path} cannot be read as YAML: {problem}") from None
 
 

@@ -69,7 +69,7 @@ def test_each_wrong_config_key_of_a_plan_is_named_with_the_nearest_right_one(run
     assert '"context-simple knows each key of its config"' in run(*checked).output
     plan.write_text("session: {context: context-simple}\ncontext: {config: 9000}\n")
     assert "must be keys with values" in run(*checked, code=1).output
-    for text in ("session: {context: context-other}", "- 1", "a: ]"):
+    for text in ("session: {context: context-other}", "- 1", "a: ]", "a: 2024-99-99", "a: !!timestamp x", "[" * 5_000):
         plan.write_text(text)
         assert str(plan) in run(*checked, code=1).output
 
