@@ -183,7 +183,7 @@ def _print(entries: Iterable[Entry], *, full: bool, as_json: bool) -> None:
     is_narrow = screen_width() < NARROW
     for entry in entries:
         if as_json:
-            print_json({"mark": entry.mark, **entry.message})
+            print_json({"mark": entry.mark} | entry.message | {"mark": entry.mark})  # a message may have a `mark`
             continue
         tokens = f"{entry.tokens:,}" if entry.tokens >= 0 else "?"
         if is_narrow:

@@ -23,7 +23,8 @@ def read_messages(value: object) -> Conversation:
     messages = [message for one in listed if (message := mapping(one)) is not None and "role" in message]
     if not messages or len(messages) < len(listed):
         raise UnknownFormat("no list of messages: each must be an object with a `role`")
-    made = Conversation([dict(message) for message in messages])
+    # `show --json` writes marks; they are of that session.
+    made = Conversation([{key: part for key, part in message.items() if key != "mark"} for message in messages])
     if request is not None and request.get("system"):
         made.messages.insert(0, {"role": "system", "content": request["system"]})
     return made

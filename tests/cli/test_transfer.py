@@ -311,6 +311,15 @@ def test_exported_messages_come_in_again_as_they_were(messages: list[dict[str, A
         assert again == Path(file).read_text(encoding="utf-8")
 
 
+def test_what_show_prints_as_json_comes_in_without_its_marks(filled: str, tmp_path: Path) -> None:
+    file = tmp_path / "shown.jsonl"
+    file.write_text(run("show", "two", "--json", "--last", "5", "--store", filled))
+    run("import", str(file), "--store", filled)
+    shown = [json.loads(line) for line in run("show", "shown", "--json", "--store", filled).splitlines()]
+    assert [one["mark"] for one in shown] == ["m1", "m2", "m3", "m4", "m5"]
+    assert "mark" not in json.loads(run("export", "shown", "--format", "messages", "--store", filled).splitlines()[0])
+
+
 def test_a_system_prompt_beside_the_messages_is_the_first_message(url: str, tmp_path: Path) -> None:
     file = tmp_path / "request.json"
     file.write_text(json.dumps({"system": "Be careful.", "messages": [user("Go on.")]}))
