@@ -149,14 +149,16 @@ class Shown:
         """True if a name, or each part of it, is in the text."""
         segments = (segment.strip(".-@") for segment in _SEGMENT.split(name.casefold()))
         return all(
-            segment in self.names or all(map(self._is_known, _PART.findall(segment) or (segment,)))
+            segment in self.names
+            or _NUMBERS.fullmatch(segment)  # of lines
+            or all(map(self._is_known, _PART.findall(segment) or (segment,)))
             for segment in segments
             if len(segment) >= 3
         )
 
     def _is_known(self, part: str) -> bool:
-        """True for a word of the text, a number, and the first digits of a hash in the text."""
-        if part in self.names or _NUMBERS.fullmatch(part):
+        """True for a word of the text, and the first digits of a hash in the text."""
+        if part in self.names:
             return True
         at = bisect_left(self._hashes, part)
         return bool(_HASH.fullmatch(part)) and at < len(self._hashes) and self._hashes[at].startswith(part)

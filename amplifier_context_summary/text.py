@@ -66,7 +66,7 @@ class Line:
     @property
     def is_next(self) -> bool:
         """True if it says what comes next, such as a file that is still to be made."""
-        return self.section == "work" and self.text.casefold().startswith("next")
+        return self.section == "work" and self.text.casefold().startswith(("next:", "next step"))
 
     @property
     def is_task(self) -> bool:

@@ -96,6 +96,7 @@ def test_a_wish_without_the_mark_of_a_persons_message_is_no_wish(line: str) -> N
         ("082c2c4 passes (m3)", True),
         ("082c2c5 passes (m3)", False),
         ("lexer.py 175-274 is long (m3)", True),
+        ("lexer_20251 breaks (m3)", False),
         ('It printed "12 passed in 3.1s" (m3)', True),
         ('It printed "12 passed … 3.1s" (m3)', True),
         ('It printed "13 passed in 3.1s" (m3)', False),
@@ -109,6 +110,7 @@ def test_names_and_quotations_are_in_the_range(line: str, counts: bool) -> None:
 def test_the_next_step_may_name_what_is_still_to_be_made() -> None:
     assert kept("## Work\n- Next: write src/parser.py (m1)") == ["Next: write src/parser.py (m1)"]
     assert kept("## Work\n- Open: src/parser.py breaks (m1)") == []
+    assert kept("## Work\n- Next.js is in src/parser.py (m1)") == []
 
 
 def test_names_of_the_former_text_still_count() -> None:
