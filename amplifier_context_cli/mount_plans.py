@@ -32,7 +32,7 @@ async def wrong_keys(path: Path, modules: tuple[str, ...]) -> list[tuple[str, li
         raise click.ClickException(
             "--plan mounts modules, which needs the kernel: pip install amplifier-core"
         ) from None
-    plan = _read(path)
+    plan = yaml_in(path)
     found = [
         (name, await _problems(point.load(), create_test_coordinator, name, config))
         for name, config in _mounted(plan)
@@ -44,14 +44,26 @@ async def wrong_keys(path: Path, modules: tuple[str, ...]) -> list[tuple[str, li
     return found
 
 
-def _read(path: Path) -> object:
+def yaml_in(path: Path) -> Any:
+    """Return what a YAML file holds.
+
+    Raises:
+        click.ClickException: it cannot be read. None of its lines is quoted: they may contain API keys.
+    """
     import yaml  # slow to import
 
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
-    # PyYAML lets some errors of what it reads pass: ValueError (2024-99-99), AttributeError (!!timestamp x).
-    except (OSError, ValueError, AttributeError, RecursionError, yaml.YAMLError) as problem:
-        raise click.ClickException(f"{path} cannot be read as YAML: {problem}") from None
+    except (OSError, UnicodeDecodeError) as problem:
+        reason = getattr(problem, "strerror", None) or "it is not UTF-8 text"
+        raise click.ClickException(f"{path} cannot be read: {reason}; a mount plan is a YAML file") from None
+    except yaml.YAMLError as problem:
+        mark: Any = getattr(problem, "problem_mark", None)
+        fault = str(getattr(problem, "problem", None) or "it cannot be read")
+        where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        raise click.ClickException(f"{path} is not YAML: {fault}{where}") from None
+    except (ValueError, AttributeError, RecursionError) as problem:  # of PyYAML, such as for 2024-99-99
+        raise click.ClickException(f"{path} is not YAML: a value cannot be read ({type(problem).__name__})") from None
 
 
 def _mounted(plan: object) -> Iterator[tuple[str, Any]]:

@@ -14,6 +14,8 @@ from typing import Any
 
 import click
 
+from amplifier_context_cli.mount_plans import yaml_in
+
 from ..checks.message_shapes import as_list, as_mapping
 
 LISTS = ("providers", "tools", "hooks")
@@ -73,16 +75,8 @@ def read_plan(path: Path) -> Plan:
     Raises:
         click.ClickException: the file cannot be read, is not YAML, or is not a mount plan.
     """
-    import yaml
-
     try:
-        found: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-        plan = _checked(path, found)
-    except (OSError, UnicodeDecodeError) as problem:
-        reason = getattr(problem, "strerror", None) or "it is not UTF-8 text"
-        raise click.ClickException(f"{path} cannot be read: {reason}; a mount plan is a YAML file") from None
-    except yaml.YAMLError as problem:
-        raise click.ClickException(f"{path} is not YAML: {_where(problem)}") from None
+        plan = _checked(path, yaml_in(path))
     except _BadPlanError as problem:
         raise click.ClickException(f"{path} is not a mount plan: {problem}") from None
     for entry in plan.entries:
@@ -130,10 +124,3 @@ def _mapping(value: Any, what: str) -> dict[str, Any]:
     if as_mapping(value) is None:
         raise _BadPlanError(f"there are no keys and values in {what}")
     return value
-
-
-def _where(problem: Exception) -> str:
-    """Return line, column and reason of a YAML error, without the lines themselves, which may contain API keys."""
-    mark = getattr(problem, "problem_mark", None)
-    fault = str(getattr(problem, "problem", None) or "it cannot be read")
-    return f"{fault} (line {mark.line + 1}, column {mark.column + 1})" if mark is not None else fault

@@ -72,6 +72,8 @@ def test_each_wrong_config_key_of_a_plan_is_named_with_the_nearest_right_one(run
     for text in ("session: {context: context-other}", "- 1", "a: ]", "a: 2024-99-99", "a: !!timestamp x", "[" * 5_000):
         plan.write_text(text)
         assert str(plan) in run(*checked, code=1).output
+    plan.write_text("providers: [{api_key: hidden-secret, }, ]]")
+    assert "hidden-secret" not in run(*checked, code=1).output
 
 
 def test_the_target_of_a_link_keeps_its_rights(template: Callable[[str], Path], tmp_path: Path) -> None:
