@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import reprlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeVar, overload
 
@@ -43,6 +44,8 @@ WITHOUT_MEANING = frozenset(
 DURABLE = frozenset({"archive", "durability", "notes", "notes_tokens", "store"})
 _NUMBERS: tuple[object, ...] = (int, float, int | None)
 _OUT_OF_RANGE = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})  # pydantic's names
+_shortened = reprlib.Repr()  # of any value: the whole text of a nested one may not fit into memory
+_shortened.maxstring = _shortened.maxother = 200
 SPELLINGS = {"compaction_threshold": "compact_threshold"}  # the contract's spelling
 
 
@@ -243,7 +246,7 @@ def _validated(model: type[AnyConfig], given: Mapping[str, Any]) -> AnyConfig:
         elif wanted:
             reason = f"{reason}; it must be {wanted}"
         key = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(key, f"{repr(first['input'])[:200]} is impossible: {reason}") from None
+        raise ConfigError(key, f"{_shortened.repr(first['input'])[:200]} is impossible: {reason}") from None
 
 
 def _bounds(constraint: object) -> Iterator[str]:

@@ -180,3 +180,11 @@ def test_compaction_strategy_summary_is_answered_with_the_module_that_summarises
     load_config({"compaction_strategy": "summary"}, module="context-simple")
     [line] = [record.getMessage() for record in caplog.records if "context-summary" in record.getMessage()]
     assert "context-simple" in line
+
+
+def test_a_value_that_refers_to_itself_over_and_over_is_named_in_short() -> None:
+    value: object = "x"
+    for _ in range(40):
+        value = [value] * 10
+    with pytest.raises(ConfigError, match="max_tokens"):
+        load_config({"max_tokens": value})
