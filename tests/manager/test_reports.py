@@ -20,7 +20,7 @@ from amplifier_context_core.events import COMPACTION, EVENTS, POST_COMPACT, PRE_
 from amplifier_context_core.items import ContextItem
 from amplifier_context_core.kernel import mount_manager
 from amplifier_context_core.messages.usage import Response, Usage
-from amplifier_context_testing import EventRecorder, check_request
+from amplifier_context_testing import EventRecorder, check_request, coding_session
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.manager.measured import Counting, measure
 from tests.managers import ask, feed, new_manager
@@ -56,6 +56,14 @@ async def test_tokens_before_add_up_to_the_history_without_its_system_prompt() -
         manager, report = await explained([{"role": "system", "content": "Prompt."}, *work(100)], budget)
         assert report["rounds"][0]["mark"] == "m2"
         assert sum(row["tokens_before"] for row in report["rounds"]) == size((await manager.get_messages())[1:])
+
+
+async def test_every_message_of_the_history_is_in_exactly_one_round() -> None:
+    for budget in (1_000, 4_000, 100_000):
+        manager, report = await explained(list(coding_session(150)), budget)
+        spans = [(int(row["mark"][1:]), int(row["to"][1:])) for row in report["rounds"]]
+        assert [start for start, _ in spans] == [1, *(end + 1 for _, end in spans[:-1])]
+        assert spans[-1][1] == len(await manager.get_messages())
 
 
 async def test_each_round_says_what_became_of_it_and_by_which_rule() -> None:

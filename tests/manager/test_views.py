@@ -33,7 +33,34 @@ async def test_a_history_that_begins_with_no_human_gets_a_constant_first_line() 
     assert views[0][0] == views[1][0]
 
 
+async def test_late_results_of_two_rounds_in_one_message_keep_the_newest_words_and_show_each_call_once() -> None:
+    def calling(*ids: str) -> Message:
+        calls = [{"id": one, "tool": "t", "arguments": {}} for one in ids]
+        return {"role": "assistant", "content": "", "tool_calls": calls}
+
+    def answer(call_id: str) -> Message:
+        return {"role": "tool", "tool_call_id": call_id, "content": f"result {call_id}"}
+
+    rows = [{"role": "user", "content": "task"}, calling("a1", "a2"), answer("a1"), calling("b1", "b2"), answer("b1")]
+    manager = await feed(new_manager(), rows)
+    await ask(manager, BUDGET)
+    late = [{"type": "tool_result", "tool_use_id": one, "content": f"late {one}"} for one in ("a2", "b2")]
+    await feed(manager, [{"role": "user", "content": "The newest words."}, {"role": "user", "content": late}])
+    view = await ask(manager, BUDGET)
+    assert [call["id"] for message in view for call in message.get("tool_calls", [])] == ["a1", "a2", "b1", "b2"]
+    assert view[-1]["content"] == "The newest words."
+
+
 # -- the prefix --------------------------------------------------------------------------------------------------------
+
+
+async def test_explain_says_how_much_of_the_view_was_in_the_request_before() -> None:
+    manager = await feed(new_manager(), work(3))
+    before = await ask(manager, BUDGET)
+    assert (await manager.explain())["view"]["prefix_tokens"] == 0
+    await feed(manager, rounds(1, start=50))
+    await ask(manager, BUDGET)
+    assert (await manager.explain())["view"]["prefix_tokens"] == size(before)
 
 
 async def test_what_is_open_at_a_compaction_is_answered_in_its_place_later() -> None:
