@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from click.testing import CliRunner, Result
@@ -44,9 +45,27 @@ def keep(url: str, name: str, said: Iterable[str | dict[str, Any]]) -> None:
     asyncio.run(add())
 
 
+@contextmanager
+def opened(url: str, name: str) -> Iterator[None]:
+    """Have a session open, as another process does."""
+    store = open_store(url)
+    with asyncio.Runner() as runner:
+        runner.run(store.open(name))
+        try:
+            yield
+        finally:
+            runner.run(store.close())
+
+
 def messages(run: Run, name: str, url: str, *options: str) -> list[dict[str, object]]:
     shown = run("show", name, "--store", url, "--json", *options).output
     return [json.loads(line) for line in shown.splitlines()]
+
+
+def viewed(url: str, name: str, *options: str) -> list[dict[str, Any]]:
+    """Return the messages of a view that `view --json` prints, without their marks."""
+    lines = [json.loads(line) for line in run_at(url, "view", name, "--json", *options).splitlines()]
+    return [{key: value for key, value in line.items() if key != "mark"} for line in lines]
 
 
 def run_at(url: str, *arguments: str, fails: bool = False) -> str:

@@ -105,6 +105,4 @@ def test_a_sqlite_without_its_tokenizers_is_a_note(filled: str, monkeypatch: pyt
     from amplifier_context_cli import doctor
 
     monkeypatch.setattr(doctor, "sqlite3", Without())
-    done = CliRunner().invoke(main, ["doctor", "--json", "--store", filled])
-    assert '"search"' in done.output
-    assert "lacks FTS5 with porter and trigram" in done.output
+    assert "lacks FTS5 with porter and trigram" in findings(filled)["search"]["found"]

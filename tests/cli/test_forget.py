@@ -19,7 +19,7 @@ from amplifier_context_cli.app import main
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.default_paths import sessions_folder
 from amplifier_context_testing import coding_session
-from tests.cli.kept import keep
+from tests.cli.kept import keep, opened
 from tests.durable.hindrance import Hindrance
 from tests.durable.host import Host
 from tests.places import KEPT, Place, parameters
@@ -82,9 +82,6 @@ def contents(place: Place, name: str) -> list[str]:
     return asyncio.run(read())
 
 
-# --- D1 --------------------------------------------------------------------------------------------------------------
-
-
 def test_after_forget_a_host_does_not_bring_the_text_back(place: Place, run: Run, home: Path) -> None:
     name = place.session_id("s")
     host = Host(home, name)
@@ -115,9 +112,6 @@ def test_after_forget_a_host_does_not_bring_the_text_back(place: Place, run: Run
     assert SECRET not in output
 
 
-# --- erased later -----------------------------------------------------------------------------------------------------
-
-
 def test_what_a_store_cannot_erase_yet_is_reported_with_the_command_that_finishes_it(
     place: Place, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,9 +127,6 @@ def test_what_a_store_cannot_erase_yet_is_reported_with_the_command_that_finishe
         assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path.name
 
 
-# --- D2 --------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("first", [[], ["--no-trace"]])
 def test_a_second_try_with_forks_erases_what_the_first_left_in_them(place: Place, run: Run, first: list[str]) -> None:
     parent, kid = place.session_id("zz-p"), place.session_id("zz-kid")
@@ -147,9 +138,6 @@ def test_a_second_try_with_forks_erases_what_the_first_left_in_them(place: Place
     assert f"{kid}: 1 message erased" in output
     assert contents(place, "zz-kid") == ["(erased)", "thank you", "go on"]
     assert kid not in run("forget", parent, "m1", "--yes").output  # nothing is left there
-
-
-# --- D3 --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -218,14 +206,8 @@ def test_a_whole_store_is_never_erased_from_unasked(files: Place) -> None:
 
 
 def test_a_session_in_use_is_named_and_the_others_are_gone_through(files: Place) -> None:
-    store = files.store()
-    loop = asyncio.new_event_loop()
-    try:
-        loop.run_until_complete(store.open("one"))
+    with opened(files.url(), "one"):
         done = forget(files, "--containing", "--yes", stdin=SECRET)
-    finally:
-        loop.run_until_complete(store.close())
-        loop.close()
     assert done.exit_code == 1
     assert "one: session 'one' is in use by pid" in done.output
     assert "three: 1 message erased" in done.output

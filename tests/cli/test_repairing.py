@@ -13,7 +13,7 @@ import pytest
 
 from amplifier_context_core.stores import Store, open_store
 from amplifier_context_testing.contract.samples import entries
-from tests.cli.kept import Run
+from tests.cli.kept import Run, opened
 from tests.stores.jsonl.files import garble
 from tests.stores.sqlite.damage import overwritten_page
 
@@ -82,14 +82,8 @@ def test_all_sessions_of_files_are_repaired_and_one_in_use_is_named(run: Run, tm
     for name in ("one", "two"):
         garble(tmp_path / name / "context.db", 3)
     assert "one: 1 problem\n" in run("verify", "one", "--store", url, code=1).output
-    store = open_store(url)
-    loop = asyncio.new_event_loop()
-    try:
-        loop.run_until_complete(store.open("two"))
+    with opened(url, "two"):
         output = run("repair", "--store", url, code=1).output
-    finally:
-        loop.run_until_complete(store.close())
-        loop.close()
     assert re.search(r"^  repaired: .*\n(.*\n)?one: 12 messages, 2 repairs, 1 message lost", output, re.MULTILINE)
     assert "two: session 'two' is in use by pid" in output
     run("repair", "--store", url)
@@ -97,10 +91,6 @@ def test_all_sessions_of_files_are_repaired_and_one_in_use_is_named(run: Run, tm
         "one: 12 messages, sound",
         "two: 6 messages, sound",
     ]
-
-
-def test_repair_of_a_store_without_sessions_says_so(run: Run, tmp_path: Path) -> None:
-    assert "nothing to repair" in run("repair", "--store", f"jsonl:{tmp_path}").output
 
 
 @pytest.fixture

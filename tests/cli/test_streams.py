@@ -33,22 +33,18 @@ def kept(tmp_path: Path) -> str:
     return url
 
 
-def commands(url: str, clone: Path) -> dict[str, list[str]]:
-    """Commands of each way to print, with their arguments."""
-    return {
-        "run": ["run", str(clone / "examples" / "explore.yaml"), "--path", str(clone), "--budget", "3000"],
-        "show": ["show", "one", "--store", url],
-        "show --json": ["show", "one", "--json", "--store", url],
-        "an error": ["show", "drei-日本", "--store", url],
-        "help": ["show", "--help"],
-    }
-
-
 @pytest.fixture
 def arguments(kept: str, tmp_path: Path) -> Callable[[str], list[str]]:
-    clone = tmp_path / "clone"
-    clone.mkdir()
-    return commands(kept, clone_at(clone)).__getitem__
+    """Commands of each way to print, with their arguments."""
+    (tmp_path / "clone").mkdir()
+    clone = str(clone_at(tmp_path / "clone"))
+    return {
+        "run": ["run", f"{clone}/examples/explore.yaml", "--path", clone, "--budget", "3000"],
+        "show": ["show", "one", "--store", kept],
+        "show --json": ["show", "one", "--json", "--store", kept],
+        "an error": ["show", "drei-日本", "--store", kept],
+        "help": ["show", "--help"],
+    }.__getitem__
 
 
 @pytest.mark.kernel
