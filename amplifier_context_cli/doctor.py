@@ -21,7 +21,7 @@ from amplifier_context_core.stores.sqlite.journal import journal_in
 
 from .formatting import counted, shell_quoted
 from .mount_plans import wrong_keys
-from .printing import print_json, print_wrapped
+from .printing import is_json, print_json, print_wrapped
 from .store_options import OpenedStore, on_store
 
 _OURS = "amplifier-context-"
@@ -50,15 +50,14 @@ class Finding:
     help="Check the config keys of the modules in this mount plan too.",
 )
 @click.option("--fix", is_flag=True, help="Take the right to read the store's files from other users.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
-async def doctor(at: OpenedStore, plan: Path | None, fix: bool, as_json: bool) -> None:
+async def doctor(at: OpenedStore, plan: Path | None, fix: bool) -> None:
     """Check the installation and a store. Without --fix nothing is changed. The exit code is 1 if one is wrong."""
     findings = [*_versions(), *_modules(), await _vocabulary(), _sqlite(), *[one async for one in _store(at, fix)]]
     for name, problems in await wrong_keys(plan, _MODULES) if plan else ():
         findings += [Finding("plan", "wrong", f"{name}: {problem}") for problem in problems]
         findings += [] if problems else [Finding("plan", "ok", f"{name} knows each key of its config")]
     for one in findings:
-        if as_json:
+        if is_json():
             print_json({"what": one.what, "state": one.state, "found": one.found})
         else:
             print_wrapped(f"{one.state:<6} {one.what:<12} {one.found}", indent=20)

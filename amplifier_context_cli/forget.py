@@ -18,6 +18,7 @@ from amplifier_context_core.transcript.redaction import forms_of, holds, texts_o
 
 from .formatting import command, counted, printable, shell_quoted
 from .host_files import forms_in_files, search, store_of
+from .printing import confirm, is_json, json_option, print_fact, print_remark
 from .relatives import Relatives, all_entries
 from .store_options import OpenedStore, mark, run_command, store_at, store_option
 from .stored_managers import manager_of
@@ -54,6 +55,7 @@ class Erasure:
 @click.option("--no-trace", is_flag=True, help="Keep no hash of the erased messages. See docs/stores.md.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @store_option
+@json_option
 def forget(
     name: str | None,
     seqs: tuple[int, ...],
@@ -96,7 +98,7 @@ def forget(
 def _read_secret(yes: bool) -> str:
     """Return the text to erase: typed without echo, or standard input without its last line end."""
     if sys.stdin.isatty():
-        return str(click.prompt("Text", hide_input=True))
+        return str(click.prompt("Text", hide_input=True, err=is_json()))
     if not yes:
         raise click.UsageError("the text is piped in, so the command cannot ask for confirmation: pass --yes")
     return sys.stdin.read().removesuffix("\n").removesuffix("\r")
@@ -112,18 +114,20 @@ async def _in_session(erasure: Erasure, name: str, seqs: set[int], *, forks: boo
     if (seqs or in_checkpoint) and not yes:
         targets = ", ".join(map(shell_quoted, [name, *sharing] if forks else [name]))
         what = f"what {', '.join(_marks(seqs))} of {targets} contain" if seqs else f"the text from {targets}"
-        click.confirm(f"Erase {what}?", abort=True)
+        confirm(f"Erase {what}?")
     texts = {text for entry in entries for text in texts_of(entry.message)}
     erased = await _erase(erasure, name, seqs)
     if seqs - erased:
-        click.echo(f"not in {shell_quoted(name)}: {', '.join(_marks(seqs - erased))}")
+        missing = _marks(seqs - erased)
+        print_fact(f"not in {shell_quoted(name)}: {', '.join(missing)}", session_id=name, missing=missing)
     for other, shared in sharing.items():
         if forks:
             await _try(erasure, other, shared)
         else:
             named, options = ([], ["--containing"]) if erasure.secret else (_marks(shared), [])
             there = erasure.at.command("forget", other, *named, options=options)
-            click.echo(f"{shell_quoted(other)} contains the same; to erase it there: {there}")
+            sentence = f"{shell_quoted(other)} contains the same; to erase it there: {there}"
+            print_fact(sentence, session_id=other, contains=_marks(shared))
     origins = {entry.session_id for entry in entries}
     _name_host_files(erasure, {name, *origins, *(sharing if forks else ())}, texts)
     return bool(erased) or in_checkpoint
@@ -138,15 +142,17 @@ async def _everywhere(erasure: Erasure, yes: bool) -> bool:
             seqs = await _containing(erasure, name)
             if seqs or await _in_checkpoint(erasure, name):
                 found[name] = seqs
-                click.echo(f"{shell_quoted(name)}: {', '.join(_marks(seqs)) or 'its checkpoint'}")
+                marks = _marks(seqs)
+                sentence = f"{shell_quoted(name)}: {', '.join(marks) or 'its checkpoint'}"
+                print_fact(sentence, session_id=name, contains=marks)
         except ContextError as problem:
             erasure.has_failed = True
-            click.echo(f"{shell_quoted(name)} cannot be read: {problem}", err=True)
+            _print_failure(name, problem, " cannot be read")
     if not found:
         none = f"none of {counted(len(names), 'session')} in {erasure.at.location} contains the text"
         click.echo(none, err=True)
     elif not yes:
-        click.confirm(f"Erase the content of these messages of {counted(len(found), 'session')}?", abort=True)
+        confirm(f"Erase the content of these messages of {counted(len(found), 'session')}?")
     for name, seqs in found.items():
         await _try(erasure, name, seqs)
     _name_host_files(erasure, names, ())
@@ -161,7 +167,7 @@ async def _sharing(erasure: Erasure, name: str, relatives: Relatives) -> dict[st
         try:
             shared = await relatives.shared_with(other) if other != name else set[int]()
         except ContextError as problem:
-            click.echo(f"{shell_quoted(other)} may contain the same, but cannot be read: {problem}", err=True)
+            _print_failure(other, problem, " may contain the same, but cannot be read")
             continue
         if shared:
             sharing[other] = shared
@@ -174,7 +180,11 @@ async def _try(erasure: Erasure, name: str, seqs: set[int]) -> None:
         await _erase(erasure, name, seqs | await _containing(erasure, name))
     except (ContextError, click.ClickException) as problem:
         erasure.has_failed = True
-        click.echo(f"{shell_quoted(name)}: {problem}", err=True)
+        _print_failure(name, problem)
+
+
+def _print_failure(name: str, problem: Exception, what: str = "") -> None:
+    print_remark(f"{shell_quoted(name)}{what}: {problem}", session_id=name, problem=str(problem))
 
 
 async def _erase(erasure: Erasure, name: str, seqs: set[int]) -> set[int]:
@@ -190,9 +200,10 @@ async def _erase(erasure: Erasure, name: str, seqs: set[int]) -> set[int]:
         raise click.ClickException(
             f"{shell_quoted(name)} still contains the text in {', '.join(_marks(left))}: erase these by their marks"
         )
-    click.echo(f"{shell_quoted(name)}: {counted(len(erased), 'message')} erased")
+    lines = [f"{shell_quoted(name)}: {counted(len(erased), 'message')} erased"]
     if erased.also_in:
-        click.echo(_copies(erasure, name, _marks(seqs_of(erased.also_in))))
+        lines.append(_copies(erasure, name, _marks(seqs_of(erased.also_in))))
+    print_fact("\n".join(lines), session_id=name, erased=erased, also_in=erased.also_in)
     return set(seqs_of(erased))
 
 
@@ -230,23 +241,28 @@ async def _in_checkpoint(erasure: Erasure, name: str) -> bool:
 def _name_host_files(erasure: Erasure, sessions: Collection[str], texts: Collection[str]) -> None:
     """List files of the host, and other stores, that contain the erased texts, without their content."""
     whole = bool(erasure.secret)
+
+    def shown(text: str) -> str:
+        return text.replace(erasure.secret, "(erased)") if whole else text
+
     matches, left_out = search(sessions, forms_in_files([erasure.secret] if whole else texts, whole=whole))
-    of_hosts, elsewhere = list[Path](), dict[str, None]()
+    of_hosts, elsewhere = list[Path](), dict[tuple[str, str], None]()
     for path in matches:
         store = store_of(path)
         if store is None:
             of_hosts.append(path)
         elif not erasure.at.is_at(store[0]):  # of this store, messages are named by their marks
-            session = [store[1]] if store[1] else []
-            elsewhere[command("forget", *session, options=["--containing"], url=store[0])] = None
-    lines = [f"Another store contains it as well; to erase it there: {there}" for there in elsewhere]
+            elsewhere[store] = None
+    for url, name in elsewhere:
+        there = command("forget", *([name] if name else []), options=["--containing"], url=url)
+        sentence = shown(f"Another store contains it as well; to erase it there: {there}")
+        print_fact(printable(sentence), store=shown(url), session_id=shown(name) or None)
     if of_hosts:
-        lines.append("These files of the host contain it as well; erase it there yourself:")
-        lines += [f"  {shell_quoted(str(path))}" for path in of_hosts]
-    for line in lines:
-        click.echo(printable(line.replace(erasure.secret, "(erased)") if whole else line))
+        print_fact("These files of the host contain it as well; erase it there yourself:")
+    for path in of_hosts:
+        print_fact(printable(shown(f"  {shell_quoted(str(path))}")), file=shown(str(path)))
     if left_out:
-        click.echo(f"{counted(left_out, 'file')} of the host could not be searched", err=True)
+        print_remark(f"{counted(left_out, 'file')} of the host could not be searched", not_searched=left_out)
 
 
 def _marks(seqs: Iterable[int]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 from click.exceptions import Exit
@@ -20,6 +21,7 @@ from amplifier_context_core.transcript.transcript import Transcript
 from amplifier_context_core.view.session_state import load
 
 from .formatting import counted, shell_quoted
+from .printing import confirm, json_option, print_fact, print_remark
 from .store_options import OpenedStore, on_store, run_command, store_at
 from .stored_managers import manager_of
 
@@ -33,6 +35,7 @@ _FORK_POINT = re.compile(r"[mua]\d{1,18}")
 @click.option(
     "--session", "chosen", multiple=True, metavar="SESSION", help="Copy only this session; may be given several times."
 )
+@json_option
 def copy(source: str, target: str, chosen: tuple[str, ...]) -> None:
     """Copy sessions with their archives from one store to another.
 
@@ -50,12 +53,14 @@ def copy(source: str, target: str, chosen: tuple[str, ...]) -> None:
             copied = 0
             for name in names:
                 if name in existing:
-                    click.echo(f"{shell_quoted(name)}: exists there, not changed")
+                    print_fact(f"{shell_quoted(name)}: exists there, not changed", session_id=name, copied=False)
                     continue
-                click.echo(f"{shell_quoted(name)}: {counted(await _copy(old, new.store, name), 'message')}")
+                length = await _copy(old, new.store, name)
+                sentence = f"{shell_quoted(name)}: {counted(length, 'message')}"
+                print_fact(sentence, session_id=name, copied=True, length=length)
                 copied += 1
-            stores = f"from {old.location} to {new.location}"
-            click.echo(f"{copied:,} of {counted(len(names), 'session')} copied {stores}")
+            sentence = f"{copied:,} of {counted(len(names), 'session')} copied from {old.location} to {new.location}"
+            print_fact(sentence, source=old.location, target=new.location, sessions=len(names), copied=copied)
             return copied == len(names) or not chosen
 
     if not run_command(work()):
@@ -116,13 +121,15 @@ async def verify(at: OpenedStore, names: tuple[str, ...]) -> None:
     """
     # A store that is damaged as a whole reports that for any id; listing its sessions would repair it.
     if not names and isinstance(at.store, Checkable) and (problems := await at.store.verify(_ANY)):
-        _report(at.location, problems)
+        _report(at.location, problems, store=at.location)
         damaged = [()]
     else:
         chosen = await _chosen(at, names, "verify")
-        damaged = [(name,) for name in chosen if _report(shell_quoted(name), await _problems(at, name))]
+        damaged = [
+            (name,) for name in chosen if _report(shell_quoted(name), await _problems(at, name), session_id=name)
+        ]
     for one in damaged:
-        click.echo(f"{at.command('repair', *one)} repairs what can be repaired")
+        print_fact(f"{at.command('repair', *one)} repairs what can be repaired")
     if damaged:
         raise Exit(1)
 
@@ -131,15 +138,14 @@ async def _chosen(at: OpenedStore, names: Sequence[str], command: str) -> Sequen
     """Return the sessions that are named, or else all of the store; print that there are none."""
     chosen = names or [info.session_id for info in await at.store.sessions()]
     if not chosen:
-        click.echo(f"no sessions in {at.location}, nothing to {command}; {at.other_store_hint}")
+        print_fact(f"no sessions in {at.location}, nothing to {command}; {at.other_store_hint}")
     return chosen
 
 
-def _report(what: str, problems: Sequence[str]) -> bool:
+def _report(what: str, problems: Sequence[str], **data: str) -> bool:
     """Print what is wrong; True if something is."""
-    click.echo(f"{what}: {counted(len(problems), 'problem') if problems else 'sound'}")
-    for problem in problems:
-        click.echo(f"  {problem}")
+    first = f"{what}: {counted(len(problems), 'problem') if problems else 'sound'}"
+    print_fact("\n  ".join([first, *problems]), **data, problems=list(problems))
     return bool(problems)
 
 
@@ -166,7 +172,8 @@ async def repair(at: OpenedStore, names: tuple[str, ...]) -> None:
         shared: list[Repair] = []
         await at.store.repair(None, shared.append)
         for made in shared:
-            click.echo(f"{at.location}: {made.description}, {counted(made.lost, 'message')} lost{_kept_in(made)}")
+            sentence = f"{at.location}: {made.description}, {counted(made.lost, 'message')} lost{_kept_in(made)}"
+            print_fact(sentence, store=at.location, repairs=[_repaired(made)])
     chosen, left = await _chosen(at, names, "repair"), False
     for name in chosen:
         try:
@@ -175,10 +182,10 @@ async def repair(at: OpenedStore, names: tuple[str, ...]) -> None:
             if names:
                 raise
             left = True
-            click.echo(f"{shell_quoted(name)}: {problem}", err=True)
+            print_remark(f"{shell_quoted(name)}: {problem}", session_id=name, problems=[str(problem)])
     for name in filter(is_recovered, chosen):
         again = at.command("fork", name, "ID")
-        click.echo(f"the id of {shell_quoted(name)} cannot be read; if you know it, restore it with {again}")
+        print_fact(f"the id of {shell_quoted(name)} cannot be read; if you know it, restore it with {again}")
     if left:
         raise Exit(1)
 
@@ -195,15 +202,16 @@ async def _repair(at: OpenedStore, name: str) -> bool:
     await at.store.load_checkpoint(name)
     if left or repairs:
         left = await _problems(at, name)
-    for made in repairs:
-        click.echo(f"  repaired: {made.description}{_kept_in(made)}")
+    lines = [f"  repaired: {made.description}{_kept_in(made)}" for made in repairs]
     lost = sum(made.lost for made in repairs)
     done = f"{counted(len(repairs), 'repair')}, {counted(lost, 'message')} lost" if repairs or left else "sound"
-    click.echo(f"{shell_quoted(name)}: {counted((await at.store.extent(name)).length, 'message')}, {done}")
-    for problem in left:
-        click.echo(f"  not repaired: {problem}")
+    length = (await at.store.extent(name)).length
+    lines.append(f"{shell_quoted(name)}: {counted(length, 'message')}, {done}")
+    lines += [f"  not repaired: {problem}" for problem in left]
+    data = {"length": length, "repairs": list(map(_repaired, repairs)), "problems": left}
+    print_fact("\n".join(lines), session_id=name, **data)
     if left:
-        click.echo(
+        print_fact(
             "the rest cannot be repaired; restore a backup, or copy the readable messages with `amplifier-context copy`"
         )
     await at.store.release(name)
@@ -212,6 +220,10 @@ async def _repair(at: OpenedStore, name: str) -> bool:
 
 def _kept_in(made: Repair) -> str:
     return f"; the damaged bytes are kept in {Path(made.quarantined_at).name}" if made.quarantined_at else ""
+
+
+def _repaired(made: Repair) -> dict[str, Any]:
+    return {"repair": made.description, "lost": made.lost, "quarantined_at": made.quarantined_at}
 
 
 @click.command()
@@ -236,7 +248,8 @@ async def fork(at: OpenedStore, name: str, new: str | None, mark: str | None) ->
     if not is_recovered(name):  # notes whose id could not be read get it back
         check_conversation_id(made)
     await at.store.fork(name, made, length)
-    click.echo(f"{shell_quoted(made)}: {counted(length, 'message')} of {shell_quoted(name)}")
+    sentence = f"{shell_quoted(made)}: {counted(length, 'message')} of {shell_quoted(name)}"
+    print_fact(sentence, session_id=made, fork_of=name, length=length)
 
 
 async def _length_at(at: OpenedStore, name: str, mark: str, where: str = "") -> int:
@@ -269,17 +282,19 @@ async def rewind(at: OpenedStore, name: str, mark: str, yes: bool) -> None:
     length = await at.length(name)
     kept = await _length_at(at, name, mark)
     if kept == length:
-        click.echo(f"{shell_quoted(name)}: {mark} is its newest message", err=True)
+        sentence = f"{shell_quoted(name)}: {mark} is its newest message"
+        print_remark(sentence, session_id=name, length=length, archived=0)
         return
     later = f"{counted(length - kept, 'message')} after {mark}"
     if not yes:
-        click.confirm(f"Take the {later} out of {shell_quoted(name)}?", abort=True)
+        confirm(f"Take the {later} out of {shell_quoted(name)}?")
     manager = await manager_of(at.store, name)
     try:
         await manager.set_messages((await manager.get_messages())[:kept])
     finally:
         await manager.close()
-    click.echo(f"{shell_quoted(name)}: {counted(kept, 'message')}; the {later} are in its archive")
+    sentence = f"{shell_quoted(name)}: {counted(kept, 'message')}; the {later} are in its archive"
+    print_fact(sentence, session_id=name, length=kept, archived=length - kept)
 
 
 @click.command()
@@ -290,7 +305,7 @@ async def delete(at: OpenedStore, name: str, yes: bool) -> None:
     """Erase a session with its archive, its index and its checkpoint."""
     length = await at.length(name)
     if not yes:
-        click.confirm(f"Erase {shell_quoted(name)} with its {counted(length, 'message')}?", abort=True)
+        confirm(f"Erase {shell_quoted(name)} with its {counted(length, 'message')}?")
     await at.store.open(name)  # fails if another process has the session open
     await at.store.delete(name)
-    click.echo(f"{shell_quoted(name)}: erased")
+    print_fact(f"{shell_quoted(name)}: erased", session_id=name, length=length, erased=True)

@@ -16,7 +16,7 @@ from amplifier_context_core.session.notes import Notes, note_seq, notes_id
 from amplifier_context_core.stores import open_store
 
 from .formatting import counted, printable_text, time_text
-from .printing import print_json
+from .printing import is_json, json_option, print_fact, print_json
 from .store_options import run_command, store_at, store_option
 
 Work = Callable[..., Coroutine[Any, Any, None]]
@@ -29,7 +29,7 @@ def _keep(context: click.Context, option: click.Parameter, value: object) -> Non
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that name the notes: a store, and a project in it."""
+    """Add the options that name the notes, a store and a project in it, and `--json`."""
     project = click.option(
         "--project",
         type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -38,7 +38,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
         callback=_keep,
         expose_value=False,
     )
-    return store_option(project(command), callback=_keep, expose_value=False)
+    return json_option(store_option(project(command), callback=_keep, expose_value=False))
 
 
 def _on_notes(work: Work, *, makes: bool = False) -> Callable[..., None]:
@@ -69,28 +69,27 @@ def _run(work: Callable[[Notes], Coroutine[Any, Any, None]], *, makes: bool = Fa
 
 @click.group(invoke_without_command=True)
 @_options
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 @click.pass_context
-def notes(context: click.Context, as_json: bool) -> None:
+def notes(context: click.Context) -> None:
     """List the notes of a project, or add, edit and delete them.
 
     Agents keep them with the tool `context_recall`, if its config allows `notes`. Fresh sessions of the project begin
     with them, if the config of context-persistent has `notes: true`.
     """
     if context.invoked_subcommand is None:
-        _run(partial(_list, as_json=as_json))
+        _run(_list)
 
 
-async def _list(kept: Notes, *, as_json: bool) -> None:
+async def _list(kept: Notes) -> None:
     found = await kept.all()
     for note in found:
-        if as_json:
+        if is_json():
             print_json(note.as_json())
             continue
         click.echo(printable_text(f"{note.mark:>5}  {time_text(note.changed)}  {note.author}"))
         for line in note.text.splitlines():
             click.echo(printable_text(f"       {line}"))
-    if not found and not as_json:
+    if not found and not is_json():
         click.echo("no notes of this project; --project and --store name others", err=True)
 
 
@@ -99,7 +98,8 @@ async def _list(kept: Notes, *, as_json: bool) -> None:
 @partial(_on_notes, makes=True)
 async def add(kept: Notes, text: str | None) -> None:
     """Keep a note; without TEXT it is read from standard input."""
-    click.echo(f"{(await kept.add(_given(text), _author())).mark} is kept")
+    note = await kept.add(_given(text), _author())
+    print_fact(f"{note.mark} is kept", **note.as_json())
 
 
 @notes.command()
@@ -108,9 +108,10 @@ async def add(kept: Notes, text: str | None) -> None:
 @_on_notes
 async def edit(kept: Notes, mark: str, text: str | None) -> None:
     """Replace the text of the note MARK, such as n3; the former text is erased."""
-    if await kept.edit(mark, _given(text), _author()) is None:
+    note = await kept.edit(mark, _given(text), _author())
+    if note is None:
         raise click.ClickException(f"there is no note {mark}")
-    click.echo(f"{mark} is changed")
+    print_fact(f"{mark} is changed", **note.as_json())
 
 
 @notes.command()
@@ -120,10 +121,10 @@ async def delete(kept: Notes, marks: tuple[str, ...]) -> None:
     """Erase notes. Sessions that began with them still have copies: `forget --containing` erases these too."""
     once = {note_seq(mark): mark for mark in marks}.values()  # raises before anything is erased
     done = {mark: await kept.delete(mark) for mark in once}
-    if erased := list(done.values()).count("erased"):
-        click.echo(f"{counted(erased, 'note')} erased")
+    if erased := [mark for mark, became in done.items() if became == "erased"]:
+        print_fact(f"{counted(len(erased), 'note')} erased", erased=erased)
     if before := [mark for mark, became in done.items() if became == "erased before"]:
-        click.echo(f"erased before: {', '.join(before)}")
+        print_fact(f"erased before: {', '.join(before)}", erased_before=before)
     if missing := [mark for mark, became in done.items() if not became]:
         raise click.ClickException(f"there is no note {', '.join(missing)}")
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import click
 
 from amplifier_context_core.errors import ContextError
 from amplifier_context_core.messages.parsing import text_of
+from amplifier_context_core.messages.timestamps import seconds_of
 from amplifier_context_core.stores import SessionInfo, Store, read_in_batches
 from amplifier_context_core.stores.validation import is_notes
 from amplifier_context_core.transcript.entry import Entry
@@ -24,8 +27,8 @@ from .formatting import (
     time_text,
     truncate,
 )
-from .printing import print_json, print_row, words
-from .store_options import OpenedStore, mark, on_store
+from .printing import is_json, print_json, print_row, words
+from .store_options import OpenedStore, age, mark, on_store
 
 DETAILED = 200  # newest sessions of a list that are read for details: each costs some milliseconds
 OPENING = 8  # messages at the beginning of a session that are searched for its first prompt
@@ -54,25 +57,50 @@ class Listed:
 @click.command()
 @on_store
 @click.option("--last", type=click.IntRange(min=1), metavar="N", help="List only the N sessions changed last.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
-async def sessions(at: OpenedStore, last: int | None, as_json: bool) -> None:
+@click.option("--older-than", "older", type=age, metavar="AGE", help="Not changed for an age such as 12h, 30d or 8w.")
+@click.option("--newer-than", "newer", type=age, metavar="AGE", help="Changed within an age.")
+@click.option("--match", "title", metavar="TEXT", help="With this text in the first prompt, in any case of letters.")
+async def sessions(
+    at: OpenedStore, last: int | None, older: timedelta | None, newer: timedelta | None, title: str | None
+) -> None:
     """List the sessions of a store, the last changed first.
 
     Below each: its first prompt, the session it is a fork of, and the process that has it open. Of many sessions only
-    the newest have these details.
+    the newest have these details. With several options, the sessions that all of them name.
     """
-    infos = [info for info in await at.store.sessions() if not is_notes(info.session_id)][:last]
-    found = [await _listed(at.store, info) for info in infos[:DETAILED]] + list(map(Listed, infos[DETAILED:]))
-    if as_json:
+    everything = [info for info in await at.store.sessions() if not is_notes(info.session_id)]
+    infos = [info for info in everything if _is_between(info, older, newer)]
+    if title is None:
+        infos = infos[:last]
+        found = [await _listed(at.store, info) for info in infos[:DETAILED]] + list(map(Listed, infos[DETAILED:]))
+    else:
+        read = [await _listed(at.store, info) for info in infos]
+        found = [one for one in read if title.casefold() in one.first_prompt.casefold()][:last]
+    if is_json():
         for one in found:
-            figures = {name: getattr(one.info, name) for name in ("session_id", "length", "updated", "size", "holder")}
-            print_json({**figures, "first_prompt": one.first_prompt, "fork_of": one.fork_of})
+            print_json({**figures_of(one.info), "first_prompt": one.first_prompt, "fork_of": one.fork_of})
+    elif everything and not found:
+        click.echo(f"none of {counted(len(everything), 'session')} in {at.location} is named by the options", err=True)
     elif not found:
         click.echo(f"no sessions in {at.location} yet; {at.other_store_hint}", err=True)
     else:
         _print_list(at, found, screen_width())
-        if len(found) > DETAILED:
+        if title is None and len(found) > DETAILED:
             click.echo(f"first prompts and forks are shown for the newest {DETAILED} only", err=True)
+
+
+def _is_between(info: SessionInfo, older: timedelta | None, newer: timedelta | None) -> bool:
+    """True if a session was changed at a time that both options name; False if that time is unknown to the store."""
+    changed = seconds_of(info.updated)
+    if not changed:
+        return older is None and newer is None
+    seconds = datetime.now(UTC).timestamp() - changed
+    return (older is None or seconds > older.total_seconds()) and (newer is None or seconds <= newer.total_seconds())
+
+
+def figures_of(info: SessionInfo) -> dict[str, Any]:
+    """Return what a store knows of a session, for JSON."""
+    return {name: getattr(info, name) for name in ("session_id", "length", "updated", "size", "holder")}
 
 
 async def _listed(store: Store, info: SessionInfo) -> Listed:
@@ -135,7 +163,6 @@ def _print_list(at: OpenedStore, found: list[Listed], width: int) -> None:
     is_flag=True,
     help="Show the archive instead: messages that edits and interrupts removed from the history.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the stored messages with their marks as JSON, one a line.")
 async def show(
     at: OpenedStore,
     session_id: str,
@@ -143,7 +170,6 @@ async def show(
     last: int | None,
     full: bool,
     archived: bool,
-    as_json: bool,
 ) -> None:
     """Show the messages of a session, also of one that is open in another process.
 
@@ -154,7 +180,7 @@ async def show(
     begin = 0 if archived else max(0, length - (last or length))
     async for entries in _entries(at.store, session_id, begin, archived=archived):
         wanted = [entry for entry in entries if entry.seq >= (first or 0)]
-        _print(wanted, full=full, as_json=as_json)
+        _print(wanted, full=full)
         shown, read = shown + len(wanted), read + len(entries)
         newest = max([newest, *(entry.seq for entry in entries)])
     if not archived:
@@ -179,10 +205,10 @@ async def _entries(store: Store, session_id: str, begin: int, *, archived: bool)
         yield entries
 
 
-def _print(entries: Iterable[Entry], *, full: bool, as_json: bool) -> None:
+def _print(entries: Iterable[Entry], *, full: bool) -> None:
     is_narrow = screen_width() < NARROW
     for entry in entries:
-        if as_json:
+        if is_json():
             print_json({"mark": entry.mark} | entry.message | {"mark": entry.mark})  # a message may have a `mark`
             continue
         tokens = f"{entry.tokens:,}" if entry.tokens >= 0 else "?"

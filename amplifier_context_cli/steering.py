@@ -7,7 +7,7 @@ import click
 from amplifier_context_core import ContextManager, PinRefused
 
 from .formatting import counted, printable_text, shell_quoted
-from .printing import print_json, print_row, print_wrapped, words
+from .printing import is_json, print_fact, print_json, print_row, print_wrapped, words
 from .store_options import OpenedStore, budget_option, on_store
 from .stored_managers import manager_of
 from .views import copy_of
@@ -21,7 +21,6 @@ from .views import copy_of
 @click.option("--from", "first", metavar="MARK", help="Rounds before this message, such as m12, stay as they are.")
 @click.option("--to", "last", metavar="MARK", help="Rounds after this message stay as they are.")
 @click.option("--dry-run", is_flag=True, help="Only say what would change.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report of the compaction.")
 async def compact(
     at: OpenedStore,
     session_id: str,
@@ -30,7 +29,6 @@ async def compact(
     first: str | None,
     last: str | None,
     dry_run: bool,
-    as_json: bool,
 ) -> None:
     """Compact the view of a session now, whatever its size. `undo` takes it back.
 
@@ -49,12 +47,12 @@ async def compact(
         raise click.UsageError(str(problem)) from None
     finally:
         await manager.close()
-    if as_json:
+    if is_json():
         print_json(report)
     if "reason" in report and "after_tokens" not in report:
         size = f"it has {usage['used']:,} of {usage['size']:,} tokens; --budget names a smaller window"
         raise click.ClickException(f"{shell_quoted(session_id)}: {report['reason']}; {size}")
-    if as_json:
+    if is_json():
         return
     would = "would be " if dry_run else ""
     sizes = f"{report['before_tokens']:,} → {report['after_tokens']:,} tokens"
@@ -93,7 +91,8 @@ async def _pin(at: OpenedStore, session_id: str, marks: tuple[str, ...], *, pinn
     try:
         for mark in marks:
             await manager.pin(mark, pinned)
-            click.echo(f"{shell_quoted(session_id)}: {mark} {'pinned' if pinned else 'not pinned'}")
+            sentence = f"{shell_quoted(session_id)}: {mark} {'pinned' if pinned else 'not pinned'}"
+            print_fact(sentence, session_id=session_id, mark=mark, pinned=pinned)
     except PinRefused as problem:
         raise click.ClickException(str(problem)) from None
     finally:
@@ -103,8 +102,7 @@ async def _pin(at: OpenedStore, session_id: str, marks: tuple[str, ...], *, pinn
 @click.command()
 @click.argument("session_id", metavar="SESSION")
 @on_store
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
-async def pins(at: OpenedStore, session_id: str, as_json: bool) -> None:
+async def pins(at: OpenedStore, session_id: str) -> None:
     """List the messages of a session that `pin` keeps, with their texts."""
     manager = await copy_of(at, session_id, None)
     await manager.ready()
@@ -113,7 +111,7 @@ async def pins(at: OpenedStore, session_id: str, as_json: bool) -> None:
     for seq in sorted(manager.compactor.pins):
         message = await manager.recall(f"m{seq}")
         text = words(message) if message else "(no longer in the history)"
-        if as_json:
+        if is_json():
             print_json({"mark": f"m{seq}", "text": text})
         else:
             print_row(f"{f'm{seq}':>7}", printable_text(text))

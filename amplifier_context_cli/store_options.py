@@ -6,10 +6,12 @@ import asyncio
 import difflib
 import logging
 import os
+import re
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -25,8 +27,11 @@ from amplifier_context_core.stores.sqlite.journal import journal_in
 from amplifier_context_core.transcript.entry import seq_of
 
 from .formatting import command, counted, shell_quoted, without_credentials
+from .printing import json_option
 
 STORE_VARIABLE = "AMPLIFIER_CONTEXT_STORE"  # also keeps a password out of the arguments, which others can read
+_AGE = re.compile(r"(\d{1,6})([hdw])")
+_UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -172,6 +177,14 @@ def budget_option(text: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     return click.option("--budget", type=tokens, metavar="TOKENS", help=text)
 
 
+def age(text: str) -> timedelta:
+    """Return the age that an option names."""
+    found = _AGE.fullmatch(text)
+    if found is None:
+        raise click.BadParameter(f"{text!r} is no age such as 12h, 30d or 8w")
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
 def mark(text: str) -> int:
     """Return the seq of a message that a mark such as m12 names."""
     try:
@@ -197,8 +210,9 @@ def write_private(path: Path, pieces: Iterable[str]) -> int:
 
 
 def on_store(work: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Make an async function a command: add the option `--store URL`, and pass the opened store to it first."""
+    """Make an async function a command with `--store URL` and `--json`, and pass the opened store to it first."""
 
+    @json_option
     @store_option
     @wraps(work)
     def run(url: str | None, **arguments: Any) -> None:

@@ -14,16 +14,18 @@ import click
 
 from amplifier_context_core.errors import ContextError
 from amplifier_context_core.manager import ContextManager
+from amplifier_context_core.messages.parsing import Message
 from amplifier_context_core.messages.usage import measured
+from amplifier_context_core.outgoing.provider_messages import provider_messages, with_cache_hints
 from amplifier_context_core.stores import MemoryStore, Searchable, read_in_batches
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_core.transcript.matching_lines import excerpts, words_of
 from amplifier_context_core.view.compaction_log import line_of_compaction
-from amplifier_context_core.view.sent_view import outgoing_messages
+from amplifier_context_core.view.sent_view import SentView
 from amplifier_context_core.view.window_usage import line_of, text_of_usage
 
 from .formatting import counted, printable_text, screen_width, shell_quoted, time_text
-from .printing import print_json, print_row, print_wrapped, words
+from .printing import is_json, print_json, print_row, print_wrapped, words
 from .store_options import OpenedStore, budget_option, mark, on_store
 from .stored_managers import manager_of
 
@@ -34,7 +36,6 @@ _SPENT = ("input_tokens", "cache_read_tokens", "output_tokens")
 _GROWN = "a folded round is a line of its chapter; of a short round the line may be longer than the round was"
 
 _budget = budget_option("Show the next request at a budget such as 16k, compacted if need be.")
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.command()
@@ -44,19 +45,18 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option(
     "--chapter", type=mark, metavar="MARK", help="Print the chapter that has this message, such as m12, word for word."
 )
-@_json
-async def view(at: OpenedStore, session_id: str, budget: int | None, chapter: int | None, as_json: bool) -> None:
+async def view(at: OpenedStore, session_id: str, budget: int | None, chapter: int | None) -> None:
     """Show what the model would be sent of a session now: chapters, and messages with their marks."""
     manager = await copy_of(at, session_id, budget)
     await manager.explain()  # takes the view
     sent = manager.compactor.last_sent
     chapters = await manager.chapters() if sent else []
     if chapter is not None:
-        _print_chapter(chapters, chapter, as_json=as_json)
+        _print_chapter(chapters, chapter)
         return
-    if as_json:
-        for message in outgoing_messages(sent, merge=manager.config.merge_consecutive) if sent else ():
-            print_json(message)
+    if is_json():
+        for place, message in _marked(sent, merge=manager.config.merge_consecutive) if sent else ():
+            print_json({"mark": place, **message})
         return
     for one in [*sent.system, *sent.messages] if sent else ():
         head = f"{f'm{one.seq}' if one.seq > 0 else '-':>7} {one.message['role']:<9} {one.tokens:>7,} counted"
@@ -66,12 +66,19 @@ async def view(at: OpenedStore, session_id: str, budget: int | None, chapter: in
         click.echo(f"{counted(len(chapters), 'chapter')}: {hint}", err=True)
 
 
-def _print_chapter(chapters: list[dict[str, Any]], seq: int, *, as_json: bool) -> None:
+def _marked(sent: SentView, *, merge: bool) -> list[tuple[str | None, Message]]:
+    """Return the messages of a request with their marks: of merged ones the first, of a text of the view None."""
+    made = provider_messages(sent.key, (*sent.system, *sent.messages), merge=merge)
+    marks = [f"m{seqs[0]}" if seqs else None for _, seqs in made]
+    return list(zip(marks, with_cache_hints([message for message, _ in made], sent.key), strict=True))
+
+
+def _print_chapter(chapters: list[dict[str, Any]], seq: int) -> None:
     found = next((one for one in chapters if int(one["mark"][1:]) <= seq <= int(one["to"][1:])), None)
     if found is None:
         spans = ", ".join(f"{one['mark']} to {one['to']}" for one in chapters)
         raise click.ClickException(f"no chapter of the view has m{seq}; there are {spans or 'none'}")
-    if as_json:
+    if is_json():
         print_json(found)
     else:
         click.echo(printable_text(found["text"]))
@@ -82,14 +89,13 @@ def _print_chapter(chapters: list[dict[str, Any]], seq: int, *, as_json: bool) -
 @on_store
 @_budget
 @click.option("--short", is_flag=True, help="Print one line.")
-@_json
-async def context(at: OpenedStore, session_id: str, budget: int | None, short: bool, as_json: bool) -> None:
+async def context(at: OpenedStore, session_id: str, budget: int | None, short: bool) -> None:
     """Show how full the window of a session is: by kind, until the next compaction, and what a request costs."""
     manager = await copy_of(at, session_id, budget)
     usage = await manager.usage()
     await manager.load()
     spent = _spent(manager.history.snapshot())
-    if as_json:
+    if is_json():
         print_json({**usage, "spent": spent})
         return
     click.echo(line_of(usage) if short else text_of_usage(usage, screen_width()))
@@ -105,14 +111,13 @@ async def context(at: OpenedStore, session_id: str, budget: int | None, short: b
 @on_store
 @_budget
 @click.option("--history", "log", is_flag=True, help="Print the last compactions instead.")
-@_json
-async def explain(at: OpenedStore, session_id: str, budget: int | None, log: bool, as_json: bool) -> None:
+async def explain(at: OpenedStore, session_id: str, budget: int | None, log: bool) -> None:
     """Say why the view of a session is as it is: its size, its threshold, and what became of each round."""
     manager = await copy_of(at, session_id, budget)
     if log:
         rows = await manager.compactions()
         for row in rows:
-            if as_json:
+            if is_json():
                 print_json(row)
             else:
                 print_wrapped(f"{time_text(row['at'])}  {line_of_compaction(row)}", indent=4)
@@ -120,7 +125,7 @@ async def explain(at: OpenedStore, session_id: str, budget: int | None, log: boo
             click.echo(f"{shell_quoted(session_id)} was not compacted", err=True)
         return
     report = await manager.explain()
-    if as_json:
+    if is_json():
         print_json(report)
         return
     figures = report["view"]
@@ -163,11 +168,10 @@ def _members(members: list[dict[str, Any]]) -> str:
 @click.option(
     "--limit", type=click.IntRange(min=1), default=10, show_default=True, help="Messages at most, of each session."
 )
-@_json
-async def search(at: OpenedStore, words_: tuple[str, ...], everywhere: bool, limit: int, as_json: bool) -> None:
+async def search(at: OpenedStore, words_: tuple[str, ...], everywhere: bool, limit: int) -> None:
     """Find messages of a session by words, the best first."""
     if everywhere:
-        await _search_all(at, " ".join(words_), limit, as_json=as_json)
+        await _search_all(at, " ".join(words_), limit)
         return
     session_id, *wanted = words_
     if not wanted:
@@ -178,7 +182,7 @@ async def search(at: OpenedStore, words_: tuple[str, ...], everywhere: bool, lim
     for place, message in found:
         if message is None:
             continue
-        if as_json:
+        if is_json():
             print_json({"mark": place, **message})
         else:
             print_row(f"{place:>7} {message['role']:<9}", _matching(words(message), query))
@@ -186,7 +190,7 @@ async def search(at: OpenedStore, words_: tuple[str, ...], everywhere: bool, lim
         click.echo(f"{shell_quoted(session_id)} has no message with {shell_quoted(query)}", err=True)
 
 
-async def _search_all(at: OpenedStore, query: str, limit: int, *, as_json: bool) -> None:
+async def _search_all(at: OpenedStore, query: str, limit: int) -> None:
     """Search the sessions of a store, the last changed first. One that cannot be read is named, and passed over."""
     hits = 0
     for info in await at.store.sessions():
@@ -202,7 +206,7 @@ async def _search_all(at: OpenedStore, query: str, limit: int, *, as_json: bool)
             continue
         for entry in (found[seq] for seq in seqs if seq in found):
             hits += 1
-            if as_json:
+            if is_json():
                 print_json({"session_id": name, "mark": entry.mark, **entry.message})
             else:
                 head = f"{printable_text(shell_quoted(name))} {entry.mark} {entry.role}"

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from ..formatting import counted, shell_quoted, size_text
+from ..printing import print_fact
 from ..store_options import OpenedStore, budget_option, on_store, write_private
 from ..stored_managers import settings_of
 from ..views import copy_of
@@ -50,4 +51,5 @@ async def report(at: OpenedStore, session_id: str, budget: int | None, output: P
             logging.disable(logging.NOTSET)
     size = write_private(output, page(session_id, entries, made))
     requests, messages = counted(len(made.requests), "request"), counted(len(entries), "message")
-    click.echo(f"{output}: {requests}, {messages}, {size_text(size)}")
+    data = {"requests": len(made.requests), "length": len(entries), "size": size}
+    print_fact(f"{output}: {requests}, {messages}, {size_text(size)}", file=str(output), session_id=session_id, **data)

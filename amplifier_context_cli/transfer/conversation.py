@@ -43,10 +43,10 @@ def items(value: object) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
-def lines_of(kind: object) -> str:
+def lines_of(kind: object, what: str = "lines") -> str:
     """Return the name by which lines of a type are listed as left out. A type that cannot be printed has none."""
     is_name = isinstance(kind, str) and _NAME.fullmatch(kind)
-    return f"lines of the type {kind}" if is_name else "lines of no known type"
+    return f"{what} of the type {kind}" if is_name else f"{what} of no known type"
 
 
 def with_metadata(message: Message, **metadata: Any) -> Message:

@@ -94,7 +94,7 @@ def url(made: Path, tmp_path: Path) -> str:
         ["show", "one", "--json"],
         ["search", "one", "evil"],
         ["verify"],
-        ["undo", "one"],
+        ["undo", "one", "--yes"],
         ["forget", "one", "m2", "--yes"],
     ],
     ids=" ".join,

@@ -1,4 +1,4 @@
-"""The command `prune`: old families of sessions go whole, and nothing else."""
+"""The command `prune`: old families of sessions go whole, and nothing else. `sessions` lists by the same ages."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from click.testing import CliRunner
 
-from amplifier_context_cli import prune
+from amplifier_context_cli import prune, sessions
 from amplifier_context_cli.app import main
 from amplifier_context_core import ContextManager
 from amplifier_context_core.stores import SessionInfo, open_store
+from tests.cli.kept import keep, opened, run_at
 from tests.managers import feed
 from tests.messages import work
 
@@ -43,9 +44,8 @@ async def make(url: str, names: Iterable[str]) -> None:
     await store.close()
 
 
-def there(url: str) -> set[str]:
-    done = CliRunner().invoke(main, ["sessions", "--json", "--store", url])
-    return set(re.findall(r'"session_id": ?"([^"]+)"', done.output))
+def there(url: str, *options: str) -> set[str]:
+    return set(re.findall(r'"session_id": ?"([^"]+)"', run_at(url, "sessions", "--json", *options)))
 
 
 @pytest.fixture
@@ -85,15 +85,8 @@ def test_both_options_erase_only_what_both_name(stored: str, monkeypatch: pytest
 
 
 def test_a_session_that_is_open_keeps_its_family(stored: str) -> None:
-    async def while_open() -> str:
-        store = open_store(stored)
-        await store.open("b")
-        try:
-            return await asyncio.to_thread(run, stored, "--keep", "0", "--yes")
-        finally:
-            await store.close()
-
-    asyncio.run(while_open())
+    with opened(stored, "b"):
+        run(stored, "--keep", "0", "--yes")
     assert "b" in there(stored)
 
 
@@ -115,19 +108,29 @@ def test_what_changes_while_it_asks_is_kept_with_its_family(stored: str, monkeyp
 def test_a_fork_that_is_opened_after_the_list_was_made_keeps_its_family(
     stored: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def while_open() -> str:
-        store = open_store(stored)
-        await store.open("a-fork")
-        try:
-            return await asyncio.to_thread(run, stored, "--keep", "0", "--yes", code=1)
-        finally:
-            await store.close()
-
     monkeypatch.setattr(prune, "_may_go", lambda *_: True)
-    assert "2 sessions erased" in asyncio.run(while_open())
+    with opened(stored, "a-fork"):
+        assert "2 sessions erased" in run(stored, "--keep", "0", "--yes", code=1)
     assert there(stored) == {"a", "a-fork"}
 
 
-def test_a_session_whose_time_is_unknown_is_kept() -> None:
-    info = SessionInfo("a", length=1, updated="1970-01-01T00:00:00.000+00:00")
-    assert not prune._may_go([info], timedelta(hours=1))
+def test_a_session_whose_time_is_unknown_is_kept_and_has_no_age() -> None:
+    info, hour = SessionInfo("a", length=1, updated="1970-01-01T00:00:00.000+00:00"), timedelta(hours=1)
+    assert not prune._may_go([info], hour)
+    assert not sessions._is_between(info, hour, None)
+    assert sessions._is_between(info, None, None)
+
+
+def test_sessions_are_listed_by_age_by_title_and_by_number(stored: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = {"a", "a-fork", "b", "c"}
+    assert len(there(stored, "--last", "1")) == 1
+    assert (there(stored, "--newer-than", "1h"), there(stored, "--older-than", "1h")) == (everything, set())
+    monkeypatch.setattr(sessions, "datetime", Later)
+    assert (there(stored, "--newer-than", "6w"), there(stored, "--older-than", "6w")) == (everything, set())
+    assert (there(stored, "--newer-than", "30d"), there(stored, "--older-than", "30d")) == (set(), everything)
+    for name in ("d", "e"):
+        keep(stored, name, ["Mend the PARSER first."])
+    assert there(stored, "--older-than", "999999w") == set()
+    assert there(stored, "--match", "the parser") == {"d", "e"}
+    assert there(stored, "--match", "the parser", "--last", "1") == {"e"}
+    assert "none of 6 sessions in" in run_at(stored, "sessions", "--match", "zyzzyva")

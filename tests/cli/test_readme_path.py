@@ -49,6 +49,6 @@ def test_every_command_of_the_readme_works_in_its_order(tmp_path: Path, monkeypa
     dry, real = (re.findall(r"([\d,]+) → ([\d,]+)", text)[0] for key, text in said.items() if key.startswith("compact"))
     assert dry == real
     assert "chapter" in said["view session"]
-    assert "its originals are shown again" in said["undo session"]
+    assert "its originals are shown again" in said["undo session --yes"]
     assert Path("report.html").stat().st_size > 10_000
     assert json.loads(Path("session.atif.json").read_text())["schema_version"] == "ATIF-v1.8"

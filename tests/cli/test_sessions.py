@@ -69,7 +69,7 @@ def test_no_sessions_is_no_error_and_says_where_it_looked(
 ) -> None:
     for name in ("one", "two"):
         run("delete", name, "--yes", "--store", filled)
-    for command in ("sessions", "verify"):
+    for command in ("sessions", "verify", "repair"):
         assert f"no sessions in {filled}" in run(command, "--store", filled).output
     assert (
         f"there is no session 'one' in {filled}, which holds none"
@@ -171,8 +171,15 @@ def test_a_session_is_shown_line_by_line_in_part_and_in_full(run: Run, filled: s
     assert [row["mark"] for row in rows] == ["m120", "m121"]
 
 
-MORE = {"delete": ["--yes"], "forget": ["m1", "--yes"], "report": ["-o", "page.html"], "pin": ["m1"], "unpin": ["m1"]}
-PLAIN = ("show", "view", "context", "explain", "fork", "repair", "compact", "undo", "pins")
+MORE = {
+    "delete": ["--yes"],
+    "undo": ["--yes"],
+    "forget": ["m1", "--yes"],
+    "report": ["-o", "page.html"],
+    "pin": ["m1"],
+    "unpin": ["m1"],
+}
+PLAIN = ("show", "view", "context", "explain", "fork", "repair", "compact", "pins")
 
 
 @pytest.mark.parametrize("command", [*PLAIN, *MORE])

@@ -159,13 +159,10 @@ def test_a_trajectory_of_an_earlier_version_is_read_and_what_it_loses_is_listed(
     assert messages[4]["metadata"]["source"] == "hook"
 
 
-@pytest.mark.parametrize("value", [{"schema_version": "ATIF-v2.0", "steps": []}, {"steps": []}, [], "text"])
-def test_what_is_no_trajectory_of_version_1_is_refused(value: object) -> None:
-    with pytest.raises(UnknownFormat, match=r"ATIF-v1\."):
-        read_atif(value)
-
-
-def test_a_step_of_an_unknown_source_is_named() -> None:
+def test_what_is_no_trajectory_of_version_1_is_refused_and_a_step_of_an_unknown_source_named() -> None:
+    for value in ({"schema_version": "ATIF-v2.0", "steps": []}, {"steps": []}, [], "text"):
+        with pytest.raises(UnknownFormat, match=r"ATIF-v1\."):
+            read_atif(value)
     with pytest.raises(UnknownFormat, match="step 2"):
         read_atif({**TRAJECTORY, "steps": [TRAJECTORY["steps"][0], {"source": "robot"}]})  # type: ignore[index]
 
@@ -330,11 +327,13 @@ def test_a_system_prompt_beside_the_messages_is_the_first_message(url: str, tmp_
 
 def test_markdown_has_each_message_and_no_text_can_end_its_block(url: str, tmp_path: Path) -> None:
     file = tmp_path / "in.json"
-    file.write_text(json.dumps([*work(2), call("x"), result("x", "```\n# not a heading\n````")]))
+    seen = user([{"type": "text", "text": "Look."}, {"type": "image", "source": {}}])
+    file.write_text(json.dumps([*work(2), call("x"), result("x", "```\n# not a heading\n````"), seen]))
     run("import", str(file), "--session", "s", "--store", url)
-    run("export", "s", "--format", "markdown", "-o", str(tmp_path / "s.md"), "--store", url)
+    printed = run("export", "s", "--format", "markdown", "-o", str(tmp_path / "s.md"), "--store", url)
+    assert "left out: 1 blocks of the type image\n" in printed
     page = (tmp_path / "s.md").read_text()
-    assert page.count("\n## m") == 7
+    assert page.count("\n## m") == 8
     assert "`````\n```\n# not a heading\n````\n`````" in page
     assert stat.S_IMODE((tmp_path / "s.md").stat().st_mode) == 0o600
 

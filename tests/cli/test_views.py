@@ -10,7 +10,7 @@ import pytest
 
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.stores import open_store
-from tests.cli.kept import keep, run_at
+from tests.cli.kept import keep, run_at, viewed
 from tests.managers import ask, feed
 from tests.messages import rounds, says, work
 
@@ -31,9 +31,10 @@ async def kept(url: str) -> tuple[ContextManager, str]:
 
 def test_view_prints_what_the_next_request_would_show(url: str) -> None:
     _, shown = asyncio.run(kept(url))
-    lines = [json.loads(line) for line in run_at(url, "view", "one", "--json").splitlines()]
-    assert json.dumps(lines) == shown
+    assert json.dumps(viewed(url, "one")) == shown
     text = run_at(url, "view", "one")
+    marks = [json.loads(line)["mark"] or "-" for line in run_at(url, "view", "one", "--json").splitlines()]
+    assert marks == [line.split()[0] for line in text.splitlines()[: len(marks)]]
     assert "m1 user" in text
     assert "--chapter m" in text
 
@@ -137,10 +138,9 @@ def test_with_a_budget_the_view_is_what_would_be_sent(url: str) -> None:
         return view
 
     asyncio.run(kept(url))
-    small = [json.loads(line) for line in run_at(url, "view", "one", "--budget", "2k", "--json").splitlines()]
+    small = viewed(url, "one", "--budget", "2k")
     report = json.loads(run_at(url, "explain", "one", "--budget", "2,000", "--json"))
-    whole = run_at(url, "view", "one", "--json").splitlines()
-    assert len(small) < len(whole)
+    assert len(small) < len(viewed(url, "one"))
     assert report["view"]["tokens"] <= report["view"]["budget"] == 2_000
     assert small == asyncio.run(sent())
     assert "'lots' is not a number of tokens" in run_at(url, "view", "one", "--budget", "lots", fails=True)
@@ -165,8 +165,7 @@ def test_commands_use_the_settings_of_the_session(url: str) -> None:
         return shown, report["view"]["tokens"], report["view"]["why"]
 
     shown, tokens, threshold = asyncio.run(made())
-    lines = [json.loads(line) for line in run_at(url, "view", "one", "--json").splitlines()]
-    assert json.dumps(lines) == shown
+    assert json.dumps(viewed(url, "one")) == shown
     report = json.loads(run_at(url, "explain", "one", "--json"))
     assert report["view"]["tokens"] == tokens
     assert report["view"]["why"] == threshold
@@ -200,9 +199,3 @@ def test_context_sums_tokens_by_model_and_money_where_each_answer_states_it(url:
     tokens = "2 answers, 2,000 input tokens (80% read from the cache), 20 output"
     assert f"so far, a: {tokens}, 0.15 USD so far, b: {tokens}" in shown
     assert not shown.endswith("USD")
-
-
-def test_only_the_sessions_changed_last_are_listed(filled: str) -> None:
-    listed = run_at(filled, "sessions", "--last", "1", "--json").splitlines()
-    everything = run_at(filled, "sessions", "--json").splitlines()
-    assert listed == everything[:1]

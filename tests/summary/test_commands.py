@@ -8,6 +8,7 @@ import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from click.testing import CliRunner
@@ -15,6 +16,7 @@ from click.testing import CliRunner
 from amplifier_context_cli import stored_managers
 from amplifier_context_cli.app import main
 from amplifier_context_core.stores import Store, open_store
+from tests.cli.kept import viewed
 from tests.messages import text, work
 from tests.summary.scripted import BUDGET, Provider, drive, good, summary_manager
 
@@ -49,7 +51,7 @@ def run(*arguments: str) -> str:
 
 def test_commands_show_the_chapter_that_the_model_wrote_and_what_it_cost(url: str) -> None:
     report, view = asyncio.run(kept(open_store(url)))
-    shown = [json.loads(line) for line in run("view", "s", "--store", url, "--json").splitlines()]
+    shown = viewed(url, "s")
     assert WORDS in text(shown)
     assert shown == view
     printed = json.loads(run("explain", "s", "--store", url, "--json"))
@@ -71,7 +73,7 @@ def test_undo_drops_what_the_model_knew_of_the_range(url: str) -> None:
     before, worded = asyncio.run(state())
     assert before
     assert worded
-    assert "are shown" in run("undo", "s", "--store", url)
+    assert "are shown" in run("undo", "s", "--yes", "--store", url)
     after, _ = asyncio.run(state())
     assert after < before
 
@@ -100,9 +102,9 @@ def test_a_session_of_a_package_that_fails_is_read_without_it(
     monkeypatch.setattr(stored_managers, "entry_points", only_that)
     for command in ("view", "explain", "search", "undo"):
         arguments = [command, "s", *(["module_3"] if command == "search" else ()), "--store", url]
-        done = CliRunner().invoke(main, [*arguments, *([] if command == "undo" else ["--json"])])
+        done = CliRunner().invoke(main, [*arguments, "--yes" if command == "undo" else "--json"])
         assert done.exit_code == 0, done.output
         assert f"by the module context-summary, which cannot be loaded from a_broken_package ({reason}" in done.stderr
         assert "Reinstall the package a_broken_package" in done.stderr
         if command == "view":
-            assert [json.loads(line) for line in done.stdout.splitlines()] == view
+            assert [json.loads(line) for line in done.stdout.splitlines()] == [{"mark": ANY, **one} for one in view]
