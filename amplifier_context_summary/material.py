@@ -133,7 +133,7 @@ class _Rendering:
 
     def _result(self, text: str, *, is_change: bool) -> str:
         """Return a result cut to its room; of a change its first line says enough, unless it failed."""
-        if _PERSON_SAID in text:  # a call that a person refused, with the reason
+        if _PERSON_SAID in text[:_LONG_LINE]:  # a call that a person refused, with the reason
             return clip_text(text, self.room.person)
         if is_change and _TROUBLE.search(text[:_LONG_LINE]) is None:
             return text.strip().split("\n", 1)[0][:_LONG_LINE]

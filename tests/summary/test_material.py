@@ -148,3 +148,9 @@ def test_whatever_is_said_the_material_is_bounded_and_each_head_is_of_a_message(
     assert counter(text) <= max(room, 80)
     marks = [line.split(" ")[0] for line in text.splitlines() if line and not line.startswith((" ", "["))]
     assert [int(mark[1:].split(".")[0]) for mark in marks] == sorted(int(mark[1:].split(".")[0]) for mark in marks)
+
+
+def test_of_a_file_that_quotes_a_refusal_the_lines_stay_that_the_agent_went_on_to_use() -> None:
+    quoting = f"{LONG}\nthe user said: no\n{LONG}"
+    use = {"role": "assistant", "content": "I change function_900."}
+    assert "def function_900(self)" in shown([calls(("read", {"path": "a.py"})), result(quoting), use], 6_000)
