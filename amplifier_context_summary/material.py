@@ -85,6 +85,7 @@ class _Rendering:
         used: names that the agent wrote: what it went on to use of the results.
         changed: lines that its calls changed.
         calls: `m4.2` and whether the call changes a file, by call id; of messages before the range too.
+        arguments: of each call, by its name (`m4.2`), as texts; the same in all rooms, so read once.
         seen: where a text came first.
     """
 
@@ -92,6 +93,7 @@ class _Rendering:
     used: Collection[str]
     changed: Collection[str]
     calls: dict[str, tuple[str, bool]]
+    arguments: dict[str, dict[str, str]]
     seen: dict[str, str] = field(default_factory=dict[str, str])
 
     def message(self, entry: Entry) -> Iterator[str]:
@@ -106,7 +108,8 @@ class _Rendering:
         for number, call in enumerate(calls_of(message), 1):
             name = f"{mark}.{number}"
             self.calls[call.id] = (name, not _CHANGES.isdisjoint(arguments_of(call)))
-            yield _quoted(f"{name} call {single_line(call.name)[:60].replace(':', ' ')}", self._arguments(call))
+            head = f"{name} call {single_line(call.name)[:60].replace(':', ' ')}"
+            yield _quoted(head, self._arguments(call, name))
         for result in results:
             of, is_change = self.calls.get(result.call_id, ("an earlier call", False))
             text = self._once(_without_reminders(result_text(result.content)) or "(no output)", mark)
@@ -118,13 +121,13 @@ class _Rendering:
         first = self.seen.setdefault(text, mark)
         return text if first == mark else f"(the same as in {first})"
 
-    def _arguments(self, call: Call) -> str:
-        given = arguments_of(call)
-        if not given:
+    def _arguments(self, call: Call, name: str) -> str:
+        if name not in self.arguments:
+            given = _with_changes(arguments_of(call)).items()
+            self.arguments[name] = {key: one if isinstance(one, str) else json_text(one) for key, one in given}
+        texts = self.arguments[name]
+        if not texts:
             return clip_text(arguments_text(call), self.room.arguments)
-        texts = {
-            key: value if isinstance(value, str) else json_text(value) for key, value in _with_changes(given).items()
-        }
         short = {key for key, text in texts.items() if len(text) <= _SHORT_ARGUMENT and "\n" not in text.strip()}
         line = "; ".join(f"{single_line(key)}={text.strip()}" for key, text in texts.items() if key in short)
         room = max(80, self.room.arguments // max(1, len(texts) - len(short)))
@@ -185,8 +188,10 @@ def material(entries: Sequence[Entry], earlier: Mapping[str, str], counter: Toke
     used, changed = _used(entries)
     texts: list[str] = []
     sizes: list[int] = []
+    arguments: dict[str, dict[str, str]] = {}
     for room in _ROOMS:
-        rendering = _Rendering(room, used, changed, {call: (name, False) for call, name in earlier.items()})
+        calls = {call: (name, False) for call, name in earlier.items()}
+        rendering = _Rendering(room, used, changed, calls, arguments)
         texts = [text for entry in entries if (text := "\n".join(rendering.message(entry)))]
         sizes = [counter(text) + 1 for text in texts]
         if sum(sizes) <= max_tokens:
