@@ -35,7 +35,7 @@ from .writer import Reason, Writer
 class SummaryManager(ContextManager, SessionCompanion):
     """A context manager that asks a model for chapters ahead of time, and has the digest's where none is ready.
 
-    It is the companion of its session: it is told of each request, and its summaries are saved with the session.
+    It is the `SessionCompanion` of its session, which calls it for each request and saves its summaries.
 
     Args:
         providers: returns the mounted providers by name.

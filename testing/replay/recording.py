@@ -2,7 +2,7 @@
 
 A real loop takes one prompt at a time and goes on until an answer makes no calls. Recordings do more: people cut in,
 assistants speak twice, results come late. What no loop can do is adapted: a user who cuts in ends the turn before,
-users in a row ask one prompt, and an assistant who speaks unasked is told to go on.
+user messages in a row become one prompt, and before an unasked assistant message the prompt is to go on.
 
     prepared = prepare(transcript)
     plan = prepared.plan(context="context-simple", window=100_000)

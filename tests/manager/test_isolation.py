@@ -127,7 +127,7 @@ async def test_a_message_that_cannot_be_stored_stores_nothing_of_it_nor_of_its_l
         with pytest.raises(ValueError, match="was not stored"):
             await manager.add_message(bad)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"messages\[3\]\.role"):
-        await manager.set_messages([*before, {"role": "nobody", "content": "x"}])
+        await manager.set_messages([*before, {"role": "robot", "content": "x"}])
     assert (await manager.get_messages(), marks(manager)) == (before, known)
 
 
