@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from amplifier_context_core.default_paths import in_project, sessions_folder
-from amplifier_context_core.session.notes import Notes, note_seq, notes_id
 from amplifier_context_core.stores import open_store
+from amplifier_context_recall.notes import Notes, note_seq, notes_id
 
 from .formatting import counted, printable_text, time_text
 from .printing import is_json, json_option, print_fact, print_json

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, field_validator
 
@@ -19,11 +19,13 @@ from amplifier_context_core.default_paths import in_project, sessions_folder
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.kernel import Cleanup, conversation_id, mount_manager, project_of, providers_by_name
 from amplifier_context_core.messages.timestamps import with_top_level_timestamp
-from amplifier_context_core.session.notes import AGENT, Notes, notes_id
 from amplifier_context_core.stores import Durability, Store, open_store
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 
 from .memory_files import add_to_session
+
+if TYPE_CHECKING:
+    from amplifier_context_recall.notes import Notes
 
 __amplifier_module_type__ = "context"
 
@@ -98,34 +100,29 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cl
         ),
         add_timestamp=with_top_level_timestamp,
     )
-    for name, capability in _notes_capabilities(notes, f"{AGENT}, session {session_id}").items() if notes else ():
+    for name, capability in notes.capabilities(session_id).items() if notes else ():
         coordinator.register_capability(name, capability)
     return await mount_manager(coordinator, manager, MODULE)
 
 
-def _notes(settings: PersistentConfig, project: Path | None) -> Notes:
-    """Return the notes of a project.
+def _notes(settings: PersistentConfig, project: Path | None) -> Notes | None:
+    """Return the notes of a project; None, with a line in the log, if the package that has them is not installed.
 
     Raises:
         ConfigError: the store ends with the process.
     """
     if (settings.store or "").startswith("memory:"):
         raise ConfigError("notes", "need a store that outlives the process, not memory:")
+    try:
+        from amplifier_context_recall.notes import Notes, notes_id
+    except ModuleNotFoundError:
+        log.warning("%s: notes are neither kept nor shown: amplifier-context-recall is not installed", MODULE)
+        return None
     # Where the command looks for them too: also of a session that is a file of its own, or of a host that runs in
     # another folder.
     folder = settings.storage_path or (sessions_folder(project) if settings.store is None else None)
     kept = settings.model_copy(update={"transcript_path": None, "storage_path": folder})
     return Notes(partial(_store, kept, project), notes_id(project))
-
-
-def _notes_capabilities(notes: Notes, author: str) -> dict[str, Any]:
-    async def listed() -> list[dict[str, str]]:
-        return [note.as_json() for note in await notes.all()]
-
-    async def add(text: str) -> dict[str, str]:
-        return (await notes.add(text, author)).as_json()
-
-    return {"context.notes": listed, "context.add_note": add}
 
 
 def _store(settings: PersistentConfig, project: Path | None) -> Store:

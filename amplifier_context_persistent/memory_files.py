@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiofiles
 import aiofiles.os
@@ -15,7 +15,9 @@ from amplifier_context_core import ContextManager
 from amplifier_context_core.economics.budget import budget_for, context_window, model_of, name_of
 from amplifier_context_core.errors import ConfigError, StoreError
 from amplifier_context_core.messages.tokens import count_message_tokens
-from amplifier_context_core.session.notes import Notes, ProjectNote, notes_message
+
+if TYPE_CHECKING:
+    from amplifier_context_recall.notes import Notes, ProjectNote
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +57,7 @@ async def add_to_session(
     if sum(sizes) > room:
         named = ", ".join(f"{path} {size:,}" for path, size in zip(texts, sizes, strict=True))
         raise ConfigError("memory_files", f"{sum(sizes):,} tokens do not fit {limit}: {named}")
-    noted = notes_message(kept, min(notes_tokens, room - sum(sizes)), counter)
+    noted = notes.message(kept, min(notes_tokens, room - sum(sizes)), counter) if notes else None
     messages += [noted] if noted else []
     if messages:
         await manager.history.set(messages)  # all or none

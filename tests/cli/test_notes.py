@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from amplifier_context_cli.app import main
-from amplifier_context_core.session.notes import Notes, notes_id
 from amplifier_context_core.stores import open_store
+from amplifier_context_recall.notes import Notes, notes_id
 from tests.pages import ROOT
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_context_core.session.notes import Notes
+from amplifier_context_recall.notes import Notes
 from tests.places import KEPT, Place, parameters
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ from click.testing import CliRunner
 from amplifier_context_cli.app import main
 from amplifier_context_core import ContextManager
 from amplifier_context_core.errors import ConfigError, StoreError
-from amplifier_context_core.session.notes import Notes, notes_id
 from amplifier_context_core.stores import open_store
 from amplifier_context_persistent import mount
+from amplifier_context_recall.notes import Notes, notes_id
 from amplifier_context_recall.recall_tool import NO_NOTES
 from amplifier_context_testing import mount_plan, session
 from tests.places import Place
@@ -149,6 +150,17 @@ async def test_a_host_that_runs_in_another_folder_has_its_notes_where_the_comman
     await cleanup()
     shown = await asyncio.to_thread(CliRunner().invoke, main, ["notes", "--project", str(work)])
     assert NOTE in shown.stdout
+
+
+async def test_a_session_without_the_package_that_has_notes_says_so_in_one_line_and_goes_on(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "amplifier_context_recall.notes", None)
+    system, results = await talk(place, "first", {"operation": "notes", "note": NOTE})
+    assert (system, results) == ([], [NO_NOTES])
+    assert [one for one in caplog.messages if "amplifier-context-recall is not installed" in one] == [
+        "context-persistent: notes are neither kept nor shown: amplifier-context-recall is not installed"
+    ]
 
 
 async def test_notes_in_memory_are_refused() -> None:

@@ -14,19 +14,19 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from ..default_paths import project_name
-from ..errors import ConfigError, SessionInUse
-from ..messages.parsing import Message, metadata_of, parse_message, text_of
-from ..messages.timestamps import utc_now, with_timestamp
-from ..messages.tokens import TokenCounter, approx_token_counter, count_message_tokens, measure
-from ..rendering.quoting import quoted, single_line, without_controls
-from ..stores import Store
-from ..stores.validation import NOTES
-from ..transcript.entry import Entry
-from ..transcript.redaction import REDACTED_TEXT, is_redacted, redacted
-from ..transcript.transcript import Transcript
+from amplifier_context_core.default_paths import project_name
+from amplifier_context_core.errors import ConfigError, SessionInUse
+from amplifier_context_core.messages.parsing import Message, metadata_of, parse_message, text_of
+from amplifier_context_core.messages.timestamps import utc_now, with_timestamp
+from amplifier_context_core.messages.tokens import TokenCounter, approx_token_counter, count_message_tokens, measure
+from amplifier_context_core.rendering.quoting import quoted, single_line, without_controls
+from amplifier_context_core.stores import Store
+from amplifier_context_core.stores.validation import NOTES
+from amplifier_context_core.transcript.entry import Entry
+from amplifier_context_core.transcript.redaction import REDACTED_TEXT, is_redacted, redacted
+from amplifier_context_core.transcript.transcript import Transcript
 
 MAX_CHARS = 1_000  # of a note: about 250 tokens
 MAX_NOTES = 200  # of a project
@@ -150,6 +150,39 @@ class Notes:
             return ""
         return "erased before" if all(is_redacted(entry.message) for entry in found) else "erased"
 
+    @staticmethod
+    def message(notes: Sequence[ProjectNote], tokens: int, counter: TokenCounter) -> Message | None:
+        """Return the system message with which a fresh session begins; None if there is no note, or no room for one.
+
+        It is quoted as data, and marked as a hook's, as the messages of memory files are. Where `tokens` do not
+        suffice, the oldest notes, which come first, are left out, and it says so.
+        """
+
+        def shown(left_out: int) -> Message:
+            lines = [note.line for note in notes[left_out:]]
+            if left_out:
+                lines.insert(0, f"[{left_out:,} older notes are left out]")
+            text = quoted("notes of this project, kept by earlier sessions", "\n".join(lines))
+            return {"role": "system", "content": text, "metadata": {"source": "hook", "hook_name": "memory:notes"}}
+
+        def fits(left_out: int) -> bool:
+            return count_message_tokens(shown(left_out), counter) <= tokens
+
+        # The line that says how many are left out may be longer than a note: to leave out one may take more than none.
+        fewest = 0 if fits(0) else bisect_left(range(len(notes)), True, lo=1, key=fits)
+        return shown(fewest) if fewest < len(notes) else None
+
+    def capabilities(self, session_id: str) -> dict[str, Callable[..., Any]]:
+        """Return what the tools of a session get: the author of its notes is its agent."""
+
+        async def listed() -> list[dict[str, str]]:
+            return [note.as_json() for note in await self.all()]
+
+        async def add(text: str) -> dict[str, str]:
+            return (await self.add(text, f"{AGENT}, session {session_id}")).as_json()
+
+        return {"context.notes": listed, "context.add_note": add}
+
     async def _without_erased(self, store: Store) -> list[Entry]:
         """Return the entries of all notes. Take erased ones out of the list, which each session reads."""
         entries = await store.read(self._session_id)
@@ -178,28 +211,6 @@ class Notes:
             yield store
         finally:
             await store.close()
-
-
-def notes_message(notes: Sequence[ProjectNote], tokens: int, counter: TokenCounter) -> Message | None:
-    """Return the system message with which a fresh session begins; None if there is no note, or no room for one.
-
-    It is quoted as data, and marked as a hook's, as the messages of memory files are. Where `tokens` do not suffice,
-    the oldest notes, which come first, are left out, and it says so.
-    """
-
-    def message(left_out: int) -> Message:
-        lines = [note.line for note in notes[left_out:]]
-        if left_out:
-            lines.insert(0, f"[{left_out:,} older notes are left out]")
-        text = quoted("notes of this project, kept by earlier sessions", "\n".join(lines))
-        return {"role": "system", "content": text, "metadata": {"source": "hook", "hook_name": "memory:notes"}}
-
-    def fits(left_out: int) -> bool:
-        return count_message_tokens(message(left_out), counter) <= tokens
-
-    # The line that says how many are left out may be longer than a note: to leave out one may take more than none.
-    fewest = 0 if fits(0) else bisect_left(range(len(notes)), True, lo=1, key=fits)
-    return message(fewest) if fewest < len(notes) else None
 
 
 def _message(text: str, author: str) -> Message:
