@@ -163,7 +163,6 @@ def capabilities_of(manager: ContextManager) -> dict[str, Any]:
         "context.chapters": manager.chapters,
         "context.token_counter": manager.token_counter,
         "context.search": manager.search,
-        "context.lacking_names": manager.lacking_names,
         "context.request_retention": manager.request_retention,
     }
 

@@ -239,18 +239,6 @@ class ContextManager:
         """
         return text_of_usage(await self.usage(), checked_count("width", width))
 
-    async def lacking_names(self, marks: Sequence[str], limit: int = 200) -> list[dict[str, str]]:
-        """Return names that the history has and the model does not see, those that are likely needed next first.
-
-        Args:
-            marks: of messages that a search found, the best first; names of these and near them come sooner.
-            limit: names at most.
-
-        Returns:
-            Identifiers as `name`, each with the `mark` of the newest message that has it.
-        """
-        return await self._reports.lacking_names(marks, limit)
-
     async def explain(self) -> dict[str, Any]:
         """Report in plain JSON what became of every round, by which rule, and why the threshold is what it is."""
         return await self._reports.explain()

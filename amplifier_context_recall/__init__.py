@@ -5,13 +5,14 @@ Needs a context manager of amplifier-context in the same session, whichever is m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
 from amplifier_context_core.errors import ConfigError
 
+from .lacking import names_lacking_in
 from .recall_tool import ContextRecallTool, RecallConfig
 
 __amplifier_module_type__ = "tool"
@@ -24,7 +25,7 @@ _ALLOWED = ("compact", "explain", "notes", "pin", "preview", "undo", "usage")
 
 
 async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> None:
-    """Mount the tool. It looks for the session's context manager when it is called, not before.
+    """Mount the tool and `context.lacking_names`. Each looks for the session's context manager when it is called.
 
     Args:
         coordinator: the kernel's coordinator.
@@ -35,6 +36,11 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> No
     """
     tool = ContextRecallTool(coordinator.get_capability, _settings(config or {}))
     await coordinator.mount("tools", tool, name=tool.name)
+
+    async def lacking_names(marks: Sequence[str], limit: int = 200) -> list[dict[str, str]]:
+        return await names_lacking_in(coordinator.get("context"), marks, limit)
+
+    coordinator.register_capability("context.lacking_names", lacking_names)
 
 
 def _settings(config: Mapping[str, Any]) -> RecallConfig:

@@ -273,7 +273,6 @@ async def test_the_page_lists_every_capability_with_its_arguments_and_what_it_re
         "context.recall": (("m2",), {}),
         "context.recall_room": ((10,), {}),
         "context.search": (("file",), {}),
-        "context.lacking_names": ((["m2"],), {}),
         "context.pin": (("m2",), {}),
         "context.compact_summary": (("call_0", "short"), {}),
         "context.forget": ((["m3"],), {}),

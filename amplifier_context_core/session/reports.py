@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from ..arguments import checked_count
 from ..economics.trigger import recall_room
 from ..futures import in_thread
 from ..rendering.recalled import ONE_LINE
-from ..transcript.entry import seqs_of
 from ..view.explain import SessionFigures, chapters_of, explain
-from ..view.lacking import RECENT, lacking_names, nearness
 from .answers import Answers
 from .requests import Requests
 from .session import Session
@@ -62,22 +59,3 @@ class Reports:
         granted = max(0, min(checked_count("wanted", wanted), left, free, last.view.output_limit - ONE_LINE))
         requests.recall_taken += granted
         return granted
-
-    async def lacking_names(self, marks: Sequence[str], limit: int) -> list[dict[str, str]]:
-        hits, limit = seqs_of(marks), checked_count("limit", limit)
-        session = self._session
-        await session.ready()
-        sent = await self._requests.last_sent()
-        history = session.history.snapshot()
-        first = session.history.last_seq - RECENT + 1
-        wanted = {*nearness(hits), *range(max(1, first), session.history.last_seq + 1)}
-        found = await session.history.find_all(sorted(wanted)) if history.gap else None
-        shown = [one.message for one in (*sent.system, *sent.messages)]
-        newest = max((one.seq for one in sent.messages), default=0)
-
-        def names() -> list[tuple[str, int]]:
-            entries = [entry for entry in history if entry.seq in wanted] if found is None else found
-            view = [*shown, *(entry.message for entry in entries if entry.seq > newest)]
-            return lacking_names(entries, hits, view, limit)
-
-        return [{"name": name, "mark": f"m{seq}"} for name, seq in await in_thread(names)]

@@ -28,6 +28,7 @@ from amplifier_context_core.items import ContextItem
 from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.session.host import Host
 from amplifier_context_core.view import shared_cache
+from amplifier_context_recall.lacking import names_lacking_in
 from tests.data.scenario_messages import call, carrier, large_outputs, result, smallest, thoughtful, work
 
 Message = dict[str, Any]
@@ -276,7 +277,7 @@ async def pins() -> str:
     await scene.play(messages[80:110])
     scene.saw(await scene.manager.request_retention(retain_contents=["Never touch the parser."], token_budget=BUDGET))
     found = await scene.manager.search("cache token", 5)
-    scene.noted([found, await scene.manager.lacking_names(found, 20), await scene.manager.recall_room(400)])
+    scene.noted([found, await names_lacking_in(scene.manager, found, 20), await scene.manager.recall_room(400)])
     scene.noted([await scene.manager.recall(mark) for mark in found])
     await scene.play(messages[110:])
     return await scene.end()

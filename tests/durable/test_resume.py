@@ -13,6 +13,7 @@ from amplifier_context_core.messages.usage import Usage
 from amplifier_context_core.rendering.rounds import rounds_with
 from amplifier_context_core.stores import MemoryStore
 from amplifier_context_core.view import shared_cache
+from amplifier_context_recall.lacking import names_lacking_in
 from amplifier_context_testing import coding_session
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.authors import make_manager
@@ -294,10 +295,10 @@ async def test_a_short_form_registered_after_a_resume_leaves_what_was_sent_befor
 async def test_names_that_the_view_lacks_are_the_same_after_a_resume(place: Place) -> None:
     async with opened(place) as manager:
         await compacted(manager)
-        before = await manager.lacking_names(["m3"])
+        before = await names_lacking_in(manager, ["m3"])
         assert before
     async with opened(place) as manager:
-        assert await manager.lacking_names(["m3"]) == before
+        assert await names_lacking_in(manager, ["m3"]) == before
         assert manager.history.snapshot().gap, "the history need not be loaded for it"
 
 

@@ -87,7 +87,8 @@ async def ask(context: dict[str, Any], session_id: str, question: str, *, resume
         SIZES.clear()
         answer = await running.execute(f"{QUESTION} {question}")
         provider = running.coordinator.get("providers")["replay"]
-        return {"answer": answer, "sizes": list(SIZES), "violations": provider.violations}
+        names = await running.coordinator.get_capability("context.lacking_names")([], 3)
+        return {"answer": answer, "sizes": list(SIZES), "violations": provider.violations, "lacking": names}
 
 
 if __name__ == "__main__":

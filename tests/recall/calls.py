@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.kernel import capabilities_of
 from amplifier_context_recall import ContextRecallTool, RecallConfig
+from amplifier_context_recall.lacking import names_lacking_in
+
+
+def capabilities_beside(manager: ContextManager) -> dict[str, Any]:
+    return capabilities_of(manager) | {"context.lacking_names": partial(names_lacking_in, manager)}
 
 
 def tool_of(manager: ContextManager, **config: Any) -> ContextRecallTool:
     """Return the tool as it is mounted beside this manager."""
-    return ContextRecallTool(capabilities_of(manager).get, RecallConfig.model_validate(config))
+    return ContextRecallTool(capabilities_beside(manager).get, RecallConfig.model_validate(config))
 
 
 async def recalled(tool: ContextRecallTool, operation: str, /, **arguments: Any) -> str:

@@ -31,6 +31,7 @@ async def test_an_agent_finds_a_line_in_an_output_that_its_window_cannot_hold(pl
     assert len(first["sizes"]) == 4  # the output, a search, a page, the answer
     assert max(first["sizes"]) < WINDOW * 4 * 0.2  # characters: the output was in none of the requests
     assert first["violations"] == []
+    assert first["lacking"] == []
     if place.backend == "memory":
         return
     done = subprocess.run(

@@ -10,14 +10,13 @@ import pytest
 from amplifier_context_core import ContextManager, approx_token_counter
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.items import ContextItem, ContextPool
-from amplifier_context_core.kernel import capabilities_of
 from amplifier_context_core.transcript.matching_lines import words_of
 from amplifier_context_recall import ContextRecallTool, mount
 from amplifier_context_recall.recall_pages import Source, page_of
 from amplifier_context_recall.recall_tool import NOT_OURS, USED_UP
 from tests.managers import ask, feed, new_manager
 from tests.messages import rounds, work
-from tests.recall.calls import recall_round, recalled, refused, tool_of
+from tests.recall.calls import capabilities_beside, recall_round, recalled, refused, tool_of
 
 
 class Mute:
@@ -95,7 +94,7 @@ async def test_pages_are_counted_and_searched_in_a_thread() -> None:
     async def loaded() -> Any:
         return counter
 
-    offered = {**capabilities_of(manager), "context.token_counter": loaded}
+    offered = {**capabilities_beside(manager), "context.token_counter": loaded}
     tool = ContextRecallTool(offered.get)
     for arguments in ({"mark": "m3"}, {"operation": "search", "query": "line value"}, {"operation": "list"}):
         await ask(manager, 200_000)  # each request has new room

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from amplifier_context_core import ContextManager
-from amplifier_context_core.view.lacking import lacking_names
+from amplifier_context_recall.lacking import lacking_names, names_lacking_in
 from tests.core.drafts import transcript
 from tests.managers import ask, feed, new_manager
 from tests.messages import Message, call, result, says, user, work
@@ -74,7 +74,7 @@ async def folded() -> ContextManager:
 async def test_a_session_names_what_its_view_lacks() -> None:
     manager = await folded()
     view = str(await ask(manager, 1_500))
-    found = await manager.lacking_names(["m3"], 20)
+    found = await names_lacking_in(manager, ["m3"], 20)
     assert len(found) == 20
     for one in found:
         assert one["name"] not in view
@@ -84,4 +84,4 @@ async def test_a_session_names_what_its_view_lacks() -> None:
 async def test_messages_since_the_last_view_will_be_in_the_next_one() -> None:
     manager = await folded()
     await feed(manager, [says("I look at brand_new_name.")])
-    assert "brand_new_name" not in [one["name"] for one in await manager.lacking_names([], 1_000)]
+    assert "brand_new_name" not in [one["name"] for one in await names_lacking_in(manager, [], 1_000)]

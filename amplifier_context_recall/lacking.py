@@ -3,8 +3,6 @@
 A name counts by the messages that have it: newer ones, and those at or near a hit of a search, count more, and what the
 agent wrote itself counts more than outputs of tools. Of two names that count the same, the shorter one comes first.
 `docs/reports/evaluation.md` has the figures. None of the constants changes them much.
-
-It runs in a thread, and lets other threads run meanwhile.
 """
 
 from __future__ import annotations
@@ -12,15 +10,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from ..compaction.identifiers import identifiers
-from ..compaction.roots import with_full_paths
-from ..messages.parsing import SYSTEM_ROLES, Message, calls_of, metadata_of
-from ..stores.yielding import yield_gil
-from ..transcript.entry import Entry
-from ..transcript.recalled import RECALL_TOOL
-from ..transcript.search import message_text
+from amplifier_context_core import ContextManager
+from amplifier_context_core.arguments import checked_count
+from amplifier_context_core.compaction.identifiers import identifiers
+from amplifier_context_core.compaction.roots import with_full_paths
+from amplifier_context_core.futures import in_thread
+from amplifier_context_core.messages.parsing import SYSTEM_ROLES, Message, calls_of, metadata_of
+from amplifier_context_core.stores.yielding import yield_gil
+from amplifier_context_core.transcript.entry import Entry, seqs_of
+from amplifier_context_core.transcript.recalled import RECALL_TOOL
+from amplifier_context_core.transcript.search import message_text
 
-RECENT = 2_000  # newest messages that are read for names; no measured session has more
+_RECENT = 2_000  # newest messages that are read for names; no measured session has more
 _CHARACTERS = 2_000_000  # of all texts that are read; chosen by hand: 250 ms of a thread, with a view of 800,000
 _SCANNED = 40_000  # characters of a message that are read
 _HITS = 10  # hits of a search that count
@@ -36,7 +37,37 @@ _MOST_TRIED = 2_000  # names that are looked for in a view; chosen by hand
 _TRIED = 20  # names that are looked for in a view between two such moments
 
 
-def nearness(hits: Sequence[int]) -> dict[int, float]:
+async def names_lacking_in(manager: ContextManager, marks: Sequence[str], limit: int = 200) -> list[dict[str, str]]:
+    """Return names that the history has and the model does not see, those that are likely needed next first.
+
+    Args:
+        marks: of messages that a search found, the best first; names of these and near them come sooner.
+        limit: names at most.
+
+    Returns:
+        Identifiers as `name`, each with the `mark` of the newest message that has it.
+
+    Raises:
+        ValueError: one of `marks` is no mark.
+    """
+    hits, limit = seqs_of(marks), checked_count("limit", limit)
+    await manager.ready()
+    sent = await manager.requests.last_sent()
+    history, last = manager.history.snapshot(), manager.history.last_seq
+    wanted = {*_nearness(hits), *range(max(1, last - _RECENT + 1), last + 1)}
+    found = await manager.history.find_all(sorted(wanted)) if history.gap else None
+    shown = [one.message for one in (*sent.system, *sent.messages)]
+    newest = max((one.seq for one in sent.messages), default=0)
+
+    def names() -> list[tuple[str, int]]:
+        entries = [entry for entry in history if entry.seq in wanted] if found is None else found
+        view = [*shown, *(entry.message for entry in entries if entry.seq > newest)]  # as the next one will have them
+        return lacking_names(entries, hits, view, limit)
+
+    return [{"name": name, "mark": f"m{seq}"} for name, seq in await in_thread(names)]
+
+
+def _nearness(hits: Sequence[int]) -> dict[int, float]:
     """Return what messages count for being at or near hits (the best first), by seq."""
     near: dict[int, float] = {}
     for rank, hit in enumerate(hits[:_HITS]):
@@ -53,7 +84,7 @@ def lacking_names(
     """
     held = "\n".join(_held(message) for message in view)
     holds = {RECALL_TOOL, *(name for piece in _pieces(held) for name in identifiers(piece))}
-    near = nearness(hits)
+    near = _nearness(hits)
     newest = max((entry.seq for entry in history), default=0)
     weights: defaultdict[str, float] = defaultdict(float)
     found: dict[str, int] = {}
