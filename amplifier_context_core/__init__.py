@@ -50,7 +50,6 @@ from .stores import MemoryStore, Store, open_store
 from .transcript.entry import Entry
 from .transcript.search import SearchIndex
 from .transcript.transcript import Snapshot, Transcript
-from .transcript.vectors import Embedder
 
 __all__ = [
     "Chapter",
@@ -65,7 +64,6 @@ __all__ = [
     "DigestEntry",
     "Draft",
     "DropChapters",
-    "Embedder",
     "Entry",
     "Fact",
     "FitContextWindow",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 from ..config import Config
-from ..messages.tokens import TokenCounter, guarded, load_counter, start_loading
+from ..errors import ConfigError
+from ..messages.tokens import TokenCounter, approx_token_counter, guarded, load_counter, start_loading
 from ..plugins import Plugins
-from .extensions import named_counter
+
+_VOCABULARIES = frozenset({"o200k_base", "cl100k_base"})
 
 
 class SessionCounter:
@@ -24,7 +27,7 @@ class SessionCounter:
         self, config: Config, plugins: Plugins, report_fault: Callable[[str], None], given: TokenCounter | None
     ) -> None:
         self._name = config.token_counter
-        counter = given or named_counter(config, plugins)
+        counter = given or _named_counter(self._name, plugins)
         self.loaded = counter and guarded(counter, report_fault)
 
     @property
@@ -40,3 +43,16 @@ class SessionCounter:
         """Load the vocabulary in a thread, if this needs no download, so that the first count does not wait for it."""
         if self.loaded is None:
             start_loading(self._name)
+
+
+def _named_counter(name: str, plugins: Plugins) -> TokenCounter | None:
+    """Return None for a vocabulary, which is loaded on first use."""
+    if name in _VOCABULARIES:
+        return None
+    if name == "heuristic":
+        return approx_token_counter
+    known = ("heuristic", *_VOCABULARIES)
+    made = plugins.make_offered("amplifier_context_token_counters", name, "token_counter", known)
+    if not callable(made):
+        raise ConfigError("token_counter", f"{name!r} made a {type(made).__name__}, not a counter")
+    return cast(TokenCounter, made)

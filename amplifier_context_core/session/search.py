@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from importlib import import_module
+from typing import Protocol
 
 from ..arguments import checked_count, checked_text
 from ..config import Config
+from ..errors import ConfigError, install_command
 from ..futures import in_thread
 from ..history.history import History
 from ..plugins import Plugins
 from ..stores import Searchable, Store
 from ..stores.word_index import WordIndex
 from ..transcript.query import Query
-from ..transcript.vectors import fused
-from .embeddings import NEAREST, SessionVectors
-from .extensions import named_embedder, named_index
+from ..transcript.search import GuardedIndex, ScanIndex, SearchIndex
+from ..transcript.transcript import Snapshot
+
+_WITH_VECTORS = 50  # messages with the words of a query that take part in a search by vectors, at least
+
+
+class VectorSearch(Protocol):
+    """The search by vectors of the package amplifier-context-recall."""
+
+    async def joined(self, having_words: Sequence[int], session_id: str, history: Snapshot, query: str) -> list[int]:
+        """Return the seqs of the messages that have the words (the best first), or are near the query, or both."""
+        ...
+
+    def forget(self) -> None: ...
 
 
 class SessionSearch:
@@ -31,11 +45,10 @@ class SessionSearch:
         load: Callable[[], Awaitable[object]],
         report_fault: Callable[[str], None],
     ) -> None:
-        self._index = named_index(config, plugins, report_fault)
+        self._index = _named_index(config.search_index, plugins, report_fault)
         self._store = store if isinstance(store, Searchable) and config.search_index == "auto" else None
         self._history, self._load = history, load
-        embedder = named_embedder(config, plugins)
-        self._vectors = SessionVectors(embedder, store, report_fault) if embedder else None
+        self._vectors = _vector_search(config.embedder, plugins, store, report_fault) if config.embedder else None
 
     async def matching(self, query: str, limit: int) -> list[int]:
         """Return the seqs of messages that match a query, best first; at most `limit`, whatever its size. Raises
@@ -45,10 +58,10 @@ class SessionSearch:
         limit = min(checked_count("limit", limit), len(self._history.snapshot()))  # databases take numbers of 64 bits
         if self._vectors is None or limit < 1 or not Query(query):  # of a query without a word, any vector is as near
             return await self._having_words(query, limit)
-        having_words = await self._having_words(query, max(limit, NEAREST))
+        having_words = await self._having_words(query, max(limit, _WITH_VECTORS))
         await self._load()
-        nearest = await self._vectors.nearest(self._history.session_id, self._history.snapshot(), query)
-        return fused((having_words, nearest), limit)
+        session_id, history = self._history.session_id, self._history.snapshot()
+        return (await self._vectors.joined(having_words, session_id, history, query))[:limit]
 
     def forget(self) -> None:
         """The next search makes again what this process kept of words and vectors."""
@@ -63,3 +76,25 @@ class SessionSearch:
         await self._load()
         found = await in_thread(self._index.search, self._history.snapshot(), query, limit)
         return [entry.seq for entry in found]
+
+
+def _named_index(
+    name: str, plugins: Plugins, report_fault: Callable[[str], None]
+) -> ScanIndex | WordIndex | GuardedIndex:
+    if name == "auto":
+        return WordIndex()
+    if name == "scan":
+        return ScanIndex()
+    made = plugins.make_offered("amplifier_context_search_indexes", name, "search_index", ("auto", "scan"))
+    if not isinstance(made, SearchIndex):
+        raise ConfigError("search_index", f"{name!r} made a {type(made).__name__}, not a search index")
+    return GuardedIndex(made, name, report_fault)
+
+
+def _vector_search(name: str, plugins: Plugins, store: Store, report_fault: Callable[[str], None]) -> VectorSearch:
+    try:
+        recall = import_module("amplifier_context_recall.vectors")  # when it is used: it imports the core and numpy
+    except ModuleNotFoundError:
+        command = install_command("vectors", "amplifier-context-recall")
+        raise ConfigError("embedder", f"needs a package that is not installed: {command}") from None
+    return recall.vector_search(name, plugins, store, report_fault)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from amplifier_context_core.errors import StoreError
+from amplifier_context_core.messages.hashing import text_digest
 from amplifier_context_core.stores.codec import decode_entry, decode_extra
 from amplifier_context_core.stores.protocol import KeptVector
 from amplifier_context_core.transcript.search import searchable_text
-from amplifier_context_core.transcript.vectors import digest
 
 from . import queries
 from .pool import PostgresPool
@@ -30,7 +30,7 @@ async def save_vectors(pool: PostgresPool, session_id: str, model: str, vectors:
     kept = [
         by_seq[seq]
         for _, _, seq, message in found
-        if digest(text_of_message(session_id, message)) == by_seq[seq].digest
+        if text_digest(text_of_message(session_id, message)) == by_seq[seq].digest
     ]
     if not kept:
         return

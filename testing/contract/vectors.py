@@ -6,10 +6,10 @@ from typing import Protocol, runtime_checkable
 
 import pytest
 
+from amplifier_context_core.messages.hashing import text_digest
 from amplifier_context_core.stores import KeepsVectors, KeptVector, Store
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_core.transcript.search import searchable_text
-from amplifier_context_core.transcript.vectors import digest
 
 from .fixtures import MakeStore, StoreFixtures
 from .samples import entry, odd_entries
@@ -21,7 +21,7 @@ class VectorStore(Store, KeepsVectors, Protocol):
 
 
 def vector_of(one: Entry, fill: bytes = b"\0\0\x80\x3f") -> KeptVector:
-    return KeptVector(one.seq, digest(searchable_text(one)), fill * 2)
+    return KeptVector(one.seq, text_digest(searchable_text(one)), fill * 2)
 
 
 class KeepingVectors(StoreFixtures):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
 
-from amplifier_context_core.errors import StoreError
+from amplifier_context_core import ContextManager
+from amplifier_context_core.errors import ConfigError, StoreError
 from amplifier_context_core.stores import KeptVector
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from tests.embedders import CORPUS, Deterministic, Fitted, add, searching
@@ -97,6 +99,29 @@ async def test_an_erased_message_has_no_vector_any_more(place: Place) -> None:
     assert "m1" not in await manager.search("the password is hunter2")
     assert embedder.asked[:2] == [["goose", "swan"], ["(erased)"]]
     await manager.close()
+
+
+@pytest.mark.stores("sqlite", "postgresql", only=True)
+async def test_forgetting_and_deleting_leave_no_vector_without_the_package_that_makes_them(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = searching(Deterministic(), place.store(), place.session_id())
+    await add(manager, "the password is hunter2", "goose")
+    await manager.search("hunter2")
+    await manager.close()
+    monkeypatch.setitem(sys.modules, "amplifier_context_recall.vectors", None)
+    alone = ContextManager(store=place.store(), session_id=place.session_id())
+    await alone.forget(containing="hunter2")
+    store = cast(Any, alone.store)
+    assert {one.seq for one in await store.vectors(place.session_id(), "hashed words/64")} == {2}
+    await alone.close()
+    await store.delete(place.session_id())
+    assert await store.vectors(place.session_id(), "hashed words/64") == []
+    await store.close()
+    with pytest.raises(
+        ConfigError, match=r"^embedder: needs a package .* install 'amplifier-context-recall\[vectors\]'$"
+    ):
+        searching(Deterministic())
 
 
 @pytest.mark.stores("sqlite")

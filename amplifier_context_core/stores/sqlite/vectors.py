@@ -9,8 +9,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
+from ...messages.hashing import text_digest
 from ...transcript.search import searchable_text
-from ...transcript.vectors import digest
 from ..protocol import KeptVector
 from .queries import find_session, rows_by_seq
 from .rows import decode_entry_row, first_key, number_in
@@ -57,7 +57,7 @@ def save_vectors(db: sqlite3.Connection, session_id: str, model: str, vectors: S
     by_seq = {one.seq: one for one in vectors}
     for row in rows_by_seq(db, session, sorted(by_seq)):
         entry = decode_entry_row(row[1:], session_id, row[0])
-        if entry is not None and digest(searchable_text(entry)) == by_seq[entry.seq].digest:
+        if entry is not None and text_digest(searchable_text(entry)) == by_seq[entry.seq].digest:
             one = by_seq[entry.seq]
             db.execute("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)", (row[0], model, one.digest, one.vector))
 

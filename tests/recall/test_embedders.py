@@ -11,7 +11,7 @@ import pytest
 
 from amplifier_context_core import ContextManager, Plugins, load_config
 from amplifier_context_core.errors import ConfigError
-from amplifier_context_core.transcript.vectors import EMBEDDED
+from amplifier_context_recall.vectors import EMBEDDED
 from tests.embedders import CORPUS, Deterministic, Fitted, add, searching
 
 
