@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from typing_extensions import TypeVar
 
-from .hooks import ContextPoolHook, HookPoint, hooks_by_name
+from .hooks import ContextPoolHook, HookPoint
 from .item import ContextItem, label_of
 from .item_holder import ItemHolder
 
@@ -30,6 +30,7 @@ class ContextPool(ItemHolder[T]):
         ValueError: `limit` is below 1.
     """
 
+    events = ContextPoolHook
     before_add = HookPoint(ContextPoolHook.BEFORE_ADD)
     after_add = HookPoint(ContextPoolHook.AFTER_ADD)
     before_remove = HookPoint(ContextPoolHook.BEFORE_REMOVE)
@@ -39,11 +40,8 @@ class ContextPool(ItemHolder[T]):
     on_evict = HookPoint(ContextPoolHook.ON_EVICT)
 
     def __init__(self, limit: int | None = None, tags: Collection[str] | None = None) -> None:
-        if limit is not None and not limit >= 1:  # NaN is neither below nor above
-            raise ValueError("limit must be >= 1, or None for no limit")
-        super().__init__(tags)
+        super().__init__(limit, tags)
         self._items: dict[str, ContextItem[T]] = {}
-        self._limit = limit
 
     @property
     def limit(self) -> int | None:
@@ -53,9 +51,6 @@ class ContextPool(ItemHolder[T]):
     def items(self) -> list[ContextItem[T]]:
         """In the order of their ids' first addition, in a new list."""
         return list(self._items.values())
-
-    def __len__(self) -> int:
-        return len(self._items)
 
     def get(self, id: str) -> ContextItem[T]:
         """Raises `KeyError`: there is no item of this id."""
@@ -107,19 +102,12 @@ class ContextPool(ItemHolder[T]):
         self._items.pop(id, None)
         await self._fire(ContextPoolHook.AFTER_REMOVE, lambda: (self, item))
 
-    async def clear(self) -> None:
-        before = dict(self._items)
-        await self._fire(ContextPoolHook.BEFORE_CLEAR, lambda: (self, dict(before)))
-        self._items.clear()
-        await self._fire(ContextPoolHook.AFTER_CLEAR, lambda: (self,))
-
     def branch(self, limit: int | EllipsisType | None = ...) -> Self:
         """Return a pool that begins with the items and hooks of this one and is independent of it. No hook runs.
 
         Args:
             limit: of the new pool. Left out, it is that of this one; None for no limit. Where fewer items fit, the
-                newest
-                are kept.
+                newest are kept.
 
         Raises:
             ValueError: `limit` is below 1.
@@ -141,7 +129,7 @@ class ContextPool(ItemHolder[T]):
         """
         pool: ContextPool[Any] = cls(data.get("limit"), data.get("tags"))
         pool.replace_items(ContextItem.from_dict(item) for item in data.get("items") or ())
-        pool.hooks = hooks_by_name(data.get("hooks") or {}, ContextPoolHook)
+        pool._take_hooks(data)
         return pool
 
     async def _evict_for(self, id: str, evicted: dict[str, ContextItem[T]]) -> None:

@@ -7,14 +7,13 @@ is made, or while items are evicted for it, leaves the queue as it was.
 from __future__ import annotations
 
 import inspect
-from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import EllipsisType
 from typing import Any, Self
 
 from typing_extensions import TypeVar
 
-from .hooks import ContextQueueHook, Hook, HookFunction, HookPoint, HookRegistry, hooks_by_name
+from .hooks import ContextQueueHook, Hook, HookFunction, HookPoint, HookRegistry
 from .item import ContextItem, payload_text
 from .item_holder import ItemHolder
 
@@ -33,6 +32,7 @@ class ContextQueue(ItemHolder[T]):
         ValueError: `limit` is below 1.
     """
 
+    events = ContextQueueHook
     before_append = HookPoint(ContextQueueHook.BEFORE_APPEND)
     after_append = HookPoint(ContextQueueHook.AFTER_APPEND)
     before_clear = HookPoint(ContextQueueHook.BEFORE_CLEAR)
@@ -40,11 +40,9 @@ class ContextQueue(ItemHolder[T]):
     on_evict = HookPoint(ContextQueueHook.ON_EVICT)
 
     def __init__(self, limit: int, tags: Collection[str] | None = None) -> None:
-        if limit < 1:
-            raise ValueError("limit must be >= 1")
-        super().__init__(tags)
-        self._items: deque[ContextItem[T]] = deque(maxlen=limit)
-        self._limit = limit
+        super().__init__(limit, tags)
+        self._items: list[ContextItem[T]] = []
+        self._limit: int = limit
 
     @property
     def limit(self) -> int:
@@ -57,10 +55,7 @@ class ContextQueue(ItemHolder[T]):
 
     @items.setter
     def items(self, items: Iterable[ContextItem[T]]) -> None:
-        self._items = deque(_checked(items), maxlen=self._limit)
-
-    def __len__(self) -> int:
-        return len(self._items)
+        self._items = _checked(items)[-self._limit :]
 
     def history(self, last: int | None = None) -> str:
         """Return the contents as text, a line each; with `last`, of that many of the newest items."""
@@ -80,7 +75,11 @@ class ContextQueue(ItemHolder[T]):
         appended: list[ContextItem[T]] = []
         try:
             for item in incoming:
-                await self._evict_for_one(evicted)
+                while len(self._items) >= self._limit:
+                    oldest = self._items[0]
+                    await self._fire(ContextQueueHook.ON_EVICT, lambda oldest=oldest: (self, oldest))
+                    if self._items and self._items[0] is oldest:  # another task may have evicted it meanwhile
+                        evicted.append(self._items.pop(0))
                 self._items.append(item)
                 appended.append(item)
         except BaseException:
@@ -90,12 +89,6 @@ class ContextQueue(ItemHolder[T]):
         for hook in HookRegistry.matching(self.hooks, ContextQueueHook.AFTER_APPEND, self.tags):
             arguments = (list(incoming), list(after))
             await (hook(self, *arguments) if _takes_queue(hook) else hook(*arguments))
-
-    async def clear(self) -> None:
-        before = self.items
-        await self._fire(ContextQueueHook.BEFORE_CLEAR, lambda: (self, list(before)))
-        self._items.clear()
-        await self._fire(ContextQueueHook.AFTER_CLEAR, lambda: (self,))
 
     def branch(self, limit: int | None = None, hooks: Sequence[HookFunction] | EllipsisType | None = ...) -> Self:
         """Return a queue that begins with the items of this one and is independent of it. No hook runs.
@@ -108,7 +101,7 @@ class ContextQueue(ItemHolder[T]):
             ValueError: `limit` is below 1.
         """
         child = type(self)(self._limit if limit is None else limit, self.tags)
-        child._items.extend(self._items)
+        child._items = self._items[-child._limit :]
         child.hooks = list(self.hooks) if isinstance(hooks, EllipsisType) else list(hooks or ())
         return child
 
@@ -122,18 +115,9 @@ class ContextQueue(ItemHolder[T]):
             ValueError: the limit is below 1.
         """
         queue: ContextQueue[Any] = cls(data["limit"], data.get("tags"))
-        queue._items.extend(ContextItem.from_dict(item) for item in data.get("items") or ())
-        queue.hooks = hooks_by_name(data.get("hooks") or {}, ContextQueueHook)
+        queue.items = map(ContextItem.from_dict, data.get("items") or ())
+        queue._take_hooks(data)
         return queue
-
-    async def _evict_for_one(self, evicted: list[ContextItem[T]]) -> None:
-        """Hooks see the item that goes while it is still in the queue."""
-        while len(self._items) >= self._limit:
-            oldest = self._items[0]
-            await self._fire(ContextQueueHook.ON_EVICT, lambda oldest=oldest: (self, oldest))
-            if self._items and self._items[0] is oldest:  # another task may have evicted it meanwhile
-                self._items.popleft()
-                evicted.append(oldest)
 
     def _undo(self, appended: Sequence[ContextItem[T]], evicted: Sequence[ContextItem[T]]) -> None:
         """Take back the first part of an append whose hook raised; what other tasks did meanwhile stays."""
@@ -143,7 +127,7 @@ class ContextQueue(ItemHolder[T]):
             if places:
                 del left[places[-1]]
         old = [item for item in evicted if not any(item is one for one in appended)]
-        self._items = deque([*old, *left], maxlen=self._limit)
+        self._items = [*old, *left][-self._limit :]
 
 
 def _checked(items: Iterable[ContextItem[T]]) -> list[ContextItem[T]]:

@@ -1,14 +1,23 @@
-"""What a queue and a pool of items have in common: tags, hooks, and how they are written."""
+"""What a queue and a pool of items have in common: limit, tags, hooks, and how they are cleared and written."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator
-from typing import Any, Generic
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, ClassVar, Generic
 
 from typing_extensions import TypeVar
 
-from .hooks import HookFunction, HookRegistry, HookType, names_by_type, tags_of
+from .hooks import (
+    ContextPoolHook,
+    ContextQueueHook,
+    HookFunction,
+    HookRegistry,
+    HookType,
+    hooks_by_name,
+    names_by_type,
+    tags_of,
+)
 from .injection import Injectable
 from .item import ContextItem
 
@@ -18,36 +27,47 @@ T = TypeVar("T", default=Any)
 class ItemHolder(Injectable, ABC, Generic[T]):
     """Items, with hooks that run when they change."""
 
-    def __init__(self, tags: Collection[str] | None) -> None:
+    events: ClassVar[type[ContextPoolHook | ContextQueueHook]]
+    _items: Any  # a dict or a list; a class that inherits says of what
+
+    def __init__(self, limit: int | None, tags: Collection[str] | None) -> None:
+        if limit is not None and not limit >= 1:  # NaN is neither below nor above
+            raise ValueError("limit must be >= 1")
+        self._limit = limit
         self.tags = tags_of(tags or ())  # labels, by which global hooks select it
         self.hooks: list[HookFunction] = []  # of this object alone; a list to be changed freely
 
     @property
     @abstractmethod
-    def limit(self) -> int | None:
-        """None for no limit."""
-
-    @property
-    @abstractmethod
     def items(self) -> list[ContextItem[T]]: ...
 
-    @abstractmethod
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        return len(self._items)
 
     def __iter__(self) -> Iterator[ContextItem[T]]:
         return iter(self.items)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(limit={self.limit}, len={len(self)})"
+        return f"{type(self).__name__}(limit={self._limit}, len={len(self)})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return limit, items, names of hooks and tags; raise `ValueError` if a hook has no name."""
         return {
-            "limit": self.limit,
+            "limit": self._limit,
             "items": [item.to_dict() for item in self.items],
             "hooks": names_by_type(self.hooks),
             "tags": sorted(self.tags),
         }
+
+    async def clear(self) -> None:
+        before = self._items.copy()
+        await self._fire(self.events.BEFORE_CLEAR, lambda: (self, before.copy()))
+        self._items.clear()
+        await self._fire(self.events.AFTER_CLEAR, lambda: (self,))
+
+    def _take_hooks(self, data: Mapping[str, Any]) -> None:
+        """Take the hooks that `to_dict` wrote. Raises `UnregisteredHookError`: one is not registered under its name."""
+        self.hooks = hooks_by_name(data.get("hooks") or {}, self.events)
 
     async def _fire(self, type: HookType, arguments: Callable[[], tuple[Any, ...]]) -> None:
         """Each hook gets arguments of its own."""
