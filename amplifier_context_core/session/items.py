@@ -19,7 +19,7 @@ from ..config import Config
 from ..futures import in_thread
 from ..items import ContextItem, ContextPool, ContextQueue
 from ..items.function_tools import keep_item
-from ..items.injection import Offer, activate, withdraw
+from ..items.injection import Offer
 from ..items.item import KEPT, label_of, payload_text, readable_text
 from ..items.serialized import item_form_in, item_of
 from ..messages.parsing import Message, copy_checked, metadata_of, text_of
@@ -83,10 +83,10 @@ class SessionItems:
     def activate(self) -> None:
         """Offer pool and queue to the tools that this task, or a task it starts, runs from now on."""
         self._offer.offered = (self.pool, self.queue)
-        activate(self._offer)
+        self._offer.activate()
 
     def withdraw(self) -> None:
-        withdraw(self._offer)
+        self._offer.withdraw()
 
     async def collect(self, result: object, text_of: Callable[[Any], str]) -> str | None:
         """Keep the item that a plain tool returned, as one that a function tool returned.
