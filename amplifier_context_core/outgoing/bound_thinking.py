@@ -3,55 +3,37 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 
-from ..messages.hashing import content_hash
 from ..messages.tokens import TokenCounter
 from ..rendering.renderer import RenderedMessage
-from ..rendering.thinking import without_thinking
 from .prefix import RequestPrefix
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
-    shown: RenderedMessage  # as the view has it
-    sent: RenderedMessage | None  # as it is sent: the same, or without its thinking; None if nothing of it is left
-    digest: bytes  # hash of the request up to it and with it
-
-
-def bound_messages(
-    messages: Sequence[RenderedMessage], prefix: RequestPrefix, known: Iterable[Bound], counter: TokenCounter
-) -> list[Bound]:
-    """Return the messages of a request, without thinking that is bound to another prefix.
-
-    `known` is of another request with the same prefix; a beginning that both share is not hashed again.
+def unbound(
+    messages: Iterable[RenderedMessage], prefix: RequestPrefix, counter: TokenCounter
+) -> dict[int, RenderedMessage | None]:
+    """Return, by the identity of a message with thinking that is bound to another prefix, the message without it; None
+    if nothing of it is left.
     """
-    bound: list[Bound] = []
-    for shown, before in zip(messages, known, strict=False):
-        if shown is not before.shown and shown is not before.sent:
-            break
-        bound.append(before)
-    digest = bound[-1].digest if bound else prefix.digest
-    return [*bound, *bound_after(digest, messages[len(bound) :], prefix, counter)]
-
-
-def bound_after(
-    digest: bytes, messages: Sequence[RenderedMessage], prefix: RequestPrefix, counter: TokenCounter
-) -> list[Bound]:
-    """Return the messages that follow in a request whose hash is `digest` up to there."""
-    bound: list[Bound] = []
+    changed: dict[int, RenderedMessage | None] = {}
+    digest = prefix.digest
     for shown in messages:
         sent: RenderedMessage | None = shown
-        if shown.prefix != digest.hex() and prefix.binds(shown):
-            sent = bare(shown, counter)
+        if prefix.binds(shown) and shown.prefix != digest.hex():
+            sent = changed[id(shown)] = shown.bare(counter)
         if sent is not None:
-            digest = hashlib.blake2b(digest + content_hash(sent.message), digest_size=16).digest()
-        bound.append(Bound(shown, sent, digest))
-    return bound
+            digest = _extended(digest, sent)
+    return changed
 
 
-def bare(shown: RenderedMessage, counter: TokenCounter) -> RenderedMessage | None:
-    """Leave the thinking out; return None if nothing is left."""
-    message = without_thinking(shown.message)
-    return None if message is None else shown.with_message(message, counter)
+def request_digest(messages: Iterable[RenderedMessage], prefix: RequestPrefix) -> str:
+    """Return the hash of a request that sent these messages, in hexadecimal."""
+    digest = prefix.digest
+    for shown in messages:
+        digest = _extended(digest, shown)
+    return digest.hex()
+
+
+def _extended(digest: bytes, shown: RenderedMessage) -> bytes:
+    return hashlib.blake2b(digest + shown.digest, digest_size=16).digest()

@@ -36,10 +36,6 @@ class Placing:
     # By the identity of a message of the view, what is sent in its place; None for nothing.
     changed: Mapping[int, RenderedMessage | None] = field(default_factory=dict[int, RenderedMessage | None])
 
-    def replaced(self, seqs: Iterable[int]) -> frozenset[int]:
-        """Return those of some entries that the carrier which is sent replaces, unless a request requires them."""
-        return frozenset(seq for seq in seqs if seq < self.seq)
-
     def as_sent(self, messages: Iterable[RenderedMessage]) -> list[RenderedMessage]:
         """Messages of the view stay in its order."""
         sent = (self.changed.get(id(shown), shown) for shown in messages)

@@ -48,9 +48,8 @@ class RequestPrefix:
 
     def binds(self, shown: RenderedMessage) -> bool:
         """True if a message has thinking that is bound. Where the request names no model, the message's own counts."""
-        message = shown.message
-        is_signed_answer = message["role"] == "assistant" and is_signed(message)
-        return is_signed_answer and self._binds(message, shown.provider, shown.model)
+        is_signed_answer = not shown.is_plain and shown.message["role"] == "assistant"  # so it is no carrier
+        return is_signed_answer and self._binds(shown.message, shown.provider, shown.model)
 
     def binds_answer(self, message: Message, response: Response | None) -> bool:
         """True if an answer to the request has thinking that is bound to it. The answer is not checked yet: it has any

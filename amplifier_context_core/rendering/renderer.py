@@ -22,7 +22,9 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, cast
 
-from ..messages.parsing import CALL_BLOCKS, Call, Message, Result, blocks_of, calls_of, json_text, text_of
+from ..messages.carriers import is_carrier
+from ..messages.hashing import content_hash
+from ..messages.parsing import CALL_BLOCKS, Call, Message, Result, blocks_of, calls_of, is_signed, json_text, text_of
 from ..messages.tokens import TokenCounter, count_message_tokens
 from ..messages.usage import Response
 from ..transcript.entry import Entry
@@ -35,7 +37,7 @@ from .quoting import quoted, single_line, without_surrogates
 from .rounds import Results, Round
 from .sendable import is_left_out, scrub, sendable, without_response_id
 from .summaries import ResultSummaries, Summaries
-from .thinking import only_thinking, thinking_in_place
+from .thinking import only_thinking, thinking_in_place, without_thinking
 from .truncate import clip_text
 
 NO_RESULT = "[no result: the call was not answered]"
@@ -52,8 +54,17 @@ _TOOL_ROLES = frozenset({"tool", "function"})  # roles of the kernel; providers 
 _UNKNOWN = Response()
 
 
+class _Read:
+    """Holds what is read from a message once: no field, so it is neither compared nor saved."""
+
+    __slots__ = ("_bare", "_digest", "_is_plain")
+    _bare: RenderedMessage | None
+    _digest: bytes
+    _is_plain: bool
+
+
 @dataclass(frozen=True, slots=True)
-class RenderedMessage:
+class RenderedMessage(_Read):
     """One message of a view."""
 
     message: Message  # it is shared between views, and copied before a caller gets it
@@ -72,6 +83,32 @@ class RenderedMessage:
 
     def with_message(self, message: Message, counter: TokenCounter) -> RenderedMessage:
         return replace(self, message=message, tokens=count_message_tokens(message, counter))
+
+    @property
+    def is_plain(self) -> bool:
+        """True if it is neither a carrier nor has signed thinking: every request is sent it as it is."""
+        try:
+            return self._is_plain
+        except AttributeError:
+            object.__setattr__(self, "_is_plain", not (is_carrier(self.message) or is_signed(self.message)))
+            return self._is_plain
+
+    @property
+    def is_hashed(self) -> bool:
+        return hasattr(self, "_digest")
+
+    @property
+    def digest(self) -> bytes:
+        if not self.is_hashed:
+            object.__setattr__(self, "_digest", content_hash(self.message))
+        return self._digest
+
+    def bare(self, counter: TokenCounter) -> RenderedMessage | None:
+        """Leave the thinking out; return None if nothing is left. `counter` is that of the view."""
+        if not hasattr(self, "_bare"):
+            message = without_thinking(self.message)
+            object.__setattr__(self, "_bare", None if message is None else self.with_message(message, counter))
+        return self._bare
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from ..compaction.protected import clip_messages, clip_protected, most_human_tok
 from ..compaction.strategies.base import with_protection
 from ..economics.trigger import Growth
 from ..futures import YIELD_EVERY, in_thread_if
-from ..messages.tokens import are_large
+from ..messages.tokens import TokenCounter, are_large
 from ..outgoing.outgoing import Outgoing, hashes_much, outgoing, tokens_of
 from ..rendering.recalled import RecalledSize, recalled_size
 from ..rendering.renderer import RenderedMessage
@@ -37,7 +37,7 @@ class Candidate:
 
     @classmethod
     async def of(cls, view: View, request: ViewRequest) -> Candidate:
-        return cls(view, request, await view.outgoing(request), view.newest_seq)
+        return cls(view, request, await outgoing_of(view.messages(), request, view.counter), view.newest_seq)
 
     @property
     def tokens(self) -> int:
@@ -138,12 +138,7 @@ class Candidate:
             fitted = await in_thread_if(large, clip_messages, fitted, room, counter, whole=whole, spared=spared)
         if opening is not None:
             fitted.insert(opening, view.opening)
-        if self.outgoing.is_plain:
-            return fitted
-        is_long = hashes_much(fitted, request.prefix, request.required, None)
-        known = self.outgoing
-        sent = await in_thread_if(is_long, outgoing, fitted, request.prefix, counter, request.required, known)
-        return sent.messages
+        return (await outgoing_of(fitted, request, counter)).messages
 
     async def clipped_human(self) -> int:
         """Return the seq of the newest human message if it is clipped and the request has room for it whole; else 0.
@@ -161,6 +156,11 @@ class Candidate:
         (whole,) = await view.verbatim((segment.round,))
         parts = [[shown.message for shown in one.shown if shown.seq == human.seq] for one in (segment, whole)]
         return 0 if parts[0] == parts[1] else human.seq
+
+
+async def outgoing_of(messages: Sequence[RenderedMessage], request: ViewRequest, counter: TokenCounter) -> Outgoing:
+    is_long = hashes_much(messages, request.prefix)
+    return await in_thread_if(is_long, outgoing, messages, request.prefix, counter, request.required)
 
 
 def _waiting_tokens(later: Sequence[Segment], capacity: int, people: int, human: Entry | None) -> int:

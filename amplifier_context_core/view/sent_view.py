@@ -11,6 +11,7 @@ from ..economics.trigger import TokenLimits
 from ..futures import in_thread_if
 from ..messages.parsing import Message, copy_message
 from ..messages.tokens import are_large
+from ..outgoing.bound_thinking import request_digest
 from ..outgoing.outgoing import Outgoing
 from ..outgoing.prefix import RequestPrefix
 from ..outgoing.provider_messages import provider_messages, with_cache_hints
@@ -44,8 +45,8 @@ class SentView:
 
     async def digest(self) -> str:
         """Return the hash of the request, to which the thinking of its answer may be bound."""
-        is_long = are_large(shown.message for shown in self.messages)
-        return await in_thread_if(is_long, self.outgoing.digest, self.messages, self.view.counter)
+        is_long = are_large(shown.message for shown in self.messages if not shown.is_hashed)
+        return await in_thread_if(is_long, request_digest, self.messages, self.prefix)
 
     def is_valid_for(self, seqs: frozenset[int]) -> bool:
         """True if it is within its capacity and shows these entries as they were stored."""

@@ -19,13 +19,11 @@ from ..economics.trigger import CompactionBackoff
 from ..futures import YIELD_EVERY, in_thread, in_thread_if
 from ..messages.parsing import SYSTEM_ROLES
 from ..messages.tokens import TokenCounter, count_message_tokens
-from ..outgoing.outgoing import Outgoing, hashes_much, outgoing
 from ..rendering.recalled import RecalledSize, recalled_size
 from ..rendering.renderer import OPENING, RenderedMessage, Renderer
 from ..rendering.rounds import Round, rounds_with
 from ..transcript.transcript import Snapshot
 from .tail import ViewTail, rendered_rounds, segment_for
-from .view_request import ViewRequest
 
 
 class View:
@@ -49,7 +47,6 @@ class View:
         # Of the history at the last update, or that the checkpoint is of; -1 for that of the first update.
         self.revision = revision
         self._interrupted: frozenset[int] = frozenset()
-        self._known: Outgoing | None = None  # what a request was sent last
         self._reset()
 
     def _reset(self) -> None:
@@ -137,13 +134,6 @@ class View:
     @property
     def newest_seq(self) -> int:
         return max(self.made_at, self.tail.newest_seq)
-
-    async def outgoing(self, request: ViewRequest) -> Outgoing:
-        """Of a view that only grew, only the new messages are read."""
-        messages, prefix, required, known = self.messages(), request.prefix, request.required, self._known
-        is_long = hashes_much(messages, prefix, required, known)
-        self._known = await in_thread_if(is_long, outgoing, messages, prefix, self.counter, required, known)
-        return self._known
 
     def messages(self) -> list[RenderedMessage]:
         """Without the system prompt. Do not mutate them."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..compaction.checkpoint import Draft, Segment
 from ..messages.carriers import is_carrier
-from ..messages.parsing import is_signed
 from ..messages.tokens import TokenCounter
-from ..outgoing.bound_thinking import bare
 from ..outgoing.carriers import Placing
 from ..outgoing.outgoing import tokens_of
 from ..outgoing.prefix import RequestPrefix
@@ -51,14 +49,10 @@ def parted(segments: Sequence[Segment], placing: Placing) -> tuple[list[Segment]
     return list(segments[:cut]), [_showing(one, placing.as_sent(one.shown)) for one in segments[cut:]]
 
 
-def without_bound(segments: Iterable[Segment], prefix: RequestPrefix, counter: TokenCounter) -> list[Segment]:
+def without_bound(segments: Sequence[Segment], prefix: RequestPrefix, counter: TokenCounter) -> list[Segment]:
     """Strip thinking whose prefix is about to change."""
-
-    def stripped(segment: Segment) -> Segment:
-        made = [bare(one, counter) if prefix.binds(one) else one for one in segment.shown]
-        return _showing(segment, [one for one in made if one is not None])
-
-    return [stripped(one) if any(is_signed(shown.message) for shown in one.shown) else one for one in segments]
+    bare = ([one.bare(counter) if prefix.binds(one) else one for one in segment.shown] for segment in segments)
+    return [_showing(one, [shown for shown in made if shown]) for one, made in zip(segments, bare, strict=True)]
 
 
 def _showing(segment: Segment, messages: Sequence[RenderedMessage]) -> Segment:
