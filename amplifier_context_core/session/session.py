@@ -144,6 +144,8 @@ class Session:
         if resumed.state:
             restore_state(resumed.state, self.history, self.compactor, self.meter, self.warnings)
             self.companion.restore(resumed.state.extra, self.history.revision)
+            if resumed.is_cut:  # the newest human message may be among the entries that the checkpoints cover
+                await self.compactor.cache.show_newest_human()
         self._saved_changes = self.compactor.changes
         last_seq = self.history.last_seq  # as far as is known: an earlier process may have sent it
         self.compactor.short_forms.shown(last_seq)

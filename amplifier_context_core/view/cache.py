@@ -22,8 +22,8 @@ from ..transcript.transcript import Snapshot
 from . import shared_cache
 from .candidate import Candidate
 from .plan import Plan, Revision
-from .session_state import SessionState, UncompactedViewState, rehydrate
-from .verdict import Verdict, verdict_on
+from .session_state import SessionState, rehydrate
+from .verdict import verdict_on
 from .view import View, with_segments
 from .view_factory import MIN_BUDGET_RATIO, ViewFactory
 from .view_request import ViewRequest
@@ -41,8 +41,6 @@ class ViewCache:
         self._history = history
         self._config = config
         self.factory = factory
-        self._uncompacted: dict[int, UncompactedViewState] = {}  # by budget served: of a resumed session, to be made
-        self._uncompacted_key = ""
 
     # -- least recently used ------------------------------------------------------------------------------------------
 
@@ -91,19 +89,17 @@ class ViewCache:
         self._edits += 1
 
     def clear(self) -> None:
-        """Drop all views, those of a resumed session that are still to be made too."""
         self._edits += 1
         self._views.clear()
         self._by_budget.clear()
-        self._uncompacted.clear()
 
     def start_over(self, counter: TokenCounter) -> None:
-        """Drop all views, and note how they were made: each is made from the history when its budget is asked for."""
-        starts = {one.served_budget: one for one in self.uncompacted(counter)}
-        for budget, view in self._by_budget.items():
-            starts[budget] = UncompactedViewState(budget, view.budget, view.output_limit)
+        """Let each view be made from the history when its budget is asked for, as large as it was."""
+        former = self.by_budget
+        fresh = {view: self.factory.view(None, view.budget, view.output_limit, counter) for view in former.values()}
         self.clear()
-        self._uncompacted, self._uncompacted_key = starts, self.factory.compatibility_key(counter)
+        for budget, view in former.items():
+            self.touch(budget, fresh[view])
 
     def _eligible(self, budget: int) -> list[View]:
         """Return the views that may serve a budget: the one that served it last, then the largest first.
@@ -134,38 +130,31 @@ class ViewCache:
     async def choose(self, request: ViewRequest) -> Plan:
         """Return the plan of a request, neither compacted nor clipped. Nothing that is saved changes."""
         budget = request.limits.budget
-        await self._restore_uncompacted(budget, request.counter)  # it loads the history
+        eligible = self._eligible(budget)
+        if any(view.is_empty for view in eligible):
+            await self._history.load()
         # The history may change while this waits: all of it is of one state, and `is_current` compares with that.
         history, interrupted = self._history.snapshot(), self._history.interrupted
         pause = pause_of(history)
-        judged: dict[View, tuple[Candidate, Verdict]] = {}
-        for view in self._eligible(budget):
+        for view in eligible:
             if await self._refresh(view, history, interrupted):
                 candidate = await Candidate.of(view, request)
-                judged[view] = candidate, (verdict := verdict_on(candidate, pause, self._config))
+                verdict = verdict_on(candidate, pause, self._config)
                 if verdict.reason is None and not await candidate.clipped_human():
                     return Plan(candidate, verdict, pause, history, interrupted, self.revision(budget))
         base = self._base_for(budget)
-        if base is not None and base not in judged and not await self._refresh(base, history, interrupted):
-            base = None  # the history it covered was edited
-        if base is None:
+        if base is None or not await self._refresh(base, history, interrupted):  # the history it covered was edited
             await self._history.load()
-            then, history, interrupted = history, self._history.snapshot(), self._history.interrupted
-            pause = pause if _are_same(then, history) and not then.gap else pause_of(history)
+            history, interrupted = self._history.snapshot(), self._history.interrupted
+            pause = pause_of(history)
             base = await self.factory.of_history(history, interrupted, request)
             await self._show_newest_human(base, history)  # its checkpoint may be of another session, with newer ones
-        if base in judged:
-            candidate, verdict = judged[base]
-        else:
-            candidate = await Candidate.of(base, request)
-            verdict = verdict_on(candidate, pause, self._config)
-        verdict = verdict.unless_postponed(candidate)
+        candidate = await Candidate.of(base, request)
+        verdict = verdict_on(candidate, pause, self._config).unless_postponed(candidate)
         return Plan(candidate, verdict, pause, history, interrupted, self.revision(budget))
 
     async def all_current(self, plan: Plan) -> list[View]:
-        """Return the chosen view and all others of the session, up to date with the same history."""
-        for budget in list(self._uncompacted)[-MAX_VIEWS:]:
-            await self._restore_uncompacted(budget, plan.request.counter)
+        """Return the chosen view and all others of the session, up to date with the same history, which is loaded."""
         others = [view for view in self.views if view is not plan.view]
         return [plan.view, *[view for view in others if await self._refresh(view, plan.history, plan.interrupted)]]
 
@@ -203,7 +192,11 @@ class ViewCache:
         return is_same and plan.revision == self.revision(plan.request.limits.budget)
 
     async def _refresh(self, view: View, history: Snapshot, interrupted: frozenset[int]) -> bool:
-        """Bring a view up to date; if its checkpoint is not of this history, drop it and return False."""
+        """Bring a view up to date; if its checkpoint is not of this history, drop it and return False. It is False as
+        well for one that needs more of the history than is loaded: it shows nothing yet.
+        """
+        if view.is_empty and history.gap:
+            return False
         unchanged = self._history.unchanged_since(view.revision)
         revised = view.revision not in (-1, history.revision)
         if not await view.update(history, unchanged, interrupted):
@@ -248,8 +241,10 @@ class ViewCache:
         ]
 
     def restore(self, state: SessionState, entries: Mapping[int, Entry], counter: TokenCounter) -> None:
-        """Restore the views that have a checkpoint. Raises `IndexError`, `KeyError`, `ValueError`: an entry is missing,
-        or the state makes no sense; nothing was restored.
+        """Restore the views; one without a checkpoint is filled when its budget is asked for.
+
+        Raises `IndexError`, `KeyError`, `ValueError`: an entry is missing, or the state makes no sense; nothing was
+        restored.
         """
         revision = self._history.snapshot().revision
         views: list[View] = []
@@ -259,32 +254,21 @@ class ViewCache:
                 checkpoint, saved.budget, saved.output_limit, counter, revision=revision, backoff=saved.backoff
             )
             views.append(made)
+        self._views.extend(views)
+        self.restore_uncompacted(state, counter)
         for view in views:
-            self.touch(view.budget, view)
             if view.checkpoint:
                 shared_cache.put(state.compatibility_key, view.checkpoint, view.backoff)
         for budget, number in state.by_budget:
             if 0 <= number < len(views):
                 self.touch(budget, views[number])
 
-    def restore_uncompacted(self, state: SessionState) -> None:
-        """Note the views without a checkpoint; each is made when its budget is asked for."""
-        noted = state.uncompacted_views[-MAX_BUDGETS:]  # or each process would add its own
-        self._uncompacted = {saved.served_budget: saved for saved in noted}
-        self._uncompacted_key = state.compatibility_key
-
-    def uncompacted(self, counter: TokenCounter) -> tuple[UncompactedViewState, ...]:
-        is_usable = self._uncompacted_key == self.factory.compatibility_key(counter)
-        return tuple(self._uncompacted.values()) if is_usable else ()
-
-    async def _restore_uncompacted(self, budget: int, counter: TokenCounter) -> None:
-        saved = self._uncompacted.pop(budget, None)
-        if saved is None or self._uncompacted_key != self.factory.compatibility_key(counter):
-            return
-        await self._history.load()
-        view = self.factory.view(None, saved.budget, saved.output_limit, counter, backoff=saved.backoff)
-        if await self._refresh(view, self._history.snapshot(), self._history.interrupted):
-            self.touch(budget, view)
+    def restore_uncompacted(self, state: SessionState, counter: TokenCounter) -> None:
+        """Restore the views without a checkpoint, if they are shown as they were made."""
+        if state.compatibility_key == self.factory.compatibility_key(counter):
+            for saved in state.uncompacted_views:
+                view = self.factory.view(None, saved.budget, saved.output_limit, counter, backoff=saved.backoff)
+                self.touch(saved.served_budget, view)
 
 
 def _is_twin(view: View, other: View) -> bool:

@@ -6,7 +6,7 @@ A session resumes from its checkpoints and what came after them, or, without one
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,11 +16,10 @@ from ..futures import in_thread
 from ..history.history import History
 from ..messages.tokens import TokenCounter
 from ..stores import Store
-from ..transcript.entry import Entry
 from ..transcript.transcript import Transcript
 from .cache import ViewCache
 from .compactor import Compactor
-from .session_state import SessionState, UncompactedViewState, ViewState, counter_name, dump, load, view_state
+from .session_state import SessionState, UncompactedViewState, counter_name, dump, load, view_state
 from .session_warnings import SessionWarnings
 
 log = logging.getLogger(__name__)
@@ -35,6 +34,8 @@ class Resumed:
     # None if there was none that can be used. Views with a checkpoint are restored already.
     state: SessionState | None = None
     problems: tuple[str, ...] = ()  # why saved state, or a part of it, was left out
+    # A checkpoint was made with a newer message than the last one: the history was cut off since, or is a fork.
+    is_cut: bool = False
 
 
 async def resume(
@@ -51,17 +52,20 @@ async def resume(
         history.resume(Transcript.resumed(history.session_id, (), (), length=0, last_seq=0))
         return Resumed(is_new=True)
     state, problems = await _saved_state(store, history.session_id)
-    if state and state.views:
-        found = await counter()
-        problem = await _from_checkpoint(store, history, cache, state, found, extent.length, extent.last_seq)
+    made = await counter() if state and (state.views or state.uncompacted_views) else None
+    if state and state.views and made:
+        problem = await _from_checkpoint(store, history, cache, state, made, extent.length, extent.last_seq)
         if problem is None:
-            return Resumed(False, state, problems)
+            newest = history.snapshot()[-1].seq
+            return Resumed(False, state, problems, any(view.checkpoint.made_at > newest for view in state.views))
         problems = (*problems, problem) if problem else problems
     entries = await history.read(0, (await store.extent(history.session_id)).length)
     history.resume(
         Transcript.resumed(history.session_id, (), entries, length=len(entries), last_seq=extent.last_seq),
         frozenset(state.interrupted) if state else frozenset(),
     )
+    if state and made:
+        cache.restore_uncompacted(state, made)
     log.info("session %s: resumed with all of its %d messages", history.session_id, len(entries))
     return Resumed(False, state, problems)
 
@@ -98,9 +102,6 @@ async def _from_checkpoint(
     if len(head) != state.leading_count + 1 or len(tail) != length - first or state.shown_seqs - shown.keys():
         return ""
     before = state.turns_before - sum(1 for entry in tail[: state.tail_start - first] if entry.human)
-    was_cut = any(_may_lack_newest_human(view, state.leading_count, shown, tail, first) for view in state.views)
-    if was_cut:  # the newest human message may be among the entries that the checkpoints cover
-        head, tail, before = [], await history.read(0, length), 0
     if (await store.extent(session_id)).length != length:  # damage was found meanwhile: indexes have moved
         return ""
     history.resume(
@@ -113,31 +114,8 @@ async def _from_checkpoint(
     except (IndexError, KeyError, ValueError) as problem:
         cache.clear()
         return f"its checkpoint makes no sense ({type(problem).__name__}); it is left out"
-    if was_cut:
-        await cache.show_newest_human()
     log.info("session %s: resumed from a checkpoint, %d of %d messages read", session_id, len(tail), length)
     return None
-
-
-def _may_lack_newest_human(
-    view: ViewState, leading: int, shown: Mapping[int, Entry], tail: Sequence[Entry], first: int
-) -> bool:
-    """True if a saved view may not show the newest human message, because it was made with a newer one.
-
-    A fork may end where a checkpoint ends: the human messages that came after it are not in the fork. It is True as
-    well if the message that began the last turn was edited away.
-
-    Args:
-        shown: entries by seq, all that checkpoints show.
-        tail: the entries at the end of the history, its last one included; none if the head is all of it.
-        first: index of the first of these.
-    """
-    if not tail or view.checkpoint.made_at <= tail[-1].seq:  # without a tail the history is one message: the task
-        return False
-    seqs = {seq for round_seqs, _ in view.seqs for seq in round_seqs}
-    entries = [shown[seq] for seq in seqs if seq in shown]
-    entries += tail[max(0, leading + view.checkpoint.covered - first) :]
-    return not any(entry.human and entry.turn == tail[-1].turn for entry in entries)
 
 
 async def _saved_state(store: Store, session_id: str) -> tuple[SessionState | None, tuple[str, ...]]:
@@ -186,13 +164,8 @@ def collect_state(
     extra: dict[str, Any],
 ) -> SessionState:
     cache, short_forms = compactor.cache, compactor.short_forms
-    state = collect_checkpoints(history, cache, counter)
-    uncompacted = cache.uncompacted(counter)  # so that it does not matter which budgets were asked for since
     return replace(
-        state,
-        uncompacted_views=tuple(
-            sorted((*uncompacted, *state.uncompacted_views), key=lambda saved: saved.served_budget)
-        ),
+        collect_checkpoints(history, cache, counter),
         corrections=tuple((*key, replace(correction)) for key, correction in meter.corrections.items()),
         pins=tuple(sorted(compactor.pins)),
         short_forms=tuple((seq, dict(forms)) for seq, forms in short_forms.known.items()),
@@ -222,7 +195,6 @@ def restore_state(
     """Continue from all but the checkpoints, which `resume` has restored."""
     for provider, model, correction in state.corrections:
         meter.corrections[provider, model] = correction
-    compactor.cache.restore_uncompacted(state)
     compactor.pins.update(state.pins)
     compactor.short_forms.restore(state.short_forms, state.at_once, state.pending_summaries)
     compactor.focus, compactor.injected = state.focus, state.injected

@@ -153,6 +153,11 @@ class View:
         return self.checkpoint.segments if self.checkpoint else self._distant
 
     @property
+    def is_empty(self) -> bool:
+        """True if it shows nothing yet; then it has no checkpoint."""
+        return self.tail.end == 0
+
+    @property
     def covered(self) -> int:
         """Entries after the system prompt that the checkpoint, or chapters of distant history, cover."""
         return self.tail.start
