@@ -68,7 +68,7 @@ class Steering:
             view = last.view if last and last.view in views else views[-1] if views else None
             if view is None:
                 return {"undone": False, "reason": "nothing is folded"}
-            system = sum(shown.tokens for shown in last.system) if last else 0
+            system = last.prompt_tokens if last else 0
             limit = last.limits.threshold if last else int(view.budget * session.config.compact_threshold)
             compactor.cache.note_edit()
             undone = await undo_compaction(view, session.history.snapshot(), seq, limit - system, counter)

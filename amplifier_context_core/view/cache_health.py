@@ -10,7 +10,7 @@ Memory is bounded: the newest requests, and sums. Pure: no I/O, no clock.
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ..economics.meter import Key
@@ -19,7 +19,6 @@ from ..messages.usage import Usage, measured
 from .sent_view import SentView
 
 _MAX_REQUESTS = 100  # kept one by one
-_MAX_KEYS = 8  # providers and models that are watched
 _MIN_CACHED = 4_096  # tokens: the longest prefix that a provider may leave uncached (docs/caching.md)
 _MISSED = 0.5  # of the tokens that could have been read: less, and the cache was missed
 _UNCACHED = 0.5  # of a conversation, neither read nor written: the provider placed no breakpoint in it
@@ -32,18 +31,19 @@ ADVICE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CachedRequest:
     """One answered request, in tokens as its provider reported them."""
 
+    key: Key
     number: int  # from 1
     tokens: int
     read: int
     written: int  # 0 where the provider does not report it
     expected: int  # what it could have read at least, as far as this package knows
     reason: PrefixBreak | None  # why the provider could not read all of the request before, or did not; None if it did
-    conversation: int = 0  # tokens of the view without its system prompt, estimated
-    compacted: bool = False  # a compaction was made since the request before
+    conversation: int  # tokens of the view without its system prompt, estimated
+    compactions: int  # of the session, accepted before it
 
     @property
     def uncached(self) -> int:
@@ -69,58 +69,45 @@ class CacheHealth:
     def clear(self) -> None:
         self.advice = ""
         self._requests = deque[CachedRequest](maxlen=_MAX_REQUESTS)
-        self._last: dict[Key, tuple[CachedRequest, CachedRequest | None]] = {}  # the newest two, newest first
-        self._compactions: dict[Key, int] = {}
         self._count = self._tokens = self._read = self._written = 0
         self._breaks = Counter[PrefixBreak]()
 
     def record(self, sent: SentView, usage: Usage) -> bool:
         """Note what a provider reported for a view; return True if that shows a wrong setting for the first time."""
-        compacted = sent.compactions > self._compactions.get(sent.key, sent.compactions)
-        units = sent.limits.units
-        system = sum(shown.tokens for shown in sent.system)
+        units, tokens = sent.limits.units, measured(usage)
         self._count += 1
-        tokens = measured(usage)
         made = CachedRequest(
+            sent.key,
             self._count,
             tokens,
             min(usage.cache_read_tokens, tokens),  # some providers leave what was read out of the input
             usage.cache_write_tokens,
             units.part(sent.reusable_tokens),
             sent.prefix_break,
-            units.part(max(0, sent.counted - system)),
-            compacted,
+            units.part(max(0, sent.counted - sent.prompt_tokens)),
+            sent.compactions,
         )
         if made.reason is None and made.expected >= _MIN_CACHED and made.read < _MISSED * made.expected:
-            made = replace(made, reason=PrefixBreak.UNKNOWN)
-        before, older = self._last.pop(sent.key, (None, None))
-        self._last[sent.key] = (made, before)
-        self._compactions[sent.key] = sent.compactions
-        if len(self._last) > _MAX_KEYS:
-            oldest = next(iter(self._last))
-            del self._last[oldest], self._compactions[oldest]
+            made.reason = PrefixBreak.UNKNOWN
+        former = [one for one in self._requests if one.key == sent.key][-2:]
         self._requests.append(made)
         self._tokens += made.tokens
         self._read += made.read
         self._written += made.written
         if made.reason is not None:
             self._breaks[made.reason] += 1
-        if before is None or older is None or not _is_anthropic(sent.key):
+        if len(former) < 2 or not _is_anthropic(sent.key):
             return False
-        if not (_is_cached(older) and before.compacted and _cached_nothing(before) and _is_cached(made)):
+        older, before = former
+        is_first = before.compactions > older.compactions  # after a compaction
+        if not (is_first and _is_cached(older) and _cached_nothing(before) and _is_cached(made)):
             return False
-        self._blame_setting(before)
-        is_new = not self.advice
-        self.advice = ADVICE
+        if before.reason is not None:
+            self._breaks[before.reason] -= 1
+        before.reason = PrefixBreak.PROVIDER_SETTING
+        self._breaks[before.reason] += 1
+        is_new, self.advice = not self.advice, ADVICE
         return is_new
-
-    def _blame_setting(self, request: CachedRequest) -> None:
-        if request.reason is not None:
-            self._breaks[request.reason] -= 1
-        self._breaks[PrefixBreak.PROVIDER_SETTING] += 1
-        for index, known in enumerate(self._requests):
-            if known is request:
-                self._requests[index] = replace(request, reason=PrefixBreak.PROVIDER_SETTING)
 
     @property
     def line(self) -> str:

@@ -322,8 +322,7 @@ class Compactor:
         """
         sent = plan.sent
         if is_sent and sent.counted > sent.limits.capacity:
-            system_tokens = sum(shown.tokens for shown in sent.system)
-            text, members = overflow(sent.view.segments(), sent.limits, system_tokens, sent.counted)
+            text, members = overflow(sent)
             if self._config.strict:
                 raise ContextOverflow(text)
             self._warnings.once("overflow", text, budget=sent.limits.budget, members=members)

@@ -15,7 +15,7 @@ from ..config import Config
 from ..messages.parsing import text_of
 from ..transcript.entry import Entry
 from ..transcript.transcript import Snapshot
-from .figures import beside_conversation
+from .figures import beside_conversation, figure_of
 from .sent_view import SentView
 
 _MAX_ROUNDS = 5_000  # rounds listed one by one
@@ -45,7 +45,7 @@ def explain(
     pin_tokens = int(limits.capacity * config.pin_share)
     segments, _ = mark_protected(sent.view.segments(), Protection(pins, pin_tokens))
     checkpoint = sent.view.checkpoint
-    figure = "measured" if units.measured else "counted" if exact else "estimated"
+    prompt = sent.prompt_tokens
     fixes = sent.view.fixes
     rounds: list[dict[str, Any]] = []
     for segment in segments:
@@ -55,7 +55,6 @@ def explain(
     for row in rounds:
         row |= {key: units.part(row[key]) for key in ("tokens_before", "tokens_after")}
     protected = [segment for segment in segments if segment.protected_because]
-    prompt = sum(shown.tokens for shown in sent.system)
     return {
         "session_id": session.session_id,
         "messages": len(history),
@@ -72,7 +71,7 @@ def explain(
             "prefix_tokens": units.part(sent.shared_prefix_tokens),
             "chapter_tokens": units.part(sum(segment.tokens for segment in segments if segment.chapter)),
             "checkpoint": checkpoint.mark if checkpoint else None,
-            "figure": figure,
+            "figure": figure_of(units, exact=exact),
             "why": _why(sent, config),
         },
         "floor": {

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..compaction.checkpoint import Segment
 from ..compaction.ladder import LadderResult
 from ..compaction.re_reads import ReReads
 from ..economics.meter import Units
 from ..economics.trigger import TokenLimits
+from .sent_view import SentView
 
 _MAX_MARKS = 10  # named in one warning
 _MAX_SIZES = 3  # members whose sizes a warning gives
@@ -84,14 +84,17 @@ def beside_conversation(system_tokens: int, units: Units) -> list[Member]:
     return members
 
 
-def overflow(
-    segments: Sequence[Segment], limits: TokenLimits, system_tokens: int, counted: int
-) -> tuple[str, list[Member]]:
-    units = limits.units
-    largest = sorted(segments, key=lambda segment: segment.tokens, reverse=True)[:_MAX_SIZES]
-    members = beside_conversation(system_tokens, units)
+def figure_of(units: Units, *, exact: bool) -> str:
+    """`exact` if this package's counts are those of a provider's tokenizer."""
+    return "measured" if units.measured else "counted" if exact else "estimated"
+
+
+def overflow(sent: SentView) -> tuple[str, list[Member]]:
+    limits, units = sent.limits, sent.limits.units
+    largest = sorted(sent.view.segments(), key=lambda segment: segment.tokens, reverse=True)[:_MAX_SIZES]
+    members = beside_conversation(sent.prompt_tokens, units)
     members += [{"mark": segment.mark, "tokens": units.part(segment.tokens), "why": ""} for segment in largest]
-    text = f"what must be kept needs {units.request(counted):,} tokens, the budget is {limits.accepted:,}: "
+    text = f"what must be kept needs {units.request(sent.counted):,} tokens, the budget is {limits.accepted:,}: "
     return text + _sizes(members), members
 
 

@@ -253,9 +253,7 @@ class MeasuredRequest:
             request = replace(self.request, limits=limits)
             clipped = await replace(plan, candidate=await Candidate.of(plan.view, request), clipped=None).fitted()
         if clipped.counted > limits.capacity and self.config.strict:
-            sent = clipped.sent
-            system_tokens = sum(shown.tokens for shown in sent.system)
-            raise ContextOverflow(overflow(sent.view.segments(), limits, system_tokens, sent.counted)[0])
+            raise ContextOverflow(overflow(clipped.sent)[0])
         if clipped.messages == plan.messages:
             again = attempt
         else:

@@ -40,6 +40,11 @@ class SentView:
         return self.outgoing.prefix
 
     @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the system prompt."""
+        return sum(shown.tokens for shown in self.system)
+
+    @property
     def key(self) -> Key:
         return self.prefix.key
 

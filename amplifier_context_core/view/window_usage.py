@@ -13,6 +13,7 @@ from typing import Any
 from ..economics.meter import Units
 from ..messages.carriers import is_carrier
 from ..messages.parsing import metadata_of
+from .figures import figure_of
 from .sent_view import SentView
 
 TOOLS, SYSTEM, PINS, PEOPLE, CHAPTERS, ROUNDS = "tools", "system", "pins", "people", "chapters", "rounds"
@@ -36,7 +37,7 @@ def window_usage(sent: SentView, pins: Collection[int], *, exact: bool, reported
         "used": used,
         "size": limits.budget,
         "free": max(0, limits.budget - used),
-        "figure": "measured" if units.measured else "counted" if exact else "estimated",
+        "figure": figure_of(units, exact=exact),
         "reported": reported,
         "kinds": _by_kind(_counted(sent, pins), units),
         "compaction": {"above": room, "left": left, "requests": left // new if new else None},
@@ -64,7 +65,7 @@ def _counted(sent: SentView, pins: Collection[int]) -> Counter[str]:
             pinned |= seqs
         elif segment.round:
             people |= {entry.seq for entry in segment.round.entries if entry.human}
-    counted = Counter({SYSTEM: sum(shown.tokens for shown in sent.system)})
+    counted = Counter({SYSTEM: sent.prompt_tokens})
     for shown in sent.messages:
         is_pin, is_person = shown.seq in pinned, shown.seq in people
         is_chapter = shown.seq <= 0 and (is_carrier(shown.message) or "chapter" in metadata_of(shown.message))
