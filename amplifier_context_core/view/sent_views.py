@@ -61,7 +61,10 @@ class SentViews:
         before, last = self._by_key.get(sent.key), self.last
         shared, reusable_tokens = _shared(before, sent)
         shared_tokens = reusable_tokens if before is last else _shared(last, sent)[1]
-        reason = self._reason(sent, before, shared, pause, compactions)
+        cause = None
+        if before is not None and shared < len(before.system) + len(before.messages):
+            cause = self.changed = _cause(sent, before, compactions)
+        reason = self.break_before(sent.prefix, sent.system, pause, sent.limits.cache_ttl) or cause
         self.asked = sent.limits.budget, sent.key
         if before is not None and before.view is not sent.view:
             self._former.append(before)
@@ -73,20 +76,10 @@ class SentViews:
             prefix_break=reason,
             compactions=compactions,
         )
-        if before is not None and shared < _length(before):
-            self.changed = _cause(sent, before, compactions)
         if len(self._by_key) > _MAX_KEYS:
             del self._by_key[next(iter(self._by_key))]
             self.changed = self.changed or PrefixBreak.PROVIDER_CHANGE
         return self.last
-
-    def _reason(
-        self, sent: SentView, before: SentView | None, shared: int, pause: Pause, compactions: int
-    ) -> PrefixBreak | None:
-        found = self.break_before(sent.prefix, sent.system, pause, sent.limits.cache_ttl)
-        if found is not None or before is None or shared == _length(before):
-            return found
-        return _cause(sent, before, compactions)
 
     async def announce(self, hooks: Hooks | None, owner: object) -> None:
         """A handler's own view is announced with the next one that is no handler's. After a cancelled emission it is
@@ -111,10 +104,6 @@ class SentViews:
 
 
 _WHOLE = {PrefixBreak.SYSTEM_PROMPT, PrefixBreak.TOOLS, PrefixBreak.COLD}  # nothing of the prefix is read
-
-
-def _length(sent: SentView) -> int:
-    return len(sent.system) + len(sent.messages)
 
 
 def _cause(sent: SentView, before: SentView, compactions: int) -> PrefixBreak:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from typing import NamedTuple
-from weakref import WeakValueDictionary, finalize
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from ..compaction.checkpoint import Checkpoint
 from ..economics.trigger import CompactionBackoff
@@ -26,7 +26,7 @@ class SharedCheckpoint(NamedTuple):
 
 _guard = threading.Lock()
 _checkpoints: WeakValueDictionary[tuple[str, bytes], Checkpoint] = WeakValueDictionary()
-_backoffs: dict[int, CompactionBackoff] = {}  # of some of them, by identity: another of the same content may follow
+_backoffs: WeakKeyDictionary[Checkpoint, CompactionBackoff] = WeakKeyDictionary()  # of some of them
 
 
 def put(key: str, checkpoint: Checkpoint, backoff: CompactionBackoff | None) -> None:
@@ -38,14 +38,13 @@ def put(key: str, checkpoint: Checkpoint, backoff: CompactionBackoff | None) -> 
     with _guard:
         _checkpoints[key, checkpoint.digest] = checkpoint
         if backoff is not None:
-            _backoffs[id(checkpoint)] = backoff
-            finalize(checkpoint, _backoffs.pop, id(checkpoint), None).atexit = False
+            _backoffs[checkpoint] = backoff
 
 
 def get(key: str, digest: bytes) -> SharedCheckpoint | None:
     with _guard:
         found = _checkpoints.get((key, digest))
-        return None if found is None else SharedCheckpoint(found, _backoffs.get(id(found)))
+        return None if found is None else SharedCheckpoint(found, _backoffs.get(found))
 
 
 def is_empty() -> bool:

@@ -32,22 +32,20 @@ class UsageReports:
 
     def sent(self) -> None:
         """The provider was sent the view handed out last."""
-        if self._newest is not None and self._newest[0] is not self.request:
-            self._expect_newest()
+        self._expect_newest()
         self._is_sent = self.request is not None
 
     def given_up(self) -> None:
         """The request may have no answer: it failed, or the conversation went on without one."""
         if self._is_sent:
             self._is_sent = False
-            if self._newest is not None and self._newest[0] is not self.request:
-                self._expect_newest()
+            self._expect_newest()
 
     def _expect_newest(self) -> None:
-        if self._newest is not None:
+        if self._newest is not None and self._newest[0] is not self.request:
             self.request, self.requested_at = self._newest
-        self._owned = None
-        self._reports.clear()
+            self._owned = None
+            self._reports.clear()
 
     def own(self, *, input_tokens: object, cache_write_tokens: object = 0) -> bool:
         """Note what the loop itself reported of the view's request; return False if its figures make no sense.
