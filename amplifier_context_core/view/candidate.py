@@ -13,8 +13,7 @@ from ..compaction.condensing import people_tokens
 from ..compaction.protected import clip_messages, clip_protected, most_human_tokens, pinned_seqs, whole_human
 from ..compaction.strategies.base import with_protection
 from ..economics.trigger import Growth
-from ..futures import YIELD_EVERY, in_thread_if
-from ..messages.tokens import TokenCounter, are_large
+from ..futures import in_thread, in_thread_if
 from ..outgoing.outgoing import Outgoing, hashes_much, outgoing, tokens_of
 from ..rendering.recalled import RecalledSize, recalled_size
 from ..rendering.renderer import RenderedMessage
@@ -37,7 +36,10 @@ class Candidate:
 
     @classmethod
     async def of(cls, view: View, request: ViewRequest) -> Candidate:
-        return cls(view, request, await outgoing_of(view.messages(), request, view.counter), view.newest_seq)
+        messages, prefix = view.messages(), request.prefix
+        is_long = hashes_much(messages, prefix)
+        sent = await in_thread_if(is_long, outgoing, messages, prefix, view.counter, request.required)
+        return cls(view, request, sent, view.newest_seq)
 
     @property
     def tokens(self) -> int:
@@ -88,31 +90,32 @@ class Candidate:
         """Open rounds count for a part of the draft (`_waiting_tokens`). Beyond that they are clipped when the view is
         handed out, so that no other round suffers for a state of a moment.
         """
+        return await in_thread(self._draft)
+
+    def _draft(self) -> ViewDraft:
         view, sent, capacity = self.view, self.outgoing, self.request.limits.capacity
-        covered = self.compactable_count
-        closed, later = await view.tail.parted_off_loop(self._open_room)
+        closed, later = view.tail.parted(self._open_room)
         originals = [*view.head, *closed]
         # Whatever a compaction changes comes before nearly all of the thinking.
-        before, segments = parted((*(await view.rerendered()), *closed), sent.placing)
+        before, segments = parted((*view.rerendered(), *closed), sent.placing)
         segments = without_bound(segments, self.request.prefix, view.counter)
         waiting = sum(segment.tokens for segment in later)
         if waiting:
-            people = await in_thread_if(len(segments) > YIELD_EVERY, people_tokens, segments, view.counter)
+            people = people_tokens(segments, view.counter)
             human = whole_human((*segments, *later), most_human_tokens(capacity, self.request.system_tokens))
             waiting = _waiting_tokens(later, capacity, people, human)
         fixed = tokens_of(sent.as_sent(messages_of(before)))
         cost = tokens_of(sent.as_sent(messages_of(originals))) - fixed
         draft = Draft(tuple(segments), self.request.system_tokens + view.opening_tokens + waiting + fixed)
-        return ViewDraft(draft, later, cost, covered, originals, sent.placing)
+        return ViewDraft(draft, later, cost, self.compactable_count, originals, sent.placing)
 
-    async def fitted(self) -> tuple[Sequence[RenderedMessage], int]:
-        """Return what the request is sent, as far as it can be made to fit, and its tokens with the system prompt's."""
+    async def fitted(self) -> Sequence[RenderedMessage]:
+        """Return what the request is sent, as far as it can be made to fit."""
         if self.tokens <= self.request.limits.capacity:
-            return self.outgoing.messages, self.tokens
-        messages = await self._clipped_to(self.request.limits.capacity - self.request.system_tokens)
-        return messages, self.request.system_tokens + tokens_of(messages)
+            return self.outgoing.messages
+        return await in_thread(self._clipped_to, self.request.limits.capacity - self.request.system_tokens)
 
-    async def _clipped_to(self, capacity: int) -> Sequence[RenderedMessage]:
+    def _clipped_to(self, capacity: int) -> Sequence[RenderedMessage]:
         """Return the messages of the request, with rounds that no checkpoint can cover yet clipped to fit.
 
         Where that is not enough for the newest human message to stay whole, other messages are clipped before it.
@@ -124,21 +127,20 @@ class Candidate:
         before = tokens_of(head) + view.opening_tokens
         rest = Draft(tuple(with_protection(segment, "open") for segment in later))
         human = whole_human(view.segments(), request.most_human_tokens)
-        whole, large = human.seq if human else 0, are_large(message.message for message in view.messages())
+        whole = human.seq if human else 0
         # Names and ids cannot be clipped, so the first aim may be missed.
         for aim in (1.0, 0.9, 0.7, 0.5):
-            room = int(max(0, capacity - before) * aim)
-            rest = await in_thread_if(large, clip_protected, rest, room, counter, whole=whole)
+            rest = clip_protected(rest, int(max(0, capacity - before) * aim), counter, whole=whole)
             if before + rest.tokens <= capacity:
                 break
         fitted = [*head, *messages_of(rest.segments)]
         if human is not None and before + rest.tokens > capacity:
             room = capacity - (before - tokens_of(head))
             spared = pinned_seqs(view.segments(), (*request.required, *view.keep))
-            fitted = await in_thread_if(large, clip_messages, fitted, room, counter, whole=whole, spared=spared)
+            fitted = clip_messages(fitted, room, counter, whole=whole, spared=spared)
         if opening is not None:
             fitted.insert(opening, view.opening)
-        return (await outgoing_of(fitted, request, counter)).messages
+        return outgoing(fitted, request.prefix, counter, request.required).messages
 
     async def clipped_human(self) -> int:
         """Return the seq of the newest human message if it is clipped and the request has room for it whole; else 0.
@@ -156,11 +158,6 @@ class Candidate:
         (whole,) = await view.verbatim((segment.round,))
         parts = [[shown.message for shown in one.shown if shown.seq == human.seq] for one in (segment, whole)]
         return 0 if parts[0] == parts[1] else human.seq
-
-
-async def outgoing_of(messages: Sequence[RenderedMessage], request: ViewRequest, counter: TokenCounter) -> Outgoing:
-    is_long = hashes_much(messages, request.prefix)
-    return await in_thread_if(is_long, outgoing, messages, request.prefix, counter, request.required)
 
 
 def _waiting_tokens(later: Sequence[Segment], capacity: int, people: int, human: Entry | None) -> int:

@@ -5,7 +5,6 @@ Nothing of the session changes: `Compactor.commit` does that.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -19,11 +18,11 @@ from ..compaction.recalled import newest_recalled
 from ..compaction.strategies import Goal, Strategy
 from ..config import Config
 from ..economics.trigger import back_off
-from ..futures import YIELD_EVERY, in_thread, in_thread_if
+from ..futures import in_thread
 from ..history.history import History
 from ..messages import count_cache
 from ..messages.hashing import chain_hash, content_hash
-from ..messages.tokens import TokenCounter, are_large
+from ..messages.tokens import TokenCounter
 from ..rendering.summaries import Summaries
 from .candidate import Candidate
 from .figures import outcome
@@ -75,7 +74,7 @@ class CheckpointMaker:
         segments = await self.with_carrier(given.whole(ladder.draft.segments), request)
         of_session = self.pins or self.short_forms or interrupted or is_asked or Draft(segments).has_texts
         last_seq = self.history.last_seq
-        checkpoint = await _checkpoint(job, segments, given.covered, last_seq, from_content=not of_session)
+        checkpoint = await in_thread(_checkpoint, job, segments, given.covered, last_seq, from_content=not of_session)
         view = self.factory.for_limits(checkpoint, limits, counter)
         await view.update(history, len(history), interrupted)
         new = await Candidate.of(view, request)
@@ -135,7 +134,7 @@ def _goal_of(job: CompactionJob, config: Config, tokens: int, summaries: Summari
     )
 
 
-async def _checkpoint(
+def _checkpoint(
     job: CompactionJob, segments: tuple[Segment, ...], covered: int, last_seq: int, *, from_content: bool
 ) -> Checkpoint:
     """`covered`: entries after the leading ones that the checkpoint replaces; `from_content`: the checkpoint follows
@@ -147,11 +146,9 @@ async def _checkpoint(
     leading = history.leading_count
     for index in range(leading + (base.covered if base else 0), leading + covered):
         entry = history[index]
-        content = await in_thread_if(are_large((entry.message,)), content_hash, entry.message)
+        content = content_hash(entry.message)
         digest = chain_hash(digest, entry.seq, content)
         count_cache.put(name, content, entry.tokens)
-        if index % YIELD_EVERY == YIELD_EVERY - 1:
-            await asyncio.sleep(0)
     return Checkpoint(
         covered,
         base.upto if base and base.covered == covered else history[leading + covered - 1].seq,

@@ -25,6 +25,7 @@ from ..history.history import History
 from ..locks import CrossLoopLock, Hold
 from ..messages.parsing import text_of
 from ..messages.tokens import TokenCounter
+from ..outgoing.outgoing import tokens_of
 from ..plugins import Observers
 from . import shared_cache
 from .cache import ViewCache
@@ -360,8 +361,8 @@ class Compactor:
         if not (is_above or ladder.clipped_protected or ladder.refused_pins):
             return
         async with self.lock.hold():
-            counted = (await (await Candidate.of(result.candidate.view, request)).fitted())[1]
-        if counted > limits.capacity:
+            fitted = await (await Candidate.of(result.candidate.view, request)).fitted()
+        if request.system_tokens + tokens_of(fitted) > limits.capacity:
             return  # the view that is handed out above its budget is reported by itself
         pin_tokens = int(limits.capacity * self._config.pin_share)
         text, members = clipped_protected(ladder, limits, request.system_tokens, pin_tokens)

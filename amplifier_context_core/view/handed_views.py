@@ -37,7 +37,7 @@ async def views_of_before(compactor: Compactor, request: ViewRequest, *, merge: 
         plan = await compactor.cache.choose(request)
         for view in await compactor.cache.all_current(plan):
             own = replace(request, limits=compactor.limits(view.budget, request.key))
-            messages, _ = await (await Candidate.of(view, own)).fitted()
+            messages = await (await Candidate.of(view, own)).fitted()
             for key in (request.key, _WANTS_SHORT_IDS):
                 handed = _handed(key, (*request.system, *messages), view.newest_seq, merge=merge)
                 if handed not in found:

@@ -87,7 +87,7 @@ class Plan:
         """Messages are clipped as far as they can be."""
         if self.counted <= self.request.limits.capacity:
             return self
-        return replace(self, clipped=(await self.candidate.fitted())[0])
+        return replace(self, clipped=await self.candidate.fitted())
 
     def under(self, limits: TokenLimits, config: Config) -> Plan:
         """Return the same messages under other limits."""

@@ -9,7 +9,7 @@ Indexes of entries count from the first entry after the leading instructions.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 from ..compaction.checkpoint import Segment, segment_of
 from ..futures import YIELD_EVERY, in_thread_if
@@ -36,13 +36,11 @@ class ViewTail:
         self._shown: list[tuple[Round, RenderedRound]] = []  # the rounds as they were rendered last
         self._known: dict[int, tuple[Round, RenderedRound]] = {}  # by identity, rendered rounds without their new index
         self._stale = 0  # index in `_rounds` of the first round that may differ from what was rendered
-        self._closed: dict[int, int] = {}  # by rounds that are not open, what `_closed_count` returned
 
     def __contains__(self, seq: int) -> bool:
         return seq in self._indexes
 
     def add(self, entry: Entry) -> None:
-        self._closed.clear()
         self._indexes[entry.seq] = self.end
         self.end += 1
         self.newest_seq = max(self.newest_seq, entry.seq)
@@ -51,24 +49,15 @@ class ViewTail:
         self.has_human |= entry.human
         self._stale = min(self._stale, self._rounds.add(entry))
 
-    async def render(self) -> AsyncIterator[tuple[int, list[RenderedMessage]]]:
-        """Render the rounds that are new or changed; if this is cancelled, the next call continues.
-
-        Yields:
-            At each change of the messages: how many at the end are gone, and those that came after the rest. The next
-            wait comes after that.
-        """
+    async def render(self) -> None:
+        """Render the rounds that are new or changed; if this is cancelled, the next call continues."""
         stale = self._shown[self._stale :]
         del self._shown[self._stale :]
         for round_, rendered in stale:
             self._known[id(round_)] = (round_, rendered)
             self.tokens -= rendered.tokens
             self.recalled -= recalled_size(rendered.messages)
-        if stale:
-            yield sum(len(rendered.messages) for _, rendered in stale), []
         rounds = self._rounds.rounds
-        if self._stale < len(rounds):
-            self._closed.clear()
         while self._stale < len(rounds):
             batch = rounds[self._stale : self._stale + YIELD_EVERY]
             new = [round_ for round_ in batch if id(round_) not in self._known]
@@ -79,10 +68,13 @@ class ViewTail:
             self.recalled = sum((recalled_size(rendered.messages) for _, rendered in shown), self.recalled)
             self._shown.extend(shown)
             self._stale = len(self._shown)
-            yield 0, [message for _, rendered in shown for message in rendered.messages]
             if self._stale < len(rounds):
                 await asyncio.sleep(0)
         self._known.clear()
+
+    @property
+    def is_stale(self) -> bool:
+        return self._stale < len(self._rounds.rounds)
 
     def messages(self) -> list[RenderedMessage]:
         return [message for _, rendered in self._shown for message in rendered.messages]
@@ -98,9 +90,6 @@ class ViewTail:
         """
         count = self._closed_count(open_room)
         return _segments(self._shown[:count]), _segments(self._shown[count:])
-
-    async def parted_off_loop(self, open_room: int) -> tuple[list[Segment], list[Segment]]:
-        return await in_thread_if(self._closed_count(open_room) > YIELD_EVERY, self.parted, open_room)
 
     def closed_end(self, open_room: int) -> int:
         """Return the index of the first entry that a checkpoint may not cover, see `parted`."""
@@ -118,8 +107,6 @@ class ViewTail:
         closed, final = self._rounds.closed, self._rounds.final
         if sum(rendered.tokens for _, rendered in self._shown[final:closed]) <= open_room:
             closed = final
-        if closed in self._closed:
-            return self._closed[closed]
         cut = ends = 0
         furthest = self.start - 1
         for index, round_ in enumerate(self._rounds.rounds[:closed]):
@@ -127,7 +114,6 @@ class ViewTail:
             ends += len(round_.entries)
             if furthest == self.start + ends - 1:
                 cut = index + 1
-        self._closed[closed] = cut
         return cut
 
 

@@ -84,9 +84,9 @@ class View:
                 self.tail.add(entry)
             if leading + self.tail.end < len(history):
                 await asyncio.sleep(0)
-        async for removed, added in self.tail.render():
-            if self._messages is not None:
-                self._messages = [*self._messages[: len(self._messages) - removed], *added]
+        if self.tail.is_stale:
+            self._messages = None
+            await self.tail.render()
         return True
 
     async def _fold_distant(self, history: Snapshot, leading: int) -> None:
@@ -196,12 +196,12 @@ class View:
             return
         self.replace_checkpoint(with_segments(self.checkpoint, segments))
 
-    async def rerendered(self) -> list[Segment]:
+    def rerendered(self) -> list[Segment]:
         """Return the head, with segments rendered again that were clipped where protected segments did not fit."""
-        clipped = [one.round for one in self.head if one.rule == "floor" and one.round is not None]
-        rendered = await rendered_rounds(self._renderer, clipped)
-        again = iter([segment_for(*one) for one in zip(clipped, rendered, strict=True)])
-        return [next(again) if one.rule == "floor" and one.round is not None else one for one in self.head]
+        return [
+            segment_for(one.round, self._renderer.render(one.round)) if one.rule == "floor" and one.round else one
+            for one in self.head
+        ]
 
     async def verbatim(self, rounds: Sequence[Round]) -> list[Segment]:
         """The view stays as it is."""

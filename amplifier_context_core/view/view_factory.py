@@ -6,7 +6,6 @@ and counters a checkpoint may be used again.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Collection, Sequence
@@ -16,9 +15,9 @@ from ..compaction.checkpoint import Checkpoint
 from ..compaction.strategies import Strategy
 from ..config import Config
 from ..economics.trigger import CompactionBackoff, TokenLimits
-from ..futures import YIELD_EVERY, in_thread_if
+from ..futures import in_thread
 from ..messages.hashing import chain_hash, content_hash
-from ..messages.tokens import TokenCounter, are_large
+from ..messages.tokens import TokenCounter
 from ..rendering.renderer import Renderer
 from ..transcript.transcript import Snapshot
 from . import shared_cache
@@ -122,7 +121,7 @@ class ViewFactory:
         limits, counter = request.limits, request.counter
         inherited = None
         if not shared_cache.is_empty() and sum(entry.tokens for entry in history[-5_000:]) > limits.threshold:
-            inherited = await self._inherited(history, limits, counter)
+            inherited = await in_thread(self._inherited, history, limits, counter)
         checkpoint, backoff = inherited or (None, None)
         view = self.for_limits(checkpoint, limits, counter, backoff)
         await view.update(history, len(history), interrupted)
@@ -130,20 +129,17 @@ class ViewFactory:
             await view.show_verbatim(seq, history)
         return view
 
-    async def _inherited(
+    def _inherited(
         self, history: Snapshot, limits: TokenLimits, counter: TokenCounter
     ) -> shared_cache.SharedCheckpoint | None:
         digest = b""
         best: shared_cache.SharedCheckpoint | None = None
         key = self.compatibility_key(counter)
         for index, entry in enumerate(history[history.leading_count :]):
-            content = await in_thread_if(are_large((entry.message,)), content_hash, entry.message)
-            digest = chain_hash(digest, entry.seq, content)
+            digest = chain_hash(digest, entry.seq, content_hash(entry.message))
             found = shared_cache.get(key, digest)
             if found is not None and self._is_inheritable(found.checkpoint, index + 1, limits):
                 best = found
-            if index % YIELD_EVERY == YIELD_EVERY - 1:
-                await asyncio.sleep(0)
         return best
 
     def _is_inheritable(self, checkpoint: Checkpoint, covered: int, limits: TokenLimits) -> bool:
