@@ -8,8 +8,9 @@ entry, and with it its seq and its tokens. Everything else is an edit. Pure: no 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, cast
 
 from ..messages.parsing import (
@@ -27,6 +28,7 @@ from ..messages.parsing import (
 )
 from ..messages.timestamps import timestamp_of
 from .entry import Entry
+from .transcript import count_leading
 
 _EXHAUSTIVE = 40_000  # comparisons; larger middles are matched greedily
 _SILENT_BLOCKS = frozenset({"thinking", "redacted_thinking", "reasoning", "tool_call", "tool_use", "text"})
@@ -56,33 +58,47 @@ def align(stored: Sequence[Entry], incoming: Sequence[ParsedMessage]) -> Alignme
     """Match messages with entries by role, call ids, names of tools and normalized content, in order.
 
     Stored system and developer messages that a filter left out stay where they are, unless no other message matches.
-    Leading ones go if the list has leading instructions of its own.
     """
     if not stored:
         return Alignment(list(incoming), bool(incoming))
     pairs = _pairs(stored, incoming)
-    partner = dict(pairs)
-    spoken = [index for index, entry in enumerate(stored) if entry.role not in SYSTEM_ROLES]
-    filtered = not spoken or any(index in partner for index in spoken)
-    leading = 0
-    while leading < len(stored) and stored[leading].role in SYSTEM_ROLES:
-        leading += 1
-    taken = {theirs for _, theirs in pairs}
-    own_lead = False
-    for index, (_, info) in enumerate(incoming):
-        if info.role not in SYSTEM_ROLES:
-            break
-        own_lead = own_lead or index not in taken
+    matched = dict(pairs)
+    spoken = [place for place, entry in enumerate(stored) if entry.role not in SYSTEM_ROLES]
+    is_filtered = bool(incoming) and (not spoken or any(place in matched for place in spoken))
+    gone = spoken if is_filtered else range(len(stored))
+    new: dict[int, list[ParsedMessage]] = {}
+    start = 0
+    for place, other in [*pairs, (len(stored), len(incoming))]:
+        new[place] = list(incoming[start:other])
+        start = other + 1
+    return arranged(stored, incoming, set(matched.values()), matched, set(gone), new)
+
+
+def arranged(
+    stored: Sequence[Entry],
+    incoming: Sequence[ParsedMessage],
+    known: Collection[int],
+    kept: Collection[int],
+    gone: Collection[int],
+    new: Mapping[int, Sequence[ParsedMessage]],
+) -> Alignment:
+    """Return the new history. Leading instructions go if the list has leading instructions of its own.
+
+    Args:
+        known: indices of the messages of the list that are not new.
+        kept: places of the entries that stay, whatever `gone` says.
+        gone: places of entries that do not.
+        new: messages by the place of the entry that they come before.
+    """
+    lead = count_leading(stored, len(stored))
+    own = takewhile(lambda index: incoming[index][1].role in SYSTEM_ROLES, range(len(incoming)))
+    replaced = range(lead if any(index not in known for index in own) else 0)
     order: list[Entry | ParsedMessage] = []
-    position = 0
-    for index, entry in enumerate(stored):
-        if index in partner:
-            order.extend(incoming[position : partner[index]])
+    for place, entry in enumerate(stored):
+        order.extend(new.get(place, ()))
+        if place in kept or not (place in gone or place in replaced):
             order.append(entry)
-            position = partner[index] + 1
-        elif entry.role in SYSTEM_ROLES and filtered and incoming and not (index < leading and own_lead):
-            order.append(entry)
-    order.extend(incoming[position:])
+    order.extend(new.get(len(stored), ()))
     changed = len(order) != len(stored) or any(a is not b for a, b in zip(order, stored, strict=True))
     return Alignment(order, changed)
 

@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
 from ..errors import InvalidMessage
-from ..futures import YIELD_EVERY, LoopTurns, in_thread
+from ..futures import YIELD_EVERY, LoopTurns, in_thread, in_thread_if
 from ..messages.parsing import SYSTEM_ROLES, Message, MessageInfo, ParsedMessage, parse_message
 from ..messages.timestamps import timestamp_of
 from .alignment import Alignment, align, same_message
 from .entry import Entry
-from .returned_views import HandedViews, may_be_view, recognise
+from .returned_views import HandedViews, holds_chapters, recognise
 from .transcript import Snapshot
 
 _MAX_SKIPPED = 50  # messages a host may have left out when it replays a history
@@ -64,18 +64,18 @@ async def alignment_of(
     same, matched = await matching_prefix(stored, incoming)
     if same == len(stored) and matched == len(incoming):
         return same, Alignment([], False)
-    if views is None:
-        if same < len(stored) or same > matched:  # no mere addition: the list lacks entries, or it is a view
-            return None
-        views = HandedViews()
+    only_adds = same == len(stored) == matched
+    if views is None and not only_adds:
+        return None
     rest = await parse_all(incoming[matched:], matched)
-    if views.views and await in_thread(may_be_view, stored[:], incoming[:matched], rest, views):
+    if views and views.views and (not only_adds or holds_chapters(rest, views)):
         all_ = [*await parse_all(incoming[:matched]), *rest]
         found = await _aligned(all_, lambda items: in_thread(recognise, stored[:], items, views), without_echoes)
         if found is not None:
             return 0, found
     left = stored[same:]
-    found = await _aligned(rest, lambda items: align_off_loop(left, items), without_echoes)
+    is_long = len(left) + len(rest) > YIELD_EVERY
+    found = await _aligned(rest, lambda items: in_thread_if(is_long, align, left, items), without_echoes)
     return same, found or Alignment([], False)
 
 
@@ -92,11 +92,6 @@ async def _aligned(
         return found
     instead = {id(item): other for item, other in zip(new, known, strict=True)}
     return await align([instead.get(id(item), item) for item in items])
-
-
-async def align_off_loop(stored: Sequence[Entry], incoming: Sequence[ParsedMessage]) -> Alignment:
-    small = len(stored) + len(incoming) <= YIELD_EVERY
-    return align(stored, incoming) if small else await in_thread(align, stored, incoming)
 
 
 async def parse_all(incoming: Sequence[object], start: int = 0) -> list[ParsedMessage]:
