@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...errors import StoreError
 from ..sqlite import queries
-from ..sqlite.queries import ReadResult, is_intact
+from ..sqlite.queries import is_intact
 from ..word_index import TABLES, can_index
 from .errors import damage_error, store_error
 from .rows import SessionRow, first_key
@@ -86,7 +86,7 @@ def session_problems(db: sqlite3.Connection, session_id: str) -> list[str]:
 
 def _problems_of(db: sqlite3.Connection, session: SessionRow) -> list[str]:
     name, start = session.session_id, first_key(session.number)
-    history = queries.read(db, session_id=name) or ReadResult()
+    history = queries.read(db, name)
     problems = [f"the message at index {key - start} is damaged or missing" for key in history.damaged]
     seqs = [entry.seq for entry in history.entries]
     if len(set(seqs)) != len(seqs):
