@@ -32,7 +32,6 @@ from .rows import (
 from .schema import has_search_table
 
 _last_update = 0
-_HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE name = ?"
 _INSERT = f"INSERT INTO entries(id, session, {ENTRY_COLUMNS}) VALUES (?, ?, {ENTRY_VALUES})"  # noqa: S608
 _ARCHIVE = f"INSERT INTO archive(session, {ENTRY_COLUMNS}) SELECT ?1, {ENTRY_COLUMNS} - id + ?2 FROM entries \
 WHERE id >= ?3 AND id < ?4 AND seq NOT IN (SELECT seq FROM temp.staying) ORDER BY id"  # noqa: S608
@@ -105,8 +104,8 @@ def replace(db: sqlite3.Connection, session_id: str, keep: int, entries: Sequenc
 def rewrite(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -> tuple[bool, bool]:
     """Replace entries by new ones with the same seqs, in history and archive.
 
-    Return whether anything must be erased: a message changes, or may be among rows that a former version moved to the
-    table `damaged`. And whether one may be among quarantined bytes: a seq is kept nowhere, or none is given.
+    Return whether a message changes, so that the former one must be erased. And whether one may be among quarantined
+    bytes: a seq is kept nowhere, or none is given.
     """
     session = find_session(db, session_id)
     if session is None:
@@ -123,21 +122,10 @@ def rewrite(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -
                 db.execute(f"UPDATE {table} {_UPDATE}", (*row, key))
                 session.size += len(row[5]) - len(message) if table == "entries" else 0
                 erased = erased or not _is_same_message(message, row, entry)
-    is_unknown = not seqs or bool(seqs.difference(*keys_by_table.values()))
-    if is_unknown:
-        erased = _delete_damaged(db, session) or erased
     if erased:
         db.execute("DELETE FROM checkpoints WHERE session = ?", (session.number,))
-        _delete_damaged(db, session)
     _touch(db, session)
-    return erased, is_unknown
-
-
-def _delete_damaged(db: sqlite3.Connection, session: SessionRow) -> bool:
-    """Delete the damaged rows that a former version moved to a table: not even their seqs can be trusted."""
-    if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'damaged'").fetchone() is None:
-        return False
-    return db.execute("DELETE FROM damaged WHERE session = ?", (session.number,)).rowcount > 0
+    return erased, not seqs or bool(seqs.difference(*keys_by_table.values()))
 
 
 def save_checkpoint(db: sqlite3.Connection, session_id: str, covered: int, data: bytes) -> None:
@@ -195,44 +183,41 @@ def delete(db: sqlite3.Connection, session_id: str) -> bool:
     start, stop_key = first_key(session.number), first_key(session.number + 1)
     db.execute("DELETE FROM entries WHERE id >= ? AND id < ?", (start, stop_key))
     check_archive(session, db.execute("DELETE FROM archive WHERE session = ?", (session.number,)).rowcount)
-    _delete_damaged(db, session)
     db.execute("DELETE FROM checkpoints WHERE session = ?", (session.number,))
     db.execute("DELETE FROM sessions WHERE number = ?", (session.number,))
     return True
 
 
 def remove_from_index(db: sqlite3.Connection, session: SessionRow, index: int) -> None:
-    """Remove all entries from an index on from the search index."""
-    if can_index(db):  # without FTS5 there is no search; a build with FTS5 fills the index again over stale entries
-        try:
-            if has_search_table(db):
-                keys = session.key_of(index), session.key_of(session.indexed)
-                for table in TABLES:
-                    db.execute(f"DELETE FROM {table} WHERE rowid >= ? AND rowid < ?", keys)  # noqa: S608 - constant
-            else:  # of a former version
-                drop_index(db)
-                index = 0
-        except sqlite3.DatabaseError as problem:
-            if not is_index_damage(problem):
-                raise
-            drop_index(db)
-            index = 0
+    """Remove all entries from an index on from the search index. One that is damaged is dropped."""
+    keys = session.key_of(index), session.key_of(session.indexed)
+    try:
+        _check_fts5(db)
+        for table in TABLES:
+            db.execute(f"DELETE FROM {table} WHERE rowid >= ? AND rowid < ?", keys)  # noqa: S608 - constant
+    except sqlite3.DatabaseError as problem:
+        if not is_index_damage(problem):
+            raise
+        drop_index(db)
+        index = 0
     session.indexed = index
     save_session_row(db, session)
 
 
 def drop_index(db: sqlite3.Connection) -> None:
-    """Drop the index, also that of a former version; the next search fills it again. Raise `StoreError` if this build
-    of SQLite cannot remove it.
-    """
-    tables = [table for table in (*TABLES, "search") if db.execute(_HAS_TABLE, (table,)).fetchone()]
-    if tables and not can_index(db):
-        raise StoreError("this build of SQLite has no FTS5: it cannot erase from the search index; use one that has")
-    for table in tables:
-        db.execute(f"DROP TABLE {table}")
+    """Drop the index; the next search fills it again."""
+    if has_search_table(db):
+        _check_fts5(db)
+        for table in TABLES:
+            db.execute(f"DROP TABLE {table}")
     for session in [session for session in session_rows(db) if session.indexed]:
         session.indexed = 0
         save_session_row(db, session)
+
+
+def _check_fts5(db: sqlite3.Connection) -> None:
+    if not can_index(db):
+        raise StoreError("this build of SQLite has no FTS5: it cannot erase from the search index; use one that has")
 
 
 def _create(db: sqlite3.Connection, session_id: str) -> SessionRow:
