@@ -26,7 +26,7 @@ from .schema import (
     open_to_read,
     sidecar,
 )
-from .secure_erase import erase_now, is_erase_pending
+from .secure_erase import erase, is_erase_pending
 from .verify import verify
 from .worker import SqliteWorker, Task
 
@@ -190,9 +190,12 @@ class SqliteEngine:
                 self.disconnect()
                 raise damage_error("the file is shorter than it should be")
             if is_erase_pending(db):
-                self._worker.submit(Task(partial(self._alone, partial(erase_now, self.database, self.path))))
+                self._worker.submit(Task(partial(self._alone, self.erase)))  # the next opening tries it again
             self.companion.on_connect()
         return self._db
+
+    def erase(self) -> None:
+        erase(self.database(), self.path)
 
     def repair(self) -> list[Repair]:
         """Copy what is readable of the database into a new one, and return what was lost."""

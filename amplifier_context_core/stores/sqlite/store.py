@@ -7,7 +7,6 @@ they run. A call has the thread until it is done: `read_in_batches` lets others 
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sqlite3
 import weakref
@@ -27,7 +26,7 @@ from .errors import REPAIR, damaged_messages, is_index_damage, is_unwritable
 from .journal import JournalMode, journal_in
 from .queries import ReadResult
 from .rows import SessionRow
-from .secure_erase import RETRY_DELAY, erasing, is_erase_pending, request_erase
+from .secure_erase import is_erase_pending, request_erase
 from .vectors import read_vectors, save_vectors
 from .verify import check_before_erasing
 
@@ -342,10 +341,8 @@ class SqliteStore(DatabaseStore):
 
 async def _erase(engine: SqliteEngine) -> None:
     """Run all pending erasures. Raise `NotErased` if they are not complete; the next opening tries it again."""
-    steps = erasing(engine.database, engine.path)
     try:
-        while await engine.run(lambda: next(steps, "done")) != "done":  # noqa: ASYNC110 - readers of a file
-            await asyncio.sleep(RETRY_DELAY)
+        await engine.run(engine.erase)
     except NotErased:
         raise
     except StoreError as problem:
