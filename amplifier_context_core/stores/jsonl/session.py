@@ -140,7 +140,7 @@ class MirroredSession(Companion):
         only that holds.
         """
         name = self.files.session_id
-        is_changed = self.engine.lock(name, again=True)
+        is_changed = self.engine.lock(name)
         try:
             if exists(self.files.database) and self.engine.verify(name):
                 self.disconnect()
@@ -233,8 +233,9 @@ class MirroredSession(Companion):
         that could be opened.
         """
         if exists(self.files.folder) and (self.files.exists or self.files.own_folder):
-            self.engine.lock(self.files.session_id, again=True, to_delete=True)
             self.disconnect()
+            self.engine.expect_replaced()  # whatever is there is deleted
+            self.engine.lock(self.files.session_id, to_delete=True)
             remove(self.files.main)
             sync_folder(Path(self.files.folder))
             for ending in ("", *SIDECARS):

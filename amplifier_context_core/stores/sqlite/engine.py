@@ -149,13 +149,14 @@ class SqliteEngine:
 
     # -- for tasks -----------------------------------------------------------------------------------------------------
 
-    def lock(self, session_id: str, *, again: bool = False, to_delete: bool = False) -> bool:
-        self._lose_replaced()
-        return self.locks.acquire(session_id, again=again, to_delete=to_delete)
+    def lock(self, session_id: str, *, to_delete: bool = False) -> bool:
+        """Lock a session. Return False if it was locked already."""
+        self._check_in_place()
+        return self.locks.acquire(session_id, to_delete=to_delete)
 
     def open(self, session_id: str, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Lock a session, even if its database was gone, and read from it. An error leaves the lock as it was."""
-        is_new = self.lock(session_id, again=True)
+        """Lock a session, and read from it. An error leaves the lock as it was."""
+        is_new = self.lock(session_id)
         try:
             self.companion.begin(is_new=is_new)
         except BaseException:
@@ -181,8 +182,8 @@ class SqliteEngine:
         return verify(self.path, session_id, self._busy)
 
     def database(self) -> sqlite3.Connection:
+        self._check_in_place()
         if self._db is None:
-            self._lose_replaced()
             fill = self.companion.fill if self.companion.holds_one else None
             db = self._db = open_database(self.path, self._durability, self._busy, carry_over, fill, self._journal)
             self._identity, self._log_identity = _identity_of(self.path), _identity_of(sidecar(self.path, "-wal"))
@@ -289,7 +290,7 @@ class SqliteEngine:
         """Yield a connection that sees one snapshot; where nothing can be written, or there is no database, one for
         this task.
         """
-        self._lose_replaced()
+        self._check_in_place()
         try:
             if self._db is not None or self.path.exists():
                 self.database()
@@ -324,13 +325,19 @@ class SqliteEngine:
 
     # -- the file ------------------------------------------------------------------------------------------------------
 
-    def _lose_replaced(self) -> None:
-        """Give up the sessions of a file that is gone: the one at its path may hold something else."""
-        if self.companion.holds_one and self._db is not None and not self.is_busy and self.is_replaced:
-            self.disconnect()  # a database of many sessions is compared after an error only
-        if self._db is None and self.locks.held and self.is_replaced:
-            self.locks.lose_all(f"removed or replaced {self.path}")
-            self._identity = None
+    def _check_in_place(self) -> None:
+        """Raise `StoreError` if sessions are locked and another file is at the path than the one that was opened. If
+        none is locked, take whatever file is there.
+        """
+        if not self.is_replaced:
+            return
+        if self.locks.held:
+            raise StoreError(
+                f"another program removed or replaced {self.path}; restore it if it is needed, then close all sessions "
+                "of it and open them again to continue with its present content"
+            )
+        self.disconnect()
+        self.expect_replaced()
 
     def disconnect(self) -> None:
         db, self._db = self._db, None

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
@@ -192,7 +193,7 @@ async def test_a_failed_change_leaves_the_lock_of_one_that_was_made_with_it(path
 FILES = ("", "-wal", "-shm")
 
 
-def move(path: Path, to: Path, endings: tuple[str, ...] = FILES) -> None:
+def move(path: Path, to: Path, endings: Iterable[str] = FILES) -> None:
     for ending in endings:
         schema.sidecar(path, ending).rename(schema.sidecar(to, ending))
 
@@ -214,34 +215,36 @@ async def other_database(path: Path) -> None:
     await store.close()
 
 
-async def test_a_session_whose_file_was_removed_does_not_begin_again(path: Path) -> None:
-    """It is noticed when the file is opened again, here after an error."""
+@pytest.mark.parametrize("failed", [True, False])
+async def test_a_session_whose_file_was_removed_does_not_begin_again(path: Path, failed: bool) -> None:
     store = SqliteStore(path, busy=0.05)
     await store.append("s", entries(1, 2))
     move(path, path.with_name("away.db"))
-    await fail(store)
-    for call in (store.append("s", entries(3, 3)), store.replace("s", 0, []), store.append("s", entries(3, 3))):
-        with pytest.raises(StoreError, match=rf"another program removed or replaced {path}; .*release the session"):
+    if failed:  # its connection is closed
+        await fail(store)
+    calls = (store.append("s", entries(3, 3)), store.replace("s", 0, []), store.open("s"), store.open("t"))
+    for call in calls:
+        with pytest.raises(StoreError, match=rf"another program removed or replaced {path}; .*close all sessions"):
             await call
-    await store.append("t", entries(1, 1, session_id="t"))  # others may begin in a new file
+    assert not path.exists()
     await store.close()
-    for ending in FILES:
-        schema.sidecar(path, ending).unlink(missing_ok=True)
-    move(path.with_name("away.db"), path)
+    move(path.with_name("away.db"), path, [ending for ending in FILES if path.with_name(f"away.db{ending}").exists()])
     assert await store.open("s") == Extent(2, 2)
     await store.append("s", entries(3, 3))
     await store.close()
 
 
-@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("failed", [True, False])
 async def test_a_file_that_was_replaced_is_not_mixed_with_the_log_of_the_former_one(
-    path: Path, tmp_path: Path, closed: bool
+    path: Path, tmp_path: Path, failed: bool
 ) -> None:
     await other_database(tmp_path / "other.db")
     store = SqliteStore(path)
     await store.append("s", entries(1, 200))
     (tmp_path / "other.db").replace(path)
-    await (store.close() if closed else fail(store))
+    if failed:
+        await fail(store)
+    await store.close()
     assert (await store.open("s")).length == 1
     await store.append("s", entries(2, 3))
     assert await store.verify("s") == []
