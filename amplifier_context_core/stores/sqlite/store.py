@@ -20,7 +20,7 @@ from ...errors import NotErased, StoreError
 from ...transcript.entry import Entry
 from ..protocol import Durability, Extent, KeptVector, OnRepair, Repair, SessionInfo, report_repair
 from ..sqlite import changes, queries, search
-from ..validation import check_index, check_session_id, no_session, session_exists, url_path
+from ..validation import check_index, check_session_id, url_path
 from .engine import SqliteEngine
 from .errors import REPAIR, damaged_messages, is_index_damage, is_unwritable
 from .journal import JournalMode, journal_in
@@ -294,14 +294,6 @@ class SqliteStore(DatabaseStore):
     async def fork(self, session_id: str, new_id: str, length: int | None = None) -> None:
         check_session_id(session_id)
         check_session_id(new_id)
-
-        def check(db: sqlite3.Connection) -> None:
-            if queries.find_session(db, session_id) is None:
-                raise no_session(session_id)
-            if queries.find_session(db, new_id) is not None:
-                raise session_exists(new_id)
-
-        await self._engine.read(check)
         await self._engine.write(lambda db: changes.fork(db, session_id, new_id, length), new_id)
 
     async def delete(self, session_id: str) -> None:
