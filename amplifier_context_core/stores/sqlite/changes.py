@@ -34,7 +34,8 @@ from .schema import has_search_table
 _last_update = 0
 _INSERT = f"INSERT INTO entries(id, session, {ENTRY_COLUMNS}) VALUES (?, ?, {ENTRY_VALUES})"  # noqa: S608
 _ARCHIVE = f"INSERT INTO archive(session, {ENTRY_COLUMNS}) SELECT ?1, {ENTRY_COLUMNS} - id + ?2 FROM entries \
-WHERE id >= ?3 AND id < ?4 AND seq NOT IN (SELECT seq FROM temp.staying) ORDER BY id"  # noqa: S608
+WHERE id = ?3"  # noqa: S608
+_SELECT_SEQS = "SELECT id, seq FROM entries WHERE id >= ? AND id < ? ORDER BY id"
 _UPDATE = "SET seq = ?, turn = ?, tokens = ?, origin = ?, extra = CAST(? AS TEXT), message = CAST(? AS TEXT), crc = ? \
 WHERE id = ?"
 _SELECT_TO_FORK = (
@@ -87,11 +88,11 @@ def replace(db: sqlite3.Connection, session_id: str, keep: int, entries: Sequenc
         return
     start_key, stop_key = session.key_of(keep), session.key_of(session.length)
     if stop_key > start_key:
-        _mark_retained(db, [entry.seq for entry in entries])
         if archive:
-            session.archived += db.execute(
-                _ARCHIVE, (session.number, first_key(session.number), start_key, stop_key)
-            ).rowcount
+            staying = {entry.seq for entry in entries}
+            leaving = [key for key, seq in db.execute(_SELECT_SEQS, (start_key, stop_key)) if seq not in staying]
+            db.executemany(_ARCHIVE, ((session.number, first_key(session.number), key) for key in leaving))
+            session.archived += len(leaving)
         session.size = max(0, session.size - _size(db, start_key, stop_key))
         db.execute("DELETE FROM entries WHERE id >= ? AND id < ?", (start_key, stop_key))
         if session.indexed > keep:
@@ -113,7 +114,11 @@ def rewrite(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -
     erased = False
     seqs = {entry.seq for entry in entries}
     start = first_key(session.number)
-    keys_by_table = {"entries": _keys(db, session, seqs), "archive": _archive_keys(db, session, seqs)}
+    # No index of seqs is used: it may miss one.
+    history = db.execute(_SELECT_SEQS, (start, start + session.length))
+    archive = db.execute("SELECT id, seq FROM archive WHERE session = ?", (session.number,)).fetchall()
+    check_archive(session, len(archive))
+    keys_by_table = {"entries": _by_seq(history, seqs), "archive": _by_seq(archive, seqs)}
     for entry in entries:
         for table, keys in keys_by_table.items():
             for key in keys.get(entry.seq, ()):
@@ -159,10 +164,7 @@ def fork(
     child.last_seq = session.last_seq
     start, to = first_key(session.number), first_key(child.number)
     values = (to - start, child.number, session_id.encode(), start, start + child.length)
-    if source is db:
-        db.execute(f"INSERT INTO entries(id, session, {ENTRY_COLUMNS}) {_SELECT_TO_FORK}", values)
-    else:
-        db.executemany(_INSERT_FORKED, source.execute(_SELECT_TO_FORK, values))
+    db.executemany(_INSERT_FORKED, source.execute(_SELECT_TO_FORK, values))
     child.size = session.size if count == session.length else _size(db, to, to + child.length)
     checkpoint = source.execute(
         "SELECT ?, covered, crc, data FROM checkpoints WHERE session = ? AND covered <= ?",
@@ -246,19 +248,6 @@ def _size(db: sqlite3.Connection, first: int, stop_key: int) -> int:
     return int(db.execute(sizes, (first, stop_key)).fetchone()[0])
 
 
-def _keys(db: sqlite3.Connection, session: SessionRow, seqs: set[int]) -> dict[int, list[int]]:
-    """Return the keys of the history's entries with these seqs. No index is used: it may miss one."""
-    start = first_key(session.number)
-    rows = db.execute("SELECT id, seq FROM entries WHERE id >= ? AND id < ?", (start, start + session.length))
-    return _by_seq(rows, seqs)
-
-
-def _archive_keys(db: sqlite3.Connection, session: SessionRow, seqs: set[int]) -> dict[int, list[int]]:
-    rows = db.execute("SELECT id, seq FROM archive WHERE session = ?", (session.number,)).fetchall()
-    check_archive(session, len(rows))
-    return _by_seq(rows, seqs)
-
-
 def _by_seq(rows: Iterable[tuple[int, int]], seqs: set[int]) -> dict[int, list[int]]:
     keys: dict[int, list[int]] = {}
     for key, seq in rows:
@@ -276,12 +265,6 @@ def _touch(db: sqlite3.Connection, session: SessionRow) -> None:
 
 def save_session_row(db: sqlite3.Connection, session: SessionRow) -> None:
     db.execute(_UPDATE_SESSION, (*session.values, session.number))
-
-
-def _mark_retained(db: sqlite3.Connection, seqs: Sequence[int]) -> None:
-    db.execute("CREATE TEMP TABLE IF NOT EXISTS staying(seq INTEGER PRIMARY KEY)")
-    db.execute("DELETE FROM temp.staying")
-    db.executemany("INSERT OR IGNORE INTO temp.staying VALUES (?)", ((seq,) for seq in seqs))
 
 
 def _is_same_message(message: bytes, row: EntryRow, entry: Entry) -> bool:

@@ -17,12 +17,10 @@ from .rows import ENTRY_COLUMNS, SESSION_COLUMNS, RawRow, SessionRow, decode_ent
 from .schema import NOT_AT_SEQ
 
 # Constants only: names of columns.
-_MAX_VALUES = 400  # values in one statement; older SQLite takes 999 parameters
 _SELECT_RANGE = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE id >= ? AND id < ? ORDER BY id"  # noqa: S608
 _SELECT_ARCHIVED = f"SELECT id, {ENTRY_COLUMNS} FROM archive WHERE session = ? ORDER BY id"  # noqa: S608
-_MARKS = ",".join("?" * _MAX_VALUES)
-_SELECT_BY_SEQ = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE session = ? AND seq IN ({_MARKS}) AND {NOT_AT_SEQ}"  # noqa: S608
-_SELECT_BY_KEY = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE id IN ({_MARKS}) AND NOT ({NOT_AT_SEQ})"  # noqa: S608
+_SELECT_BY_SEQ = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE session = ? AND seq = ? AND {NOT_AT_SEQ}"  # noqa: S608
+_SELECT_BY_KEY = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE id = ? AND seq = ?"  # noqa: S608
 
 
 @dataclass(slots=True)
@@ -100,11 +98,9 @@ def find(db: sqlite3.Connection, session_id: str, seqs: Sequence[int]) -> ReadRe
 def rows_by_seq(db: sqlite3.Connection, session: SessionRow, seqs: Sequence[int]) -> list[RawRow]:
     """Return keys and columns of the history's entries with these seqs, in no order."""
     rows: list[RawRow] = []
-    for start in range(0, len(seqs), _MAX_VALUES):
-        part = list(seqs[start : start + _MAX_VALUES])
-        part += [-1] * (_MAX_VALUES - len(part))  # padding, so that one statement serves all numbers of seqs
-        rows += db.execute(_SELECT_BY_SEQ, (session.number, *part))
-        rows += db.execute(_SELECT_BY_KEY, [first_key(session.number) + seq - 1 for seq in part])
+    for seq in seqs:
+        row = db.execute(_SELECT_BY_KEY, (first_key(session.number) + seq - 1, seq)).fetchone()
+        rows += [row] if row else db.execute(_SELECT_BY_SEQ, (session.number, seq))
     return rows
 
 

@@ -51,7 +51,7 @@ class DatabaseStore(ABC):
     # -- locks ---------------------------------------------------------------------------------------------------------
 
     async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:
-        engine, before = self._engine_of(session_id), self._listeners.get(session_id)
+        engine = self._engine_of(session_id)
 
         def work(db: sqlite3.Connection) -> Extent:
             session = queries.find_session(db, session_id)
@@ -61,12 +61,7 @@ class DatabaseStore(ABC):
 
         if on_repair is not None:
             self._listeners[session_id] = on_repair
-        try:
-            extent = await self._run(engine, lambda: engine.open(session_id, work))
-        except StoreError:
-            if before is None:
-                self._listeners.pop(session_id, None)
-            raise
+        extent = await self._run(engine, lambda: engine.open(session_id, work))
         self._damaged.pop(session_id, None)
         return extent
 
