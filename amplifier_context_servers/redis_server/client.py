@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
@@ -22,7 +21,7 @@ from amplifier_context_core.errors import StoreError
 
 from ..leased.batching import MicroBatcher
 from ..leased.loop_thread import LoopThread
-from ..leased.protocol import ConnectionLost, NotDurable, Unreachable
+from ..leased.protocol import ConnectionLost, Unreachable
 from .errors import REFUSALS, explain, reason
 from .scripts import SOURCES
 from .url import FIXED, RedisSettings
@@ -63,7 +62,6 @@ class RedisClient:
         self._is_outdated = False  # the client stays with a server that is no master any more
         self._checking = asyncio.Lock()
         self._is_checked = False
-        self._wait_aof = False
         self._risk = ""  # what a crash of the server may lose, for the log at the first change: a reader loses nothing
         self._changes: MicroBatcher[Command, Reply] = MicroBatcher(self._change_all)
         self._at_once = asyncio.Semaphore(settings.pool_size)  # commands on a cluster: its client queues none
@@ -104,30 +102,7 @@ class RedisClient:
         if risk := self._risk:
             self._risk = ""
             log.warning("%s", risk)
-        if not self._wait_aof:
-            replies, not_durable = await self._send(batch), None
-        else:
-            wait = ("WAITAOF", 1, 0, round(self.settings.timeout * 1000))
-            *replies, synced = await self._send([*batch, wait])
-            not_durable = self._not_durable(synced)
-        return [
-            self.refused(reply) if isinstance(reply, Exception) else (reply and not_durable) or reply
-            for reply in replies
-        ]
-
-    def _not_durable(self, synced: Reply) -> NotDurable | None:
-        """Return an error if the reply to WAITAOF does not confirm that the changes are on the server's disk."""
-        if isinstance(synced, Exception):
-            self._wait_aof = False
-            log.warning(
-                "%s has no append-only file (WAITAOF): a crash there may lose acknowledged messages", self.display_name
-            )
-            return None
-        if cast("list[int]", synced)[0] >= 1:
-            return None
-        return NotDurable(
-            f"{self.display_name} did not confirm in {self.settings.timeout:g} s that the change is on its disk"
-        )
+        return [self.refused(reply) if isinstance(reply, Exception) else reply for reply in await self._send(batch)]
 
     async def _send(self, commands: Sequence[Command]) -> list[Reply]:
         """Send commands together, and return their replies; an error reply is an exception among them."""
@@ -224,34 +199,21 @@ class RedisClient:
 
     async def _check_server_settings(self) -> None:
         """Find out how durable the server's changes are, and note the risk if that is less than configured."""
-        found: dict[str, str] = {"redis_version": "0"}
+        found: dict[str, str] = {}
         names = ("appendonly", "appendfsync", "maxmemory-policy")
-        for reply in await self._exchange([("INFO", "server"), *(("CONFIG GET", name) for name in names)]):
+        for reply in await self._exchange([("CONFIG GET", name) for name in names]):
             found |= reply if isinstance(reply, dict) else {}
-        appendonly, appendfsync, policy = (found.get(name, "") for name in names)
-        self.has_aof = appendonly != "no"
-        if policy.startswith("allkeys"):
-            log.warning(
-                "%s evicts keys when its memory is full (maxmemory-policy %s): sessions would be lost; "
-                "set it to noeviction",
-                self.display_name,
-                policy,
-            )
-        is_at_risk = self.settings.durable and (appendonly, appendfsync) != ("yes", "always")
-        can_wait = [int(part) for part in re.findall(r"\d+", found["redis_version"])] >= [7, 2]
-        # WAITAOF confirms changes of its own connection only, so not on a cluster.
-        self._wait_aof = is_at_risk and can_wait and self.has_aof and not self.settings.cluster
+        self.has_aof = found.get("appendonly") != "no"
+        if (policy := found.get("maxmemory-policy", "")).startswith("allkeys"):
+            text = "%s evicts keys when its memory is full, so sessions too: set maxmemory-policy %s to noeviction"
+            log.warning(text, self.display_name, policy)
+        settings = {name: found.get(name, "unknown, CONFIG GET is not allowed") for name in names[:2]}
         self._risk = ""
-        if is_at_risk and not self._wait_aof and appendonly:
+        if self.settings.durable and settings != {"appendonly": "yes", "appendfsync": "always"}:
+            known = ", ".join(f"{name} {value}" for name, value in settings.items())
             self._risk = (
-                f"{self.display_name} may lose acknowledged messages when it crashes (appendonly {appendonly}, "
-                f"appendfsync {appendfsync or 'unknown'}): set appendonly yes and appendfsync always, or set "
-                "`durability: none` if that is intended"
-            )
-        elif is_at_risk and not self._wait_aof:
-            self._risk = (
-                f"{self.display_name} does not report its durability (CONFIG GET is not allowed): unknown whether a "
-                "crash would lose messages; appendonly yes and appendfsync always would keep them"
+                f"{self.display_name} may lose acknowledged messages when it crashes ({known}): set appendonly yes and "
+                "appendfsync always, or set `durability: none` if that is intended"
             )
 
     # -- errors ---------------------------------------------------------------------------------------------------
