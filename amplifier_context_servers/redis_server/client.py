@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from redis import exceptions as errors
-from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
+from redis.asyncio import ConnectionPool, Redis, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
@@ -23,7 +23,6 @@ from ..leased.batching import MicroBatcher
 from ..leased.loop_thread import LoopThread
 from ..leased.protocol import ConnectionLost, Unreachable
 from .errors import REFUSALS, explain, reason
-from .scripts import SOURCES
 from .url import FIXED, RedisSettings
 
 log = logging.getLogger(__name__)
@@ -34,16 +33,16 @@ _MAX_BATCHED_BYTES = 256_000  # of a change; a larger one is sent alone
 
 
 def evaluated(script: str, keys: Sequence[str], *arguments: Any) -> Command:
-    return ("EVALSHA", script, len(keys), *keys, *arguments)
+    return ("EVAL", script, len(keys), *keys, *arguments)
 
 
 class _NotConnected(Exception):
     """No connection could be made: nothing was sent."""
 
 
-class _Pool(BlockingConnectionPool):
+class _Pool(ConnectionPool):
     async def get_connection(self, *arguments: Any, **options: Any) -> Any:
-        connect = cast("Callable[..., Awaitable[Any]]", super().get_connection)  # pyright: ignore[reportUnknownMemberType]
+        connect = cast("Callable[..., Awaitable[Any]]", super().get_connection)
         try:
             return await connect(*arguments, **options)
         except (errors.RedisError, OSError) as problem:
@@ -62,9 +61,8 @@ class RedisClient:
         self._is_outdated = False  # the client stays with a server that is no master any more
         self._checking = asyncio.Lock()
         self._is_checked = False
-        self._risk = ""  # what a crash of the server may lose, for the log at the first change: a reader loses nothing
         self._changes: MicroBatcher[Command, Reply] = MicroBatcher(self._change_all)
-        self._at_once = asyncio.Semaphore(settings.pool_size)  # commands on a cluster: its client queues none
+        self._connections = asyncio.Semaphore(settings.pool_size)  # of each node; clients raise when all are in use
 
     async def stop(self) -> None:
         client, self._client, self._is_checked = self._client, None, False
@@ -98,63 +96,39 @@ class RedisClient:
         return reply
 
     async def _change_all(self, batch: Sequence[Command]) -> list[Reply]:
-        await self._ensure_checked()
-        if risk := self._risk:
-            self._risk = ""
-            log.warning("%s", risk)
+        async with self._checking:
+            if not self._is_checked:
+                await self._check_server_settings()
+                self._is_checked = True
         return [self.refused(reply) if isinstance(reply, Exception) else reply for reply in await self._send(batch)]
 
-    async def _send(self, commands: Sequence[Command]) -> list[Reply]:
-        """Send commands together, and return their replies; an error reply is an exception among them."""
-        await self._ensure_checked()
-        replies = await self._exchange(commands)
-        if any(isinstance(reply, errors.NoScriptError) for reply in replies):
-            # The server restarted, or its scripts were flushed: the source loads them again. WAITAOF comes after them.
-            again = [
-                number
-                for number, reply in enumerate(replies)
-                if isinstance(reply, errors.NoScriptError) or commands[number][0] == "WAITAOF"
-            ]
-            for number, reply in zip(
-                again, await self._exchange([_by_source(commands[one]) for one in again]), strict=True
-            ):
-                replies[number] = reply
-        return replies
-
-    async def _exchange(self, commands: Sequence[Command]) -> list[Reply]:
+    async def _connected(self) -> Any:
         if self._is_outdated:
             self._is_outdated = False
             await self.stop()
         if self._client is None:
             self._client = self._new_client()
+        return self._client
+
+    async def _send(self, commands: Sequence[Command]) -> list[Reply]:
+        """Send commands together, and return their replies; an error reply is an exception among them."""
+        client = await self._connected()
         with self._translated():
-            if self.settings.cluster:
-                return await self._on_cluster(self._client, commands)
-            async with self._client.pipeline(transaction=False) as pipeline:
+            async with self._connections, client.pipeline(transaction=False) as pipeline:
                 for command in commands:
                     pipeline.execute_command(*command)
-                return await pipeline.execute(raise_on_error=False)
-
-    async def _on_cluster(self, client: Any, commands: Sequence[Command]) -> list[Reply]:
-        async def send(command: Command) -> Reply:
-            async with self._at_once:
-                return await client.execute_command(*command)
-
-        # All of them end here: none is sent after the client was closed.
-        replies = await asyncio.gather(*map(send, commands), return_exceptions=True)
-        for reply in replies:
-            is_reply = isinstance(reply, (errors.ClusterError, errors.ResponseError)) and not isinstance(
-                reply, REFUSALS
-            )
-            if isinstance(reply, BaseException) and not is_reply:
-                raise reply
-        return replies
+                replies = await pipeline.execute(raise_on_error=False)
+            for reply in replies:
+                is_reply = isinstance(reply, (errors.ClusterError, errors.ResponseError))
+                if isinstance(reply, Exception) and (not is_reply or isinstance(reply, REFUSALS)):
+                    raise reply  # on a cluster
+            return replies
 
     async def scan(self, pattern: str) -> list[bytes]:
         """Return all keys that match a pattern. Visits every key of the server."""
-        await self._ensure_checked()
+        client = await self._connected()
         with self._translated():
-            keys = cast("Callable[..., AsyncIterator[bytes]]", self._client.scan_iter)(match=pattern, count=1_000)
+            keys = cast("Callable[..., AsyncIterator[bytes]]", client.scan_iter)(match=pattern, count=1_000)
             return [key async for key in keys]
 
     @contextmanager
@@ -187,33 +161,30 @@ class RedisClient:
         # The store itself sends a change again: it knows whether it was applied.
         retry = Retry(NoBackoff(), 0)
         make = cast("Callable[..., _Pool]", _Pool.from_url)  # pyright: ignore[reportUnknownMemberType]
-        return Redis.from_pool(make(self.settings.url, timeout=self.settings.timeout, retry=retry, **settings))
+        return Redis.from_pool(make(self.settings.url, retry=retry, **settings))
 
     # -- the server's settings ------------------------------------------------------------------------------------
 
-    async def _ensure_checked(self) -> None:
-        async with self._checking:
-            if not self._is_checked:
-                await self._check_server_settings()
-                self._is_checked = True
-
     async def _check_server_settings(self) -> None:
-        """Find out how durable the server's changes are, and note the risk if that is less than configured."""
+        """Find out how durable the server's changes are; log a warning if that is less than configured.
+
+        Before the first change: a reader loses nothing.
+        """
         found: dict[str, str] = {}
         names = ("appendonly", "appendfsync", "maxmemory-policy")
-        for reply in await self._exchange([("CONFIG GET", name) for name in names]):
+        for reply in await self._send([("CONFIG GET", name) for name in names]):
             found |= reply if isinstance(reply, dict) else {}
         self.has_aof = found.get("appendonly") != "no"
         if (policy := found.get("maxmemory-policy", "")).startswith("allkeys"):
             text = "%s evicts keys when its memory is full, so sessions too: set maxmemory-policy %s to noeviction"
             log.warning(text, self.display_name, policy)
         settings = {name: found.get(name, "unknown, CONFIG GET is not allowed") for name in names[:2]}
-        self._risk = ""
         if self.settings.durable and settings != {"appendonly": "yes", "appendfsync": "always"}:
-            known = ", ".join(f"{name} {value}" for name, value in settings.items())
-            self._risk = (
-                f"{self.display_name} may lose acknowledged messages when it crashes ({known}): set appendonly yes and "
-                "appendfsync always, or set `durability: none` if that is intended"
+            log.warning(
+                "%s may lose acknowledged messages when it crashes (%s): set appendonly yes and appendfsync always, or "
+                "set `durability: none` if that is intended",
+                self.display_name,
+                ", ".join(f"{name} {value}" for name, value in settings.items()),
             )
 
     # -- errors ---------------------------------------------------------------------------------------------------
@@ -233,7 +204,3 @@ class RedisClient:
             return Unreachable(f"{self.display_name} refuses the connection ({quotable}); {advice}")
         advice = "check that it is running and that the URL is right, then try again"
         return Unreachable(f"{self.display_name} cannot be reached ({reason(problem)}); {advice}")
-
-
-def _by_source(command: Command) -> Command:
-    return ("EVAL", SOURCES[command[1]], *command[2:]) if command[0] == "EVALSHA" else command

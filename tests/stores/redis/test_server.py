@@ -42,23 +42,7 @@ class TestInPieces(MatchesReference):
         return make
 
 
-class TestScripts:
-    async def test_scripts_that_the_server_forgot_are_loaded_again(self, store: Store, client: Any) -> None:
-        await store.append("s", entries(1, 2))
-        client.script_flush()
-        await store.append("s", entries(3, 3))
-        client.script_flush()
-        assert_same(await store.read("s"), entries(1, 3))
-        client.script_flush()
-        await asyncio.gather(*(store.append(f"s{number}", entries(1, 3)) for number in range(12)))
-        client.script_flush()
-        assert len(await store.sessions()) == 13
-        client.script_flush()
-        await store.fork("s", "child")
-        client.script_flush()
-        await store.delete("child")
-        assert len(await store.sessions()) == 13
-
+class TestLimits:
     @pytest.mark.parametrize(
         ("limit", "most", "text"), [("_MAX_ROWS", 3, "at most 3 messages and"), ("_MAX_BYTES", 99, "and 99 bytes in")]
     )
