@@ -141,8 +141,6 @@ class TestDamage(DamageContract):
         ("field", "value", "text"),
         [
             ("length", 6, "the message at index 4 is gone"),
-            ("last_seq", 2, "it holds m4, and its record says that no seq above 2"),
-            ("e:2", '9 1 7 \n{"role": "user", "content": "x"}', "m9 at index 2 is not found by its seq"),
             ("a:0", "garbage", "of the archive is damaged"),
         ],
     )
