@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from amplifier_context_core.errors import StoreError
 from amplifier_context_core.futures import resolve
 
 I = TypeVar("I")  # noqa: E741 - an item
@@ -51,17 +50,15 @@ class MicroBatcher(Generic[I, R]):
             task.add_done_callback(self._tasks.discard)
 
     async def _flush(self, batch: list[tuple[I, asyncio.Future[R]]]) -> None:
-        results: list[R | BaseException] = []
-        missing: BaseException = StoreError("the server gave no answer for this change; read the session again")
+        results: Sequence[R | BaseException] = ()
         try:
-            results += await self._send([item for item, _ in batch])
+            results = await self._send([item for item, _ in batch])
         except BaseException as problem:
-            missing = problem  # every waiting caller gets it
+            results = [problem] * len(batch)
             if not isinstance(problem, Exception):
                 raise
         finally:
             self._in_flight -= 1
             self._send_queued()
-            results += [missing] * (len(batch) - len(results))
-            for (_, answer), result in zip(batch, results, strict=False):
+            for (_, answer), result in zip(batch, results, strict=True):
                 resolve(answer, result, result if isinstance(result, BaseException) else None)
