@@ -4,7 +4,7 @@
 * `WordCounter`, `EventRecorder`: a token counter to reason with, a record of kernel events.
 * `mount_plan`, `session`: a real kernel session in a test, answered by `provider-replay`, run by `loop-replay`.
 * `conversations`, `coding_session`: self-made histories, odd ones and endless ones.
-* `read_transcripts`, `replay`, `prepare`: recorded histories, message by message or as a session.
+* `read_transcripts`, `replay`: recorded histories, message by message.
 
 Importing this package imports no kernel; what needs the kernel imports it when called.
 """
@@ -19,8 +19,7 @@ from .recorder import Event, EventRecorder
 from .replay.answer_policies import Answer
 from .replay.loop import ReplayLoop
 from .replay.provider import ReplayProvider
-from .replay.recording import Prepared, Recording, prepare
-from .replay.transcripts import Replayed, Transcript, read_transcript, read_transcripts, replay
+from .replay.transcripts import Replayed, Transcript, read_transcripts, replay
 
 __all__ = [
     "Answer",
@@ -29,8 +28,6 @@ __all__ = [
     "EventRecorder",
     "FolderResolver",
     "ListContext",
-    "Prepared",
-    "Recording",
     "ReplayLoop",
     "ReplayProvider",
     "Replayed",
@@ -41,8 +38,6 @@ __all__ = [
     "coding_session",
     "conversations",
     "mount_plan",
-    "prepare",
-    "read_transcript",
     "read_transcripts",
     "replay",
     "session",

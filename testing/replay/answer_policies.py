@@ -2,8 +2,7 @@
 
 An `Answer` is one model response without a model. It is written in a config as text, as
 `{"text": ..., "calls": [{"tool": ..., "arguments": {...}}], "thinking": ...}`, or as an assistant message of any shape.
-A `Policy` is a callable from the request to the next answer; a list of answers and a recorded transcript are policies
-that do not look.
+A `Policy` is a callable from the request to the next answer; a list of answers is a policy that does not look.
 """
 
 from __future__ import annotations
@@ -17,23 +16,14 @@ from typing import Any, cast
 
 from ..checks.message_shapes import CALL_BLOCKS, Message, as_list, as_mapping, blocks_of, calls_of
 
-MISSING: Any = object()
-"""The result of a call that was never answered in the recording."""
-
 
 @dataclass(frozen=True, slots=True)
 class Calling:
-    """One tool call of an answer.
-
-    Attributes:
-        result: what the tool is to return, when the answer comes from a recording; `None` leaves it to the real tool,
-            `MISSING` says that the recording has none.
-    """
+    """One tool call of an answer."""
 
     name: str
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
     id: str = ""
-    result: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +147,7 @@ def _calling(item: Any) -> Calling:
     arguments = as_mapping(entry.get("arguments", entry.get("input")) or {})
     if arguments is None:
         raise ValueError(f"the arguments of a call to {name} are an object, not {entry.get('arguments')!r}")
-    return Calling(name, dict(arguments), str(entry.get("id") or ""), entry.get("result"))
+    return Calling(name, dict(arguments), str(entry.get("id") or ""))
 
 
 def _normalized_block(block: Mapping[str, Any]) -> Message | None:

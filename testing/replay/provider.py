@@ -1,6 +1,6 @@
 """Amplifier module `provider-replay`: a provider without a model.
 
-It answers from a recorded transcript, from a script, or from a policy that sees the request. It declares a context
+It answers from a script, or from a policy that sees the request. It declares a context
 window and refuses larger requests. It counts tokens as a provider would, cache reads included, and reports them on
 `llm:response`. It can check every request by the provider rules. In a mount plan:
 
@@ -13,8 +13,6 @@ Config, all optional:
 | key | meaning |
 | --- | --- |
 | `script` | a list of answers (`answer_policies`) and exceptions to raise, or `module:factory` of a policy |
-| `transcript` | JSONL file to replay instead; `id` or `index` (0) choose the transcript in it |
-| `messages` | or the messages of a transcript themselves |
 | `name`, `model` | what the provider calls itself ("replay", "replay-1") |
 | `context_window`, `max_output_tokens` | what it declares, in tokens (200000, 8192) |
 | `real_window` | what it really takes, in tokens; below `context_window` it refuses what it promised to take |
@@ -37,27 +35,22 @@ from ..checks.message_shapes import Message, as_list
 from ..checks.request_checker import check_request
 from ..counters import TokenCounter, wire_tokens
 from .answer_policies import Answer, Policy, in_order, next_answer, policy_named
-from .recorded_tools import RecordedTool, ResultTray
-from .recording import AT_THE_END, Recording
-from .transcripts import read_transcript
 
 __amplifier_module_type__ = "provider"
 
 CONTEXT_WINDOW = 200_000  # tokens
 MAX_OUTPUT_TOKENS = 8_192
+AT_THE_END = "(end of the script)"
 
 
 async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> None:
-    """Mount a `ReplayProvider` at `providers`, and the recorded tools at `tools` when it replays a transcript.
+    """Mount a `ReplayProvider` at `providers`.
 
     Raises:
-        FileNotFoundError: `transcript` is no file.
         ValueError: a config value cannot be; the sentence names it.
     """
     provider = ReplayProvider(config, hooks=coordinator.hooks)
     await coordinator.mount("providers", provider, name=provider.name)
-    for tool in provider.tools:
-        await coordinator.mount("tools", tool, name=tool.name)
 
 
 class ReplayProvider:
@@ -66,7 +59,6 @@ class ReplayProvider:
     Attributes:
         violations: sentences of the checker, each with the number of its request (from 1).
         weights: what each answered request weighed, in tokens.
-        tools: recorded tools to mount; empty without a transcript.
     """
 
     def __init__(
@@ -85,8 +77,6 @@ class ReplayProvider:
         self.context_window = self._positive("context_window", CONTEXT_WINDOW)
         self.max_output_tokens = self._positive("max_output_tokens", MAX_OUTPUT_TOKENS)
         self.real_window = self._positive("real_window", self.context_window)
-        self._tray = ResultTray()
-        self.tools: list[RecordedTool] = []
         self._policy = policy or self._configured()
         self._counter = counter
         self._scale: TokenScale | None = None
@@ -155,7 +145,6 @@ class ReplayProvider:
             {"id": call.id or f"call_{self.answered}_{place}", "name": call.name, "arguments": call.arguments}
             for place, call in enumerate(answer.calls)
         ]
-        self._tray.lay_down(answer.calls)
         blocks = [
             *answer.blocks,
             *({"type": "tool_call", "id": c["id"], "name": c["name"], "input": c["arguments"]} for c in calls),
@@ -190,29 +179,12 @@ class ReplayProvider:
 
     def _configured(self) -> Policy:
         script = self.config.get("script")
-        given = [key for key in ("script", "transcript", "messages") if self.config.get(key) is not None]
-        if len(given) > 1:
-            raise ValueError(f"provider-replay: give one of script, transcript and messages, not {' and '.join(given)}")
         if isinstance(script, str):
             return policy_named(script, self.config)
-        if script is not None:
-            answers = as_list(script)
-            if answers is None:
-                raise ValueError("provider-replay: `script` is a list of answers or 'module:factory'")
-            return in_order(answers)
-        recording = self._recording()
-        if recording is None:
-            return in_order([])
-        self.tools = [RecordedTool(name, self._tray) for name in recording.tools]
-        return in_order(recording.answers)
-
-    def _recording(self) -> Recording | None:
-        path = self.config.get("transcript")
-        if path is not None:
-            chosen = read_transcript(path, id=self.config.get("id"), index=int(self.config.get("index") or 0))
-            return Recording.of(chosen.messages)
-        messages = as_list(self.config.get("messages"))
-        return None if messages is None else Recording.of(messages)
+        answers = as_list([] if script is None else script)
+        if answers is None:
+            raise ValueError("provider-replay: `script` is a list of answers or 'module:factory'")
+        return in_order(answers)
 
     def _positive(self, key: str, default: int) -> int:
         value = self.config.get(key)

@@ -1,8 +1,7 @@
 """Recorded transcripts: reading them, and feeding them to any context manager message by message.
 
-`replay` is the exact way: every message goes in as it was recorded, odd ones included, and before each assistant
-message the context is asked for the view a model would have been sent. `recording.prepare` is the other way: a whole
-session with a loop, a provider and tools, which can only do what loops do.
+Every message goes in as it was recorded, odd ones included, and before each assistant message the context is asked for
+the view a model would have been sent.
 """
 
 from __future__ import annotations
@@ -61,22 +60,6 @@ def read_transcripts(path: str | Path) -> Iterator[Transcript]:
     if loose:
         name = file.name.removesuffix(".gz").removesuffix(".jsonl")
         yield Transcript(name, str(file), loose, path=file)
-
-
-def read_transcript(path: str | Path, *, id: str | None = None, index: int = 0) -> Transcript:
-    """Return one transcript of a file by its id or by its index, from 0.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: the file has no such transcript; names the existing ones.
-    """
-    seen: list[str] = []
-    for place, transcript in enumerate(read_transcripts(path)):
-        if transcript.id == id if id is not None else place == index:
-            return transcript
-        seen.append(transcript.id)
-    wanted = f"id {id!r}" if id is not None else f"index {index}"
-    raise ValueError(f"{path}: no transcript with {wanted}; there are {len(seen)}: {', '.join(seen[:10]) or 'none'}")
 
 
 class Context(Protocol):

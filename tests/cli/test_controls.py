@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from amplifier_context_cli.app import main
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.stores import open_store
+from amplifier_context_testing.replay.answer_policies import Policy, in_order
 
 HIDDEN = "\x00\x07\x1b[2J\r\x7f\x85\x9b31m\u2028\u202e\u2066\u200b\u2060\ufeff\U000e0041"
 PLAIN = "שָׁלוֹם \u200fעולם\u200e، می\u200cخواهم 👩\u200d👩\u200d👧 日本\u3000語"  # noqa: RUF001 - they are meant
@@ -106,11 +107,15 @@ def test_no_command_prints_a_character_that_controls_the_terminal(url: str, comm
     assert {char for char in done.output if is_hidden(char)} == set()
 
 
+def hostile_answers(config: dict[str, Any]) -> Policy:
+    """Return the script of a run: calls, then an answer to each prompt."""
+    return in_order([*(message for message in messages() if message["role"] == "assistant"), TEXT, TEXT])
+
+
 @pytest.mark.kernel
 def test_no_session_that_is_run_prints_one(tmp_path: Path) -> None:
-    recording, plan = tmp_path / "made.jsonl", tmp_path / "plan.yaml"
-    recording.write_text(json.dumps({"id": "made", "messages": messages()}) + "\n")
-    provider = {"module": "provider-replay", "config": {"transcript": str(recording)}}
+    plan = tmp_path / "plan.yaml"
+    provider = {"module": "provider-replay", "config": {"script": f"{__name__}:hostile_answers"}}
     loop = {"orchestrator": "loop-replay", "context": "context-simple"}
     plan.write_text(json.dumps({"session": loop, "providers": [provider]}))
     done = CliRunner().invoke(main, ["run", str(plan), "--budget", "4000", "--prompt", TEXT, "--prompt", TEXT])

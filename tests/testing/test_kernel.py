@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_context_testing import EventRecorder, FolderResolver, Transcript, mount_plan, prepare, session
-from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
+from amplifier_context_testing import EventRecorder, FolderResolver, mount_plan, session
 from amplifier_context_testing.fakes import mount_list
 
 pytestmark = pytest.mark.kernel
@@ -45,19 +44,3 @@ def test_a_source_elsewhere_is_left_to_others(tmp_path: Path) -> None:
         resolver.resolve("a", "git+https://example.com/a")
     with pytest.raises(FileNotFoundError):
         resolver.resolve("b", tmp_path / "none")
-
-
-@pytest.mark.parametrize("style", ["basic", "streaming"])
-async def test_a_recording_becomes_the_session_it_was(style: str) -> None:
-    talk = ConversationBuilder("kernel").system("You are careful.").user("Go.").work(4, "again").say("Done.")
-    talk.user("More.").work(2, "more").say("All done.")
-    prepared = prepare(Transcript("t", "s", talk.messages), check=True)
-    plan = prepared.plan("context-list", window=1_000_000)
-    plan["session"]["orchestrator"]["config"] = {"style": style}
-    async with session(plan, modules=LIST) as running:
-        assert await prepared.run(running) == ["Done.", "All done."]
-        stored = running.coordinator.get("context").messages
-        assert running.coordinator.get("providers")["replay"].violations == []
-    assert [message["role"] for message in stored] == [message["role"] for message in talk.messages]
-    results = [message["content"] for message in stored if message["role"] == "tool"]
-    assert results == [message["content"] for message in talk.messages if message["role"] == "tool"]
