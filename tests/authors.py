@@ -15,7 +15,7 @@ from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.config import Config
 from amplifier_context_summary.config import SummaryConfig, load_summary_config
 from amplifier_context_summary.manager import SummaryManager
-from amplifier_context_testing.summaries.writers import Writer
+from tests.writers import Writer
 
 Author = Literal["digest", "summary"]  # of chapters
 AUTHORS: list[Any] = ["digest", pytest.param("summary", marks=pytest.mark.kernel)]  # models have the kernel's types

@@ -1,1 +1,1 @@
-"""Writers of summaries without a model: one that extracts, some that fail, one that repeats recorded summaries."""
+"""A writer of summaries without a model, which extracts them."""

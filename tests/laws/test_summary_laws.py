@@ -14,8 +14,8 @@ from amplifier_context_core.view.resume import collect_state
 from amplifier_context_core.view.session_state import dump
 from amplifier_context_summary.config import load_summary_config
 from amplifier_context_summary.manager import SummaryManager
-from amplifier_context_testing.summaries.writers import Writer
 from tests.messages import work
+from tests.writers import Writer
 
 from .test_measured_laws import CHANGES, COMMITS, REQUESTS, Operation, Session
 

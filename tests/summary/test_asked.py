@@ -16,10 +16,10 @@ from amplifier_context_summary.call import AUTO_CONTINUE
 from amplifier_context_summary.checks import Reply, lines_in
 from amplifier_context_summary.config import load_summary_config
 from amplifier_context_summary.text import Line, Text
-from amplifier_context_testing.summaries.writers import Writer
 from tests.messages import bare, digest, text, user, work
 from tests.summary.scripted import BUDGET, WORDS, Provider, drive, good, summary_manager, wait_for_summaries
 from tests.summary.scripted import SESSION as WHOLE
+from tests.writers import Writer
 
 pytestmark = pytest.mark.kernel
 SESSION = WHOLE[:43]  # one compaction

@@ -11,9 +11,9 @@ from amplifier_core import HookRegistry
 from amplifier_context_summary import call
 from amplifier_context_summary.asking import EVENTS
 from amplifier_context_testing import EventRecorder
-from amplifier_context_testing.summaries.writers import Writer
 from tests.messages import bare, digest, text
 from tests.summary.scripted import BUDGET, SESSION, WORDS, drive, summary_manager, wait_for_summaries
+from tests.writers import Writer
 
 pytestmark = pytest.mark.kernel
 

@@ -8,7 +8,6 @@ import pytest
 from amplifier_core import HookRegistry, HookResult
 
 from amplifier_context_core import ContextManager, load_config
-from amplifier_context_testing.summaries.writers import Writer
 from tests.messages import bare, digest, rounds, text, work
 from tests.places import Place
 from tests.summary.scripted import (
@@ -23,6 +22,7 @@ from tests.summary.scripted import (
     summary_manager,
     wait_for_summaries,
 )
+from tests.writers import Writer
 
 pytestmark = pytest.mark.kernel
 

@@ -9,9 +9,9 @@ from amplifier_core.testing import MockCoordinator
 
 import amplifier_context_summary
 from amplifier_context_summary.asking import EVENTS
-from amplifier_context_testing.summaries.writers import Writer
 from tests.messages import text
 from tests.summary.scripted import BUDGET, SESSION, WORDS, drive
+from tests.writers import Writer
 
 pytestmark = pytest.mark.kernel
 

@@ -11,9 +11,9 @@ from amplifier_core import HookRegistry, HookResult
 
 from amplifier_context_core.stores import MemoryStore
 from amplifier_context_summary.limits import Limits, Prices, prices_of
-from amplifier_context_testing.summaries.writers import Writer
 from tests.messages import rounds, work
 from tests.summary.scripted import HeldBack, drive, summary_manager, until_asked
+from tests.writers import Writer
 
 SESSION = work(60, output=900)[:41]
 MORE = rounds(30, start=100, output=900)

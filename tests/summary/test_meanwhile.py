@@ -13,7 +13,6 @@ from amplifier_context_core import ContextManager, SessionLost, load_config
 from amplifier_context_core.stores import MemoryStore
 from amplifier_context_summary.asking import EVENTS
 from amplifier_context_testing import EventRecorder, checked
-from amplifier_context_testing.summaries.writers import Writer
 from tests.messages import rounds, text
 from tests.places import Place
 from tests.summary.scripted import (
@@ -30,6 +29,7 @@ from tests.summary.scripted import (
     until_asked,
     wait_for_summaries,
 )
+from tests.writers import Writer
 
 pytestmark = pytest.mark.kernel
 SECRET = "hunter2-0815"

@@ -13,7 +13,6 @@ from amplifier_core import ChatRequest
 
 from amplifier_context_core.view.resume import collect_state
 from amplifier_context_core.view.session_state import dump
-from amplifier_context_testing.summaries.writers import Writer
 from tests.manager.measured import Counting
 from tests.messages import bare, digest, text
 from tests.places import Place
@@ -28,6 +27,7 @@ from tests.summary.scripted import (
     wait_for_summaries,
 )
 from tests.summary.test_native import NATIVE, Odd, Slow, carriers
+from tests.writers import Writer
 
 pytestmark = pytest.mark.kernel
 

@@ -9,9 +9,9 @@ import pytest
 from amplifier_core import ChatRequest
 
 from amplifier_context_core.messages.usage import Response, Usage
-from amplifier_context_testing.summaries.writers import ERRORS, Writer
 from tests.messages import work
 from tests.summary.scripted import BUDGET, Provider, drive, good, summary_manager
+from tests.writers import ERRORS, Writer
 
 pytestmark = pytest.mark.kernel
 SESSION = work(90, output=900)

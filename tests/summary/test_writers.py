@@ -12,8 +12,9 @@ from amplifier_core import HookRegistry
 
 from amplifier_context_core import ContextManager, count_tokens, load_config
 from amplifier_context_testing import EventRecorder, check_request, coding_session
-from amplifier_context_testing.summaries.waiting import timers_of
-from amplifier_context_testing.summaries.writers import (
+from tests.summary.scripted import BUDGET, OFTEN, summary_manager
+from tests.timers import timers_of
+from tests.writers import (
     CLAIMED_TASK,
     FAILING,
     INJECTED_RULE,
@@ -21,7 +22,6 @@ from amplifier_context_testing.summaries.writers import (
     INVENTED_QUOTE,
     Writer,
 )
-from tests.summary.scripted import BUDGET, OFTEN, summary_manager
 
 pytestmark = pytest.mark.kernel
 TASK = "amplifier-context-summary"  # what the manager names its background task

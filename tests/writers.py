@@ -12,8 +12,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .asked import Asked, asked
-from .extractive import extracted
+from amplifier_context_testing.summaries.asked import Asked, asked
+from amplifier_context_testing.summaries.extractive import extracted
 
 Json = dict[str, Any]
 
