@@ -36,13 +36,6 @@ def conversations() -> list[Conversation]:
     return [Conversation(build.__name__, build().messages, oddities) for build, oddities in _BUILDERS]
 
 
-def conversation(name: str) -> Conversation:
-    for build, oddities in _BUILDERS:
-        if build.__name__ == name:
-            return Conversation(name, build().messages, oddities)
-    raise KeyError(name)
-
-
 _Builder = Callable[[], ConversationBuilder]
 _BUILDERS: list[tuple[_Builder, tuple[str, ...]]] = []
 

@@ -12,7 +12,7 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from ..checks.message_shapes import CALL_BLOCKS, Message, as_list, as_mapping, blocks_of, calls_of
 
@@ -33,11 +33,14 @@ class Answer:
     Attributes:
         blocks: content blocks in the kernel's spelling, without the calls.
         calls: tool calls; an answer with calls makes the loop go on, one without ends the turn.
+        finish: why it ends if it has no calls: the model is done (`stop`), the output limit cut it off (`length`), or
+            it refused (`refusal`).
     """
 
     blocks: tuple[Mapping[str, Any], ...] = ()
     calls: tuple[Calling, ...] = ()
     metadata: Mapping[str, Any] | None = None
+    finish: Literal["stop", "length", "refusal"] = "stop"
 
     @property
     def text(self) -> str:

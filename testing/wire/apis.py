@@ -16,10 +16,10 @@ from ..caches.openai import OpenAI
 from ..caches.request import Request
 from ..caches.token_scale import TokenScale
 from ..caches.wire import Wires
-from ..replay.provider import dump
-from . import anthropic_forms, anthropic_rules, openai_forms, openai_rules
+from ..replay.one_model import dump
+from . import anthropic_api, anthropic_rules, openai_api, openai_rules
 from .problems import Model, Refused
-from .replies import Fault, Reply, Script, reply_of
+from .replies import Fault, Script, reply_of
 
 Json = dict[str, Any]
 
@@ -48,32 +48,10 @@ class Exchange:
     bill: Bill | None
 
 
-@dataclass(frozen=True, slots=True)
-class Vendor:
-    """One vendor's side of the wire.
-
-    Attributes:
-        check: raises `Refused` for a request that the vendor does not accept.
-        refuse_long: the same for a request of so many tokens.
-        read: a request as the kernel's `ChatRequest`.
-        write: a reply as the vendor's answer.
-        error: message, type and code as the body of an error.
-    """
-
-    path: str
-    cache: Callable[[], Cache]
-    check: Callable[[Json, Model], None]
-    refuse_long: Callable[[Json, int, Model], None]
-    read: Callable[[Json], Any]
-    write: Callable[[Json, Reply, Bill, Callable[[str], int], int], Json]
-    error: Callable[[str, str, str | None], Json]
-
-
 class Service:
-    """One vendor's API.
+    """One vendor's API. `rules` and `api` are the modules with what the vendor refuses, and with its JSON.
 
     Args:
-        cache: the prompt cache; the vendor's when not given.
         counter: text to tokens; by default exact (o200k_base), for Anthropic in place of its own.
         clock: seconds, for the lifetimes of the cache.
 
@@ -81,14 +59,15 @@ class Service:
         exchanges: all requests so far, in the order of their answers.
     """
 
-    vendor: ClassVar[Vendor]
+    path: ClassVar[str]
+    rules: ClassVar[Any]
+    api: ClassVar[Any]
 
     def __init__(
         self,
         script: Script,
         models: Iterable[Model],
         *,
-        cache: Cache | None = None,
         counter: TokenCounter | None = None,
         key: str = "test-key",
         clock: Callable[[], float] = time.monotonic,
@@ -96,10 +75,13 @@ class Service:
         self.exchanges: list[Exchange] = []
         self._script = script
         self._models = {model.id: model for model in models}
-        self._cache = cache or self.vendor.cache()
+        self._cache = self.new_cache()
         self._scale = TokenScale(counter)
         self._key = key
         self._clock = clock
+
+    def new_cache(self) -> Cache:
+        raise NotImplementedError
 
     @property
     def refusals(self) -> list[str]:
@@ -107,7 +89,6 @@ class Service:
         return [one.refusal for one in self.exchanges if one.refusal is not None]
 
     async def respond(self, body: Json, headers: Mapping[str, str]) -> Response:
-        vendor = self.vendor
         try:
             # Anthropic's client library sends a bearer token from version 2 on, older ones a header of their own.
             if self._key not in (headers.get("x-api-key"), headers.get("authorization", "").removeprefix("Bearer ")):
@@ -115,47 +96,37 @@ class Service:
             model = self._models.get(str(body.get("model")))
             if model is None:
                 raise Refused(f"There is no model {body.get('model')!r}.", "model_not_found", status=404)
-            vendor.check(body, model)
-            asked = vendor.read(body)
+            self.rules.check(body, model)
+            asked = self.api.chat_request(body)
             # Tool definitions are part of every prefix: they come before the messages.
             tools = [{"role": "system", "content": str(body["tools"])}] if body.get("tools") else []
             sent = Request.of([*tools, *map(dump, asked.messages)], self._scale)
-            vendor.refuse_long(body, sent.offsets[-1], model)
+            self.rules.refuse_long(body, sent.offsets[-1], model)
         except Refused as refusal:
             self.exchanges.append(Exchange(body, refusal.status, refusal.message, None))
-            return Response(refusal.status, vendor.error(refusal.message, refusal.kind, refusal.code), {})
+            return Response(refusal.status, self.api.error(refusal.message, refusal.kind, refusal.code), {})
         made = await reply_of(self._script, asked)
         if isinstance(made, Fault):
             self.exchanges.append(Exchange(body, made.status, None, None))
-            return Response(made.status, vendor.error(made.message, "api_error", made.code), made.headers)
+            return Response(made.status, self.api.error(made.message, "api_error", made.code), made.headers)
         bill = self._cache.bill(sent, self._clock())
         self.exchanges.append(Exchange(body, 200, None, bill))
-        return Response(200, vendor.write(body, made, bill, self._scale.length, len(self.exchanges)), {})
+        return Response(200, self.api.answer_body(body, made, bill, self._scale.length, len(self.exchanges)), {})
 
 
 class OpenAIService(Service):
     """Chat Completions, with the prompt cache of GPT-5.6 and later."""
 
-    vendor = Vendor(
-        "/v1/chat/completions",
-        OpenAI,
-        openai_rules.check,
-        openai_rules.refuse_long,
-        openai_forms.chat_request,
-        openai_forms.completion,
-        openai_forms.error,
-    )
+    path, rules, api = "/v1/chat/completions", openai_rules, openai_api
+
+    def new_cache(self) -> Cache:
+        return OpenAI()
 
 
 class AnthropicService(Service):
     """Messages, with breakpoints of the prompt cache where provider-anthropic places them."""
 
-    vendor = Vendor(
-        "/v1/messages",
-        lambda: Anthropic(Wires(), inferring=False),
-        anthropic_rules.check,
-        anthropic_rules.refuse_long,
-        anthropic_forms.chat_request,
-        anthropic_forms.message,
-        anthropic_forms.error,
-    )
+    path, rules, api = "/v1/messages", anthropic_rules, anthropic_api
+
+    def new_cache(self) -> Cache:
+        return Anthropic(Wires(), inferring=False)

@@ -19,14 +19,17 @@ to `amplifier_core.llm_errors`, reports usage on `llm:response`. It does not str
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from importlib import import_module
+from typing import Any
 
-from ..checks.message_shapes import as_mapping
-from .settings import Settings
+from ..replay.one_model import OneModelProvider
+from .errors import kernel_error
 
 __amplifier_module_type__ = "provider"
+
+TIMEOUT = 600.0  # seconds of a request that names none
+_KEYS = {"api", "base_url", "api_key", "model", "name", "context_window", "max_output_tokens", "priority"}
 
 
 async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Callable[[], Awaitable[None]]:
@@ -36,7 +39,7 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Ca
         The cleanup that closes its connections.
 
     Raises:
-        ImportError: the client library is not installed; the sentence names the extra.
+        ImportError: the client library is not installed; it comes with the extra `wire`.
         ValueError: a config value cannot be; the sentence names it.
     """
     provider = WireProvider(config or {}, hooks=coordinator.hooks)
@@ -44,88 +47,36 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Ca
     return provider.close
 
 
-class Client(Protocol):
-    """The client library of one vendor, with the types and errors of the kernel."""
-
-    async def complete(self, request: Any) -> Any: ...
-
-    async def close(self) -> None: ...
-
-
-class WireProvider:
+class WireProvider(OneModelProvider):
     """The provider."""
 
+    module = "provider-wire"
+
     def __init__(self, config: Mapping[str, Any], *, hooks: Any = None) -> None:
-        self.settings = Settings.of(config)
-        self.priority = self.settings.priority
-        self._hooks = hooks
-        self.client = _client_of(self.settings)
+        api, url = config.get("api"), config.get("base_url")
+        if unknown := sorted(set(config) - _KEYS):
+            raise ValueError(f"provider-wire has no config {', '.join(unknown)}")
+        if api not in ("openai", "anthropic"):
+            raise ValueError(f"provider-wire: api is {api!r}; it is openai or anthropic")
+        if not isinstance(url, str):
+            raise ValueError("provider-wire: base_url is missing; it is an address like http://127.0.0.1:8000")
+        super().__init__(config, hooks, name=api, model="wire-1")
+        self.display_name = f"{api} over the wire"
+        self._api = import_module(f".{api}_api", __package__)
+        self._client, self._create = self._api.connect(url, config.get("api_key", "test-key"))
 
-    @property
-    def name(self) -> str:
-        return self.settings.name
+    def body(self, request: Any) -> dict[str, Any]:
+        """Return the body that a `ChatRequest` is sent as."""
+        most = min(request.max_output_tokens or self.max_output_tokens, self.max_output_tokens)
+        return self._api.request_body(request, request.model or self.model, most)
 
-    def get_info(self) -> Any:
-        from amplifier_core.models import ProviderInfo
-
-        name = f"{self.settings.api} over the wire"
-        defaults = {"model": self.settings.model, **self._limits()}
-        return ProviderInfo(id=self.name, display_name=name, capabilities=["tools"], defaults=defaults)
-
-    async def list_models(self) -> list[Any]:
-        """Return the only model."""
-        from amplifier_core.models import ModelInfo
-
-        model = self.settings.model
-        return [ModelInfo(id=model, display_name=model, capabilities=["tools"], **self._limits())]
-
-    def _limits(self) -> dict[str, Any]:
-        limits = {"context_window": self.settings.context_window}
-        return {**limits, "max_output_tokens": self.settings.max_output_tokens}
-
-    async def complete(self, request: Any, **kwargs: Any) -> Any:
-        """Answer a `ChatRequest` with a `ChatResponse`.
-
-        Raises:
-            amplifier_core.llm_errors.LLMError: whatever the service answered in place of a response.
-        """
-        started = time.monotonic()
-        about = {"provider": self.name, "model": request.model or self.settings.model}
-        purpose: Any = (as_mapping(request.metadata) or {}).get("purpose")
-        about |= {"purpose": purpose} if purpose else {}
-        await self._emit("llm:request", {**about, "message_count": len(request.messages)})
+    async def _answer(self, request: Any) -> Any:
+        body = self.body(request)
         try:
-            response = await self.client.complete(request)
+            answer = await self._create(**body, timeout=request.timeout or TIMEOUT)
         except Exception as problem:
-            failed = {"status": "error", "error": str(problem), "error_type": type(problem).__name__}
-            await self._emit("llm:response", {**about, **failed, "duration_ms": _since(started)})
-            raise
-        answered = {"status": "ok", "usage": response.usage.model_dump(exclude_none=True)}
-        answered["finish_reason"] = response.finish_reason
-        await self._emit("llm:response", {**about, **answered, "duration_ms": _since(started)})
-        return response
-
-    def parse_tool_calls(self, response: Any) -> list[Any]:
-        return list(response.tool_calls or [])
+            raise kernel_error(problem, self.name, body["model"]) from problem
+        return self._api.response(answer)
 
     async def close(self) -> None:
-        await self.client.close()
-
-    async def _emit(self, event: str, data: dict[str, Any]) -> None:
-        if self._hooks is not None:
-            await self._hooks.emit(event, data)
-
-
-def _since(started: float) -> int:
-    return round((time.monotonic() - started) * 1_000)
-
-
-def _client_of(settings: Settings) -> Client:
-    """Return the client of the vendor's library, which is imported here."""
-    if settings.api == "openai":
-        from .openai_client import OpenAIClient
-
-        return OpenAIClient(settings)
-    from .anthropic_client import AnthropicClient
-
-    return AnthropicClient(settings)
+        await self._client.close()

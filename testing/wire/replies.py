@@ -1,56 +1,27 @@
-"""What a script makes a server answer: a reply, or a fault of the vendor's."""
+"""What a script makes a server answer: an answer of the model, or a fault of the vendor's."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any
 
 from ..replay.answer_policies import Answer
-
-Finish = Literal["stop", "length", "refusal"]
-"""Why a model stopped: it was done, the output limit cut it off, or it refused."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """One answer of the model.
-
-    Attributes:
-        finish: why it ends; calls go before `stop`.
-        after: awaited before the answer is sent; a test that holds an event back makes a server slow.
-    """
-
-    answer: Answer
-    finish: Finish = "stop"
-    after: Callable[[], Awaitable[object]] | None = None
-
-    @classmethod
-    def of(cls, value: object) -> Reply:
-        if isinstance(value, Reply):
-            return value
-        return cls(Answer.of("" if value is None else cast("Answer | str | Mapping[str, Any]", value)))
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An error that the vendor answers with.
-
-    Attributes:
-        headers: of the response, such as `retry-after`.
-        after: awaited before the error is sent.
-    """
+    """An error that the vendor answers with; `headers` are of the response, such as `retry-after`."""
 
     status: int
     message: str
     code: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    after: Callable[[], Awaitable[object]] | None = None
 
 
 Script = Callable[[Any], Any]
-"""From a `ChatRequest` to a `Reply`, a `Fault` or an answer in any spelling; may be a coroutine function."""
+"""From a `ChatRequest` to a `Fault` or an answer in any spelling; may be a coroutine function."""
 
 
 def rate_limited(retry_after: float) -> Fault:
@@ -63,14 +34,11 @@ def unavailable(status: int = 503) -> Fault:
     return Fault(status, "The server is temporarily unable to process your request")
 
 
-async def reply_of(script: Script, request: Any) -> Reply | Fault:
+async def reply_of(script: Script, request: Any) -> Answer | Fault:
     found = script(request)
     if inspect.isawaitable(found):
         found = await found
-    made = found if isinstance(found, Fault) else Reply.of(found)
-    if made.after is not None:
-        await made.after()
-    return made
+    return found if isinstance(found, Fault) else Answer.of("" if found is None else found)
 
 
 def faults_first(script: Script, *faults: Fault) -> Script:

@@ -26,7 +26,7 @@ async def serving(*services: Service) -> AsyncGenerator[str]:
 
     Requests that are still unanswered when it closes are cancelled.
     """
-    app = Starlette(routes=[Route(one.vendor.path, _endpoint(one), methods=["POST"]) for one in services])
+    app = Starlette(routes=[Route(one.path, _endpoint(one), methods=["POST"]) for one in services])
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1)
     server = _Server(config)
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listening:

@@ -15,7 +15,8 @@ from amplifier_core import ChatRequest
 from amplifier_core.llm_errors import LLMError
 from amplifier_core.message_models import ChatResponse
 
-from amplifier_context_testing.wire.replies import Fault, Reply, Script, reply_of
+from amplifier_context_testing.replay.answer_policies import Answer
+from amplifier_context_testing.wire.replies import Fault, Script, reply_of
 
 METADATA = "anthropic:compaction"
 
@@ -57,7 +58,7 @@ class NativeProvider:
 
     async def compact_context(self, request: ChatRequest) -> dict[str, Any]:
         reply = await self._reply(request, compacts=True)
-        text = reply.answer.text
+        text = reply.text
         if reply.finish != "stop" or not text:
             raise ValueError("the service returned no whole compaction")
         block = {"type": "compaction", "content": text, "signature": self._signed(text)}
@@ -68,11 +69,11 @@ class NativeProvider:
 
     async def complete(self, request: ChatRequest, **options: Any) -> ChatResponse:
         reply = await self._reply(request, compacts=False)
-        content = [{"type": "text", "text": reply.answer.text}]
+        content = [{"type": "text", "text": reply.text}]
         usage = {"input_tokens": 1_000, "output_tokens": 10, "total_tokens": 1_010}
         return ChatResponse.model_validate({"content": content, "usage": usage, "finish_reason": reply.finish})
 
-    async def _reply(self, request: ChatRequest, *, compacts: bool) -> Reply:
+    async def _reply(self, request: ChatRequest, *, compacts: bool) -> Answer:
         messages = [message.model_dump(exclude_unset=True) for message in request.messages]
         carriers = [place for place, one in enumerate(messages) if METADATA in (one.get("metadata") or {})]
         first = next((place for place, one in enumerate(messages) if one["role"] not in ("system", "developer")), 0)

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +18,7 @@ from amplifier_context_core.view.chapter_carriers import carrier_of
 from amplifier_context_testing import checked
 from amplifier_context_testing.replay.answer_policies import Answer
 from amplifier_context_testing.summaries.extractive import with_summaries
-from amplifier_context_testing.wire.replies import Fault, Reply, Script, rate_limited, unavailable
+from amplifier_context_testing.wire.replies import Fault, Script, rate_limited, unavailable
 from tests.messages import bare, digest, text
 from tests.summary.native_provider import NativeProvider
 from tests.summary.scripted import BUDGET, SESSION, summary_manager, wait_for_summaries
@@ -123,7 +124,7 @@ def digests() -> list[str]:
 
 FAILING: Mapping[str, Script] = {
     "empty": lambda request: "" if request.metadata else ANSWER,
-    "cut": lambda request: Reply(Answer.of(ANSWER), "length"),
+    "cut": lambda request: replace(Answer.of(ANSWER), finish="length"),
     "unavailable": lambda request: unavailable(),
     "rate limit": lambda request: rate_limited(7),
     "refused": lambda request: Fault(400, "no"),
