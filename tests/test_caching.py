@@ -62,7 +62,6 @@ def test_a_prefix_is_found_where_the_rows_say() -> None:
     at_breakpoints, exactly = PROVIDERS["Anthropic"][2], PROVIDERS["OpenAI from GPT-5.6 on"][2]
     assert f"at most {anthropic.LOOK_BACK} blocks" in at_breakpoints
     assert f"the latest {openai.PLACES} places" in exactly
-    assert f"up to {openai.ASKED} more where it is asked to" in exactly
 
 
 def test_the_times_to_live_the_core_assumes_are_listed_and_no_shorter_than_the_models() -> None:

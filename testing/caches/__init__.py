@@ -6,8 +6,6 @@
 | `anthropic` | Anthropic, with breakpoints where Amplifier's provider-anthropic places them, as shipped |
 | `declared` | the same with `cache_infer_stability_from_history: false` |
 | `openai` | OpenAI from GPT-5.6 on |
-| `declared+` | `declared`, and a message that asks for a breakpoint has one |
-| `openai+` | `openai`, and the same |
 
 Each model takes the requests of one session in order, with the time of each in seconds. Where no time is known every
 request comes at 0.0, and nothing expires.
@@ -26,7 +24,7 @@ from .wire import Wires
 
 __all__ = ["OPENAI", "Bill", "Cache", "caches"]
 
-OPENAI = ("openai", "openai+")  # the caches of which the provider is named to a manager, as in a session
+OPENAI = ("openai",)  # the caches of which the provider is named to a manager, as in a session
 
 
 class Cache(Protocol):
@@ -49,6 +47,4 @@ def caches() -> dict[str, Cache]:
         "anthropic": Anthropic(wires, inferring=True),
         "declared": Anthropic(wires, inferring=False),
         "openai": OpenAI(),
-        "declared+": Anthropic(wires, inferring=False, honouring=True),
-        "openai+": OpenAI(honouring=True),
     }

@@ -9,8 +9,6 @@ Read from `amplifier_module_provider_anthropic/__init__.py` of microsoft/amplifi
   holds more than results; if there is none after the first message, two messages before the primary.
 * Inferring stability, as shipped: so many trailing messages get no breakpoint as the request before had beyond the
   prefix both share. After a compaction that is nearly all of them, so nothing of the conversation is read or written.
-* Honouring, as it does not yet: the last message that asks for a breakpoint has one in place of the secondary.
-  docs/caching.md holds the change of the provider.
 * A breakpoint stores the prefix that ends with it, and reads the longest stored prefix that ends at most 20 blocks
   before it.
 
@@ -40,11 +38,10 @@ class Anthropic:
         wires: makes requests what goes over the wire; two models of the same session may share it.
     """
 
-    def __init__(self, wires: Wires, *, inferring: bool, honouring: bool = False, needs_metadata: bool = False) -> None:
+    def __init__(self, wires: Wires, *, inferring: bool, needs_metadata: bool = False) -> None:
         self._needs_metadata = needs_metadata
         self._entries = Entries(TTL)
         self._wires = wires
-        self._honouring = honouring
         self._stability = Stability() if inferring else None
 
     def bill(self, request: Request, at: float) -> Bill:
@@ -54,7 +51,7 @@ class Anthropic:
         messages = ([sent.system] if sent.system else []) + sent.messages
         first = len(messages) - len(sent.messages)
         is_cached = not self._needs_metadata or any(message.get("metadata") for message in request.messages)
-        placed = self._conversation(sent, unstable) if is_cached else []
+        placed = breakpoints(sent.messages, unstable) if is_cached else []
         marked = [*range(first), *(first + index for index in placed)]
         read = self._longest(messages, marked, at)
         cached = messages[marked[-1]].offset if marked else 0
@@ -64,13 +61,6 @@ class Anthropic:
         self._entries.use(used, at)
         hit = read.offset if read is not None else 0
         return Bill(hit, cached - hit, sent.tokens - cached)
-
-    def _conversation(self, sent: Wire, unstable: int) -> list[int]:
-        placed = breakpoints(sent.messages, unstable)
-        if not self._honouring or not placed:
-            return placed
-        asked = [index for index, message in enumerate(sent.messages[: placed[-1]]) if message.asks]
-        return [asked[-1], placed[-1]] if asked else placed
 
     def _longest(self, messages: Sequence[WireMessage], marked: Sequence[int], at: float) -> WireMessage | None:
         for mark in reversed(marked):

@@ -1,10 +1,9 @@
 """OpenAI's cache from GPT-5.6 on, in its implicit mode.
 
 A request writes one breakpoint, at its newest user or tool message. A read matches exactly at a breakpoint: one of the
-latest 80 user or tool messages of the request must be where an earlier request wrote one. In explicit mode a request
-also writes at the last 3 messages that ask for it (`cache_breakpoint`). Sources: docs.rs/async-openai
+latest 80 user or tool messages of the request must be where an earlier request wrote one. Sources: docs.rs/async-openai
 `PromptCacheOptionsParam` (80 breakpoints, 30 minutes), docs.langchain4j.dev `OpenAiOfficialPromptCacheBreakpoint`
-("exactly at a breakpoint", four writes a request), openai/codex#35300 ("near the latest user or tool message").
+("exactly at a breakpoint"), openai/codex#35300 ("near the latest user or tool message").
 """
 
 from __future__ import annotations
@@ -12,20 +11,17 @@ from __future__ import annotations
 from .bill import Bill
 from .entries import Entries
 from .request import Request
-from .wire import asks_for_breakpoint
 
 TTL = 1800.0  # seconds: 30 minutes, the only value (docs.langchain4j.dev `OpenAiOfficialPromptCacheOptions.TTL_30M`)
 PLACES = 80  # breakpoints a read looks at
-ASKED = 3  # breakpoints a request writes beside its own (docs.langchain4j.dev: 4 writes a request)
 _ROLES = frozenset({"user", "tool", "function"})
 
 
 class OpenAI:
     """Writes at the newest user or tool message, reads exactly where an earlier request wrote."""
 
-    def __init__(self, *, honouring: bool = False) -> None:
+    def __init__(self) -> None:
         self._entries = Entries(TTL)
-        self._honouring = honouring
 
     def bill(self, request: Request, at: float) -> Bill:
         """Return the bill of a request after the requests before it."""
@@ -35,7 +31,6 @@ class OpenAI:
             return Bill(fresh=total)
         chain = request.prefixes
         end = next((place for place in places[: -PLACES - 1 : -1] if self._entries.holds(chain[place], at)), 0)
-        asked = [place for place in places if self._honouring and asks_for_breakpoint(request.messages[place - 1])]
-        self._entries.use([chain[place] for place in {end, places[-1], *asked[-ASKED:]} if place], at)
+        self._entries.use([chain[place] for place in {end, places[-1]} if place], at)
         read, cached = request.offsets[end], request.offsets[places[-1]]
         return Bill(read, cached - read, total - cached)

@@ -17,7 +17,6 @@ from ..checks.message_shapes import (
     SYSTEM_ROLES,
     THINKING_BLOCKS,
     Message,
-    as_mapping,
     blocks_of,
     calls_of,
 )
@@ -51,7 +50,6 @@ class WireMessage:
     end: int
     offset: int
     prefix: int
-    asks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +83,16 @@ class Wires:
 
 
 def _wire(request: Request, shapes: Memo[Shape]) -> Wire:
-    rows = list(zip(shapes.each(request), request.numbers, request.tokens, request.messages, strict=True))
+    rows = list(zip(shapes.each(request), request.numbers, request.tokens, strict=True))
     rows.sort(key=lambda row: row[0].role != "system")  # stable: system messages first, else in order
     front = sum(row[0].role == "system" for row in rows)
-    chain = prefixes(number for _, number, _, _ in rows)
-    offsets = list(accumulate((tokens for _, _, tokens, _ in rows), initial=0))
-    conversation = [found for found, _, _, _ in rows[front:]]
-    asks = [asks_for_breakpoint(message) for _, _, _, message in rows[front:]]
+    chain = prefixes(number for _, number, _ in rows)
+    offsets = list(accumulate((tokens for _, _, tokens in rows), initial=0))
+    conversation = [found for found, _, _ in rows[front:]]
     blocks = list(accumulate((found.blocks for found in conversation), initial=int(front > 0)))
     system = WireMessage(SYSTEM, 1, offsets[front], chain[front]) if front else None
     messages = [
-        WireMessage(conversation[end - 1], blocks[end], offsets[front + end], chain[front + end], asks[end - 1])
+        WireMessage(conversation[end - 1], blocks[end], offsets[front + end], chain[front + end])
         for end in _ends(conversation)
     ]
     return Wire(system, messages, offsets[-1])
@@ -115,12 +112,6 @@ def shape(message: Message) -> Shape:
     blocks = calls + len(parts) + text
     closed = not calls and (not (parts or text) or bool(parts and _cannot_end(content, parts[-1])))
     return Shape(role, max(1, blocks), bool(calls), results, closed)
-
-
-def asks_for_breakpoint(message: Message) -> bool:
-    """True if the metadata of a message asks for a breakpoint at its end; it is not sent and has no part in shapes."""
-    metadata = as_mapping(message.get("metadata"))
-    return metadata is not None and metadata.get("cache_breakpoint") is True
 
 
 def _cannot_end(content: object, last: str) -> bool:

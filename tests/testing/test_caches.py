@@ -103,9 +103,6 @@ def test_openai_reads_exactly_where_it_wrote() -> None:
     ]
 
 
-ASKING: Message = {**CHAPTER, "metadata": {"cache_breakpoint": True}}
-
-
 ROLES: list[Message] = [
     {"role": "system", "content": "s"},
     user("q"),
