@@ -20,12 +20,15 @@ from amplifier_context_core import (
     PinRefused,
     Plugins,
     approx_token_counter,
+    count_message_tokens,
     count_tokens,
     load_config,
 )
 from amplifier_context_core.events import PREFIX_CHANGED
 from amplifier_context_core.items import ContextItem
+from amplifier_context_core.messages.parsing import copy_message
 from amplifier_context_core.stores import Store
+from amplifier_context_core.transcript.transcript import Snapshot
 from amplifier_context_core.view.sent_view import SentView
 from amplifier_context_testing import check_request
 from tests.manager.measured import state_of
@@ -61,6 +64,9 @@ def operations(max_size: int = 16) -> st.SearchStrategy[list[Operation]]:
         st.tuples(st.just("edit"), st.tuples(place, st.lists(ANY_STEPS, max_size=2))),
         st.tuples(st.just("resume"), st.none()),
         st.tuples(st.just("change"), place),
+        st.tuples(st.just("insert"), st.tuples(place, WORDS)),
+        st.tuples(st.just("clear"), st.none()),
+        st.tuples(st.just("echo"), st.none()),
         st.tuples(st.just("fork"), place),
         st.tuples(st.just("forget"), place),
         st.tuples(st.just("undo"), st.none() | place),
@@ -103,6 +109,8 @@ class Driver:
         session_id: of the session.
         budgets: tokens of the requests, by number.
         config: settings.
+        taken: snapshots of this session, and what they held then.
+        known: its messages by seq, as they were first seen.
     """
 
     make_store: Any
@@ -113,6 +121,8 @@ class Driver:
     manager: ContextManager = field(init=False)
     last: dict[int, list[Message]] = field(default_factory=dict[int, list[Message]])  # since the last change
     handed_out: list[Message] | None = None  # the newest view, of whatever budget, in this process
+    taken: list[tuple[Snapshot, list[Entry]]] = field(default_factory=list[tuple[Snapshot, list[Entry]]])
+    known: dict[int, Message] = field(default_factory=dict[int, Message])
 
     def __post_init__(self) -> None:
         self.manager = self._new_manager()
@@ -220,6 +230,7 @@ class Driver:
         await store.fork(self.session_id, forked, length)
         await store.close()
         self.session_id = forked
+        self.taken, self.known = [], {}
         self.manager = self._new_manager()
         assert await self.manager.get_messages() == messages[:length]
         self.last.clear()
@@ -276,6 +287,21 @@ class Driver:
             await self.manager.set_messages(stored)
             self.last.clear()
 
+    async def _insert(self, argument: tuple[int, str]) -> None:
+        place, text = argument
+        stored = await self.manager.get_messages()
+        stored.insert(place % (len(stored) + 1), {"role": "assistant", "content": f"inserted: {text}"})
+        await self.manager.set_messages(stored)
+        self.last.clear()
+
+    async def _clear(self, _: None) -> None:
+        await self.manager.clear()
+        self.last.clear()
+
+    async def _echo(self, _: None) -> None:
+        await self.manager.set_messages(await self.manager.get_messages())
+        self.last.clear()
+
     async def _resume(self, _: None) -> None:
         messages = await self.manager.get_messages()
         await self.manager.close()
@@ -318,6 +344,9 @@ class Driver:
         manager = self.manager
         await manager.load()
         history = manager.snapshot()
+        await self._the_history_only_grew(history)
+        assert json.loads(json.dumps(report)) == report
+        assert (report["messages"], report["turns"]) == (len(history), history.turn_count)
         last = manager.compactor.last_sent
         assert last is not None
         shown = {message.seq for message in last.messages}
@@ -338,6 +367,24 @@ class Driver:
             assert states or not _is_spoken(entry), f"{entry.mark} is unaccounted"
             if report["compactions"] == 0:
                 assert "dropped" not in states, f"{entry.mark} was dropped without a compaction"
+
+    async def _the_history_only_grew(self, history: Snapshot) -> None:
+        """A snapshot shows for ever what it showed, a mark is of one message, and the store holds what is shown."""
+        entries = list(history)
+        self.taken.append((history, entries))
+        for snapshot, kept in self.taken:
+            assert list(snapshot) == kept
+        assert [history.find(entry.seq) for entry in entries] == entries
+        assert history[::-1] == entries[::-1]
+        assert len({entry.seq for entry in entries}) == len(entries)
+        for entry in entries:
+            known = self.known.setdefault(entry.seq, copy_message(entry.message))
+            assert entry.is_redacted or entry.message == known, f"{entry.mark} is of another message than before"
+            assert entry.tokens == count_message_tokens(entry.message)
+        turns = [entry.turn for entry in entries]
+        assert turns == sorted(turns)
+        assert self.manager.turn_count == history.turn_count == sum(entry.human for entry in entries)
+        assert await self.manager.store.read(self.session_id) == entries
 
 
 def clips_needlessly(sent: SentView, human: Entry) -> bool:
