@@ -21,8 +21,7 @@ from amplifier_context_core.messages.tokens import count_message_tokens
 
 from ..checks.message_shapes import Message, as_mapping, calls_of
 from ..checks.request_checker import check_request
-from .progress import ProgressPrinter
-from .request import Request
+from .progress import ProgressPrinter, Request
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -13,7 +14,6 @@ import click
 from amplifier_context_cli.formatting import display_width, printable, screen_width, truncate
 
 from ..checks.message_shapes import Call
-from .request import Request
 
 StyledText = list[tuple[str, str]]
 """Texts, each with a colour of the terminal; empty for its default."""
@@ -26,6 +26,28 @@ BAR = 20  # columns of the bar
 ARGUMENT_WIDTH = 48  # columns of an argument
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _INFORMATIVE = ("mark", "path", "file_path", "command", "query", "text", "pattern", "url", "name")
+
+
+@dataclass(slots=True)
+class Request:
+    """One list of messages that was returned for a request. Token counts are the provider's, as far as it reports any.
+
+    Attributes:
+        number: from 1.
+        budget: tokens that the request may have; None if the context does not report a budget.
+        trigger: tokens above which the context compacts; None if the context does not report it.
+        prefix: tokens of the common prefix with the previous request, which a provider can serve from its cache.
+        broken: the provider rules that it breaks, one sentence each.
+        calls: tool calls of the answer; None until the answer was added.
+    """
+
+    number: int
+    tokens: int
+    budget: int | None
+    trigger: int | None
+    prefix: int
+    broken: list[str]
+    calls: list[Call] | None = None
 
 
 class ProgressPrinter:

@@ -6,7 +6,6 @@ import hashlib
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from amplifier_context_cli.formatting import counted, truncate
@@ -20,16 +19,12 @@ SHOWN_FAULTS = 5
 INDENT = 16  # columns before the text of a row, including its name
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The result of a run: True if every request was valid and the history is complete, and the lines that say so."""
+async def evaluate(probe: ContextProbe, width: int) -> tuple[bool, list[StyledText]]:
+    """Return the result of a session that has run its prompts and is still open, for a screen of `width` columns.
 
-    ok: bool
-    lines: list[StyledText]
-
-
-async def evaluate(probe: ContextProbe, width: int) -> Outcome:
-    """Return the result of a session that has run its prompts and is still open, for a screen of `width` columns."""
+    Returns:
+        True if every request was valid and the history is complete, and the lines that say so.
+    """
     coordinator, requests = probe.coordinator, probe.requests
     explain = coordinator.get_capability("context.explain")
     explained: dict[str, Any] = await explain() if explain is not None else {}
@@ -78,7 +73,7 @@ async def evaluate(probe: ContextProbe, width: int) -> Outcome:
         lines.append(_fact("summaries", f"{counted(int(summaries.get('calls') or 0), 'call')}{reason}"))
     if explained:
         lines += await _recalled(probe, explained, width)
-    return Outcome(not invalid and added == kept, lines)
+    return not invalid and added == kept, lines
 
 
 def _fact(name: str, text: str, style: str = "") -> StyledText:

@@ -12,8 +12,8 @@ import logging
 import re
 import signal
 import sys
-from collections.abc import AsyncGenerator, Generator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import Generator
+from contextlib import AsyncExitStack, contextmanager
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import Any
@@ -30,7 +30,6 @@ from .probe import ContextProbe
 from .progress import ProgressPrinter
 from .report import INDENT, evaluate
 
-_USER = re.compile(r"//[^/@]*@")  # in a URL: may contain a password
 _SESSION = re.compile(r"^session \S+: ")  # not needed here: a run has one session
 _KERNEL_PREFIX = re.compile(
     r"^(RuntimeError: Execution failed: )?(Session initialization failed: RuntimeError: )?"
@@ -57,23 +56,27 @@ async def run_session(plan: Plan, session_id: str, *, pace: float = 0.0, debug: 
     progress.print([(f"amplifier-context run · {plan.title} · memory: {plan.context}{source}", "")])
     with _warnings_shown(progress, debug):
         warn_of_duplicate_ids(plan.context)  # the other module, where it is the one that is mounted, does not
-        async with _opened(plan, session_id, debug) as running:
+        async with AsyncExitStack() as stack:
+            try:
+                running = await stack.enter_async_context(session(plan.mounts, session_id=session_id))
+            except Exception as problem:
+                if debug:
+                    raise
+                raise click.ClickException(_open_error(plan, problem)) from None
             try:
                 probe = await ContextProbe.mounted(running.coordinator, progress, pace)
             except ContextError as problem:
                 raise click.ClickException(str(problem)) from None
-            for note in _ignored_sources(plan):
-                progress.note(note)
             if probe.added:
                 progress.note(f"session {session_id} continues with its {len(probe.added):,} stored messages")
             stopped = await _execute_prompts(running, plan, progress, debug)
-            outcome = await evaluate(probe, progress.width)
+            is_sound, lines = await evaluate(probe, progress.width)
     progress.finish()
-    for line in outcome.lines:
+    for line in lines:
         progress.print(line, INDENT)
     if stopped:
         progress.print([("  stopped       by you, before the last prompt", "yellow")])
-    return INTERRUPTED if stopped else 0 if outcome.ok else 1
+    return INTERRUPTED if stopped else 0 if is_sound else 1
 
 
 async def _execute_prompts(running: Any, plan: Plan, progress: ProgressPrinter, debug: bool) -> bool:
@@ -119,27 +122,11 @@ def _cancellable(cancellation: Any, progress: ProgressPrinter) -> Generator[None
             cancellation.request_graceful()
 
     loop = asyncio.get_running_loop()
-    try:
-        loop.add_signal_handler(signal.SIGINT, stop)
-    except (NotImplementedError, RuntimeError, ValueError):  # Windows, or not in the main thread
-        yield
-        return
+    loop.add_signal_handler(signal.SIGINT, stop)
     try:
         yield
     finally:
         loop.remove_signal_handler(signal.SIGINT)
-
-
-@asynccontextmanager
-async def _opened(plan: Plan, session_id: str, debug: bool) -> AsyncGenerator[Any]:
-    async with AsyncExitStack() as stack:
-        try:
-            running = await stack.enter_async_context(session(plan.mounts, session_id=session_id))
-        except Exception as problem:
-            if debug:
-                raise
-            raise click.ClickException(_open_error(plan, problem)) from None
-        yield running
 
 
 def _open_error(plan: Plan, problem: Exception) -> str:
@@ -175,15 +162,6 @@ def _origin(entry: Any) -> str:
 
 def _source(entry: Any) -> Any:
     return (as_mapping(entry) or {}).get("source")
-
-
-def _ignored_sources(plan: Plan) -> Generator[str]:
-    """Yield a sentence for each module whose `source` is not a local folder: the installed package is used instead."""
-    for entry in plan.entries:
-        source = _source(entry)
-        if source and local_folder(source) is None and (package := _origin(entry)):
-            instead = f"the installed {package} is used, not {_USER.sub('//', str(source))}"
-            yield f"{module_of(entry)}: nothing is fetched here, {instead}"
 
 
 @contextmanager

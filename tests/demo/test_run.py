@@ -50,16 +50,6 @@ def test_a_plan_brings_its_own_prompts_and_prompt_replaces_them(run: Run, plan: 
     assert lines_with(result, "agent  Hello.")
 
 
-def test_a_source_that_is_not_fetched_is_reported_with_its_replacement(run: Run, plan: Callable[..., Path]) -> None:
-    source = "git+https://user:secret@example.org/amplifier-module-context-simple@main"
-    result = run(plan(context=f'{{module: context-simple, source: "{source}"}}'), "--prompt", "Hi.")
-    assert result.exit_code == 0, result.output
-    printed = " ".join(result.output.split())
-    assert "nothing is fetched here, the installed amplifier-context-simple 0.1.0 is used" in printed
-    assert "not git+https://example.org/amplifier-module-context-simple@main" in printed
-    assert "secret" not in printed
-
-
 def test_an_invalid_request_and_an_incomplete_history_are_reported(
     run: Run, plan: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
