@@ -1,8 +1,7 @@
-"""Sessions as the persistent stores keep them, so that a change that must not change what is stored is seen.
+"""Sessions as the persistent stores of a former version kept them: what was stored then must open as it did.
 
-`python -m tests.data.stored` records everything again, after a change that is meant to change what is stored. It needs
-the servers. `python -m tests.data.stored views` records only what the stored sessions show, after a change that is
-meant to change views.
+The stored sessions are never recorded again. `python -m tests.data.stored` records what they show, after a change that
+is meant to change views. It needs the servers.
 
 One session has all that a session can hold beside its history: checkpoints of two budgets, pins, short forms, a focus,
 corrections of the meter, an interrupted turn, an archived message, an erased message. Another session is a fork of it,
@@ -18,38 +17,29 @@ import io
 import json
 import logging
 import lzma
-import sqlite3
-import sys
 import tarfile
 import tempfile
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from itertools import count
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import psycopg
 import redis
 from psycopg import sql
 
 from amplifier_context_core import ContextManager, Plugins, load_config
-from amplifier_context_core.history import redactions
-from amplifier_context_core.messages.usage import Response, Usage
-from amplifier_context_core.rendering.rounds import rounds_with
 from amplifier_context_core.stores import Store, open_store
-from amplifier_context_testing import coding_session
-from tests.places import KEPT
 from tests.stores.servers import POSTGRES, REDIS, drop_prefix, drop_schema, own_name, with_parameters
 
 Message = dict[str, Any]
 
 FOLDER = Path(__file__).with_name("stored_sessions")
 VIEWS = FOLDER / "views.json.xz"
-BACKENDS = KEPT
+BACKENDS = ("jsonl", "sqlite", "postgresql", "redis")  # that there were
 SESSION, FORK, SHORT = SESSIONS = ("stored", "stored-fork", "stored-short")
 SECRET = "kestrel9000"  # one word of a search index
 BUDGETS = (2_500, 6_000)  # tokens; the last one is the main one
-HOST = "recorder"  # in place of the name of the machine
 _FIXED = "000000000000"  # in place of the name that the tests give to a schema or to the keys
 
 
@@ -99,101 +89,6 @@ async def shown(manager: ContextManager) -> dict[str, Any]:
     }
 
 
-# -- the sessions ------------------------------------------------------------------------------------------------------
-
-
-async def _live(manager: ContextManager) -> None:
-    """Let a session live, with everything in it that is kept beside the history."""
-    messages = list(coding_session(90, 11))
-    rest = list(coding_session(6, 12))
-    await _add(manager, {"role": "system", "content": "Be brief."})
-    for message in messages[:20]:
-        await _add(manager, message)
-    await _add(manager, {"role": "user", "content": f"The password is {SECRET}."})
-    await _add(manager, {"role": "assistant", "content": "I will not repeat it."})
-    await manager.search(SECRET)  # a store that has an index fills it
-    if not await manager.forget(containing=SECRET):
-        raise AssertionError("nothing was erased")
-    for message in messages[20:60]:
-        await _add(manager, message)
-    await manager.compact(focus="the parser")
-    await _edit(manager)
-    await manager.compact_summary("call_awaited", "one file was changed")
-    await manager.compact_summary("call_to_come", "no result yet")
-    await _add(manager, _call("call_awaited", "git_diff"))
-    await _add(manager, {"role": "tool", "tool_call_id": "call_awaited", "content": "+ a line\n" * 40})
-    await _pin(manager)
-    for message in messages[60:]:
-        await _add(manager, message)
-    await manager.compact()
-    await _interrupt(manager)
-    for message in rest:
-        await _add(manager, message)
-    newest = next(entry for entry in reversed(manager.snapshot()) if entry.answered_ids)
-    await manager.compact_summary(newest.answered_ids[0], "the newest result in short")
-    for budget in BUDGETS:
-        await manager.get_messages_for_request(budget, PROVIDER)
-
-
-async def _live_briefly(manager: ContextManager) -> None:
-    """Let a session live that is never compacted."""
-    for message in coding_session(8, 13):
-        await _add(manager, message)
-    await manager.pin("m1")
-
-
-async def _add(manager: ContextManager, message: Message) -> None:
-    """Add a message; for one of the model, ask for a view and report its usage first."""
-    if message["role"] == "assistant":
-        await manager.get_messages_for_request(provider=PROVIDER)
-        last = manager.compactor.last_sent
-        if last is None:
-            raise AssertionError("no view was handed out")
-        manager.on_response(Response(PROVIDER.default_model, PROVIDER.name, Usage(last.counted * 11 // 10 + 300, 40)))
-    await manager.add_message(dict(message))
-
-
-def _call(call_id: str, tool: str) -> Message:
-    return {"role": "assistant", "content": "", "tool_calls": [{"id": call_id, "tool": tool, "arguments": {}}]}
-
-
-async def _interrupt(manager: ContextManager) -> None:
-    """A turn that is cancelled while a call is open, and what the person says then."""
-    await _add(manager, {"role": "user", "content": "Run the slow suite."})
-    await _add(manager, _call("call_slow", "run"))
-    manager.history.on_cancelled()
-    await manager.on_turn_complete()
-    await _add(manager, {"role": "user", "content": "Only the fast suite."})
-
-
-async def _edit(manager: ContextManager) -> None:
-    """A host takes the last answer back."""
-    await _add(manager, {"role": "assistant", "content": "I take this back."})
-    await manager.set_messages((await manager.get_messages())[:-1])
-
-
-async def _pin(manager: ContextManager) -> None:
-    """Pin the smallest of the first tool rounds, and another one for a while."""
-    history = manager.snapshot()
-    small = min(history[6:20], key=lambda entry: rounds_with({entry.seq}, history)[entry.seq].tokens)
-    await manager.pin(small.mark)
-    await manager.pin("m3")
-    await manager.pin("m3", False)
-
-
-async def _record(store: Store) -> dict[str, Any]:
-    """Fill a store with all sessions; the last views of those that were shown, by session."""
-    last: dict[str, Any] = {}
-    for session_id, live in ((SESSION, _live), (SHORT, _live_briefly)):
-        manager = manager_of(store, session_id)
-        await live(manager)
-        last[session_id] = await manager.get_messages_for_request(provider=PROVIDER)
-        await manager.close()
-    await store.fork(SESSION, FORK)
-    await store.close()
-    return last
-
-
 # -- what a backend keeps ----------------------------------------------------------------------------------------------
 
 
@@ -238,91 +133,6 @@ async def restored(backend: str, folder: Path) -> AsyncGenerator[str]:
         raise ValueError(f"no recording of {backend} is known here")
 
 
-@contextlib.contextmanager
-def _empty(backend: str, folder: Path) -> Iterator[tuple[str, str]]:
-    """A URL without sessions, and the name of its schema or of its keys."""
-    name = own_name()
-    if backend == "jsonl":
-        yield f"jsonl:{folder}", name
-    elif backend == "sqlite":
-        yield f"sqlite:{folder / 'sessions.db'}", name
-    elif backend == "postgresql":
-        try:
-            yield with_parameters(POSTGRES, schema=name), name
-        finally:
-            drop_schema(name)
-    elif backend == "redis":
-        try:
-            yield with_parameters(REDIS, prefix=name), name
-        finally:
-            drop_prefix(name)
-    else:
-        raise ValueError(f"no recording of {backend} is known here")
-
-
-def _dump(backend: str, folder: Path, name: str) -> bytes:
-    match backend:
-        case "jsonl":
-            return _archive(folder)
-        case "sqlite":
-            return _file(folder / "sessions.db")
-        case "postgresql":
-            kept = _rows(name)
-        case "redis":
-            kept = _keys(name)
-        case _:
-            raise ValueError(f"no recording of {backend} is known here")
-    return json.dumps(kept, indent=1, ensure_ascii=False).encode()
-
-
-def _archive(folder: Path) -> bytes:
-    """The files of a folder, without dates and owners."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        for path in sorted(folder.rglob("*")):
-            info = tarfile.TarInfo(str(path.relative_to(folder)))
-            info.mode = path.stat().st_mode & 0o777
-            if path.is_dir():
-                info.type = tarfile.DIRTYPE
-                archive.addfile(info)
-            else:
-                info.size = path.stat().st_size
-                archive.addfile(info, io.BytesIO(path.read_bytes()))
-    return packed.getvalue()
-
-
-def _file(path: Path) -> bytes:
-    """A database as one file, without what is known of the machine."""
-    with contextlib.closing(sqlite3.connect(path)) as database:
-        database.execute("UPDATE leases SET host = ?, machine = ?, pid = 1, started = ''", (HOST, HOST))
-        database.commit()
-        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        database.execute("VACUUM")
-        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    return path.read_bytes()
-
-
-# The partitions of `entries` are read and filled through it.
-_TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = %s AND tablename !~ '^entries_' ORDER BY 1"
-_COLUMNS = "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s ORDER BY 1"
-
-
-def _rows(schema: str) -> dict[str, Any]:
-    """The tables of a schema: the statements that make them, and their rows as PostgreSQL writes them."""
-    from amplifier_context_servers.postgres_server.schema import TABLES
-
-    tables: dict[str, Any] = {}
-    with psycopg.connect(POSTGRES, autocommit=True) as connection:
-        for (table,) in connection.execute(_TABLES, [schema]).fetchall():
-            columns = [column for (column,) in connection.execute(_COLUMNS, [schema, table])]
-            names = sql.SQL(", ").join(map(sql.Identifier, columns))
-            query = sql.SQL("COPY (SELECT {} FROM {} ORDER BY {}) TO STDOUT")
-            with connection.cursor().copy(query.format(names, sql.Identifier(schema, table), names)) as copy:
-                text = b"".join(bytes(part) for part in copy).decode()
-            tables[table] = {"columns": columns, "rows": text.splitlines()}
-    return {"statements": [TABLES], "tables": tables}
-
-
 def _fill_schema(schema: str, recorded: dict[str, Any]) -> None:
     with psycopg.connect(POSTGRES, autocommit=True) as connection, connection.transaction():
         connection.execute(sql.SQL("CREATE SCHEMA {0}").format(sql.Identifier(schema)))
@@ -346,24 +156,6 @@ def _fill_schema(schema: str, recorded: dict[str, Any]) -> None:
             )
 
 
-def _keys(prefix: str) -> dict[str, Any]:
-    """The keys of a prefix with their values, as text in which each character is a byte."""
-    found: dict[str, Any] = {}
-    with redis.Redis.from_url(REDIS, encoding="latin-1", decode_responses=True) as client:
-        for key in sorted(client.scan_iter(f"*{prefix}*", count=1_000)):
-            kind = client.type(key)
-            if kind == "hash":
-                value: Any = client.hgetall(key)
-            elif kind == "list":
-                value = client.lrange(key, 0, -1)
-            elif kind == "zset":
-                value = dict(client.zrange(key, 0, -1, withscores=True))
-            else:
-                value = client.get(key)
-            found[key.replace(prefix, _FIXED)] = [kind, value]
-    return found
-
-
 def _fill_keys(prefix: str, recorded: dict[str, Any]) -> None:
     with redis.Redis.from_url(REDIS, encoding="latin-1") as client:
         for name, (kind, value) in recorded.items():
@@ -378,11 +170,11 @@ def _fill_keys(prefix: str, recorded: dict[str, Any]) -> None:
                 client.set(key, value)
 
 
-# -- the commands ------------------------------------------------------------------------------------------------------
+# -- the command -------------------------------------------------------------------------------------------------------
 
 
 async def _views(backend: str) -> dict[str, Any]:
-    """What the sessions of a recording show."""
+    """Return what the sessions of a recording show."""
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         async with restored(backend, Path(folder)) as url:
@@ -393,38 +185,14 @@ async def _views(backend: str) -> dict[str, Any]:
     return found
 
 
-async def _record_all() -> None:
-    for backend in BACKENDS:
-        with (
-            tempfile.TemporaryDirectory() as name,
-            _empty(backend, Path(name)) as (url, own),
-            mock.patch("socket.gethostname", return_value=HOST),
-            mock.patch.object(redactions, "COST", (4, 8, 1)),
-        ):
-            last = await _record(open_store(url, durability="none"))
-            path_of(backend).write_bytes(lzma.compress(_dump(backend, Path(name), own)))
-        found = await _views(backend)
-        if any(found[session_id]["first"] != view for session_id, view in last.items()):
-            raise AssertionError(f"{backend}: the first view is not the last one before")
-
-
-async def _record_views() -> None:
+async def main() -> None:
+    """Record what the stored sessions show; it is the same in every store."""
+    logging.disable(logging.WARNING)
     found = {backend: await _views(backend) for backend in BACKENDS}
     if any(views != found["jsonl"] for views in found.values()):
         raise AssertionError("the stores differ")
     VIEWS.write_bytes(lzma.compress(json.dumps(found["jsonl"], indent=1).encode()))
 
 
-def main(what: str = "") -> None:
-    """Record the sessions and what they show, or only the latter."""
-    logging.disable(logging.WARNING)
-    FOLDER.mkdir(exist_ok=True)
-    if what != "views":
-        asyncio.run(_record_all())
-    asyncio.run(_record_views())
-    for path in sorted(FOLDER.iterdir()):
-        sys.stdout.write(f"{path.stat().st_size:>8,}  {path.name}\n")
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    asyncio.run(main())
