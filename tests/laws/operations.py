@@ -65,6 +65,7 @@ def operations(max_size: int = 16) -> st.SearchStrategy[list[Operation]]:
         st.tuples(st.just("resume"), st.none()),
         st.tuples(st.just("change"), place),
         st.tuples(st.just("insert"), st.tuples(place, WORDS)),
+        st.tuples(st.just("remove"), place),
         st.tuples(st.just("clear"), st.none()),
         st.tuples(st.just("echo"), st.none()),
         st.tuples(st.just("fork"), place),
@@ -291,6 +292,12 @@ class Driver:
         place, text = argument
         stored = await self.manager.get_messages()
         stored.insert(place % (len(stored) + 1), {"role": "assistant", "content": f"inserted: {text}"})
+        await self.manager.set_messages(stored)
+        self.last.clear()
+
+    async def _remove(self, place: int) -> None:
+        stored = await self.manager.get_messages()
+        del stored[place : place + 1]
         await self.manager.set_messages(stored)
         self.last.clear()
 

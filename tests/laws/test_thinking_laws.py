@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from amplifier_context_core.stores import MemoryStore
 
-from .thinking_sessions import Operation, Thinker, operations, run
+from .operations import run
+from .thinking_sessions import Operation, Thinker, operations
 
 SOAKING = settings().max_examples > 1_000  # see tests/conftest.py
 BUDGETS = st.tuples(st.integers(400, 6_000), st.integers(200, 6_000))
@@ -23,13 +24,18 @@ TAKEN_OVER: list[Operation] = [  # the second budget gets the checkpoint of the 
 CONFIGS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries({}, optional={"auto_compact": st.booleans()})
 
 
+def think(budgets: tuple[int, int], model: str, todo: list[Operation], config: dict[str, Any] | None = None) -> None:
+    store = MemoryStore()
+    run(Thinker(lambda: store, "s", budgets, config or {}, model=model), ([], todo))
+
+
 @pytest.mark.parametrize("model", ["bound", "unknown", "required", "free"])
 def test_no_provider_rejects_the_thinking_of_a_session_with_one_model(model: str) -> None:
     @given(BUDGETS, CONFIGS, operations([model]))
     @example((624, 740), {}, TAKEN_OVER)
     @settings(max_examples=5_000 if SOAKING else 25)
     def law(budgets: tuple[int, int], config: dict[str, Any], todo: list[Operation]) -> None:
-        run(Thinker(MemoryStore(), budgets, model, config), todo)
+        think(budgets, model, todo, config)
 
     law()
 
@@ -39,4 +45,4 @@ def test_no_provider_rejects_the_thinking_of_a_session_with_one_model(model: str
 def test_nor_of_a_session_that_changes_between_models(
     budgets: tuple[int, int], model: str, todo: list[Operation]
 ) -> None:
-    run(Thinker(MemoryStore(), budgets, model), todo)
+    think(budgets, model, todo)

@@ -6,17 +6,15 @@ loop: it asks for a view, has it judged, answers with thinking that is sealed fo
 
 from __future__ import annotations
 
-import asyncio
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import strategies as st
 
-from amplifier_context_core import ContextManager, PinRefused, Plugins, load_config
-from amplifier_context_core.stores import Store
+from amplifier_context_core import ContextManager
 from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import check_request
 from amplifier_context_testing.checks.message_shapes import calls_of
@@ -27,10 +25,8 @@ from amplifier_context_testing.checks.thinking_checker import (
     ThinkingChecker,
     seals_of,
 )
+from tests.laws.operations import Driver, Message, Operation
 from tests.managers import ToolHost
-
-Message = dict[str, Any]
-Operation = tuple[str, Any]
 
 MODELS = {  # name of the provider and of the model, and the checker of its rule
     "bound": ("anthropic", "claude-opus-5-5", BoundThinkingChecker),
@@ -48,19 +44,23 @@ SHAPES = (
     "none",
     "sealed calls",
 )  # where the thinking of an answer is
-PLACES = range(1, 40)
-CHANGES = ("pin", "unpin", "compact", "forget", "edit", "summary", "interrupt", "resume", "explain", "replay", "hook")
+PLACES = st.integers(1, 39)
 
 
 def operations(models: Sequence[str], max_size: int = 14) -> st.SearchStrategy[list[Operation]]:
     """Turns, and what may happen between them."""
     turn = st.tuples(st.just("turn"), st.tuples(st.integers(0, 4), st.sampled_from(SHAPES), st.integers(1, 60)))
+    texts = st.tuples(PLACES, st.sampled_from(["short", "other words"]))
+    between = st.one_of(
+        st.tuples(st.sampled_from(["pin", "unpin", "forget", "change", "remove"]), PLACES),
+        st.tuples(st.sampled_from(["insert", "summary"]), texts),
+        st.tuples(st.sampled_from(["compact", "interrupt", "resume", "explain", "echo", "hook"]), st.none()),
+    )
     one = st.one_of(
         turn,
         turn,
-        st.tuples(st.just("change"), st.tuples(st.sampled_from(CHANGES), st.sampled_from(PLACES))),
-        st.tuples(st.just("system"), st.integers(0, 2)),
-        st.tuples(st.just("tools"), st.integers(0, 2)),
+        between,
+        st.tuples(st.sampled_from(["system", "tools"]), st.integers(0, 2)),
         st.tuples(st.just("budget"), st.integers(0, 1)),
         st.tuples(st.just("model"), st.sampled_from(list(models))),
     )
@@ -68,20 +68,14 @@ def operations(models: Sequence[str], max_size: int = 14) -> st.SearchStrategy[l
 
 
 @dataclass
-class Thinker:
+class Thinker(Driver):
     """A session whose model thinks; each request is judged.
 
     Attributes:
-        store: keeps the session.
-        budgets: tokens of the requests, by number.
         model: a key of `MODELS`.
-        config: settings.
     """
 
-    store: Store
-    budgets: tuple[int, int]
     model: str = "bound"
-    config: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
         self.checkers: dict[type[ThinkingChecker], ThinkingChecker] = {}
@@ -91,12 +85,15 @@ class Thinker:
         self.count = 0
         self.quiet = False  # nothing but the answer and its results came since the last request
         self.before: list[Message] = []
-        self.manager = self._new_manager()
+        super().__post_init__()
 
     def _new_manager(self) -> ContextManager:
-        settings = load_config({"token_counter": "heuristic", **self.config})
-        manager = ContextManager(settings, session_id="s", store=self.store, plugins=Plugins())
+        async def prompt() -> str:
+            return f"You are agent {self.system}."
+
+        manager = super()._new_manager()
         manager.requests.host = ToolHost(self._mounted)
+        manager.requests.prompt.factory = prompt
         return manager
 
     def _mounted(self) -> dict[str, Any]:
@@ -105,33 +102,25 @@ class Thinker:
     def _tool_names(self) -> list[str]:
         return ["read", "bash", "search"][: self.tools + 1]
 
-    async def run(self, todo: Sequence[Operation]) -> None:
+    async def run(self, first: list[Message], todo: Sequence[Operation]) -> None:
         """Carry out a session to its end."""
         shared_cache.clear()
+        end: list[Operation] = [("turn", (1, "blocks", 3)), ("resume", None), ("turn", (1, "wire", 3))]
         try:
-            await self._prompt()
-            for name, argument in [
-                *todo,
-                ("turn", (1, "blocks", 3)),
-                ("change", ("resume", 1)),
-                ("turn", (1, "wire", 3)),
-            ]:
+            for name, argument in [*todo, *end]:
+                self.quiet &= name == "turn"
                 await getattr(self, f"_{name}")(argument)
         finally:
             await self.manager.close()
 
     # -- operations -------------------------------------------------------------------------------------------------
 
-    async def _prompt(self) -> None:
-        async def factory() -> str:
-            return f"You are agent {self.system}."
-
-        await self.manager.set_system_prompt_factory(factory)
-
     async def _turn(self, argument: tuple[int, str, int]) -> None:
         rounds, shape, size = argument
         self.count += 1
-        await self._add({"role": "user", "content": f"Do step {self.count} in src/a{self.count}.py. " + "word " * size})
+        await self.manager.add_message(
+            {"role": "user", "content": f"Do step {self.count} in src/a{self.count}.py. " + "word " * size}
+        )
         for number in range(rounds + 1):
             answer = await self._asked(shape, calls=number < rounds)
             for call in calls_of(answer):
@@ -193,86 +182,26 @@ class Thinker:
             message = {"role": "assistant", "content": [words, *uses]}
         return message
 
-    async def _add(self, message: Message) -> None:
-        await self.manager.add_message(message)
-
     async def _system(self, which: int) -> None:
-        self.quiet, self.system = False, which
+        self.system = which
 
     async def _tools(self, which: int) -> None:
-        self.quiet, self.tools = False, which
+        self.tools = which
 
     async def _budget(self, which: int) -> None:
-        self.quiet, self.budget = False, which
+        self.budget = which
 
     async def _model(self, which: str) -> None:
-        self.quiet, self.model = False, which
+        self.model = which
 
-    async def _change(self, argument: tuple[str, int]) -> None:
-        name, place = argument
-        self.quiet = False
-        await getattr(self, f"_do_{name}")(place)
-
-    async def _do_pin(self, place: int) -> None:
-        try:
-            await self.manager.pin(f"m{place}")
-        except PinRefused:
-            return
-
-    async def _do_unpin(self, place: int) -> None:
-        try:
-            await self.manager.pin(f"m{place}", pinned=False)
-        except PinRefused:
-            return
-
-    async def _do_compact(self, place: int) -> None:
-        await self.manager.compact()
-
-    async def _do_forget(self, place: int) -> None:
-        await self.manager.forget([f"m{place}"])
-
-    async def _do_edit(self, place: int) -> None:
-        messages = await self.manager.get_messages()
-        if not messages:
-            return
-        index = place % len(messages)
-        if place % 3 == 0:
-            del messages[index]
-        elif place % 3 == 1:
-            messages[index] = {"role": "user", "content": f"edited {place}"}
-        else:
-            messages.insert(index, {"role": "user", "content": f"inserted {place}"})
-        await self.manager.set_messages(messages)
-
-    async def _do_summary(self, place: int) -> None:
-        await self.manager.load()
-        entry = self.manager.snapshot().find(place)
-        if entry and entry.answered_ids:
-            await self.manager.compact_summary(entry.answered_ids[0], f"short form {place}")
-
-    async def _do_interrupt(self, place: int) -> None:
-        await self.manager.interrupt()
-
-    async def _do_explain(self, place: int) -> None:
+    async def _explain(self, _: None) -> None:
         await self.manager.explain()
 
-    async def _do_replay(self, place: int) -> None:
-        await self.manager.set_messages(await self.manager.get_messages())
-
-    async def _do_hook(self, place: int) -> None:
-        await self._add({"role": "system", "content": f"Notice {place}.", "metadata": {"source": "hook"}})
-
-    async def _do_resume(self, place: int) -> None:
-        await self.manager.close()
-        self.manager = self._new_manager()
-        await self._prompt()
+    async def _hook(self, _: None) -> None:
+        notice = {"role": "system", "content": f"Notice {self.count}.", "metadata": {"source": "hook"}}
+        await self.manager.add_message(notice)
 
 
 def _read(messages: list[Message]) -> list[Message]:
     """What a model reads of messages; a hint to the provider's cache may move."""
     return [{key: value for key, value in message.items() if key != "metadata"} for message in messages]
-
-
-def run(thinker: Thinker, todo: Sequence[Operation]) -> None:
-    """Carry out a session."""
-    asyncio.run(thinker.run(todo))
