@@ -17,7 +17,6 @@ from amplifier_context_testing.caches import Bill, anthropic, any_prefix, bill, 
 from amplifier_context_testing.caches.anthropic import Anthropic
 from amplifier_context_testing.caches.request import Request
 from amplifier_context_testing.caches.token_scale import TokenScale
-from amplifier_context_testing.caches.wire import Wires
 from tests.managers import ask, feed, new_manager
 from tests.messages import rounds, work
 from tests.pages import between, read
@@ -79,7 +78,7 @@ async def test_by_the_sign_of_stability_a_conversation_without_other_metadata_is
     provider: str, is_cached: bool
 ) -> None:
     manager = await feed(new_manager(), [{"role": "system", "content": "Be brief."}, *work(1)])
-    cache, scale = Anthropic(Wires(), inferring=False, needs_metadata=True), TokenScale()
+    cache, scale = Anthropic(inferring=False, needs_metadata=True), TokenScale()
     found: list[Bill] = []
     for number in range(1, 6):
         await feed(manager, rounds(1, start=number))

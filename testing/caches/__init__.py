@@ -20,7 +20,6 @@ from .any_prefix import AnyPrefix
 from .bill import Bill
 from .openai import OpenAI
 from .request import Request
-from .wire import Wires
 
 __all__ = ["OPENAI", "Bill", "Cache", "caches"]
 
@@ -41,10 +40,9 @@ class Cache(Protocol):
 
 def caches() -> dict[str, Cache]:
     """Return the caches for one session, all empty, by name."""
-    wires = Wires()
     return {
         "prefix": AnyPrefix(),
-        "anthropic": Anthropic(wires, inferring=True),
-        "declared": Anthropic(wires, inferring=False),
+        "anthropic": Anthropic(inferring=True),
+        "declared": Anthropic(inferring=False),
         "openai": OpenAI(),
     }

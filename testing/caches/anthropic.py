@@ -24,29 +24,25 @@ from collections.abc import Sequence
 
 from .bill import Bill
 from .entries import Entries
-from .request import Request
-from .wire import Wire, WireMessage, Wires
+from .request import Memo, Request
+from .wire import Wire, WireMessage, shape, wire_of
 
 TTL = 300.0  # seconds: 5 minutes, refreshed by use (Anthropic's guide "Prompt caching")
 LOOK_BACK = 20  # blocks before a breakpoint (the same guide)
 
 
 class Anthropic:
-    """Writes at the provider's breakpoints, reads what was written a little before them.
+    """Writes at the provider's breakpoints, reads what was written a little before them."""
 
-    Args:
-        wires: makes requests what goes over the wire; two models of the same session may share it.
-    """
-
-    def __init__(self, wires: Wires, *, inferring: bool, needs_metadata: bool = False) -> None:
+    def __init__(self, *, inferring: bool, needs_metadata: bool = False) -> None:
         self._needs_metadata = needs_metadata
         self._entries = Entries(TTL)
-        self._wires = wires
+        self._shapes = Memo(shape)
         self._stability = Stability() if inferring else None
 
     def bill(self, request: Request, at: float) -> Bill:
         """Return the bill of a request after the requests before it."""
-        sent = self._wires.of(request)
+        sent = wire_of(request, self._shapes)
         unstable = 0 if self._stability is None else self._stability.unstable(sent)
         messages = ([sent.system] if sent.system else []) + sent.messages
         first = len(messages) - len(sent.messages)

@@ -69,20 +69,8 @@ class Wire:
 SYSTEM = Shape("system", 1, calls=False, results=False, closed=False)
 
 
-class Wires:
-    """Requests as they go over the wire; the last one is kept, for the next cache that asks for it."""
-
-    def __init__(self) -> None:
-        self._shapes = Memo(shape)
-        self._last: tuple[Request, Wire] | None = None
-
-    def of(self, request: Request) -> Wire:
-        if self._last is None or self._last[0] is not request:
-            self._last = request, _wire(request, self._shapes)
-        return self._last[1]
-
-
-def _wire(request: Request, shapes: Memo[Shape]) -> Wire:
+def wire_of(request: Request, shapes: Memo[Shape]) -> Wire:
+    """Return a request as it goes over the wire; `shapes` remembers what was made of its messages before."""
     rows = list(zip(shapes.each(request), request.numbers, request.tokens, strict=True))
     rows.sort(key=lambda row: row[0].role != "system")  # stable: system messages first, else in order
     front = sum(row[0].role == "system" for row in rows)

@@ -15,7 +15,6 @@ from ..caches.bill import Bill
 from ..caches.openai import OpenAI
 from ..caches.request import Request
 from ..caches.token_scale import TokenScale
-from ..caches.wire import Wires
 from ..replay.one_model import dump
 from . import anthropic_api, anthropic_rules, openai_api, openai_rules
 from .problems import Model, Refused
@@ -129,4 +128,4 @@ class AnthropicService(Service):
     path, rules, api = "/v1/messages", anthropic_rules, anthropic_api
 
     def new_cache(self) -> Cache:
-        return Anthropic(Wires(), inferring=False)
+        return Anthropic(inferring=False)

@@ -11,7 +11,6 @@ from amplifier_context_testing.caches import Bill, Cache, caches
 from amplifier_context_testing.caches.anthropic import Anthropic
 from amplifier_context_testing.caches.openai import OpenAI
 from amplifier_context_testing.caches.request import Request
-from amplifier_context_testing.caches.wire import Wires
 from amplifier_context_testing.checks.message_shapes import Message
 from tests.lab.scripted import chapter, result, says, scale, user
 
@@ -66,7 +65,7 @@ def test_anthropic_without_inference_reads_what_its_breakpoints_wrote() -> None:
     #  4  ... [answer][question 2]                        secondary at the answer, primary at the question
     #  5  [chapter][question 2][calls][result]            only the system block is as before; secondary at the chapter
     #  6  [chapter] ... [answer][thanks]                  the primary of before is in reach
-    found = bills(Anthropic(Wires(), inferring=False), views())
+    found = bills(Anthropic(inferring=False), views())
     assert found == [
         Bill(0, 100, 10),
         Bill(100, 82),
@@ -83,10 +82,10 @@ def test_anthropic_as_shipped_writes_nothing_after_a_compaction() -> None:
     # breakpoint. All but the system block is fresh. The next request pays for writing it: all after the question,
     # which had a breakpoint in the second request and is six blocks away.
     kept = [[*view[:1], TWELVE[1], *view[1:]] if CHAPTER in view else view for view in views()]
-    found = bills(Anthropic(Wires(), inferring=True), kept)
+    found = bills(Anthropic(inferring=True), kept)
     assert found[:4] == [Bill(0, 100, 10), Bill(100, 82), Bill(182, 94), Bill(276, 30)]
     assert found[4:] == [Bill(100, 0, 132), Bill(110, 142)]
-    declared = bills(Anthropic(Wires(), inferring=False), kept)
+    declared = bills(Anthropic(inferring=False), kept)
     assert declared[4:] == [Bill(110, 122), Bill(232, 20)]
 
 
