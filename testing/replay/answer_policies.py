@@ -1,7 +1,7 @@
 """Answers of a replaying provider, and the policies that choose them.
 
-An `Answer` is one model response without a model. It is written in a config as text, as
-`{"text": ..., "calls": [{"tool": ..., "arguments": {...}}], "thinking": ...}`, or as an assistant message of any shape.
+An `Answer` is one model response without a model. It is written in a config as text, or as
+`{"text": ..., "calls": [{"tool": ..., "arguments": {...}}], "thinking": ...}`.
 A `Policy` is a callable from the request to the next answer; a list of answers is a policy that does not look.
 """
 
@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from ..checks.message_shapes import CALL_BLOCKS, Message, as_list, as_mapping, blocks_of, calls_of
+from ..checks.message_shapes import as_list, as_mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +59,6 @@ class Answer:
         entry = as_mapping(value)
         if entry is None:
             raise ValueError(f"an answer is text or an object, not {type(value).__name__}")
-        if "content" in entry or "tool_calls" in entry or "role" in entry:
-            return cls.of_message(entry)
         unknown = set(entry) - {"text", "calls", "thinking", "signature", "metadata"}
         if unknown:
             raise ValueError(
@@ -73,25 +70,6 @@ class Answer:
         blocks += _text_blocks(str(entry.get("text") or ""))
         calls = tuple(_calling(item) for item in as_list(entry.get("calls")) or [])
         return cls(tuple(blocks), calls, as_mapping(entry.get("metadata")))
-
-    @classmethod
-    def of_message(cls, message: Mapping[str, Any]) -> Answer:
-        """Return the answer in an assistant message. Unknown blocks become text; arguments that are no JSON object are
-        kept under `_malformed`."""
-        content = message.get("content")
-        if isinstance(content, str):
-            blocks = list(_text_blocks(content))
-        else:
-            blocks = [known for _, block in blocks_of(content) if (known := _normalized_block(block)) is not None]
-        calls = tuple(
-            Calling(
-                str(call.name),
-                arguments if (arguments := call.input()) is not None else {"_malformed": call.arguments},
-                str(call.id),
-            )
-            for call in calls_of(message)
-        )
-        return cls(tuple(blocks), calls, as_mapping(message.get("metadata")))
 
 
 Policy = Callable[[Any], "Answer | str | Mapping[str, Any] | Awaitable[Any] | None"]
@@ -151,17 +129,3 @@ def _calling(item: Any) -> Calling:
     if arguments is None:
         raise ValueError(f"the arguments of a call to {name} are an object, not {entry.get('arguments')!r}")
     return Calling(name, dict(arguments), str(entry.get("id") or ""))
-
-
-def _normalized_block(block: Mapping[str, Any]) -> Message | None:
-    """Return the block in the kernel's spelling, or `None` for calls, which are read separately, and for empty text."""
-    kind = block.get("type")
-    if kind in CALL_BLOCKS or (kind == "text" and not block.get("text")):
-        return None
-    if kind in ("text", "redacted_thinking", "image", "tool_result"):
-        return dict(block)
-    if kind == "thinking":
-        return {"signature": None, **block}
-    if kind == "reasoning":
-        return {"content": [], "summary": [], **block}
-    return {"type": "text", "text": json.dumps(dict(block), ensure_ascii=False)}

@@ -109,7 +109,9 @@ def test_no_command_prints_a_character_that_controls_the_terminal(url: str, comm
 
 def hostile_answers(config: dict[str, Any]) -> Policy:
     """Return the script of a run: calls, then an answer to each prompt."""
-    return in_order([*(message for message in messages() if message["role"] == "assistant"), TEXT, TEXT])
+    made = [message for message in messages() if message["role"] == "assistant"]
+    calls = [{"tool": one["name"], **one} for message in made for one in message["tool_calls"]]
+    return in_order([*({"text": TEXT, "calls": [call]} for call in calls), TEXT, TEXT])
 
 
 @pytest.mark.kernel
