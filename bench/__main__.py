@@ -15,9 +15,11 @@ from typing import Any
 import click
 from rich.console import Console
 
+from amplifier_context_core.amounts import amount_in
+
 from .against import measure_against
 from .appending import STORES
-from .sessions import BUDGET, name_of, size_of
+from .sessions import BUDGET, name_of
 from .targets import AGAINST, APPENDING, RESUMING, SESSIONS, Figures, Part
 
 ALL = "1k,10k,100k,1m"
@@ -25,10 +27,10 @@ PARTS = ("sessions", "stores")
 
 
 def _sizes(_context: click.Context, _parameter: click.Parameter, value: str) -> list[int]:
-    try:
-        return sorted({size_of(name) for name in value.split(",")})
-    except ValueError as problem:
-        raise click.BadParameter(f"{value!r} is no list of sizes such as {ALL}: {problem}") from None
+    sizes = sorted({amount_in(name) or 0 for name in value.split(",")})
+    if sizes[0] < 100:
+        raise click.BadParameter(f"{value!r} is no list of sizes such as {ALL}, each of 100 messages or more")
+    return sizes
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

@@ -16,6 +16,8 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
+from .timers import resident_bytes
+
 SESSION = "bench"
 _AGAIN = 7  # processes of each role, in turns
 
@@ -79,16 +81,10 @@ def _view(url: str, budget: int) -> float:
     return asyncio.run(first())
 
 
-def _resident_mb() -> float:
-    # Not from `timers`, which imports the package.
-    status = Path("/proc/self/status").read_text() if Path("/proc/self/status").exists() else ""
-    return next((int(line.split()[1]) * 1024 / 1e6 for line in status.splitlines() if line.startswith("VmRSS:")), 0.0)
-
-
 def main() -> None:
     role, url, budget, started = sys.argv[1:]
     seen = _store(url) if role == "store" else _view(url, int(budget))
-    print(json.dumps({"ms": (seen - float(started)) * 1000, "mb": _resident_mb()}))
+    print(json.dumps({"ms": (seen - float(started)) * 1000, "mb": resident_bytes() / 1e6}))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from amplifier_context_testing import coding_session
 Message = dict[str, Any]
 
 BUDGET = 100_000  # tokens of a request
-NAMES = {"k": 1_000, "m": 1_000_000}
 
 
 class Reports:
@@ -65,20 +64,6 @@ def entries_of(session_id: str, of: Iterable[Message]) -> Iterator[Entry]:
         tokens = count_message_tokens(message, counter)
         with_timestamp(message, now)
         yield Entry.of(seq, message, info, turn=turn, tokens=tokens, session_id=session_id, created=now)
-
-
-def size_of(name: str) -> int:
-    """Messages a size names: ``10k``, ``1m`` or plain digits.
-
-    Raises:
-        ValueError: it names none.
-    """
-    text = name.strip().lower()
-    factor = NAMES.get(text[-1:], 1)
-    count = int(text[:-1] if factor > 1 else text) * factor
-    if count < 100:
-        raise ValueError("at least 100 messages are needed for a figure")
-    return count
 
 
 def name_of(size: int) -> str:
