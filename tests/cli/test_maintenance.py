@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 import shlex
-import sqlite3
 import time
 from pathlib import Path
 
@@ -14,7 +13,6 @@ import pytest
 
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.stores import open_store
-from amplifier_context_testing.contract.samples import entries
 from tests.cli.kept import Run, fill, messages, opened
 from tests.stores.jsonl.files import garble
 
@@ -171,37 +169,6 @@ def test_a_copy_gives_no_seq_again_that_was_given(run: Run, url: str, tmp_path: 
     other = f"jsonl:{tmp_path / 'other'}"
     run("copy", url, other)
     assert asyncio.run(extent(url)) == asyncio.run(extent(other)) == (2, 4)
-
-
-@pytest.mark.parametrize("index", ["sqlite_autoindex_sessions_1", "entries_by_seq", "archive_by_session"])
-def test_repair_repairs_the_index_that_verify_names(run: Run, tmp_path: Path, index: str) -> None:
-    path = tmp_path / "sessions.db"
-    url = f"sqlite:{path}"
-    asyncio.run(fill(url, "one", 40, 1))
-    asyncio.run(_edited(url))
-    db = sqlite3.connect(path)
-    (at,) = db.execute("SELECT (pageno - 1) * 4096 FROM dbstat WHERE name = ?", (index,)).fetchone()
-    db.close()
-    data = bytearray(path.read_bytes())
-    data[at + 3 : at + 7] = (0).to_bytes(2, "big") + (4096).to_bytes(2, "big")  # no cells
-    path.write_bytes(data)
-    for name in ((), ("two",)):
-        found = run("verify", *name, "--store", url, code=1).output
-        assert index in found
-        assert "amplifier-context repair" in found
-        assert path.read_bytes() == data
-    output = run("repair", "two", "--store", url).output
-    assert "copied 2 sessions, 53" in output
-    assert "two: 8 messages, sound" in output
-    assert "two: sound" in run("verify", "two", "--store", url).output
-    assert len(messages(run, "two", url, "--archived")) == 4
-
-
-async def _edited(url: str) -> None:
-    store = open_store(url)
-    await store.append("two", entries(1, 10, session_id="two"))
-    await store.replace("two", 6, entries(11, 12, session_id="two"))
-    await store.close()
 
 
 def test_a_rewind_archives_what_came_later_and_the_session_goes_on_from_there(run: Run, filled: str) -> None:
