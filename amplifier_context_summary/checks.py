@@ -30,6 +30,7 @@ from amplifier_context_core.messages.usage import text_of_answer
 from amplifier_context_core.rendering.quoting import escape_tags, single_line, without_controls
 from amplifier_context_core.transcript.entry import Entry
 
+from .material import people_in
 from .text import MAX_CHARS, MAX_LINES, SECTIONS, Line, Section, Text
 
 _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "incomplete", "model_length"})
@@ -119,12 +120,12 @@ class Shown:
 
     def __init__(self, entries: Sequence[Entry], former: Text) -> None:
         self.former = former
-        people = {entry.seq for entry in entries if entry.human}
+        people = people_in(entries)
         results = {entry.seq for entry in entries if entry.answered_ids}
         self.marks = {entry.seq for entry in entries} | {seq for line in former.lines for seq in line.marks}
         self.people = people | {seq for line in former.lines if line.section == "person" for seq in line.marks}
         self.evident = people | results | {seq for line in former.lines if line.is_done for seq in line.marks}
-        self._entries = entries
+        self._entries, self._people = entries, people
 
     @cached_property
     def text(self) -> str:
@@ -141,7 +142,8 @@ class Shown:
     @cached_property
     def spoken(self) -> list[list[Sentence]]:
         """What people wrote themselves, parted where something is pasted."""
-        read_of_people = (read(text_of(one.message.get("content")), "person") for one in self._entries if one.human)
+        said = (one for one in self._entries if one.seq in self._people)
+        read_of_people = (read(text_of(one.message.get("content")), "person") for one in said)
         passages = (part for sentences in read_of_people for part in groupby(sentences, lambda one: one.worth > PASTED))
         return [list(passage) for is_own, passage in passages if is_own]
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import unified_diff
 from itertools import chain, islice
@@ -34,6 +34,7 @@ from amplifier_context_core.messages.parsing import (
     results_of,
     text_of,
 )
+from amplifier_context_core.messages.reminders import is_command, is_skill
 from amplifier_context_core.messages.tokens import TokenCounter
 from amplifier_context_core.rendering.quoting import escape_tags, single_line, without_surrogates
 from amplifier_context_core.rendering.truncate import clip_text
@@ -82,6 +83,7 @@ class _Rendering:
     """A range as it is rendered once.
 
     Attributes:
+        people: seqs of what a person wrote.
         used: names that the agent wrote: what it went on to use of the results.
         changed: lines that its calls changed.
         calls: `m4.2` and whether the call changes a file, by call id; of messages before the range too.
@@ -90,6 +92,7 @@ class _Rendering:
     """
 
     room: Room
+    people: Collection[int]
     used: Collection[str]
     changed: Collection[str]
     calls: dict[str, tuple[str, bool]]
@@ -102,8 +105,8 @@ class _Rendering:
         results = list(results_of(message)) if entry.answered_ids else []
         spoken = _spoken(entry) if not results or not isinstance(message.get("content"), str) else ""
         if spoken:
-            speaker = "person" if entry.human else "agent" if entry.role == "assistant" else "program"
-            most = self.room.person if entry.human else self.room.agent
+            speaker = "person" if entry.seq in self.people else "agent" if entry.role == "assistant" else "program"
+            most = self.room.person if speaker == "person" else self.room.agent
             yield _quoted(f"{mark} {speaker}", clip_text(self._once(spoken, mark), most))
         for number, call in enumerate(calls_of(message), 1):
             name = f"{mark}.{number}"
@@ -185,13 +188,14 @@ def material(entries: Sequence[Entry], earlier: Mapping[str, str], counter: Toke
         counter: text to tokens.
         max_tokens: at least 1.
     """
+    people = people_in(entries)
     used, changed = _used(entries)
     texts: list[str] = []
     sizes: list[int] = []
     arguments: dict[str, dict[str, str]] = {}
     for room in _ROOMS:
         calls = {call: (name, False) for call, name in earlier.items()}
-        rendering = _Rendering(room, used, changed, calls, arguments)
+        rendering = _Rendering(room, people, used, changed, calls, arguments)
         texts = [text for entry in entries if (text := "\n".join(rendering.message(entry)))]
         sizes = [counter(text) + 1 for text in texts]
         if sum(sizes) <= max_tokens:
@@ -205,6 +209,18 @@ def material(entries: Sequence[Entry], earlier: Mapping[str, str], counter: Toke
     while counter(text) > max_tokens and len(text) > 200:
         text = clip_text(text, int(len(text) * min(0.9, max_tokens / counter(text))))
     return text
+
+
+def people_in(entries: Iterable[Entry]) -> frozenset[int]:
+    """Return the seqs of what a person wrote: no command of the host, not the prompt after it, no skill."""
+    people: set[int] = set()
+    is_prompt = False
+    for entry in entries:
+        text = text_of(entry.message.get("content")) if entry.human else ""
+        if entry.human and not (is_prompt or is_command(text) or is_skill(text)):
+            people.add(entry.seq)
+        is_prompt = is_command(text)
+    return frozenset(people)
 
 
 def _without_reminders(text: str) -> str:

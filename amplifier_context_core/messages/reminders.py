@@ -26,6 +26,9 @@ _OF_PROGRAMS = _REMINDERS | {
 _INTERRUPT = re.compile(r"\s*\[Request interrupted by user(?: for tool use)?\]\s*")  # as Claude Code notes it
 # How Claude Code begins the summary that it puts in place of a conversation, in the name of its user.
 _CONTINUED = re.compile(r"\s*This session is being continued from a previous conversation that ran out of context\.")
+# What Claude Code makes of a command that its user calls; a message with the command's prompt follows.
+_OF_COMMANDS = frozenset({"command-name", "command-message", "command-args"})
+_SKILL = "Base directory for this skill:"  # how it begins the text of a skill
 _TAG = re.compile(r"\s*<([a-z-]{1,40})(?=[\s>])")
 _LONGEST_TAG = 1_000  # characters; a longer one is no tag
 _SOURCE = re.compile(r"""<system-reminder\s[^>]{0,900}?source=["']([^"'>]{1,200})["']""")
@@ -56,6 +59,16 @@ def is_of_a_program(text: str) -> bool:
 def is_summary_of_host(text: str) -> bool:
     """True if a host put the text in place of the conversation before it: no call from there is answered any more."""
     return _CONTINUED.match(text) is not None
+
+
+def is_command(text: str) -> bool:
+    """True if the text of a user's message is only the name and arguments of a command of the host."""
+    return bool(text.strip()) and _holds_only(_OF_COMMANDS, text)
+
+
+def is_skill(text: str) -> bool:
+    """True if a host put the text of a skill into a user's message."""
+    return text.lstrip().startswith(_SKILL)
 
 
 def lineages_of(role: str, metadata: Mapping[str, Any], text: str) -> frozenset[str]:

@@ -62,6 +62,19 @@ def test_what_a_program_wrote_is_not_a_persons_and_reminders_are_left_out() -> N
     assert "malware" not in text
 
 
+def test_commands_their_prompts_and_skills_are_a_programs() -> None:
+    command = "<command-message>review</command-message>\n<command-name>/review</command-name>"
+    said = [command, "You are an expert reviewer.", "Fix it.", "Base directory for this skill: /s\nDo so.", "No."]
+    lines = shown([{"role": "user", "content": text} for text in said]).splitlines()
+    assert [line.split(":")[0] for line in lines if line.startswith("m")] == [
+        "m1 program",
+        "m2 program",
+        "m3 person",
+        "m4 program",
+        "m5 person",
+    ]
+
+
 def test_nothing_is_shown_twice() -> None:
     said = "The same long answer of a tool, which says what it said before. " * 3
     text = shown([calls(("a", {})), result(said), calls(("a", {})), result(said)])
