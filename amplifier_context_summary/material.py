@@ -14,10 +14,12 @@ Pure: no I/O, no clock.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import unified_diff
+from functools import cache
 from itertools import chain, islice
 from typing import Any, NamedTuple, cast
 
@@ -41,6 +43,7 @@ from amplifier_context_core.rendering.truncate import clip_text
 from amplifier_context_core.transcript.entry import Entry
 
 _LONG_LINE = 300  # characters of one line of a result
+_SHORT_GAP = 40  # characters of lines that a note in their place would hardly shorten
 _SHORT_ARGUMENT = 200  # characters of an argument that stays on the line of its call
 _CHANGES = frozenset(chain.from_iterable(EDIT_ARGUMENTS)) | {"content", "file_text", "edits", "patch", "diff"}
 _COMPARED = 400  # lines of an edit that are compared: the time for it grows with their square, at least
@@ -65,17 +68,24 @@ class Room(NamedTuple):
     result: int
 
 
-# The first at which a range fits is taken. Results give way first, then what calls were given, then speech.
+# A range has the largest of these and of those between at which it fits. Results give way first, then what calls were
+# given, then speech.
 _ROOMS = (
     Room(12_000, 6_000, 6_000, 12_000),
     Room(12_000, 6_000, 6_000, 4_000),
-    Room(8_000, 4_000, 4_000, 2_000),
     Room(6_000, 3_000, 2_500, 1_000),
-    Room(6_000, 2_500, 1_500, 500),
     Room(4_000, 2_000, 800, 300),
-    Room(3_000, 1_200, 400, 240),
     Room(2_000, 800, 250, 160),
 )
+_BETWEEN = 8  # steps from one room to the next
+_STEPS = _BETWEEN * (len(_ROOMS) - 1)
+
+
+def _room(step: int) -> Room:
+    """Return the room after 0 to `_STEPS` steps from the largest."""
+    index, part = divmod(step, _BETWEEN)
+    larger, smaller = _ROOMS[index], _ROOMS[min(index + 1, len(_ROOMS) - 1)]
+    return Room(*(round(a * (b / a) ** (part / _BETWEEN)) for a, b in zip(larger, smaller, strict=True)))
 
 
 @dataclass(slots=True)
@@ -88,6 +98,7 @@ class _Rendering:
         changed: lines that its calls changed.
         calls: `m4.2` and whether the call changes a file, by call id; of messages before the range too.
         arguments: of each call, by its name (`m4.2`), as texts; the same in all rooms, so read once.
+        orders: of the lines of each long result, by its text; likewise.
         seen: where a text came first.
     """
 
@@ -97,6 +108,7 @@ class _Rendering:
     changed: Collection[str]
     calls: dict[str, tuple[str, bool]]
     arguments: dict[str, dict[str, str]]
+    orders: dict[str, list[int]]
     seen: dict[str, str] = field(default_factory=dict[str, str])
 
     def message(self, entry: Entry) -> Iterator[str]:
@@ -148,11 +160,13 @@ class _Rendering:
         lines = text.splitlines()[:_SCANNED]
         if len(lines) < 4:
             return clip_text(text, self.room.result)
+        if text not in self.orders:
+            self.orders[text] = list(dict.fromkeys(self._by_worth(lines)))
         kept: set[int] = set()
         room = self.room.result
-        for index in self._by_worth(lines):
+        for index in self.orders[text]:
             size = min(len(lines[index]), _LONG_LINE) + 1
-            if index not in kept and (size <= room or not kept):
+            if size <= room or not kept:
                 room -= size
                 kept.add(index)
             if room < 20:
@@ -176,7 +190,7 @@ class _Rendering:
         yield from _around(changed, 8, last)
         yield from troubled
         yield from range(last, max(last - 10, 0), -1)
-        yield from range(min(20, last))
+        yield from range(last)
 
 
 def material(entries: Sequence[Entry], earlier: Mapping[str, str], counter: TokenCounter, max_tokens: int) -> str:
@@ -190,17 +204,24 @@ def material(entries: Sequence[Entry], earlier: Mapping[str, str], counter: Toke
     """
     people = people_in(entries)
     used, changed = _used(entries)
-    texts: list[str] = []
-    sizes: list[int] = []
     arguments: dict[str, dict[str, str]] = {}
-    for room in _ROOMS:
+    orders: dict[str, list[int]] = {}
+
+    @cache
+    def rendered(step: int) -> tuple[list[str], list[int]]:
         calls = {call: (name, False) for call, name in earlier.items()}
-        rendering = _Rendering(room, people, used, changed, calls, arguments)
+        rendering = _Rendering(_room(step), people, used, changed, calls, arguments, orders)
         texts = [text for entry in entries if (text := "\n".join(rendering.message(entry)))]
-        sizes = [counter(text) + 1 for text in texts]
-        if sum(sizes) <= max_tokens:
-            return "\n".join(texts)
+        return texts, [counter(text) + 1 for text in texts]
+
+    def fits(step: int) -> bool:
+        return sum(rendered(step)[1]) <= max_tokens
+
+    # The largest first: most ranges fit at once.
+    texts, sizes = rendered(0 if fits(0) else bisect_left(range(_STEPS), True, key=fits))
     total, first = sum(sizes), 0
+    if total <= max_tokens:
+        return "\n".join(texts)
     while first < len(texts) - 1 and total > max_tokens - 12:
         total -= sizes[first]
         first += 1
@@ -298,15 +319,14 @@ def _around(places: Sequence[int], reach: int, last: int) -> Iterator[int]:
 
 
 def _with_gaps(lines: Sequence[str], kept: Sequence[int]) -> Iterator[str]:
-    before = -1
-    for index in kept:
-        if gap := index - before - 1:
-            yield f"[... {gap} lines]" if gap > 1 else lines[index - 1][:_LONG_LINE]
-        line = lines[index]
-        yield line if len(line) <= _LONG_LINE else f"{line[: _LONG_LINE - 2]} …"
-        before = index
-    if gap := len(lines) - before - 1:
-        yield f"[... {gap} lines]"
+    place = 0
+    for index in (*kept, len(lines)):
+        gap = lines[place:index]
+        yield from gap if sum(map(len, gap)) <= _SHORT_GAP else [f"[... {len(gap)} lines]"]
+        if index < len(lines):
+            line = lines[index]
+            yield line if len(line) <= _LONG_LINE else f"{line[: _LONG_LINE - 2]} …"
+        place = index + 1
 
 
 def _quoted(head: str, text: str) -> str:
