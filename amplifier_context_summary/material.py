@@ -96,9 +96,9 @@ class _Rendering:
         people: seqs of what a person wrote.
         used: names that the agent wrote: what it went on to use of the results.
         changed: lines that its calls changed.
-        calls: `m4.2` and whether the call changes a file, by call id; of messages before the range too.
         arguments: of each call, by its name (`m4.2`), as texts; the same in all rooms, so read once.
         orders: of the lines of each long result, by its text; likewise.
+        calls: `m4.2` and whether the call changes a file, by call id.
         seen: where a text came first.
     """
 
@@ -106,9 +106,9 @@ class _Rendering:
     people: Collection[int]
     used: Collection[str]
     changed: Collection[str]
-    calls: dict[str, tuple[str, bool]]
     arguments: dict[str, dict[str, str]]
     orders: dict[str, list[int]]
+    calls: dict[str, tuple[str, bool]] = field(default_factory=dict[str, "tuple[str, bool]"])
     seen: dict[str, str] = field(default_factory=dict[str, str])
 
     def message(self, entry: Entry) -> Iterator[str]:
@@ -193,12 +193,11 @@ class _Rendering:
         yield from range(last)
 
 
-def material(entries: Sequence[Entry], earlier: Mapping[str, str], counter: TokenCounter, max_tokens: int) -> str:
+def material(entries: Sequence[Entry], counter: TokenCounter, max_tokens: int) -> str:
     """Return a range as it is quoted, with at most `max_tokens`; where that takes it, the oldest messages are left out.
 
     Args:
         entries: that a view shows, in order.
-        earlier: names of calls before the range whose results are in it, by call id.
         counter: text to tokens.
         max_tokens: at least 1.
     """
@@ -209,8 +208,7 @@ def material(entries: Sequence[Entry], earlier: Mapping[str, str], counter: Toke
 
     @cache
     def rendered(step: int) -> tuple[list[str], list[int]]:
-        calls = {call: (name, False) for call, name in earlier.items()}
-        rendering = _Rendering(_room(step), people, used, changed, calls, arguments, orders)
+        rendering = _Rendering(_room(step), people, used, changed, arguments, orders)
         texts = [text for entry in entries if (text := "\n".join(rendering.message(entry)))]
         return texts, [counter(text) + 1 for text in texts]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_context_core.errors import ConfigError
-from amplifier_context_core.messages.parsing import calls_of
 from amplifier_context_core.rendering.quoting import TAG, escape_tags, single_line
 from amplifier_context_core.rendering.sendable import is_left_out
 from amplifier_context_core.transcript.entry import Entry
@@ -41,14 +40,12 @@ class Range:
         start: index of the first entry, counted from the first after the leading instructions.
         covered: index after the last entry.
         last: highest seq.
-        earlier: names (`m4.2`) of the calls before the range whose results are in it, by call id.
     """
 
     entries: Sequence[Entry]
     start: int
     covered: int
     last: int
-    earlier: Mapping[str, str]
 
     @property
     def first(self) -> int:
@@ -71,18 +68,8 @@ def range_of(history: Snapshot, start: int, end: int) -> Range | None:
     entries = [entry for entry in history[start:end] if not is_left_out(entry.message)]
     if not entries:
         return None
-    made = {call for entry in entries for call in entry.call_ids}
-    missing = {call for entry in entries for call in entry.answered_ids} - made
-    earlier: dict[str, str] = {}
-    leading, index = history.leading_count, start - 1
-    while missing and index >= max(leading, history.gap.stop):
-        if not missing.isdisjoint(history[index].call_ids):
-            for number, call in enumerate(calls_of(history[index].message), 1):
-                if call.id in missing:
-                    missing.discard(call.id)
-                    earlier[call.id] = f"{history[index].mark}.{number}"
-        index -= 1
-    return Range(entries, start - leading, end - leading, max(entry.seq for entry in entries), earlier)
+    leading = history.leading_count
+    return Range(entries, start - leading, end - leading, max(entry.seq for entry in entries))
 
 
 def request_text(whole: Range, quoted: str, former: Text, most: int, focus: str | None) -> str:

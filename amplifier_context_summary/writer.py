@@ -306,7 +306,7 @@ class Writer:
         if (room := int(min(wanted, paid_for))) < max(_LEAST_TOKENS, wanted * _LEAST_READ):
             self.asking.note("refused", "summary_spend")
             return None
-        shown = await in_thread(material, plan.range.entries, plan.range.earlier, counter, room)
+        shown = await in_thread(material, plan.range.entries, counter, room)
         text = request_text(plan.range, shown, former, most, plan.focus)
         messages: list[Message] = [{"role": "system", "content": prompt}, {"role": "user", "content": text}]
         size = counter(prompt) + counter(text)

@@ -27,7 +27,7 @@ def result(content: str, call_id: str = "c0") -> dict[str, Any]:
 
 
 def shown(messages: list[dict[str, Any]], room: int = 100_000) -> str:
-    return material(entries(messages), {}, counter, room)
+    return material(entries(messages), counter, room)
 
 
 def test_each_result_names_its_call() -> None:
@@ -38,10 +38,6 @@ def test_each_result_names_its_call() -> None:
         "m2 result of m1.2: B",
         "m3 result of m1.1: A",
     ]
-
-
-def test_a_late_result_names_the_call_before_the_range() -> None:
-    assert material(entries([result("A")]), {"c0": "m7.2"}, counter, 100) == "m1 result of m7.2: A"
 
 
 def test_what_a_program_wrote_is_not_a_persons_and_reminders_are_left_out() -> None:
