@@ -10,7 +10,7 @@ runs they are made the digest's again: so each compaction decides as it would wi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from amplifier_context_core.compaction.checkpoint import ChapterText, DigestEntry, Draft, Segment
@@ -22,20 +22,13 @@ from amplifier_context_core.rendering.quoting import single_line
 from amplifier_context_core.view.chapter_carriers import carrier_of
 
 from .records import Record, Records
-from .text import SECTIONS, FileUse, Line
+from .text import HEADS, SECTIONS, Text
 
 _TEXT_SHARE = 0.5  # of what the digest says of what the text knows, beside people's words: what it may take of it
 _MOST_TAKEN = 0.75  # of one chapter's share in that: the newest chapter does not lose all
 _SMALLER = (1.0, 0.5, 0.25)  # of the room of the text, tried in this order
 _HEAD = 12  # tokens of the first line of a text, about
 _PERSON = "person"  # `Fact.speaker` of people's words
-_HEADS: Mapping[str, str] = {
-    "person": "The person:",
-    "work": "The work:",
-    "findings": "Found out:",
-    "files": "Files:",
-    "values": "Values:",
-}
 
 
 _Parts = list[tuple[DigestEntry | None, DigestEntry | None]]
@@ -71,8 +64,8 @@ class TextInChapters(Strategy):
         if record is None or not chapters:
             return draft
         is_newest = record.upto == _newest(draft)
-        lines = [line for line in record.text.lines if is_newest or not line.is_task]
-        written = with_text(chapters, record.upto, lines, record.text.files, goal.counter)
+        text = Text(tuple(line for line in record.text.lines if is_newest or not line.is_task))
+        written = with_text(chapters, record.upto, text, goal.counter)
         new = {old.first: old if one == old else one for old, one in zip(chapters, written, strict=True)}
         return draft.with_segments(new.get(segment.first, segment) for segment in draft.segments)
 
@@ -104,9 +97,7 @@ def _plain(segment: Segment, counter: TokenCounter) -> Segment:
     return with_texts(segment, (), None, counter, "fold")
 
 
-def with_text(
-    chapters: Sequence[Segment], upto: int, lines: Sequence[Line], files: Sequence[FileUse], counter: TokenCounter
-) -> list[Segment]:
+def with_text(chapters: Sequence[Segment], upto: int, whole: Text, counter: TokenCounter) -> list[Segment]:
     """Return chapters with a text, which knows all up to a seq, in the newest one; the digest's, if it finds no room.
 
     Together they count no more tokens than before.
@@ -117,11 +108,10 @@ def with_text(
     parts = [_parted(segment, counter, upto) for segment in plain]
     room = _room(parts)
     for share in _SMALLER:
-        chosen = _chosen(lines, counter, int(room * share) - _HEAD)
-        if not chosen:
+        fitted = whole.fitted(counter, int(room * share) - _HEAD)
+        if not fitted.lines:
             break
-        worded = _worded(f"As of m{upto}, in a model's words:", chosen, files, counter, int(room * share))
-        text = ChapterText(plain[-1].first, plain[-1].last, worded)
+        text = ChapterText(plain[-1].first, plain[-1].last, _worded(f"As of m{upto}, in a model's words:", fitted))
         made = _in_less_room(plain, parts, text, counter, total)
         if sum(_shown_tokens(one, counter) for one in made) <= total:
             slack = total - sum(segment.tokens for segment in made[:-1])
@@ -184,34 +174,13 @@ def _condensed(parts: _Parts, share: float, counter: TokenCounter) -> list[Diges
     return entries
 
 
-def _chosen(lines: Sequence[Line], counter: TokenCounter, room: int) -> list[Line]:
-    """Return the lines that fit into `room` tokens, those worth most first, in their order."""
-    chosen: set[int] = set()
-    headed: set[str] = set()
-    for index in sorted(range(len(lines)), key=lambda index: -lines[index].worth):
-        section = lines[index].section
-        head = 0 if section in headed else counter(_HEADS[section]) + 1
-        cost = head + counter(single_line(lines[index].text)) + 1
-        if cost <= room:
-            room -= cost
-            chosen.add(index)
-            headed.add(section)
-    return [lines[index] for index in sorted(chosen)]
-
-
-def _worded(head: str, lines: Sequence[Line], files: Sequence[FileUse], counter: TokenCounter, room: int) -> str:
-    """Return lines under headings, the work last, and before it the files if they fit."""
-    worded: list[str] = []
+def _worded(head: str, text: Text) -> str:
+    """Return a text under headings, the work last."""
+    worded = [head]
     for section in (*(section for section in SECTIONS if section != "work"), "work"):
-        said = [single_line(line.text) for line in lines if line.section == section]
-        worded += [_HEADS[section], *said] if said else []
-    so_far = "\n".join(worded)
-    for use in ("read", "written"):
-        paths = [f"{one.path} ({one.mark})" for one in files if one.use == use and one.path not in so_far]
-        line = single_line(f"Files {use}: {', '.join(paths)}")
-        if paths and counter("\n".join([*worded, line])) <= room:
-            worded.insert(0, line)
-    return "\n".join([head, *worded])
+        said = [single_line(line.text) for line in text.lines if line.section == section]
+        worded += [HEADS[section], *said] if said else []
+    return "\n".join(worded)
 
 
 def authors_of(chapters: Sequence[Segment], records: Sequence[Record], newest: int) -> list[dict[str, Any]]:

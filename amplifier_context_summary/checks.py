@@ -195,7 +195,7 @@ def checked(given: Iterable[tuple[Section, str]], shown: Shown) -> Text:
     kept = dict.fromkeys(line for line in lines if line is not None)
     if not kept:
         raise RejectedAnswer("nothing of it is shown by the history")
-    return Text(tuple(sorted(kept, key=lambda line: SECTIONS.index(line.section))), shown.former.files)
+    return Text(tuple(sorted(kept, key=lambda line: SECTIONS.index(line.section))))
 
 
 def _checked(line: Line, shown: Shown) -> Line | None:

@@ -1,8 +1,7 @@
 """The summary text: what a model knows of the session, in lines under five headings.
 
 Each answer is the whole text again. So nothing is merged by code: what an answer leaves out or words anew is gone or
-changed. Code adds which files calls touched, of which a model may invent some, and drops what the history does not show
-(`checks.py`).
+changed. Code drops what the history does not show (`checks.py`), and what has no room.
 
 Pure: no I/O, no clock.
 """
@@ -10,40 +9,27 @@ Pure: no I/O, no clock.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from amplifier_context_core.messages.parsing import Call, arguments_of, calls_of
 from amplifier_context_core.messages.tokens import TokenCounter
 from amplifier_context_core.rendering.quoting import single_line
-from amplifier_context_core.transcript.entry import Entry
 
 Section = Literal["person", "work", "findings", "files", "values"]
 SECTIONS: tuple[Section, ...] = get_args(Section)
 
 MAX_LINES = 200  # of a text
 MAX_CHARS = 800  # of a line; what is longer is cut at the end of a word
-_MARKUP = 3  # tokens of a line's bullet and line end, at most
-_HEADINGS = 4 * len(SECTIONS)  # tokens of all headings, at most
+HEADS: Mapping[str, str] = {
+    "person": "The person:",
+    "work": "The work:",
+    "findings": "Found out:",
+    "files": "Files:",
+    "values": "Values:",
+}
 MARK = re.compile(r"\bm([1-9]\d{0,17})(?:\.\d{1,4})?\b")
 _WORTH: Mapping[Section, int] = {"person": 9, "work": 8, "findings": 6, "values": 5, "files": 4}
-
-_FILES = 60  # whose use is kept; the newest
-_PATHS = ("path", "file_path", "filepath", "filename", "file", "notebook_path", "target_file", "target")
-# Names of tools in words: `edit_file`, `writeFile`, `str_replace_editor`.
-_WRITES = re.compile(r"write|edit|create|replace|patch|insert|update|save|append|delete|remove|move|rename", re.I)
-_IS_FILE = re.compile(r"[^/\\]*\.\w{1,8}")  # what a search was made in is a folder as a rule
-_LONGEST = 200  # characters of a path
-
-
-@dataclass(frozen=True, slots=True)
-class FileUse:
-    """What calls did to a file: ``read``, or ``written`` if one of them did that; `mark` is that of the newest."""
-
-    path: str
-    use: str
-    mark: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +67,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A summary text.
-
-    Attributes:
-        lines: in the order of the sections.
-        files: that calls touched, the one touched last at the end.
-    """
+    """A summary text: its lines in the order of the sections."""
 
     lines: tuple[Line, ...] = ()
-    files: tuple[FileUse, ...] = ()
 
     def __str__(self) -> str:
         """Return it as a model reads and writes it."""
@@ -100,44 +80,20 @@ class Text:
         )
         return "\n\n".join(parts)
 
-    def with_files_of(self, entries: Iterable[Entry]) -> Text:
-        """Return the text with what the calls of newer entries did to files."""
-        uses = {one.path: one for one in self.files}
-        for entry in entries:
-            for call in calls_of(entry.message):
-                if path := _path(call):
-                    before = uses.pop(path, None)
-                    is_written = _writes(call) or (before is not None and before.use == "written")
-                    uses[path] = FileUse(path, "written" if is_written else "read", entry.mark)
-        return Text(self.lines, tuple(uses.values())[-_FILES:])
-
     def tokens(self, counter: TokenCounter) -> int:
-        """Return the tokens that it needs to fit: each line counts by itself, and all headings do."""
-        return sum(counter(line.text) + _MARKUP for line in self.lines) + _HEADINGS
+        """Return the tokens that it takes in a view, about."""
+        sizes = (counter(single_line(line.text)) + 1 for line in self.lines)
+        return sum(sizes) + sum(counter(HEADS[section]) + 1 for section in {line.section for line in self.lines})
 
-    def fitted(self, counter: TokenCounter, max_tokens: int) -> Text:
-        """Return the text with at most so many tokens: lines of the least worth go first, of these the last ones."""
-        sizes = [counter(line.text) + _MARKUP for line in self.lines]
-        room = max_tokens - sum(sizes) - _HEADINGS
-        left = dict(enumerate(self.lines))
-        for index in sorted(left, key=lambda index: (self.lines[index].worth, -index)):
-            if room >= 0:
-                break
-            room += sizes[index]
-            del left[index]
-        return Text(tuple(left.values()), self.files)
-
-
-def _path(call: Call) -> str:
-    """Return the file that a call is about; empty if there is none."""
-    arguments = {key.casefold(): value for key, value in arguments_of(call).items()}
-    path = next((arguments[key] for key in _PATHS if key in arguments), None)
-    if not isinstance(path, str) or len(path) > _LONGEST:
-        return ""
-    return single_line(path) if _IS_FILE.fullmatch(path.replace("\\", "/").rpartition("/")[2]) else ""
-
-
-def _writes(call: Call) -> bool:
-    action = arguments_of(call).get("command")
-    is_view = isinstance(action, str) and action in ("view", "read", "cat")
-    return _WRITES.search(call.name) is not None and not is_view
+    def fitted(self, counter: TokenCounter, most: int) -> Text:
+        """Return the text with the lines that fit into `most` tokens, those worth most first."""
+        chosen: set[int] = set()
+        headed: set[Section] = set()
+        for index, line in sorted(enumerate(self.lines), key=lambda one: -one[1].worth):
+            head = 0 if line.section in headed else counter(HEADS[line.section]) + 1
+            size = head + counter(single_line(line.text)) + 1
+            if size <= most:
+                most -= size
+                chosen.add(index)
+                headed.add(line.section)
+        return Text(tuple(line for index, line in enumerate(self.lines) if index in chosen))

@@ -314,7 +314,7 @@ class Writer:
         def read_text(answer: Reply) -> Made:
             entries = plan.range.entries
             made = checked(lines_in(answer), Shown(entries, former)).fitted(counter, most)
-            return made.with_files_of(entries), None
+            return made, None
 
         about = {**plan.range.about, "input_tokens": size, "again": False}
         ask, read = partial(caller.ask, messages), partial(in_thread, read_text)

@@ -14,7 +14,7 @@ from amplifier_context_core.compaction.digest import chapter_of, with_texts
 from amplifier_context_core.compaction.speech import RULE, Speaker, read
 from amplifier_context_core.messages.tokens import count_message_tokens
 from amplifier_context_summary.chapters import with_text
-from amplifier_context_summary.text import SECTIONS, FileUse, Line
+from amplifier_context_summary.text import SECTIONS, Line, Text
 from tests.messages import rounds, text
 from tests.summary.scripted import Provider, drive, summary_manager
 
@@ -48,7 +48,6 @@ def quoted_of_people(segment: Segment) -> list[str]:
 
 
 lines_ = st.lists(st.builds(Line, st.sampled_from(SECTIONS), words), max_size=30)
-FILES = [FileUse("src/a.py", "written", "m3")]
 
 
 @given(st.lists(chapters(), min_size=1, max_size=4), lines_, st.integers(1, 30))
@@ -56,7 +55,7 @@ def test_a_text_takes_no_room_from_peoples_words_or_from_what_it_does_not_know_a
     given_: list[Segment], lines: list[Line], upto: int
 ) -> None:
     total = sum(chapter.tokens for chapter in given_)
-    new = with_text(given_, upto, lines, FILES, counter)
+    new = with_text(given_, upto, Text(tuple(lines)), counter)
     assert sum(chapter.tokens for chapter in new) == total
     assert sum(count_message_tokens(one.shown[0].message, counter) for one in new) <= total
     for old, chapter in zip(given_, new, strict=True):
@@ -68,8 +67,8 @@ def test_a_text_takes_no_room_from_peoples_words_or_from_what_it_does_not_know_a
         assert with_texts(chapter, (), None, counter, "").shown == old.shown
         later = [entry for entry in old.chapter.entries if entry.last > upto]
         assert all(fact.text in shown for entry in later for fact in entry.facts)
-    assert with_text(new, upto, lines, FILES, counter) == new
-    assert [one.shown for one in with_text(new, upto, (), (), counter)] == [one.shown for one in given_]
+    assert with_text(new, upto, Text(tuple(lines)), counter) == new
+    assert [one.shown for one in with_text(new, upto, Text(), counter)] == [one.shown for one in given_]
 
 
 _WHY = (
