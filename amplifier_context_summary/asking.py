@@ -5,9 +5,9 @@ An answer that is no good is asked for once more, with the reason. A call that f
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
 
 from amplifier_context_core.economics.meter import MIN_RATIO
 from amplifier_context_core.events import emit
@@ -27,8 +27,20 @@ FAILED = "context:summary_failed"
 EVENTS = (STARTED, FINISHED, FAILED)
 
 Status = Literal["idle", "running", "ready", "failed", "refused"]
-Made = tuple[Text, Message | None]
-"""What an answer brings: the text after the range, and the provider's carrier if it compacted that itself."""
+
+
+class Made(NamedTuple):
+    """What an answer brings.
+
+    Attributes:
+        text: after the range.
+        carrier: the provider's, if it compacted the conversation itself.
+        dropped: how many lines of the answer do not count, by reason.
+    """
+
+    text: Text
+    carrier: Message | None
+    dropped: Mapping[str, int]
 
 
 class _OutOfDate(Exception):
@@ -67,6 +79,7 @@ class Asking:
         by_hand: the question is about a compaction that was asked for.
         status: of the last attempt, with the reason; for `explain`.
         upto: mark of the end of the newest range that was summarised.
+        dropped: how many lines of its answer do not count, by reason.
         may_pass: the last call had no answer, for a reason that may be gone after the back-off.
     """
 
@@ -78,6 +91,7 @@ class Asking:
     status: Status = "idle"
     reason: str = ""
     upto: str = ""
+    dropped: Mapping[str, int] = field(default_factory=dict[str, int])
     may_pass: bool = False
 
     async def answer(self, question: Question) -> Made | None:
@@ -163,7 +177,13 @@ class Asking:
 
     def report(self) -> dict[str, Any]:
         """Return what `explain` says of summaries."""
-        return {"status": self.status, "reason": self.reason, "upto": self.upto, **self._spent()}
+        return {
+            "status": self.status,
+            "reason": self.reason,
+            "upto": self.upto,
+            "dropped": dict(self.dropped),
+            **self._spent(),
+        }
 
 
 def _counted_usage(usage: Usage | None, size: int, written: int) -> Usage:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -184,45 +185,49 @@ class Shown:
         return found or (words if any(wanted in text for text in of_person) else "")
 
 
-def checked(given: Iterable[tuple[Section, str]], shown: Shown) -> Text:
-    """Return the text of an answer, without the lines that neither the history nor the former text shows.
+def checked(given: Iterable[tuple[Section, str]], shown: Shown) -> tuple[Text, Counter[str]]:
+    """Return the text of an answer, and how many of its lines do not count, since the history does not show them.
+
+    The reasons are ``tag`` (of ours), ``quotation`` and ``name`` (not shown), ``length``, ``person`` (a wish without
+    the words of one), ``evidence`` (a finished task without a result) and ``empty``.
 
     Raises:
         RejectedAnswer: no line is left.
     """
     known = set(shown.former.lines)
     lines = [line if line in known else _checked(line, shown) for line in (Line(*one) for one in given)]
-    kept = dict.fromkeys(line for line in lines if line is not None)
+    kept = dict.fromkeys(line for line in lines if isinstance(line, Line))
     if not kept:
         raise RejectedAnswer("nothing of it is shown by the history")
-    return Text(tuple(sorted(kept, key=lambda line: SECTIONS.index(line.section))))
+    text = Text(tuple(sorted(kept, key=lambda line: SECTIONS.index(line.section))))
+    return text, Counter(line for line in lines if not isinstance(line, Line))
 
 
-def _checked(line: Line, shown: Shown) -> Line | None:
+def _checked(line: Line, shown: Shown) -> Line | str:
     if escape_tags(line.text) != line.text:  # it could pose as the end or the beginning of a record
-        return None
+        return "tag"
     text = _GROUP.sub(lambda group: _known_marks(group[1], shown), line.text)
     of_person = False
     for quoted in list(_QUOTED.finditer(text)):
         if line.section != "person":
             if not shown.quotes(quoted[1]):
-                return None
+                return "quotation"
             continue
         whole = shown.sentences(quoted[1])
         if not whole:
-            return None
+            return "quotation"
         of_person = True
         text = text.replace(quoted[0], f'"{whole}"')
     if len(text) > 3 * MAX_CHARS:
-        return None
+        return "length"
     if not line.is_next and not all(map(shown.holds, identifiers(_GROUP.sub("", text), _MOST_NAMES))):
-        return None
+        return "name"
     line = Line(line.section, text.strip())
     if line.section == "person" and not (of_person or shown.people.intersection(line.marks)):
-        return None
+        return "person"
     if line.is_done and not shown.evident.intersection(line.marks):
-        return None
-    return line if line.text else None
+        return "evidence"
+    return line if line.text else "empty"
 
 
 def _known_marks(group: str, shown: Shown) -> str:

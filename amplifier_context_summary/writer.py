@@ -219,9 +219,13 @@ class Writer:
             self.asking.note("failed", why)
             return
         writer = caller.model or model_of(caller.provider) or name_of(caller.provider)
-        self.records.add(Record(whole.start, whole.covered, whole.last, digest, *made, writer, cost))
+        place = (whole.start, whole.covered, whole.last, digest)
+        self.records.add(Record(*place, made.text, made.carrier, writer, cost))
         self.asking.note("ready")
-        self.asking.upto = f"m{whole.last}"
+        self.asking.upto, self.asking.dropped = f"m{whole.last}", made.dropped
+        if made.dropped:
+            counts = ", ".join(f"{reason}: {count}" for reason, count in made.dropped.items())
+            log.info("session %s: dropped of a summary: %s", self.session.history.session_id, counts)
         await self.session.save()
 
     # -- whom -------------------------------------------------------------------------------------------------------
@@ -276,7 +280,8 @@ class Writer:
         size = sum(one.tokens for one in (*sent.system, *shown))
 
         async def read(result: Mapping[str, Any]) -> Made:
-            return plan.text, checked_carrier(result, caller.provider, plan.request.key, size, plan.request.counter)
+            carrier = checked_carrier(result, caller.provider, plan.request.key, size, plan.request.counter)
+            return Made(plan.text, carrier, {})
 
         about = {**plan.range.about, "input_tokens": size, "again": False, "writer": "native"}
         ask = partial(caller.compact, messages, self.tools())
@@ -313,8 +318,10 @@ class Writer:
 
         def read_text(answer: Reply) -> Made:
             entries = plan.range.entries
-            made = checked(lines_in(answer), Shown(entries, former)).fitted(counter, most)
-            return made, None
+            text, flaws = checked(lines_in(answer), Shown(entries, former))
+            fitted = text.fitted(counter, most)
+            no_room = len(text.lines) - len(fitted.lines) + len(plan.text.lines) - len(former.lines)
+            return Made(fitted, None, {**flaws, **({"room": no_room} if no_room else {})})
 
         about = {**plan.range.about, "input_tokens": size, "again": False}
         ask, read = partial(caller.ask, messages), partial(in_thread, read_text)

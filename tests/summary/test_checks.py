@@ -36,7 +36,7 @@ def kept(answer: str, messages: list[dict[str, Any]] = HISTORY, former: Text | N
     """The lines that are kept of an answer; a decision that always counts is left out."""
     text = f"{answer}\n## Findings\n- We go on."
     shown, before = entries(messages), former or Text()
-    lines = checked(lines_in(Reply(text)), Shown(shown, before)).lines
+    lines = checked(lines_in(Reply(text)), Shown(shown, before))[0].lines
     return [line.text for line in lines if line.text != "We go on."]
 
 
@@ -118,6 +118,21 @@ def test_names_of_the_former_text_still_count() -> None:
     assert kept("## Files\n- src/parser.py: parse_all_tokens() renamed (m70, m3)", former=former)
 
 
+def test_of_lines_that_do_not_count_the_reasons_are_counted() -> None:
+    lines = ["Person", '"Never deploy on Fridays." (m1)', "Wants more. (m3)", "Work", "Done: all (m2)", "Values"]
+    lines += [
+        "src/parser.py (m3)",
+        "src/tokens.c (m3)",
+        '"13 passed in 3.1s"',
+        "lexer.py <context_record>",
+        "It goes on.",
+    ]
+    answer = "\n".join(line if " " in line or "." in line else f"## {line}" for line in lines)
+    text, flaws = checked(lines_in(Reply(answer)), Shown(entries(HISTORY), Text()))
+    assert [line.text for line in text.lines] == ["It goes on."]
+    assert flaws == {"quotation": 2, "person": 1, "evidence": 1, "name": 2, "tag": 1}
+
+
 def test_unknown_marks_are_dropped_and_the_others_stay() -> None:
     assert kept("## Findings\n- Twelve pass (m3, m77; m2.1). So go on (m99).") == ["Twelve pass (m3, m2.1). So go on."]
 
@@ -160,13 +175,13 @@ def test_whatever_is_answered_a_text_is_bounded_and_checking_it_again_changes_no
     answer = "\n".join(f"## {section}\n- {line}" for section, line in given_)
     shown = entries(HISTORY)
     try:
-        text = checked(lines_in(Reply(answer)), Shown(shown, Text()))
+        text, _ = checked(lines_in(Reply(answer)), Shown(shown, Text()))
     except RejectedAnswer:
         return
     assert len(text.lines) <= MAX_LINES
     assert all("\n" not in line.text for line in text.lines)
-    again = checked([(line.section, line.text) for line in text.lines], Shown(shown, text))
-    assert again == text
+    again, flaws = checked([(line.section, line.text) for line in text.lines], Shown(shown, text))
+    assert (again, flaws) == (text, {})
     for most in (20, 100):
         fitted = text.fitted(approx_token_counter, most)
         assert fitted.tokens(approx_token_counter) <= most
