@@ -14,13 +14,13 @@ Pure: no I/O, no clock.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import unified_diff
 from functools import cache
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from typing import Any, NamedTuple, cast
 
 from amplifier_context_core.compaction.digest import EDIT_ARGUMENTS
@@ -207,24 +207,21 @@ def material(entries: Sequence[Entry], counter: TokenCounter, max_tokens: int) -
     orders: dict[str, list[int]] = {}
 
     @cache
-    def rendered(step: int) -> tuple[list[str], list[int]]:
+    def rendered(step: int, first: int = 0) -> list[str]:
         rendering = _Rendering(_room(step), people, used, changed, arguments, orders)
-        texts = [text for entry in entries if (text := "\n".join(rendering.message(entry)))]
-        return texts, [counter(text) + 1 for text in texts]
+        return ["\n".join(rendering.message(entry)) for entry in entries[first:]]
 
     def fits(step: int) -> bool:
-        return sum(rendered(step)[1]) <= max_tokens
+        return sum(counter(text) + 1 for text in rendered(step)) <= max_tokens
 
     # The largest first: most ranges fit at once.
-    texts, sizes = rendered(0 if fits(0) else bisect_left(range(_STEPS), True, key=fits))
-    total, first = sum(sizes), 0
-    if total <= max_tokens:
-        return "\n".join(texts)
-    while first < len(texts) - 1 and total > max_tokens - 12:
-        total -= sizes[first]
-        first += 1
-    left_out = f"[{first} older messages are left out]\n" if first else ""
-    text = left_out + "\n".join(texts[first:])
+    step = 0 if fits(0) else bisect_left(range(_STEPS), True, key=fits)
+    text = "\n".join(filter(None, rendered(step)))
+    if counter(text) > max_tokens:
+        sizes = list(accumulate(counter(text) + 1 for text in reversed(rendered(step))))
+        first = min(len(entries) - bisect_right(sizes, max_tokens - 12), len(entries) - 1)
+        # Rendered once more: what was the same as in a message that is left out is said now.
+        text = "\n".join([f"[{first} older messages are left out]", *filter(None, rendered(step, first))])
     while counter(text) > max_tokens and len(text) > 200:
         text = clip_text(text, int(len(text) * min(0.9, max_tokens / counter(text))))
     return text
@@ -320,9 +317,10 @@ def _with_gaps(lines: Sequence[str], kept: Sequence[int]) -> Iterator[str]:
     place = 0
     for index in (*kept, len(lines)):
         gap = lines[place:index]
-        yield from gap if sum(map(len, gap)) <= _SHORT_GAP else [f"[... {len(gap)} lines]"]
-        if index < len(lines):
-            line = lines[index]
+        if len(gap) > 1 and sum(map(len, gap)) > _SHORT_GAP:
+            yield f"[... {len(gap)} lines]"
+            place = index
+        for line in lines[place : index + 1]:
             yield line if len(line) <= _LONG_LINE else f"{line[: _LONG_LINE - 2]} …"
         place = index + 1
 

@@ -156,6 +156,8 @@ def test_where_all_is_too_long_the_oldest_messages_are_left_out() -> None:
     assert text.startswith("[")
     assert "older messages are left out]" in text.splitlines()[0]
     assert "Message 59." in text
+    said = "The same long message of a person, which is said in each. " * 3
+    assert "which is said" in shown([{"role": "user", "content": said}] * 60, 200)
 
 
 spoken = st.text("ab \n\u2028<>/:m1(", max_size=300)
