@@ -58,7 +58,7 @@ class Plan:
     Attributes:
         request: for the view that the range is of.
         text: before the range.
-        saved: tokens that the digest of the range saves.
+        saved: tokens that the digest of the range saves, at the session's price.
         room: tokens that a text may take of the chapters.
         focus: what the text is to dwell on.
         outdated: returns why a question about it may neither be asked nor its answer kept; empty if both may.
@@ -303,7 +303,7 @@ class Writer:
         if room < _LEAST_TOKENS:
             self.asking.note("refused", "the window of the model is too small")
             return None
-        if (wanted := min(room, plan.saved)) < _LEAST_TOKENS:
+        if (wanted := min(room, int(plan.saved / prices.fresh))) < _LEAST_TOKENS:
             self.asking.note("refused", "to read the range costs more than its digest saves")
             return None
         left = self.limits.left(by_hand=self.asking.by_hand)

@@ -10,7 +10,7 @@ from amplifier_core import ChatRequest
 
 from amplifier_context_core.messages.usage import Response, Usage
 from tests.messages import work
-from tests.summary.scripted import BUDGET, Provider, drive, good, summary_manager
+from tests.summary.scripted import BUDGET, Provider, drive, good, summary_manager, wait_for_summaries
 from tests.writers import ERRORS, Writer
 
 pytestmark = pytest.mark.kernel
@@ -88,6 +88,21 @@ async def test_a_call_without_an_answer_counts_its_input_unless_the_provider_ref
     cost = manager.limits.summary_cost
     assert (cost == 0) is (kind.removeprefix("error:") in FREE)
     assert cost == 0 or cost > 1_000
+
+
+async def test_of_a_range_as_much_is_read_as_its_digest_saves_at_the_prices_of_both_models() -> None:
+    async def read(price: float) -> int:
+        own, writer = Writer(name="own", pricing=(1.0, 5.0)), Writer(pricing=(price, 5 * price))
+        manager = summary_manager(None, summary_provider="writer")
+        manager.writer.providers = lambda: {"own": own, "writer": writer}
+        for message in ONE_CALL:
+            await manager.add_message(message)
+            if message["role"] != "assistant":
+                await manager.get_messages_for_request(BUDGET, own)
+                await wait_for_summaries(manager)
+        return len(str(writer.asked[0].messages[1].content))
+
+    assert await read(0.2) > await read(1.0) > await read(3.0)
 
 
 @pytest.mark.parametrize("kind", ["error:ProviderUnavailableError", "broken", "empty", "cancelled"])
