@@ -80,7 +80,6 @@ class Asking:
         status: of the last attempt, with the reason; for `explain`.
         upto: mark of the end of the newest range that was summarised.
         dropped: how many lines of its answer do not count, by reason.
-        may_pass: the last call had no answer, for a reason that may be gone after the back-off.
     """
 
     config: SummaryConfig
@@ -92,7 +91,6 @@ class Asking:
     reason: str = ""
     upto: str = ""
     dropped: Mapping[str, int] = field(default_factory=dict[str, int])
-    may_pass: bool = False
 
     async def answer(self, question: Question) -> Made | None:
         """Return what the answer to a question brings; None, with the reason noted, if that is nothing."""
@@ -108,7 +106,7 @@ class Asking:
                 self.note("failed", str(problem))
                 await self._emit(FAILED, {**question.about, "reason": str(problem)})
             except CallFailed as problem:
-                await self.failed(str(problem), question.about, problem)
+                await self.failed(str(problem), question.about, problem.retry_after)
             except RejectedAnswer as problem:
                 if question.again is not None:
                     question = question.again(str(problem))
@@ -143,11 +141,11 @@ class Asking:
             return Usage(size, self.config.summary_output)
         return Usage(0 if problem.is_free else size)
 
-    def note(self, status: Status, reason: str = "", *, may_pass: bool = False) -> None:
+    def note(self, status: Status, reason: str = "") -> None:
         """Note what became of the attempt."""
-        self.status, self.reason, self.may_pass = status, reason, may_pass
+        self.status, self.reason = status, reason
 
-    async def failed(self, reason: str, about: dict[str, Any] | None = None, call: CallFailed | None = None) -> None:
+    async def failed(self, reason: str, about: dict[str, Any] | None = None, retry_after: float | None = None) -> None:
         """Note an attempt that brought nothing; the next one waits, in the next process too.
 
         The session is saved before the event: a handler may hang or end the process.
@@ -155,10 +153,10 @@ class Asking:
         Args:
             reason: in words that quote nothing of the answer.
             about: what the event says of the question; None if there was none.
-            call: the call that failed; None if there was an answer.
+            retry_after: seconds that the provider asks to wait.
         """
-        self.limits.failed(self.clock(), call.retry_after if call else None)
-        self.note("failed", reason, may_pass=call is not None and call.may_pass)
+        self.limits.failed(self.clock(), retry_after)
+        self.note("failed", reason)
         await self.session.save()
         if about is not None:
             await self._emit(FAILED, {**about, "reason": reason})

@@ -31,15 +31,12 @@ class CallFailed(Exception):
 
     Attributes:
         retry_after: seconds that the provider asks to wait; None if it does not say.
-        may_pass: true if the same call may be answered later, as the provider says (`LLMError.retryable`).
         is_free: true if no model read the request: it was not sent, or the provider refused it at once.
     """
 
-    def __init__(
-        self, reason: str, retry_after: float | None = None, *, may_pass: bool = False, is_free: bool = False
-    ) -> None:
+    def __init__(self, reason: str, retry_after: float | None = None, *, is_free: bool = False) -> None:
         super().__init__(reason)
-        self.retry_after, self.may_pass, self.is_free = retry_after, may_pass, is_free
+        self.retry_after, self.is_free = retry_after, is_free
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +108,7 @@ async def limited(call: Callable[[], Awaitable[Any]], seconds: float) -> Any:
         raise
     if not done:
         _leave(task)
-        raise CallFailed(TIMEOUT, may_pass=True)
+        raise CallFailed(TIMEOUT)
     try:
         return task.result()
     except asyncio.CancelledError:
@@ -119,9 +116,7 @@ async def limited(call: Callable[[], Awaitable[Any]], seconds: float) -> Any:
     except Exception as problem:  # noqa: BLE001 - other people's code
         asked = getattr(problem, "retry_after", None)
         retry_after = float(asked) if isinstance(asked, (int, float)) else None
-        may_pass = getattr(problem, "retryable", False) is True
-        name = type(problem).__name__
-        raise CallFailed(name, retry_after, may_pass=may_pass, is_free=_is_refusal(problem)) from None
+        raise CallFailed(type(problem).__name__, retry_after, is_free=_is_refusal(problem)) from None
 
 
 def _is_refusal(problem: Exception) -> bool:

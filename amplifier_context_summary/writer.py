@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -94,8 +95,7 @@ class Writer:
     session_prices: Prices = field(default_factory=Prices)
     _task: asyncio.Task[None] | None = None
     _loop: asyncio.AbstractEventLoop | None = None
-    _looked_at: tuple[int, int] = (-1, 0)  # compactions then, and tokens of the view from which it is looked at again
-    _attempts: tuple[int, int] = (-1, 0)  # compactions when a model was asked last, and attempts since
+    _look_again: tuple[int, float] = (-1, 0.0)  # after so many compactions, a view is looked at from so many tokens
     _warned: set[str] = field(default_factory=set[str])
 
     def __post_init__(self) -> None:
@@ -110,20 +110,14 @@ class Writer:
         if sent.counted < self.config.summarize_at * sent.limits.threshold:
             return False
         compactions = self.session.compactor.compactions
-        if self._attempts == (compactions, 1) and self.asking.may_pass:
-            self._attempts = (compactions, 2)  # the call had no answer: it is made once more after the back-off
-        elif self._attempts[0] == compactions or not self._is_news(sent, compactions):
-            return False
-        self._looked_at = (compactions, sent.counted + int(_REGROWN * sent.limits.threshold))
-        return True
-
-    def _is_news(self, sent: SentView, compactions: int) -> bool:
-        """True if the view may have a range to ask for that it did not have when it was looked at."""
-        if self._looked_at[0] == compactions and sent.counted < self._looked_at[1]:
+        if compactions == self._look_again[0] and sent.counted < self._look_again[1]:
             return False
         checkpoint = sent.view.checkpoint
         folded = max((one.last for one in checkpoint.segments if one.chapter), default=0) if checkpoint else 0
-        return not any(record.upto > folded for record in self.records.valid())
+        if any(record.upto > folded for record in self.records.valid()):
+            return False  # it waits for its compaction
+        self._look_again = (compactions, sent.counted + _REGROWN * sent.limits.threshold)
+        return True
 
     def start(self, reason: Reason, request: ViewRequest, provider: Any) -> None:
         """Begin the task for a view, which was sent to a provider if that is known."""
@@ -173,7 +167,7 @@ class Writer:
         plan = await self._plan(found, request, least)
         if plan is None:
             return
-        self._attempts = max(self._attempts, (self.session.compactor.compactions, 1))
+        self._look_again = (self.session.compactor.compactions, math.inf)  # once for each compaction
         self.asking.by_hand = reason == "manual"
         caller = self._caller(provider)
         if caller is None:
@@ -325,14 +319,15 @@ class Writer:
 
         about = {**plan.range.about, "input_tokens": size, "again": False}
         ask, read = partial(caller.ask, messages), partial(in_thread, read_text)
-        question = Question(about, size, most, prices, ask, read, plan.outdated)
 
         def again(reason: str) -> Question:
             repair = REPAIR.format(reason=reason)
             ask, longer = partial(caller.ask, [*messages, {"role": "user", "content": repair}]), size + counter(repair)
-            return replace(question, about={**about, "input_tokens": longer, "again": True}, size=longer, ask=ask)
+            more = {**about, "input_tokens": longer, "again": True}
+            return replace(question, about=more, size=longer, ask=ask, again=None)
 
-        return replace(question, again=again) if self.asking.by_hand or self._attempts[1] == 1 else question
+        question = Question(about, size, most, prices, ask, read, plan.outdated, again)
+        return question
 
     def _prompt(self) -> str:
         """Return the prompt; the shipped one, with a warning, if the file that the config names cannot be used."""
