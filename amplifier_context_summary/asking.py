@@ -96,8 +96,7 @@ class Asking:
         """Return what the answer to a question brings; None, with the reason noted, if that is nothing."""
         while True:
             cost = question.size * question.prices.fresh + question.written * question.prices.output
-            tokens = question.size + self.config.summary_output
-            if refused := self.limits.refusal(self.clock(), tokens, cost, by_hand=self.by_hand):
+            if refused := self.limits.refusal(self.config, self.clock(), question.size, cost, by_hand=self.by_hand):
                 self.note("refused", refused)
                 return None
             try:

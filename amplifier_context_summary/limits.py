@@ -12,13 +12,16 @@ Pure: no I/O; the caller gives the time (seconds since 1970).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, cast
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from amplifier_context_core.economics.budget import price_in
 from amplifier_context_core.messages.usage import Usage
+
+from .config import SummaryConfig
 
 WINDOW = 600.0  # seconds: ten minutes, as lossless-claw limits its calls
 _FIRST_BACK_OFF = 30.0  # seconds after the first failure; it doubles with each further one
@@ -63,20 +66,15 @@ _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Count = Annotated[int, Field(ge=0)]
 
 
-@dataclass(slots=True)
+@dataclass
 class Limits:
-    """The limits of one session.
+    """What was spent in one session, and whether more may be.
 
     Attributes:
-        max_tokens: in `WINDOW`: the input of the calls made, and input and longest answer of the next one.
-        share: of `session_cost` that summaries may cost.
         failures: in a row.
         recent: time and input tokens of the calls in `WINDOW`.
     """
 
-    max_calls: int
-    max_tokens: int
-    share: float
     session_cost: _Amount = 0.0
     summary_cost: _Amount = 0.0
     calls: _Count = 0
@@ -84,25 +82,26 @@ class Limits:
     recent: tuple[tuple[_Amount, _Count], ...] = ()
     not_before: _Amount = 0.0
 
-    def left(self, *, by_hand: bool) -> float:
+    def left(self, config: SummaryConfig, *, by_hand: bool) -> float:
         """Return the money that may be spent now; a first call for a compaction by hand is not bounded by it."""
-        return math.inf if by_hand and not self.calls else self.share * self.session_cost - self.summary_cost
+        return math.inf if by_hand and not self.calls else config.summary_spend * self.session_cost - self.summary_cost
 
-    def refusal(self, now: float, tokens: int, cost: float, *, by_hand: bool = False) -> str:
-        """Return why a call may not be made now; empty if it may.
+    def refusal(self, config: SummaryConfig, now: float, tokens: int, cost: float, *, by_hand: bool = False) -> str:
+        """Return the key of the config or the wait that forbids a call now; empty if it may be made.
 
         Args:
-            tokens: of its input, about, and of its longest answer.
+            tokens: of its input, about.
             cost: that it would have, about.
         """
         self.recent = tuple(one for one in self.recent if now - WINDOW < one[0] <= now)
         if self.waits(now):
             return "back-off after a failure"
-        if len(self.recent) >= self.max_calls:
+        if len(self.recent) >= config.max_summary_calls:
             return "max_summary_calls"
-        if self.recent and sum(used for _, used in self.recent) + tokens > self.max_tokens:
+        used = sum(tokens for _, tokens in self.recent)
+        if self.recent and used + tokens + config.summary_output > config.max_summary_tokens:
             return "max_summary_tokens"
-        return "summary_spend" if cost > self.left(by_hand=by_hand) else ""
+        return "summary_spend" if cost > self.left(config, by_hand=by_hand) else ""
 
     def begin(self, now: float, tokens: int) -> None:
         """Note a call that is made now, with the tokens of its input."""
@@ -129,18 +128,12 @@ class Limits:
 
     def dump(self) -> dict[str, Any]:
         """Return what was spent and what is waited for as JSON, for the session state."""
-        return _ADAPTER.dump_python(self, mode="json", exclude=set(_CONFIGURED))
+        return _ADAPTER.dump_python(self, mode="json")
 
     def restore(self, saved: object) -> None:
         """Continue from what `dump` returned; from nothing if it cannot be read."""
-        configured = {name: getattr(self, name) for name in _CONFIGURED}
-        try:
-            read = _ADAPTER.validate_python({**cast("dict[str, object]", saved), **configured})
-        except (TypeError, ValidationError):
-            return
-        for one in fields(read):
-            setattr(self, one.name, getattr(read, one.name))
+        with suppress(ValidationError):
+            vars(self).update(vars(_ADAPTER.validate_python(saved)))
 
 
-_CONFIGURED = ("max_calls", "max_tokens", "share")
 _ADAPTER = TypeAdapter(Limits)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Unpack, cast
+from typing import Any, Unpack
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.arguments import checked_text
@@ -63,7 +63,7 @@ class SummaryManager(ContextManager, SessionCompanion):
         options["companion"] = self
         super().__init__(config, **options)
         self.records.history = self.history
-        self.limits = Limits(config.max_summary_calls, config.max_summary_tokens, config.summary_spend)
+        self.limits = Limits()
         self.writer = Writer(config, self.session, self.records, self.limits, providers, tools)
         self._settings = config
         self._provider: Any = None  # of the last request
@@ -185,11 +185,12 @@ class SummaryManager(ContextManager, SessionCompanion):
         return {MODULE: {**self.records.dump(), "limits": self.limits.dump()}}
 
     def restore(self, state: dict[str, Any], revision: int) -> None:
-        if (saved := state.get(MODULE)) is not None:
+        saved: dict[str, Any] | None = state.get(MODULE)
+        if saved is not None:
             if not self.records.restore(saved):
                 text = "the saved state of summaries cannot be read; the digest goes on without it"
                 self.warnings.note("repair", text)
-            self.limits.restore(cast("dict[str, object]", saved).get("limits") if isinstance(saved, dict) else None)
+            self.limits.restore(saved.get("limits"))
         if isinstance(undone := state.get(UNDONE), int):
             self.records.drop_from(undone)
 

@@ -300,7 +300,7 @@ class Writer:
         if (wanted := min(room, int(plan.saved / prices.fresh))) < _LEAST_TOKENS:
             self.asking.note("refused", "to read the range costs more than its digest saves")
             return None
-        left = self.limits.left(by_hand=self.asking.by_hand)
+        left = self.limits.left(config, by_hand=self.asking.by_hand)
         paid_for = (left - most * prices.output) / prices.fresh - beside
         if (room := int(min(wanted, paid_for))) < max(_LEAST_TOKENS, wanted * _LEAST_READ):
             self.asking.note("refused", "summary_spend")

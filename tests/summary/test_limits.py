@@ -10,6 +10,7 @@ import pytest
 from amplifier_core import HookRegistry, HookResult
 
 from amplifier_context_core.stores import MemoryStore
+from amplifier_context_summary.config import SummaryConfig
 from amplifier_context_summary.limits import Limits, Prices, prices_of
 from tests.messages import rounds, work
 from tests.summary.scripted import HeldBack, drive, summary_manager, until_asked
@@ -17,6 +18,7 @@ from tests.writers import Writer
 
 SESSION = work(60, output=900)[:41]
 MORE = rounds(30, start=100, output=900)
+CONFIG = SummaryConfig(summary_spend=0.1)
 NOW = 1_800_000_000.0
 
 
@@ -75,7 +77,7 @@ async def test_a_failure_is_saved_before_handlers_hear_of_it() -> None:
 
 
 def limits() -> Limits:
-    made = Limits(2, 1_000_000, 0.1, session_cost=1e6)
+    made = Limits(session_cost=1e6)
     made.begin(NOW, 10)
     made.summary_cost += 50.0
     made.failed(NOW, 100.0)
@@ -83,7 +85,7 @@ def limits() -> Limits:
 
 
 def test_what_is_restored_is_what_was_saved() -> None:
-    again = Limits(2, 1_000_000, 0.1)
+    again = Limits()
     again.restore(limits().dump())
     assert again == limits()
     assert again.waits(NOW + 40) == 60
@@ -94,25 +96,25 @@ def test_what_is_restored_is_what_was_saved() -> None:
     [None, 5, [], {"calls": -1}, {"session_cost": float("nan")}, {"recent": [[1]]}, {"not_before": "soon"}],
 )
 def test_saved_limits_that_make_no_sense_are_left_out(saved: object) -> None:
-    made = Limits(2, 1_000_000, 0.1)
+    made = Limits()
     made.restore(saved)
-    assert made == Limits(2, 1_000_000, 0.1)
+    assert made == Limits()
 
 
 @pytest.mark.parametrize("now", [NOW - 86_400 * 400, NOW + 86_400])
 def test_a_clock_that_was_set_makes_no_session_wait_for_ever(now: float) -> None:
     made = limits()
-    assert made.refusal(now, 10, 1.0) == ""
+    assert made.refusal(CONFIG, now, 10, 1.0) == ""
     made.failed(now)
     assert 0 < made.waits(now) <= 3_600
 
 
 def test_the_next_call_must_fit_into_the_share_with_its_own_cost() -> None:
-    made = Limits(10, 1_000_000, 0.1, session_cost=1_000.0)
+    made = Limits(session_cost=1_000.0)
     made.begin(NOW, 10)
     made.summary_cost += 60.0
-    assert made.refusal(NOW, 10, 40.0) == ""
-    assert made.refusal(NOW, 10, 41.0) == "summary_spend"
+    assert made.refusal(CONFIG, NOW, 10, 40.0) == ""
+    assert made.refusal(CONFIG, NOW, 10, 41.0) == "summary_spend"
 
 
 def test_prices_are_those_of_the_provider() -> None:
