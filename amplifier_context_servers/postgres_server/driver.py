@@ -80,28 +80,39 @@ class PostgresDriver:
     # -- changes --------------------------------------------------------------------------------------------------
 
     async def replace(self, lease: Lease, keep: int, rows: Sequence[EntryRow], archive: bool, change: Change) -> bool:
-        if keep == lease.length and len(rows) <= _MAX_BATCHED_ROWS and _size(rows) <= _MAX_BATCHED_BYTES:
+        appends = keep == lease.length
+        if appends and len(rows) <= _MAX_BATCHED_ROWS and _size(rows) <= _MAX_BATCHED_BYTES:
             return await self._appends.add(_Append(lease, rows, change))
-        extent = lease.extent_with(rows, keep)
-        values = _guard(lease, change) | {
-            "keep": keep,
-            "length": extent.length,
-            "last_seq": extent.last_seq,
-            "staying": [row.seq for row in rows],
-            "size": _size(rows),
-        }
+        chunks = list(_chunks(rows))
+        start, extent = keep, lease.extent_with(rows, keep)
+        guard, values = (
+            queries.REPLACE,
+            _guard(lease, change)
+            | {
+                "keep": keep,
+                "length": extent.length,
+                "last_seq": extent.last_seq,
+                "staying": [row.seq for row in rows],
+                "size": _size(rows),
+            },
+        )
+        if appends:
+            # The statement that locks the session's row has rows already: one that is cut off locks nothing.
+            guard, values = queries.APPEND, _batch_values([_Append(lease, rows, change)], chunks[0])
+            start += len(chunks.pop(0))
 
         async def work(connection: Connection) -> None:
-            if archive:
+            nonlocal start
+            if not appends and archive:
                 await self._execute(connection, queries.ARCHIVE, values)
-            await self._execute(connection, queries.DELETE_TAIL, values)
-            start = keep
-            for chunk in _chunks(rows):
+            if not appends:
+                await self._execute(connection, queries.DELETE_TAIL, values)
+            for chunk in chunks:
                 place = {"key": lease.row.key, "start": start}
                 await self._execute(connection, queries.INSERT, place | _columns(chunk))
                 start += len(chunk)
 
-        return await self._guarded(queries.REPLACE, values, work)
+        return await self._guarded(guard, values, work)
 
     async def _append_all(self, batch: Sequence[_Append]) -> Sequence[bool | Exception]:
         try:
@@ -238,9 +249,9 @@ def _columns(rows: Sequence[EntryRow]) -> dict[str, Any]:
     }
 
 
-def _batch_values(batch: Sequence[_Append]) -> dict[str, Any]:
-    """Return the values of one statement for appends to several sessions."""
-    sent = [(one.lease, row, index) for one in batch for index, row in enumerate(one.rows)]
+def _batch_values(batch: Sequence[_Append], first: Sequence[EntryRow] | None = None) -> dict[str, Any]:
+    """Return the values of one statement for appends to several sessions; of a long append, with its first rows."""
+    sent = [(one.lease, row, index) for one in batch for index, row in enumerate(first or one.rows)]
     return _columns([row for _, row, _ in sent]) | {
         "keys": [one.lease.row.key for one in batch],
         "fences": [one.lease.row.token for one in batch],
