@@ -54,7 +54,7 @@ async def test_a_store_fails_the_claim_that_it_breaks(broken: type[MemoryStore],
 
 
 def test_ids_are_tried_on_every_method_that_takes_one() -> None:
-    from amplifier_context_testing.contract.session_ids import ASKED  # after the contract, which prepares its asserts
+    from amplifier_context_testing.contract.sessions import ASKED  # after the contract, which prepares its asserts
 
     asked = {name.partition(" ")[0] for name in ASKED}
     methods = {name for name in vars(Store) if not name.startswith("_")}
