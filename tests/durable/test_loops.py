@@ -114,41 +114,6 @@ async def test_closing_commits_appends_without_a_waiting_caller() -> None:
     assert [entry.message["content"] for entry in await store.read("s")] == ["left"]
 
 
-class _Lost(MemoryStore):
-    """Another writer takes the session at its second append; the third one is stored, and never comes back."""
-
-    appends = 0
-
-    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
-        self.appends += 1
-        if self.appends == 2:
-            raise SessionLost(session_id, "another writer")
-        await super().append(session_id, entries)
-        if self.appends == 3:
-            await asyncio.sleep(60)
-
-
-def test_a_loop_that_ends_while_a_fork_is_written_leaves_history_and_store_alike() -> None:
-    store = _Lost()
-    manager = manager_on(store)
-
-    async def ends() -> None:
-        await manager.add_message(user("One."))
-        adding = asyncio.create_task(manager.add_message(user("Two.")))
-        while store.appends < 3:
-            await asyncio.sleep(0)
-        assert not adding.done()
-
-    async def goes_on() -> tuple[list[str], list[str]]:
-        await manager.add_message(user("Three."))
-        held = await store.read(manager.history.session_id)
-        return [m["content"] for m in await manager.get_messages()], [entry.message["content"] for entry in held]
-
-    asyncio.run(ends())
-    read, held = asyncio.run(goes_on())
-    assert read == held == ["One.", "Two.", "Three."]
-
-
 class _Moody(MemoryStore):
     """Takes its time, and loses its session now and then."""
 

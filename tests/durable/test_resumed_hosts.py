@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from amplifier_context_core.messages.usage import Response, Usage
-from tests.durable.sessions import again, compacted, loaded_entries, manager_on, opened
+from tests.durable.sessions import again, compacted, manager_on, opened
 from tests.managers import ask, feed
 from tests.messages import rounds, text, user
 from tests.places import Place
@@ -65,25 +64,6 @@ async def test_a_replay_with_a_message_of_its_own_doubles_none_of_the_others(pla
         assert [message["content"] for message in found[len(history) :]] == [hint["content"], changed["content"]]
 
 
-async def test_a_new_message_after_a_resume_is_no_replay(place: Place) -> None:
-    async with opened(place) as manager:
-        await feed(manager, [{"role": "user", "content": "continue"}, {"role": "assistant", "content": "done"}])
-    async with opened(place) as manager:
-        await manager.add_message({"role": "user", "content": "continue"})
-        assert [m["content"] for m in await manager.get_messages()] == ["continue", "done", "continue"]
-
-
-async def test_a_clear_stays_cleared_and_marks_are_not_given_again(place: Place) -> None:
-    async with opened(place) as manager:
-        await compacted(manager)
-        last = manager.snapshot()[-1].seq
-        await manager.clear()
-    async with opened(place) as manager:
-        assert await manager.get_messages() == []
-        await manager.add_message({"role": "user", "content": "afresh"})
-        assert [entry.seq for entry in manager.snapshot()] == [last + 1]
-
-
 async def test_the_model_reads_nothing_of_what_a_clear_removed(place: Place) -> None:
     async with opened(place) as manager:
         await feed(manager, [user("the first secret"), user("the second secret")])
@@ -99,18 +79,6 @@ async def test_the_model_reads_nothing_of_what_a_clear_removed(place: Place) -> 
         text = await recalled(tool, "read", mark="m1-m5")
         assert "secret" not in text
         assert "edited" in text  # what an edit removed since is still read
-
-
-async def test_a_response_is_there_again_with_its_usage(place: Place) -> None:
-    async with opened(place) as manager:
-        await feed(manager, [{"role": "user", "content": "hi"}])
-        await ask(manager)
-        manager.on_response(Response("m-1", "anthropic", Usage(40, 2, 1, 0), "stop"))
-        await manager.add_message({"role": "assistant", "content": "hello"})
-        before = manager.snapshot()[-1]
-    async with opened(place) as manager:
-        assert (await loaded_entries(manager))[-1] == before
-        assert before.response == Response("m-1", "anthropic", Usage(40, 2, 1, 0), "stop")
 
 
 async def test_a_new_message_with_a_time_of_its_own_does_not_load_a_resumed_history(place: Place) -> None:

@@ -88,27 +88,6 @@ async def test_an_edit_of_a_view_is_an_edit_of_the_history(place: Place, edit: l
     await manager.close()
 
 
-async def test_a_loop_that_keeps_what_was_sent_loses_nothing(place: Place) -> None:
-    manager = manager_on(place.store(), place.session_id())
-    kept: list[Message] = [user("Do the work.")]
-    wanted = list(kept)
-    for number in range(40):
-        await manager.set_messages(kept)
-        call = {"id": f"call_{number}", "type": "function", "function": {"name": "look", "arguments": "{}"}}
-        new = [
-            {"role": "assistant", "content": f"step {number}", "tool_calls": [call]},
-            result(f"call_{number}", f"output {number} " * 200),
-        ]
-        kept = [*stripped(await ask(manager)), *new]  # the framework's own history from now on
-        wanted += new
-    await manager.set_messages(kept)
-    assert manager.compactor.compactions > 1
-    assert [(one["role"], one["content"]) for one in await manager.get_messages()] == [
-        (one["role"], one["content"]) for one in wanted
-    ]
-    await manager.close()
-
-
 UNSHOWN: dict[str, Message] = {
     "empty": {"role": "assistant", "content": ""},
     "thinking": {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}]},

@@ -87,21 +87,6 @@ async def test_vectors_of_another_model_of_the_same_name_are_made_again(place: P
 
 
 @pytest.mark.stores("sqlite", "postgresql", only=True)
-async def test_an_erased_message_has_no_vector_any_more(place: Place) -> None:
-    embedder = Deterministic()
-    manager = searching(embedder, place.store(), place.session_id())
-    await add(manager, "the password is hunter2", "goose", "swan")
-    assert (await manager.search("hunter2"))[0] == "m1"
-    await manager.forget(containing="hunter2")
-    kept = await cast(Any, manager.store).vectors(place.session_id(), "hashed words/64")
-    assert {one.seq for one in kept} == {2, 3}
-    embedder.asked.clear()
-    assert "m1" not in await manager.search("the password is hunter2")
-    assert embedder.asked[:2] == [["goose", "swan"], ["(erased)"]]
-    await manager.close()
-
-
-@pytest.mark.stores("sqlite", "postgresql", only=True)
 async def test_forgetting_and_deleting_leave_no_vector_without_the_package_that_makes_them(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -113,20 +113,6 @@ async def test_mounting_loads_one_that_is_installed_in_the_background(vocabulary
     assert vocabulary.loads == 1
 
 
-async def test_a_session_counts_where_no_thread_can_be_started_at_mounting(
-    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    manager = manager_on(MemoryStore(), **EXACT)
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refuse)
-        await mount_manager(MockCoordinator(), manager, "context-test")
-    await manager.add_message(user("how many?"))
-    assert vocabulary.loads == 1
-
-
 _FORK = """
 import asyncio, os, time
 from amplifier_context_core import ContextManager, load_config

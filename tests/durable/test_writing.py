@@ -238,13 +238,6 @@ async def test_a_fork_saves_a_state_of_its_own_and_leaves_that_of_the_original(s
     assert (await fork.explain())["session_id"] == fork.history.session_id != "s"
 
 
-async def test_a_session_not_begun_that_is_in_use_is_begun_in_a_fork(store: FaultyStore) -> None:
-    store.in_use["s"] = "pid 7 on elsewhere"
-    manager = manager_on(store, on_conflict="fork")
-    await manager.add_message(user("a"))
-    assert await contents(manager) == await stored(store, manager.history.session_id) == ["a"]
-
-
 async def test_a_lost_session_is_an_error_and_nothing_is_written(store: FaultyStore) -> None:
     manager = await feed(manager_on(store), [user("a")])
     store.lost_to["s"] = "pid 8 on elsewhere"
