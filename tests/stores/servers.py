@@ -14,7 +14,6 @@ import time
 import uuid
 from collections.abc import Generator
 from pathlib import Path
-from typing import Protocol
 
 import psycopg
 import pytest
@@ -53,23 +52,6 @@ def free_port() -> int:
             second.bind(("127.0.0.1", port + SECOND))
             return port
     pytest.fail("no port is free")
-
-
-class PrivateServer(Protocol):
-    """A server of the test's own."""
-
-    port: int
-
-    @property
-    def url(self) -> str: ...
-    def start(self) -> None: ...
-    def stop(self) -> None:
-        """Stop at once, as if the machine had lost power: no client gets a message."""
-        ...
-
-    def freeze(self) -> None: ...
-    def thaw(self) -> None: ...
-    def remove(self) -> None: ...
 
 
 class PrivatePostgres:
@@ -114,6 +96,7 @@ class PrivatePostgres:
         self._run("pg_ctl", "-D", self._data, "-w", "-l", str(self.folder / "log"), "-o", options, "start")
 
     def stop(self) -> None:
+        """Stop at once, as if the machine had lost power: no client gets a message."""
         self._run("pg_ctl", "-D", self._data, "-m", "immediate", "-w", "stop")
 
     def _signal(self, number: signal.Signals) -> None:
@@ -202,6 +185,9 @@ class PrivateRedis:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+PrivateServer = PrivatePostgres | PrivateRedis
+
+
 def postgres_is_there() -> None:
     """Skip unless the shared PostgreSQL is there."""
     places.server("postgresql")
@@ -236,7 +222,7 @@ def empty_schema(schema: str, url: str = POSTGRES) -> None:
 
 
 @contextlib.contextmanager
-def private(kind: type[PrivatePostgres | PrivateRedis]) -> Generator[PrivateServer]:
+def private(kind: type[PrivateServer]) -> Generator[PrivateServer]:
     """Start a server of the test's own; remove it afterwards."""
     server = kind()
     try:
