@@ -83,19 +83,15 @@ class PostgresDriver:
         appends = keep == lease.length
         if appends and len(rows) <= _MAX_BATCHED_ROWS and _size(rows) <= _MAX_BATCHED_BYTES:
             return await self._appends.add(_Append(lease, rows, change))
-        chunks = list(_chunks(rows))
-        start, extent = keep, lease.extent_with(rows, keep)
-        guard, values = (
-            queries.REPLACE,
-            _guard(lease, change)
-            | {
-                "keep": keep,
-                "length": extent.length,
-                "last_seq": extent.last_seq,
-                "staying": [row.seq for row in rows],
-                "size": _size(rows),
-            },
-        )
+        guard, start, chunks = queries.REPLACE, keep, list(_chunks(rows))
+        extent = lease.extent_with(rows, keep)
+        values = _guard(lease, change) | {
+            "keep": keep,
+            "length": extent.length,
+            "last_seq": extent.last_seq,
+            "staying": [row.seq for row in rows],
+            "size": _size(rows),
+        }
         if appends:
             # The statement that locks the session's row has rows already: one that is cut off locks nothing.
             guard, values = queries.APPEND, _batch_values([_Append(lease, rows, change)], chunks[0])
@@ -103,9 +99,9 @@ class PostgresDriver:
 
         async def work(connection: Connection) -> None:
             nonlocal start
-            if not appends and archive:
-                await self._execute(connection, queries.ARCHIVE, values)
             if not appends:
+                if archive:
+                    await self._execute(connection, queries.ARCHIVE, values)
                 await self._execute(connection, queries.DELETE_TAIL, values)
             for chunk in chunks:
                 place = {"key": lease.row.key, "start": start}
