@@ -17,7 +17,6 @@ from ..sqlite.engine import Companion, SqliteEngine
 from ..sqlite.errors import store_error
 from ..sqlite.journal import JournalMode
 from ..sqlite.locks import SessionLocks
-from ..sqlite.repair import repair_session
 from ..sqlite.schema import SIDECARS, open_in_memory, sidecar, sync_folder
 from ..sqlite.secure_erase import is_erase_pending, remove_copies
 from ..sqlite.worker import SqliteWorker
@@ -144,10 +143,8 @@ class MirroredSession(Companion):
         try:
             if exists(self.files.database) and self.engine.verify(name):
                 self.disconnect()
-                found = repair_session(self.engine.path, Path(self.files.main))
-                for repair in found[:-1] or found:  # without the sum of one
-                    self.engine.reports.append(repair)
-                self.engine.expect_replaced()
+                found = self.engine.repair(Path(self.files.main))
+                self.engine.reports += found[:-1] or found  # without the sum of one
                 is_changed = True
             if is_changed:
                 self.begin(is_new=True)

@@ -198,10 +198,10 @@ class SqliteEngine:
     def erase(self) -> None:
         erase(self.database(), self.path)
 
-    def repair(self) -> list[Repair]:
+    def repair(self, mirror: Path | None = None) -> list[Repair]:
         """Copy what is readable of the database into a new one, and return what was lost."""
         self.disconnect()
-        repairs = repair_database(self.path)
+        repairs = repair_database(self.path, mirror)
         self.expect_replaced()
         return repairs
 

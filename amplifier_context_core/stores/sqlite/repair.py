@@ -20,7 +20,7 @@ from ...errors import ConfigError, StoreError
 from ..protocol import Repair
 from ..validation import check_session_id, recovered_id
 from .carry_over import carry_over
-from .driver import connect, is_open_here, opening, required_row
+from .driver import Connection, connect, is_open_here, opening, required_row
 from .errors import is_unwritable
 from .queries import is_intact
 from .rows import (
@@ -37,13 +37,11 @@ from .rows import (
     text_in,
 )
 from .schema import (
-    APPLICATION_ID,
     FORMER_VERSION,
     MAX_SLOTS,
-    ONE_SESSION_ID,
     SIDECARS,
     SLOT_BITS,
-    VERSION,
+    check_schema,
     open_database,
     replacement,
     sidecar,
@@ -55,27 +53,9 @@ _MAX_SEQ_JUMP = 1_000_000  # a seq in a damaged row is ignored if it exceeds tho
 _LOCK_OFFSET, _LOCK_LENGTH = 0x40000000, 512  # SQLite's locks in a file
 
 
-def repair_session(path: Path, mirror: Path) -> list[Repair]:
-    """Write what is readable of a session's database into a new file. If nothing is, keep the damaged one beside it:
-    the next opening takes the messages from the mirror. See `repair_database` for errors.
-    """
-    try:
-        return repair_database(path)
-    except _InUse:
-        raise
-    except StoreError:
-        if not mirror.exists():
-            raise
-    kept = sidecar(path, f".damaged-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}")
-    with _exclusive(path):
-        os.replace(path, kept)
-        _remove(path)
-    sync_folder(path.parent)
-    return [Repair("", f"nothing of {path.name} can be read; the messages are those of {mirror.name}", 0, str(kept))]
-
-
-def repair_database(path: Path) -> list[Repair]:
-    """Write what is readable of a database into a new file, which takes its place.
+def repair_database(path: Path, mirror: Path | None = None) -> list[Repair]:
+    """Write what is readable of a database into a new file, which takes its place. If nothing is, and there is a mirror
+    of its one session, the new one is empty: the next opening takes the messages from the mirror.
 
     Return for each session that lost something, what; then the sum, with an empty session id. An error changes nothing:
     `StoreError` if others use the database or it is none of ours, `sqlite3.Error` or `OSError` from either file.
@@ -87,11 +67,11 @@ def repair_database(path: Path) -> list[Repair]:
     try:
         if not replacement(path).exists():
             _remove(new_path)
-            repairs = _copy_into(new_path, path)
+            repairs = _copy_into(new_path, path, mirror if mirror and mirror.exists() else None)
         with _exclusive(path):
             if new_path.exists():
                 if _state(path) != before:  # another program has used it while it was copied
-                    raise _InUse(path)
+                    raise _in_use(path)
                 os.replace(new_path, replacement(path))  # from now on, `check_not_replaced` refuses the damaged one
                 sync_folder(path.parent)
             kept = str(_replace(path))
@@ -121,25 +101,22 @@ def _remove(path: Path) -> None:
         sidecar(path, ending).unlink(missing_ok=True)
 
 
-class _InUse(StoreError):
-    def __init__(self, path: Path) -> None:
-        super().__init__(
-            f"the database {path} is in use, and cannot be repaired meanwhile; end the programs that use it"
-        )
+def _in_use(path: Path) -> StoreError:
+    return StoreError(f"the database {path} is in use, and cannot be repaired meanwhile; end the programs that use it")
 
 
 @contextmanager
 def _exclusive(path: Path) -> Generator[None]:
-    """Keep other programs from reading and writing a database; raise `_InUse` if one has it open."""
+    """Keep other programs from reading and writing a database; raise `StoreError` if one has it open."""
     with opening, ExitStack() as files:
         if is_open_here(path):
-            raise _InUse(path)
+            raise _in_use(path)
         if path.exists():
             file = files.enter_context(path.open("r+b"))
             try:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, _LOCK_LENGTH, _LOCK_OFFSET)
             except OSError:
-                raise _InUse(path) from None
+                raise _in_use(path) from None
         yield
 
 
@@ -150,16 +127,23 @@ def _state(path: Path) -> list[tuple[int, int]]:
     return [(one.st_size, one.st_mtime_ns) for one in found if one.st_size]
 
 
-def _copy_into(new_path: Path, path: Path) -> list[Repair]:
+def _copy_into(new_path: Path, path: Path, mirror: Path | None) -> list[Repair]:
     old = connect(path, 1.0, "mode=ro")
     try:
-        fill = _fill_nothing if _application_of(old, path) == ONE_SESSION_ID else None
+        problem = _check_first_page(old, path)
+        if problem is not None and mirror is None:
+            raise problem
+        fill = _fill_nothing if old.holds_one or problem is not None else None
         # Without a log: what closing moves from a log into the file may fail, and no call says so.
         new = open_database(new_path, "none", 1.0, carry_over, fill, "TRUNCATE")
         try:
-            new.execute("BEGIN")
-            repairs = _Copy(old, new).run()
-            new.execute("COMMIT")
+            if problem is None:
+                new.execute("BEGIN")
+                repairs = _Copy(old, new).run()
+                new.execute("COMMIT")
+            else:
+                text = f"nothing of {path.name} can be read; the messages are those of {mirror and mirror.name}"
+                repairs = [Repair("", text)]
         finally:
             new.close()
     finally:
@@ -173,27 +157,26 @@ def _fill_nothing(_: sqlite3.Connection) -> None:
     """The rows come from the damaged database."""
 
 
-def _application_of(old: sqlite3.Connection, path: Path) -> int:
-    """Return the application id of a database of ours. Raise `StoreError` if it is none, or has a former format."""
-    found: tuple[int, int, bytes] | None = None
+def _check_first_page(old: Connection, path: Path) -> StoreError | None:
+    """Return why a database cannot be copied: it is none of ours, or has a former format."""
+    version, name = 0, None
     try:
         old.execute("PRAGMA writable_schema = ON")  # a definition that cannot be read hides no other table
-        query = (
-            "SELECT application_id, user_version, name FROM pragma_application_id, pragma_user_version, sqlite_master"
-        )
-        found = old.execute(f"{query} WHERE name = 'entries'").fetchone()
+        version = check_schema(old, path)
+        name = old.execute("SELECT name FROM sqlite_master WHERE name = 'entries'").fetchone()
     except sqlite3.DatabaseError as problem:
         if is_unwritable(problem):
             raise
-    application, version, name = found or (0, 0, b"")
-    if application == APPLICATION_ID and version == FORMER_VERSION:
-        raise StoreError(
+    except StoreError as problem:
+        return problem
+    if version == FORMER_VERSION:
+        return StoreError(
             f"{path} has format {version}, which is repaired by the version that wrote it: open it with commit 37ba2a6 "
             "of amplifier-context-core, then with this one; or restore a backup"
         )
-    if application not in (APPLICATION_ID, ONE_SESSION_ID) or version != VERSION or name != b"entries":
-        raise StoreError(f"the first page of {path} is damaged, or not ours, so it was not changed; restore a backup")
-    return application
+    if name is None:
+        return StoreError(f"the first page of {path} is damaged, or not ours, so it was not changed; restore a backup")
+    return None
 
 
 class _Copy:

@@ -74,7 +74,7 @@ def open_database(
     _check_file_types(path)
     db = connect(path, busy)
     try:
-        version = _check_schema(db, path)
+        version = check_schema(db, path)
         if not version and fill is not None:
             db.execute(f"PRAGMA page_size = {_SMALL_PAGES}")
         _set_journal_mode(db, journal or journal_mode(path), busy)
@@ -122,7 +122,7 @@ def open_in_memory(path: Path, fill: Fill | None = None) -> Connection:
 def _opened_to_read(path: Path, busy: float, how: str) -> Connection:
     db = connect(path, busy, how)
     try:
-        if _check_schema(db, path) == FORMER_VERSION:
+        if check_schema(db, path) == FORMER_VERSION:
             raise StoreError(f"{path} has the format of a former version; open it once where it can be written to")
         db.execute("PRAGMA query_only = ON")
     except BaseException:
@@ -222,7 +222,7 @@ def _check_file_types(path: Path) -> None:
             raise StoreError(f"{one} is no file, so it cannot hold sessions; move it away, or name another path")
 
 
-def _check_schema(db: Connection, path: Path) -> int:
+def check_schema(db: Connection, path: Path) -> int:
     """Return the version of a database that is ours; 0 for an empty file. Raise `StoreError` if it belongs to another
     application, or this code does not know its version.
     """
@@ -242,7 +242,7 @@ def _check_schema(db: Connection, path: Path) -> int:
         if version < FORMER_VERSION:
             raise StoreError(
                 f"{path} has format {version}, which this version does not read; open it once with commit 37ba2a6 of "
-                "amplifier-context-core, which brings it to one that this version takes over"
+                "amplifier-context-core, which brings it to one that this version takes over, or restore a backup"
             )
     except sqlite3.OperationalError as problem:
         if code_of(problem) == sqlite3.SQLITE_ERROR:  # these statements fail for no other reason
@@ -268,7 +268,7 @@ def _set_journal_mode(db: Connection, mode: JournalMode, busy: float) -> None:
 def _bring_up_to_date(db: Connection, path: Path, carry_over: CarryOver, fill: Fill | None) -> None:
     db.execute("BEGIN IMMEDIATE")
     try:
-        version = _check_schema(db, path)  # checked again: another process may have done it
+        version = check_schema(db, path)  # checked again: another process may have done it
         if version == FORMER_VERSION:
             carry_over(db)
         elif version == 0:
