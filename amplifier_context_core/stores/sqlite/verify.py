@@ -15,11 +15,6 @@ from .errors import damage_error, store_error
 from .rows import SessionRow, first_key
 from .schema import SLOT_BITS, has_search_table, open_to_read
 
-# What is true of the rows of other tables: in a damaged file they may be the messages of a session.
-_OTHER_TABLES = {
-    "facts": "typeof(name) = 'text' AND typeof(value) = 'integer'",
-    "sqlite_sequence": "name = 'sessions' AND typeof(seq) = 'integer'",
-}
 _MAX_REPORTED = 20  # lines of SQLite's integrity check
 
 
@@ -68,9 +63,6 @@ def _database_problems(db: sqlite3.Connection) -> list[str]:
         of_none = f"SELECT count(*) FROM {table} WHERE {session} NOT IN (SELECT number FROM sessions)"  # noqa: S608
         (count,) = db.execute(of_none).fetchone()
         problems += [f"database: {count} rows of {table} belong to no session"] if count else []
-    for table, is_right in _OTHER_TABLES.items():
-        (count,) = db.execute(f"SELECT count(*) FROM {table} WHERE ({is_right}) IS NOT TRUE").fetchone()  # noqa: S608
-        problems += [f"database: {count} rows of {table} belong elsewhere"] if count else []
     if any(not is_intact(*row) for row in db.execute("SELECT data, crc FROM checkpoints")):
         problems.append("database: a checkpoint is damaged")
     if has_search_table(db) and can_index(db):  # an index that can be searched can be dropped, if it is damaged
