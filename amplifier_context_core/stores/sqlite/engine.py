@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sqlite3
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,6 +19,8 @@ from .journal import JournalMode
 from .locks import SessionLocks
 from .repair import repair_database
 from .schema import (
+    Identity,
+    identity_of,
     is_truncated,
     keep_log,
     open_database,
@@ -33,7 +34,6 @@ from .worker import SqliteWorker, Task
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Identity = tuple[int, int]  # device and inode of a file
 _FAULTS = (sqlite3.Error, OSError)
 # Connections of the parent process; closing them after a fork would disturb the parent.
 _abandoned: list[sqlite3.Connection | None] = []
@@ -186,7 +186,7 @@ class SqliteEngine:
         if self._db is None:
             fill = self.companion.fill if self.companion.holds_one else None
             db = self._db = open_database(self.path, self._durability, self._busy, carry_over, fill, self._journal)
-            self._identity, self._log_identity = _identity_of(self.path), _identity_of(sidecar(self.path, "-wal"))
+            self._identity, self._log_identity = identity_of(self.path), identity_of(sidecar(self.path, "-wal"))
             if is_truncated(db, self.path):
                 self.disconnect()
                 raise damage_error("the file is shorter than it should be")
@@ -220,7 +220,7 @@ class SqliteEngine:
     @property
     def is_replaced(self) -> bool:
         """True if the file at the path is not the one that was opened last. SQLite does not check that."""
-        return self._identity is not None and _identity_of(self.path) != self._identity
+        return self._identity is not None and identity_of(self.path) != self._identity
 
     # -- running tasks -------------------------------------------------------------------------------------------------
 
@@ -347,7 +347,7 @@ class SqliteEngine:
             db.close()
         with suppress(*_FAULTS):
             is_log_left = (
-                self._log_identity is not None and _identity_of(sidecar(self.path, "-wal")) == self._log_identity
+                self._log_identity is not None and identity_of(sidecar(self.path, "-wal")) == self._log_identity
             )
             if is_log_left and self.is_replaced and self.path.exists():
                 kept = keep_log(self.path)  # SQLite would merge the log of the former file into the other one
@@ -375,11 +375,3 @@ def _commit(db: sqlite3.Connection, path: Path) -> None:
         raise OutcomeUnknown(
             f"{store_error(problem, path)}; the next call finds out whether it was written"
         ) from problem
-
-
-def _identity_of(path: Path) -> Identity | None:
-    try:
-        status = os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return status.st_dev, status.st_ino

@@ -8,20 +8,19 @@ does this was interrupted, every call refuses the database (`check_not_replaced`
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
 import time
-from collections.abc import Generator, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
 from ...errors import ConfigError, StoreError
 from ..protocol import Repair
 from ..validation import check_session_id, recovered_id
 from .carry_over import carry_over
-from .driver import Connection, connect, is_open_here, opening, required_row
-from .errors import is_unwritable
+from .driver import Connection, connect, required_row
+from .errors import code_of, is_unwritable
 from .queries import is_intact
 from .rows import (
     ENTRY_COLUMNS,
@@ -50,7 +49,6 @@ from .schema import (
 
 _FAILURES = 20_000  # ranges of one search that may fail: a second or two
 _MAX_SEQ_JUMP = 1_000_000  # a seq in a damaged row is ignored if it exceeds those of the entries by this much
-_LOCK_OFFSET, _LOCK_LENGTH = 0x40000000, 512  # SQLite's locks in a file
 
 
 def repair_database(path: Path, mirror: Path | None = None) -> list[Repair]:
@@ -60,23 +58,27 @@ def repair_database(path: Path, mirror: Path | None = None) -> list[Repair]:
     Return for each session that lost something, what; then the sum, with an empty session id. An error changes nothing:
     `StoreError` if others use the database or it is none of ours, `sqlite3.Error` or `OSError` from either file.
     """
-    repairs: list[Repair] = []
+    if replacement(path).exists():  # a former repair was interrupted
+        _replace(path)
+        return [Repair("", "completed a repair that was interrupted")]
     new_path = sidecar(path, ".repairing")
-    with _exclusive(path):
-        before = _state(path)
-    try:
-        if not replacement(path).exists():
-            _remove(new_path)
-            repairs = _copy_into(new_path, path, mirror if mirror and mirror.exists() else None)
-        with _exclusive(path):
-            if new_path.exists():
-                if _state(path) != before:  # another program has used it while it was copied
-                    raise _in_use(path)
-                os.replace(new_path, replacement(path))  # from now on, `check_not_replaced` refuses the damaged one
-                sync_folder(path.parent)
+    _remove(new_path)
+    with closing(connect(path, 1.0, "mode=rw")) as old:
+        problem = _check(old, path)
+        if problem is not None and not (mirror and mirror.exists()):
+            raise problem
+        try:
+            if problem is None:
+                repairs = _copy_into(new_path, old)
+            else:
+                _copy_into(new_path, None)
+                text = f"nothing of {path.name} can be read; the messages are those of {mirror and mirror.name}"
+                repairs = [Repair("", text)]
+            os.replace(new_path, replacement(path))  # from now on, `check_not_replaced` refuses the damaged one
+            sync_folder(path.parent)
             kept = str(_replace(path))
-    finally:
-        _remove(new_path)
+        finally:
+            _remove(new_path)
     return [Repair(one.session_id, one.description, one.lost, kept) for one in repairs]
 
 
@@ -101,53 +103,14 @@ def _remove(path: Path) -> None:
         sidecar(path, ending).unlink(missing_ok=True)
 
 
-def _in_use(path: Path) -> StoreError:
-    return StoreError(f"the database {path} is in use, and cannot be repaired meanwhile; end the programs that use it")
-
-
-@contextmanager
-def _exclusive(path: Path) -> Generator[None]:
-    """Keep other programs from reading and writing a database; raise `StoreError` if one has it open."""
-    with opening, ExitStack() as files:
-        if is_open_here(path):
-            raise _in_use(path)
-        if path.exists():
-            file = files.enter_context(path.open("r+b"))
-            try:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, _LOCK_LENGTH, _LOCK_OFFSET)
-            except OSError:
-                raise _in_use(path) from None
-        yield
-
-
-def _state(path: Path) -> list[tuple[int, int]]:
-    """Return what a commit changes: sizes and times of a database, its log and its journal."""
-    files = [sidecar(path, ending) for ending in ("", "-wal", "-journal")]
-    found = [one.stat() for one in files if one.exists()]
-    return [(one.st_size, one.st_mtime_ns) for one in found if one.st_size]
-
-
-def _copy_into(new_path: Path, path: Path, mirror: Path | None) -> list[Repair]:
-    old = connect(path, 1.0, "mode=ro")
-    try:
-        problem = _check_first_page(old, path)
-        if problem is not None and mirror is None:
-            raise problem
-        fill = _fill_nothing if old.holds_one or problem is not None else None
-        # Without a log: what closing moves from a log into the file may fail, and no call says so.
-        new = open_database(new_path, "none", 1.0, carry_over, fill, "TRUNCATE")
-        try:
-            if problem is None:
-                new.execute("BEGIN")
-                repairs = _Copy(old, new).run()
-                new.execute("COMMIT")
-            else:
-                text = f"nothing of {path.name} can be read; the messages are those of {mirror and mirror.name}"
-                repairs = [Repair("", text)]
-        finally:
-            new.close()
-    finally:
-        old.close()
+def _copy_into(new_path: Path, old: Connection | None) -> list[Repair]:
+    """Copy into a new file, synced; without an old database, make one of a session that is empty."""
+    fill = _fill_nothing if old is None or old.holds_one else None
+    # Without a log: what closing moves from a log into the file may fail, and no call says so.
+    with closing(open_database(new_path, "none", 1.0, carry_over, fill, "TRUNCATE")) as new:
+        new.execute("BEGIN")
+        repairs = _Copy(old, new).run() if old is not None else []
+        new.execute("COMMIT")
     with new_path.open("r+b") as file:
         os.fsync(file.fileno())
     return repairs
@@ -157,14 +120,23 @@ def _fill_nothing(_: sqlite3.Connection) -> None:
     """The rows come from the damaged database."""
 
 
-def _check_first_page(old: Connection, path: Path) -> StoreError | None:
-    """Return why a database cannot be copied: it is none of ours, or has a former format."""
+def _check(old: Connection, path: Path) -> StoreError | None:
+    """Lock out all other connections, until this one is closed; raise `StoreError` if there are any. Return why a
+    database cannot be copied: it is none of ours, or has a former format.
+    """
     version, name = 0, None
     try:
         old.execute("PRAGMA writable_schema = ON")  # a definition that cannot be read hides no other table
+        old.execute("PRAGMA locking_mode = EXCLUSIVE")
+        old.execute("BEGIN EXCLUSIVE")
+        old.execute("ROLLBACK")
         version = check_schema(old, path)
         name = old.execute("SELECT name FROM sqlite_master WHERE name = 'entries'").fetchone()
     except sqlite3.DatabaseError as problem:
+        if code_of(problem) == sqlite3.SQLITE_BUSY:
+            raise StoreError(
+                f"the database {path} is in use, and cannot be repaired meanwhile; end the programs that use it"
+            ) from None
         if is_unwritable(problem):
             raise
     except StoreError as problem:

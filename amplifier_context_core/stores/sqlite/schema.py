@@ -50,6 +50,7 @@ _CREATE_TABLES = (
 data BLOB NOT NULL)""",
     CREATE_VIEW,
 )
+Identity = tuple[int, int]  # device and inode of a file
 CarryOver = Callable[[sqlite3.Connection], None]  # brings a database of the former format to the present one
 Fill = Callable[[sqlite3.Connection], None]  # writes the first rows of a new database of one session
 _SMALL_PAGES = 1024  # bytes; a database of one session has a dozen pages before its first message
@@ -72,6 +73,7 @@ def open_database(
     check_not_replaced(path)
     make_file(path)
     _check_file_types(path)
+    identity = identity_of(path)
     db = connect(path, busy)
     try:
         version = check_schema(db, path)
@@ -86,7 +88,9 @@ def open_database(
         db.execute("PRAGMA journal_size_limit = 16777216")
         if version < VERSION:
             _bring_up_to_date(db, path, carry_over, fill)
-        check_not_replaced(path)  # again: from here on, no repair takes the file for unused
+        check_not_replaced(path)  # again: a repair may have locked the file until now
+        if identity_of(path) != identity:
+            raise StoreError(f"the database {path} was replaced while it was opened; try again")
     except BaseException:
         db.close()
         raise
@@ -191,6 +195,14 @@ def check_not_replaced(path: Path) -> None:
     """Raise `StoreError` if a repair was interrupted: the file at the path may be without its log, or missing."""
     if replacement(path).exists():
         raise StoreError(f"a repair of the database {path} was interrupted. {REPAIR}")
+
+
+def identity_of(path: Path) -> Identity | None:
+    try:
+        status = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_dev, status.st_ino
 
 
 def is_truncated(db: sqlite3.Connection, path: Path) -> bool:
