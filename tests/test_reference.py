@@ -16,7 +16,7 @@ from amplifier_core.testing import MockCoordinator
 from amplifier_context_core import ContextManager, Draft, Goal, Snapshot, Strategy, load_config
 from amplifier_context_core import errors as core_errors
 from amplifier_context_core.compaction.ladder import build_ladder
-from amplifier_context_core.economics.prefix_break import PrefixBreak
+from amplifier_context_core.economics.cold_cache import PrefixBreak
 from amplifier_context_core.events import COMPACTION, EVENTS, POST_COMPACT, WARNING
 from amplifier_context_core.kernel import mount_manager
 from amplifier_context_core.messages.usage import Response, Usage

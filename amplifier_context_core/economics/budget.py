@@ -86,7 +86,7 @@ def prices_of(provider: object) -> Prices | None:
     `cache_read_per_million`, `cache_write_per_million`. Without a price for writes, writing costs nothing extra.
     Without a price for reads the kernel knows of no cache.
     """
-    pricing = None if provider is None else _field(_model_info(provider), "pricing")
+    pricing = _field(_call(provider, "get_model_info"), "pricing")
     if pricing is None:
         return None
     plain, read, write = (price_in(pricing, kind) for kind in ("input", "cache_read", "cache_write"))
@@ -109,9 +109,7 @@ def price_in(pricing: object, kind: str) -> float | None:
 
 def _claimed(provider: object) -> tuple[int, int] | None:
     """Return the window and the longest answer of the provider's model, 0 for an answer that it does not name."""
-    if provider is None:
-        return None
-    for claims in (_model_info(provider), _defaults(provider)):
+    for claims in (_call(provider, "get_model_info"), _defaults(provider)):
         if window := _tokens(_field(claims, "context_window")):
             return window, _tokens(_field(claims, "max_output_tokens")) or 0
     return None
@@ -119,10 +117,6 @@ def _claimed(provider: object) -> tuple[int, int] | None:
 
 def _defaults(provider: object) -> object:
     return _field(_call(provider, "get_info"), "defaults")
-
-
-def _model_info(provider: object) -> object:
-    return _call(provider, "get_model_info")
 
 
 def _field(thing: object, name: str) -> Any:

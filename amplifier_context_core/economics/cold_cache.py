@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from enum import StrEnum
 
 from ..messages.timestamps import seconds_of
 from ..transcript.transcript import Snapshot
@@ -33,6 +34,25 @@ def default_ttl(key: Key) -> int:
     provider, model = key
     name = f"{model} {provider}".lower()
     return next((seconds for part, seconds in CACHE_TTLS if part in name), UNKNOWN_TTL)
+
+
+class PrefixBreak(StrEnum):
+    """Why a provider writes the prefix of a request into its cache again, although it had a request before.
+
+    At such a moment another change of the view costs nothing extra: no cached prefix is given up. So a compaction that
+    is nearly due is made then, and what was made in the background is put into the view. Reports and events contain the
+    values.
+    """
+
+    PROVIDER_CHANGE = "other provider or model"
+    SYSTEM_PROMPT = "changed system prompt"
+    TOOLS = "changed tools"
+    COLD = "cold cache"
+    COMPACTION = "compaction"
+    BUDGET = "other budget"
+    EDIT = "edited history"
+    PROVIDER_SETTING = "provider setting"
+    UNKNOWN = "unknown"
 
 
 _GPT = re.compile(r"gpt-(\d)(?:\.(\d{1,3}))?(?!\d)")  # one digit: Azure calls GPT-3.5 gpt-35

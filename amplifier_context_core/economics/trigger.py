@@ -44,10 +44,10 @@ class TokenLimits:
 
 def token_limits(config: Config, meter: Meter, budget: int, key: Key) -> TokenLimits:
     """The budget is in the provider's tokens; the meter is as it is now."""
-    return exact_limits(config, budget, meter.accepted(budget, key), meter.units(key), key, prices=meter.prices(key))
+    return exact_limits(config, meter, budget, meter.accepted(budget, key), meter.units(key), key)
 
 
-def exact_limits(config: Config, budget: int, accepted: int, units: Units, key: Key, *, prices: Prices) -> TokenLimits:
+def exact_limits(config: Config, meter: Meter, budget: int, accepted: int, units: Units, key: Key) -> TokenLimits:
     """Return limits whose conversion to the provider's tokens is given; `budget` and `accepted` are in these."""
     capacity, is_whole = units.capacity(accepted), rewrites_all(key)
     threshold = int(capacity * config.compact_threshold) if config.auto_compact else capacity
@@ -61,7 +61,7 @@ def exact_limits(config: Config, budget: int, accepted: int, units: Units, key: 
         target=max(1, int(capacity * config.target_usage * (_WHOLE_TARGET_RATIO if is_whole else 1))),
         min_freed=freed,
         cache_ttl=default_ttl(key) if config.cache_ttl is None else config.cache_ttl,
-        prices=prices,
+        prices=meter.prices(key),
         rewrites_all=is_whole,
     )
 

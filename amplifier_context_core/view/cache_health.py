@@ -13,8 +13,8 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Any
 
+from ..economics.cold_cache import PrefixBreak
 from ..economics.meter import Key
-from ..economics.prefix_break import PrefixBreak
 from ..messages.usage import Usage, measured
 from .sent_view import SentView
 

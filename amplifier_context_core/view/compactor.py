@@ -15,9 +15,8 @@ from dataclasses import replace
 from ..compaction.re_reads import ReReads
 from ..compaction.strategies import Strategy
 from ..config import Config
-from ..economics.cold_cache import Pause
+from ..economics.cold_cache import Pause, PrefixBreak
 from ..economics.meter import Key, Meter
-from ..economics.prefix_break import PrefixBreak
 from ..economics.trigger import TokenLimits, back_off, token_limits
 from ..errors import ContextOverflow, PinRefused
 from ..events import COMPACTION, POST_COMPACT, PRE_COMPACT, HookDecision, Hooks, emit, inside_handler

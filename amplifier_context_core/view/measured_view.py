@@ -273,8 +273,7 @@ class MeasuredRequest:
         accepted = sent.limits.accepted if sent and sent.limits.budget == limits.budget else None
         if accepted is None or accepted >= limits.accepted:
             return limits
-        prices = self.meter.prices(key)
-        return exact_limits(self.config, limits.budget, accepted, limits.units, key, prices=prices)
+        return exact_limits(self.config, self.meter, limits.budget, accepted, limits.units, key)
 
     def _limits(self, attempt: Count, limits: TokenLimits) -> TokenLimits:
         if attempt.size is None or not self._counted:
@@ -287,7 +286,7 @@ class MeasuredRequest:
             ratio = seen if seen > 0 else ratio
         accepted = attempt.accepted(self.meter.accepted(limits.budget, key))
         units = Units.exact(counted, size, ratio)
-        return exact_limits(self.config, limits.budget, accepted, units, key, prices=self.meter.prices(key))
+        return exact_limits(self.config, self.meter, limits.budget, accepted, units, key)
 
 
 class RequestTransaction:

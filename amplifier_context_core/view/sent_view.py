@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..economics.cold_cache import PrefixBreak
 from ..economics.meter import Key
-from ..economics.prefix_break import PrefixBreak
 from ..economics.trigger import TokenLimits
 from ..futures import in_thread_if
 from ..messages.parsing import Message, copy_message

@@ -9,9 +9,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..economics.cold_cache import Pause
+from ..economics.cold_cache import Pause, PrefixBreak
 from ..economics.meter import Key
-from ..economics.prefix_break import PrefixBreak
 from ..events import PREFIX_CHANGED, Hooks, emit, inside_handler
 from ..outgoing.prefix import RequestPrefix
 from ..rendering.renderer import RenderedMessage

@@ -10,8 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core.economics.cold_cache import UNKNOWN_TTL, Pause, default_ttl, pause_of, rewrites_all
-from amplifier_context_core.economics.prefix_break import PrefixBreak
+from amplifier_context_core.economics.cold_cache import (
+    UNKNOWN_TTL,
+    Pause,
+    PrefixBreak,
+    default_ttl,
+    pause_of,
+    rewrites_all,
+)
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.timestamps import seconds_of
 from amplifier_context_core.messages.tokens import approx_token_counter
