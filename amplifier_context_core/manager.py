@@ -163,7 +163,8 @@ class ContextManager:
         """Drop the history, its checkpoints, pins and registered short forms. Nothing of it is recalled any more."""
         await self.session.ready()
         await self.history.clear()
-        self.compactor.reset()
+        self.compactor.drop_state()
+        self.warnings.reset()
         self.answers.cache_health.clear()
         self.items.clear()
         self.answers.reports.clear()

@@ -8,7 +8,7 @@ from ..arguments import checked_count
 from ..economics.trigger import recall_room
 from ..futures import in_thread
 from ..rendering.recalled import ONE_LINE
-from ..view.explain import SessionFigures, chapters_of, explain
+from ..view.explain import chapters_of, explain
 from .answers import Answers
 from .requests import Requests
 from .session import Session
@@ -28,16 +28,16 @@ class Reports:
         last = await self._requests.last_sent()
         async with compactor.lock.hold():  # a view that another thread works on may be in the middle of a change
             history = session.history.snapshot()
-            figures = SessionFigures(
-                session.history.session_id,
-                session.history.turn_count,
-                compactor.compactions,
-                compactor.tokens_saved,
-                session.warnings.texts,
-                self._answers.cache_health.line,
-            )
+            own = {
+                "session_id": session.history.session_id,
+                "turns": session.history.turn_count,
+                "compactions": compactor.compactions,
+                "tokens_saved": compactor.tokens_saved,  # as the providers count
+                "warnings": [*session.warnings.texts],
+                "cache": self._answers.cache_health.line,
+            }
             pins, exact = frozenset(compactor.pins), session.counter.is_exact
-            return await in_thread(explain, last, history, figures, config=session.config, pins=pins, exact=exact)
+            return own | await in_thread(explain, last, history, config=session.config, pins=pins, exact=exact)
 
     async def chapters(self) -> list[dict[str, Any]]:
         await self._session.ready()

@@ -142,10 +142,6 @@ class Compactor:
             async with self.lock.hold():
                 self.cache.render_again(seq)
 
-    def drop_views(self) -> None:
-        self.cache.clear()
-        self.sent.clear()
-
     def start_over(self, counter: TokenCounter) -> None:
         """Drop what may quote erased messages: every rendering, and what summaries should dwell on.
 
@@ -159,13 +155,10 @@ class Compactor:
         self.sent.clear()
         self.drop_focus()
 
-    def reset(self) -> None:
-        self.drop_state()
-        self._warnings.reset()
-
     def drop_state(self) -> None:
-        """Drop the views, and what commands and handlers asked for, before the state of the store takes its place."""
-        self.drop_views()
+        """Drop the views, and what commands and handlers asked for: the history or the state is another from now on."""
+        self.cache.clear()
+        self.sent.clear()
         self.pins.clear()
         self.short_forms.clear()
         self.drop_focus()

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from ..compaction.checkpoint import Segment
@@ -21,20 +20,8 @@ from .sent_view import SentView
 _MAX_ROUNDS = 5_000  # rounds listed one by one
 
 
-@dataclass(frozen=True, slots=True)
-class SessionFigures:
-    session_id: str
-    turns: int
-    compactions: int
-    tokens_saved: int  # of all compactions, as the provider counts
-    warnings: Collection[str]  # the newest last
-    cache: str  # one line on the caches of the providers
-
-
-def explain(
-    sent: SentView, history: Snapshot, session: SessionFigures, *, config: Config, pins: Collection[int], exact: bool
-) -> dict[str, Any]:
-    """Return the report of a view.
+def explain(sent: SentView, history: Snapshot, *, config: Config, pins: Collection[int], exact: bool) -> dict[str, Any]:
+    """Return the report of a view, without what is of the session only.
 
     All tokens are the provider's, as far as its counts are known; only ``view.counted`` is this package's count of the
     view's messages. ``view.overhead_tokens`` are sent beside the messages. Sizes of rounds and of protected segments
@@ -56,9 +43,7 @@ def explain(
         row |= {key: units.part(row[key]) for key in ("tokens_before", "tokens_after")}
     protected = [segment for segment in segments if segment.protected_because]
     return {
-        "session_id": session.session_id,
         "messages": len(history),
-        "turns": session.turns,
         "history_tokens": units.request(sum(entry.tokens for entry in history)),
         "view": {
             "messages": len(sent.system) + len(sent.messages),
@@ -82,11 +67,7 @@ def explain(
                 for segment in protected
             ],
         },
-        "compactions": session.compactions,
-        "tokens_saved": session.tokens_saved,
         "rounds": rounds[-_MAX_ROUNDS:],
-        "warnings": list(session.warnings),
-        "cache": session.cache,
     }
 
 

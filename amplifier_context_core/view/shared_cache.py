@@ -9,20 +9,11 @@ Beside it is what the compaction that made it says of the next attempt, so that 
 from __future__ import annotations
 
 import threading
-from typing import NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from ..compaction.checkpoint import Checkpoint
 from ..economics.trigger import CompactionBackoff
 from ..messages import count_cache
-
-
-class SharedCheckpoint(NamedTuple):
-    """`backoff` is that of its view when it was made."""
-
-    checkpoint: Checkpoint
-    backoff: CompactionBackoff | None
-
 
 _guard = threading.Lock()
 _checkpoints: WeakValueDictionary[tuple[str, bytes], Checkpoint] = WeakValueDictionary()
@@ -41,10 +32,11 @@ def put(key: str, checkpoint: Checkpoint, backoff: CompactionBackoff | None) -> 
             _backoffs[checkpoint] = backoff
 
 
-def get(key: str, digest: bytes) -> SharedCheckpoint | None:
+def get(key: str, digest: bytes) -> tuple[Checkpoint, CompactionBackoff | None] | None:
+    """Return the back-off too that its view had when it was made."""
     with _guard:
         found = _checkpoints.get((key, digest))
-        return None if found is None else SharedCheckpoint(found, _backoffs.get(found))
+        return None if found is None else (found, _backoffs.get(found))
 
 
 def is_empty() -> bool:

@@ -119,10 +119,9 @@ class ViewFactory:
     async def of_history(self, history: Snapshot, interrupted: frozenset[int], request: ViewRequest) -> View:
         """Return a view of this history, from its start or from a checkpoint of another session with the same one."""
         limits, counter = request.limits, request.counter
-        inherited = None
+        checkpoint = backoff = None
         if not shared_cache.is_empty() and sum(entry.tokens for entry in history[-5_000:]) > limits.threshold:
-            inherited = await in_thread(self._inherited, history, limits, counter)
-        checkpoint, backoff = inherited or (None, None)
+            checkpoint, backoff = await in_thread(self._inherited, history, limits, counter)
         view = self.for_limits(checkpoint, limits, counter, backoff)
         await view.update(history, len(history), interrupted)
         for seq in self._pins:  # a checkpoint of another session knows nothing of them
@@ -131,14 +130,14 @@ class ViewFactory:
 
     def _inherited(
         self, history: Snapshot, limits: TokenLimits, counter: TokenCounter
-    ) -> shared_cache.SharedCheckpoint | None:
+    ) -> tuple[Checkpoint | None, CompactionBackoff | None]:
         digest = b""
-        best: shared_cache.SharedCheckpoint | None = None
+        best: tuple[Checkpoint | None, CompactionBackoff | None] = (None, None)
         key = self.compatibility_key(counter)
         for index, entry in enumerate(history[history.leading_count :]):
             digest = chain_hash(digest, entry.seq, content_hash(entry.message))
             found = shared_cache.get(key, digest)
-            if found is not None and self._is_inheritable(found.checkpoint, index + 1, limits):
+            if found is not None and self._is_inheritable(found[0], index + 1, limits):
                 best = found
         return best
 
