@@ -18,7 +18,6 @@ from pydantic import TypeAdapter
 from .item import ContextItem, living_items
 
 _FIELDS = {"content", "description", "id"}
-_SCALARS = frozenset({str, int, float, bool, type(None)})
 _ANY: TypeAdapter[Any] = TypeAdapter(Any)
 
 
@@ -41,28 +40,9 @@ def item_of(given: Mapping[str, object], kept: Collection[ContextItem[Any]]) -> 
 
 
 def _has_form(item: ContextItem[Any], given: Mapping[str, object]) -> bool:
+    """True if the kernel's `model_dump` and its event bus make this of an item."""
     try:
         is_named = item.id == given["id"] and item.description == given["description"]
-        return is_named and _is_json_of(item.content, given["content"])
+        return is_named and json.loads(json.dumps(_ANY.dump_python(item.content), default=str)) == given["content"]
     except Exception:  # noqa: BLE001 - keys that JSON has not, an object that holds itself, or a fault of its code
         return False
-
-
-def _is_json_of(value: Any, given: object) -> bool:
-    """True if the kernel's `model_dump` and its event bus make this JSON of a value. The first difference ends it."""
-    kind = cast("type[object]", type(value))
-    if kind in _SCALARS:
-        return value == given
-    if kind is dict and all(type(key) is str for key in value):
-        return (
-            isinstance(given, Mapping)
-            and value.keys() == cast("Mapping[str, object]", given).keys()
-            and all(_is_json_of(value[key], inner) for key, inner in cast("Mapping[str, object]", given).items())
-        )
-    if kind is list or kind is tuple:
-        return (
-            isinstance(given, list)
-            and len(value) == len(cast("list[object]", given))
-            and all(map(_is_json_of, value, cast("list[object]", given)))
-        )
-    return json.loads(json.dumps(_ANY.dump_python(value), default=str)) == given
