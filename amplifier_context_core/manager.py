@@ -22,7 +22,6 @@ from .plugins import installed_plugins
 from .session.answers import Answers
 from .session.forgetting import Erased, Forgetting
 from .session.options import SessionOptions
-from .session.reports import Reports
 from .session.requests import Requests
 from .session.search import SessionSearch
 from .session.session import Session
@@ -60,7 +59,6 @@ class ContextManager:
         self.requests = Requests(session, self.answers, clock)
         self._search = SessionSearch(config, plugins, session.store, self.history, session.load, self.warnings.fault)
         self._steering = Steering(session, self.requests)
-        self._reports = Reports(session, self.requests, self.answers)
         self._forgetting = Forgetting(session, self._search)
 
     async def ready(self) -> None:
@@ -230,7 +228,7 @@ class ContextManager:
         Tokens are the provider's. Costs are in plain input tokens. Before the first request it describes what a request
         of the configured budget would show.
         """
-        return await self._reports.usage()
+        return await self.requests.usage()
 
     async def describe(self, width: int = 80) -> str:
         """Return the usage as a screen of text, such as a host prints for `/context`.
@@ -242,11 +240,11 @@ class ContextManager:
 
     async def explain(self) -> dict[str, Any]:
         """Report in plain JSON what became of every round, by which rule, and why the threshold is what it is."""
-        return await self._reports.explain()
+        return await self.requests.explain()
 
     async def chapters(self) -> list[dict[str, Any]]:
         """Return the chapters of the last view, with ``mark``, ``to``, ``rounds``, ``tokens`` and ``text``."""
-        return await self._reports.chapters()
+        return await self.requests.chapters()
 
     @property
     def pool(self) -> ContextPool[Any]:
@@ -280,7 +278,7 @@ class ContextManager:
         Returns:
             The tokens that the text may have, at most `wanted`; 0 when the room is used up.
         """
-        return await self._reports.recall_room(wanted)
+        return await self.requests.recall_room(wanted)
 
     async def cache_health(self) -> dict[str, Any]:
         """Report in plain JSON what the providers read from their caches in this process, and why it was not more."""

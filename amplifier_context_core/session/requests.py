@@ -1,4 +1,4 @@
-"""The requests of a session: the view that each is sent.
+"""The requests of a session: the view that each is sent, and what the session says of it.
 
 A request takes the budget, the system prompt and the items. `view/compactor.py` plans its view, compacts it where that
 is due, and commits it.
@@ -13,19 +13,23 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..arguments import checked_texts
+from ..arguments import checked_count, checked_texts
 from ..compaction.digest import chapter_spans
 from ..economics.budget import Budget, budget_for, model_of, name_of, prices_of
 from ..economics.meter import Key
+from ..economics.trigger import recall_room
 from ..errors import NotLoaded
 from ..events import USAGE, emit, inside_handler
+from ..futures import in_thread
 from ..messages.parsing import Message, text_of
 from ..messages.usage import Usage
 from ..outgoing.prefix import RequestPrefix
+from ..rendering.recalled import ONE_LINE
 from ..transcript.entry import Entry
 from ..transcript.returned_views import HandedViews
 from ..transcript.transcript import Snapshot
 from ..view.active_operations import calls_of_operations
+from ..view.explain import chapters_of, explain
 from ..view.handed_views import handed_views, is_dropped_chapter, views_of_before
 from ..view.measured_view import CountView, FitOutput, MeasuredRequest, RequestTransaction
 from ..view.plan import CompactionResult
@@ -43,14 +47,14 @@ log = logging.getLogger(__name__)
 
 
 class Requests:
-    """Takes views of a session."""
+    """Takes views of a session, and reports on them. `manager.py` documents the reports."""
 
     def __init__(self, session: Session, answers: Answers, clock: Callable[[], str]) -> None:
         self.host = Host()  # what runs the session; one that offers nothing until the session is mounted
         # What the session offers a host that keeps transcripts itself.
         self.checkpoint = HostCheckpoint(session.history, session.compactor)
         self.prompt = SystemPrompt()
-        self.recall_taken = 0  # tokens granted to recalls since the last request
+        self._recall_taken = 0  # tokens granted to recalls since the last request
         self._session = session
         self._answers = answers
         self._clock = clock
@@ -159,11 +163,49 @@ class Requests:
     def outgoing(self, sent: SentView) -> list[dict[str, Any]]:
         return outgoing_messages(sent, merge=self._session.config.merge_consecutive)
 
-    async def usage_of(self, sent: SentView) -> dict[str, Any]:
+    async def explain(self) -> dict[str, Any]:
+        session, compactor = self._session, self._session.compactor
+        await session.load()
+        last = await self.last_sent()
+        async with compactor.lock.hold():  # a view that another thread works on may be in the middle of a change
+            history = session.history.snapshot()
+            own = {
+                "session_id": session.history.session_id,
+                "turns": session.history.turn_count,
+                "compactions": compactor.compactions,
+                "tokens_saved": compactor.tokens_saved,  # as the providers count
+                "warnings": [*session.warnings.texts],
+                "cache": self._answers.cache_health.line,
+            }
+            pins, exact = frozenset(compactor.pins), session.counter.is_exact
+            return own | await in_thread(explain, last, history, config=session.config, pins=pins, exact=exact)
+
+    async def chapters(self) -> list[dict[str, Any]]:
+        await self._session.ready()
+        last = await self.last_sent()
+        async with self._session.compactor.lock.hold():
+            return chapters_of(last.view.segments())
+
+    async def usage(self, sent: SentView | None = None) -> dict[str, Any]:
+        """Return the usage of a view, by default of the last one."""
         session = self._session
+        if sent is None:
+            await session.ready()
+            sent = await self.last_sent()
         async with session.compactor.lock.hold():
             reported = self._answers.reports.reported(session.compactor.compactions)
             return window_usage(sent, session.compactor.pins, exact=session.counter.is_exact, reported=reported)
+
+    async def recall_room(self, wanted: int) -> int:
+        session = self._session
+        await session.ready()
+        last = await self.last_sent()
+        left = recall_room(session.compactor.limits(last.limits.budget, last.key), session.config.recall_share)
+        left -= last.view.recalled.tokens + self._recall_taken
+        free = last.limits.capacity - last.counted - self._recall_taken
+        granted = max(0, min(checked_count("wanted", wanted), left, free, last.view.output_limit - ONE_LINE))
+        self._recall_taken += granted
+        return granted
 
     async def handed_views(self) -> HandedViews:
         session, compactor = self._session, self._session.compactor
@@ -256,7 +298,7 @@ class Requests:
         if not inside_handler(session.compactor):  # such a handler looks at views; the loop's is another
             self._answers.reports.begin(sent, self._clock())
         session.history.on_request()
-        self.recall_taken = 0  # the view counts what recalls brought before this request
+        self._recall_taken = 0  # the view counts what recalls brought before this request
         session.companion.handed_out(sent, provider)
 
     async def _after_commit(self, result: CompactionResult | None) -> None:
@@ -273,7 +315,7 @@ class Requests:
         step = step_of(sent)
         if step != reports.step and not inside_handler(compactor):
             reports.step = step
-            await emit(compactor.hooks, compactor, USAGE, await self.usage_of(sent))
+            await emit(compactor.hooks, compactor, USAGE, await self.usage(sent))
 
     async def _retained(self, texts: Sequence[str]) -> frozenset[int]:
         texts = checked_texts("retain_contents", texts)
