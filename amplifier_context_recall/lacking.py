@@ -21,6 +21,8 @@ from amplifier_context_core.transcript.entry import Entry, seqs_of
 from amplifier_context_core.transcript.recalled import RECALL_TOOL
 from amplifier_context_core.transcript.search import message_text
 
+from .recall_pages import Counter, Source
+
 _RECENT = 2_000  # newest messages that are read for names; no measured session has more
 _CHARACTERS = 2_000_000  # of all texts that are read; chosen by hand: 250 ms of a thread, with a view of 800,000
 _SCANNED = 40_000  # characters of a message that are read
@@ -34,6 +36,8 @@ _AGENTS = 3.0  # what the agent itself wrote: it used these names
 _SHORT = 8  # characters; a name counts by its length beside these, since long names cost more tokens
 _PIECE = 20_000  # characters that are read between two moments at which other threads may run
 _MOST_TRIED = 2_000  # names that are looked for in a view; chosen by hand
+_APART = 1  # tokens between two names beside the hits of a search
+_HEADER = 6  # tokens of the line before the names of a message
 _TRIED = 20  # names that are looked for in a view between two such moments
 
 
@@ -146,3 +150,23 @@ def _end(text: str, start: int, end: int) -> int:
         return end
     space = max(text.rfind(" ", start, end), text.rfind("\n", start, end), text.rfind("\t", start, end))
     return space + 1 if space >= start else end  # text without white space has no name that long
+
+
+def name_sources(names: Iterable[tuple[str, str]], shown: str, tokens: int, counter: Counter) -> list[Source]:
+    """Return names by message, in the order of the messages.
+
+    Args:
+        names: each with the mark of a message that has it; those that are wanted most first.
+        shown: text whose names are left out.
+        tokens: that the names may cost, with a line for each message.
+        counter: text to tokens.
+    """
+    chosen: dict[str, list[str]] = {}
+    for name, mark in names:
+        if name in shown:
+            continue
+        tokens -= counter(name) + _APART + (0 if mark in chosen else _HEADER)
+        if tokens < 0:
+            break
+        chosen.setdefault(mark, []).append(name)
+    return [Source(mark, "", (", ".join(chosen[mark]),)) for mark in sorted(chosen, key=lambda mark: int(mark[1:]))]

@@ -14,7 +14,7 @@ from amplifier_context_core import ContextManager, Plugins, approx_token_counter
 from amplifier_context_core.transcript.matching_lines import MAX_EXCERPT, excerpts, words_of
 from amplifier_context_core.transcript.query import fold
 from amplifier_context_core.view import shared_cache
-from amplifier_context_recall.recall_names import name_sources
+from amplifier_context_recall.lacking import name_sources
 from amplifier_context_recall.recall_pages import lines_of, page_of, source_of, text_lines
 from amplifier_context_recall.recall_tool import USED_UP
 from amplifier_context_testing import checked
