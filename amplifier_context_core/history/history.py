@@ -15,8 +15,6 @@ from typing import Any, Literal, TypeVar, cast
 from ..errors import InvalidMessage, NotErased
 from ..futures import LoopTurns, in_thread
 from ..locks import CrossLoopLock
-from ..messages import count_cache
-from ..messages.hashing import content_hash
 from ..messages.parsing import Message, MessageInfo, parse_message
 from ..messages.timestamps import timestamp_of, utc_now, with_timestamp
 from ..messages.tokens import TokenCounter, measure
@@ -424,9 +422,7 @@ class History:
             await turns.give()
 
     async def _count(self, message: Message) -> int:
-        counter = await self._counter()
-        known = None if count_cache.is_empty() else count_cache.get(repr(counter), content_hash(message))
-        return await measure(message, counter) if known is None else known
+        return await measure(message, await self._counter())
 
     def _notify_appended(self, entry: Entry) -> None:
         if self._observers.watch("amplifier_context_appended"):

@@ -20,7 +20,6 @@ from ..config import Config
 from ..economics.trigger import back_off
 from ..futures import in_thread
 from ..history.history import History
-from ..messages import count_cache
 from ..messages.hashing import chain_hash, content_hash
 from ..messages.tokens import TokenCounter
 from ..rendering.summaries import Summaries
@@ -141,14 +140,12 @@ def _checkpoint(
     from the covered entries alone, so that other sessions may use it.
     """
     base, history = job.plan.view.checkpoint, job.plan.history
-    name = repr(job.request.counter)
     digest = base.digest if base else b""
     leading = history.leading_count
     for index in range(leading + (base.covered if base else 0), leading + covered):
         entry = history[index]
         content = content_hash(entry.message)
         digest = chain_hash(digest, entry.seq, content)
-        count_cache.put(name, content, entry.tokens)
     return Checkpoint(
         covered,
         base.upto if base and base.covered == covered else history[leading + covered - 1].seq,

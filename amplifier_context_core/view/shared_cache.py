@@ -13,7 +13,6 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from ..compaction.checkpoint import Checkpoint
 from ..economics.trigger import CompactionBackoff
-from ..messages import count_cache
 
 _guard = threading.Lock()
 _checkpoints: WeakValueDictionary[tuple[str, bytes], Checkpoint] = WeakValueDictionary()
@@ -45,8 +44,7 @@ def is_empty() -> bool:
 
 
 def clear() -> None:
-    """Drop shared token counts too: messages were erased, or a measurement must start without them."""
-    count_cache.clear()
+    """Messages were erased, or a measurement must start without shared checkpoints."""
     with _guard:
         _checkpoints.clear()
         _backoffs.clear()

@@ -16,7 +16,7 @@ from amplifier_core.testing import MockCoordinator
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.kernel import mount_manager
-from amplifier_context_core.messages import count_cache, tokens
+from amplifier_context_core.messages import tokens
 from amplifier_context_core.messages.tokens import VocabularyTokenCounter, approx_token_counter, count_message_tokens
 from amplifier_context_core.stores import UNCOUNTED, MemoryStore
 from amplifier_context_core.view import shared_cache
@@ -52,7 +52,6 @@ class Vocabulary:
         """Behave as a new process does."""
         tokens._loaded.clear()  # pyright: ignore[reportPrivateUsage]
         shared_cache.clear()
-        count_cache.clear()
 
 
 def exact(message: Message) -> int:
@@ -69,7 +68,6 @@ def vocabulary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Vocabulary]:
     yield made
     with tokens._loading:  # a load under way ends first: it would leave its vocabulary to the tests that come
         monkeypatch.undo()
-    count_cache.clear()
 
 
 async def filled(place: Place, number: int) -> ContextManager:
