@@ -109,11 +109,6 @@ class Snapshot(Sequence[Entry]):
         """Number of instructions (system, developer) before the first other message."""
         return count_leading(self._entries, self._count)
 
-    @property
-    def turn_count(self) -> int:
-        """A human message and what follows it count as one turn."""
-        return sum(1 for entry in self if entry.human)
-
 
 class CopyingSnapshot(Snapshot):
     """A snapshot for callers that may change what they get: each entry that is read has a copy of its message."""
@@ -147,7 +142,7 @@ class Transcript:
         turn_count: turns so far.
     """
 
-    __slots__ = ("_edits", "_is_shared", "_next_seq", "_state", "session_id", "turn", "turn_count")
+    __slots__ = ("_edits", "_next_seq", "_state", "session_id", "turn", "turn_count")
 
     def __init__(self, session_id: str = "") -> None:
         self.session_id = session_id
@@ -156,7 +151,6 @@ class Transcript:
         # (their entries are not in the list). They are one tuple, so that a reader in another thread never sees a mix
         # of the values before and after a change.
         self._state: tuple[list[Entry], int, int, range] = ([], 0, 0, range(0))
-        self._is_shared = False  # the list belongs to the transcript that this one was forked from
         self._edits: list[tuple[int, int]] = []  # (revision, entries left as they were, see unchanged_since)
         self._next_seq = 1
         self.turn = 0  # number of the current one; 0 before the first
@@ -203,7 +197,6 @@ class Transcript:
             raise ValueError(f"the gap has {len(gap)} places, not {len(entries)}")
         whole = [*loaded[: gap.start], *entries, *loaded[gap.start : length]]
         self._state = (whole, len(whole), revision, range(0))
-        self._is_shared = False
 
     def __len__(self) -> int:
         return self._state[1] + len(self._state[3])
@@ -272,23 +265,11 @@ class Transcript:
     def extend(self, added: Sequence[Entry]) -> None:
         """Append drafted entries to the history, in their order."""
         entries, length, revision, gap = self._state
-        if self._is_shared:
-            entries, self._is_shared = entries[:length], False
         entries.extend(added)
         self._state = (entries, length + len(added), revision, gap)
         turns = [entry.turn for entry in added if entry.human]
         self.turn_count += len(turns)
         self.turn = max((self.turn, *turns))
-
-    def fork(self, session_id: str = "") -> Transcript:
-        """Return a transcript that begins with this history and continues separately. The prefix is shared."""
-        child = Transcript(session_id or self.session_id)
-        child._state = self._state
-        child._is_shared = True
-        child._next_seq = self._next_seq
-        child.turn = self.turn
-        child.turn_count = self.turn_count
-        return child
 
     def replace(self, keep: int, entries: Sequence[Entry] = ()) -> None:
         """Keep the first `keep` entries, followed by these entries (old or drafted).
@@ -306,7 +287,6 @@ class Transcript:
         else:
             same = common_prefix_length(before[start:length], after[count_leading(after, len(after)) :])
         gone = sum(1 for entry in before[keep:length] if entry.human)
-        self._is_shared = False
         self._edits = [*self._edits[-63:], (revision + 1, same)]
         self._state = (after, len(after), revision + 1, gap)
         self.turn_count += sum(1 for entry in entries if entry.human) - gone
@@ -331,7 +311,6 @@ class Transcript:
             (revision + 1, common_prefix_length(before[count_leading(before, length) : length], entries[start:])),
         ]
         self._state = (list(entries), len(entries), revision + 1, range(0))
-        self._is_shared = False
         self._next_seq = max(self._next_seq, *(entry.seq + 1 for entry in entries), 0)
         self.turn = max((entry.turn for entry in entries), default=0)
         self.turn_count = sum(1 for entry in entries if entry.human)
@@ -349,7 +328,6 @@ class Transcript:
         revision = self.revision + 1
         self._edits = [*self._edits[-63:], (revision, 0)]
         self._state = ([], 0, revision, range(0))
-        self._is_shared = False
         self.turn = self.turn_count = 0
 
     def current_turn(self) -> list[Entry]:
@@ -361,11 +339,7 @@ class Transcript:
         start = len(history)
         while start > 0 and not history[start - 1].human:
             start -= 1
-        if start > 0:
-            return history[start - 1 :]
-        while start < len(history) and history[start].role in SYSTEM_ROLES:
-            start += 1
-        return history[start:]
+        return history[start - 1 if start else history.leading_count :]
 
 
 def common_prefix_length(before: Sequence[Entry], after: Sequence[Entry]) -> int:

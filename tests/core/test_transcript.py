@@ -72,16 +72,6 @@ def test_a_clear_leaves_nothing_unchanged() -> None:
     assert (len(history), history.turn_count, history.last) == (0, 0, None)
 
 
-def test_a_fork_keeps_the_session_id_unless_it_gets_its_own() -> None:
-    assert transcript(TWO_TURNS).fork().session_id == "s"
-
-
-def test_the_count_of_turns_goes_on_in_a_fork() -> None:
-    child = transcript(TWO_TURNS).fork("child")
-    assert child.turn_count == 2
-    assert append(child, user()).turn_id == "u3"
-
-
 def test_instructions_are_no_part_of_a_turn_before_the_first_prompt() -> None:
     history = transcript([system(), {"role": "developer", "content": "x"}, call("a")])
     assert [entry.mark for entry in history.current_turn()] == ["m3"]
