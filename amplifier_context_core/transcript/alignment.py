@@ -107,7 +107,7 @@ def same_message(entry: Entry, message: Message, info: MessageInfo) -> bool:
     """True if it is the same message, apart from what the filters of hosts remove."""
     if entry.message == message:
         return True
-    return _key(entry.message, entry.role, entry.call_ids, entry.answered_ids) == _key_in((message, info))
+    return _key(entry.message, entry) == _key(message, info)
 
 
 def normalized_content(message: Message, calls: tuple[str, ...]) -> bytes:
@@ -119,14 +119,10 @@ def normalized_content(message: Message, calls: tuple[str, ...]) -> bytes:
     return json_text(parts).encode() if any(parts) else b""
 
 
-def _key_in(item: ParsedMessage) -> Key:
-    message, info = item
-    return _key(message, info.role, info.call_ids, info.answered_ids)
-
-
-def bare_key(message: Message, info: MessageInfo) -> BareKey:
+def bare_key(message: Message, info: MessageInfo | Entry) -> BareKey:
     """Hosts may keep no metadata."""
-    return _bare_key(message, info.role, info.call_ids, info.answered_ids)
+    names = tuple(call.name for call in calls_of(message)) if info.call_ids else ()
+    return info.role, info.call_ids, names, info.answered_ids, *_content(message, info.call_ids)
 
 
 def semantic_metadata(message: Message) -> tuple[tuple[str, str], ...]:
@@ -135,13 +131,8 @@ def semantic_metadata(message: Message) -> tuple[tuple[str, str], ...]:
     return tuple((name, json_text(metadata[name])) for name in _SEMANTIC_METADATA if metadata.get(name) is not None)
 
 
-def _key(message: Message, role: str, calls: tuple[str, ...], answers: tuple[str, ...]) -> Key:
-    return (*_bare_key(message, role, calls, answers), semantic_metadata(message))
-
-
-def _bare_key(message: Message, role: str, calls: tuple[str, ...], answers: tuple[str, ...]) -> BareKey:
-    names = tuple(call.name for call in calls_of(message)) if calls else ()
-    return role, calls, names, answers, *_content(message, calls)
+def _key(message: Message, info: MessageInfo | Entry) -> Key:
+    return (*bare_key(message, info), semantic_metadata(message))
 
 
 def _content(message: Message, calls: tuple[str, ...]) -> tuple[str, tuple[str, ...], str]:
@@ -169,8 +160,8 @@ def _without_nulls(value: Any) -> Any:
 
 def _pairs(stored: Sequence[Entry], incoming: Sequence[ParsedMessage]) -> list[tuple[int, int]]:
     """Return index pairs of equal messages, rising on both sides. Pairs of equal timestamps come first."""
-    ours = [_key(entry.message, entry.role, entry.call_ids, entry.answered_ids) for entry in stored]
-    theirs = [_key_in(item) for item in incoming]
+    ours = [_key(entry.message, entry) for entry in stored]
+    theirs = [_key(message, info) for message, info in incoming]
     anchors = matching_pairs(
         [(*key, timestamp_of(entry.message)) for key, entry in zip(ours, stored, strict=True)],
         [(*key, timestamp_of(item[0])) for key, item in zip(theirs, incoming, strict=True)],

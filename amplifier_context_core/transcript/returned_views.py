@@ -147,7 +147,7 @@ def _has_metadata_of(message: Message, shown: Message) -> bool:
 
 
 def _key_of(entry: Entry) -> BareKey:
-    return _key_in(entry.message)
+    return bare_key(entry.message, entry)
 
 
 def _key_in(message: Message) -> BareKey:
