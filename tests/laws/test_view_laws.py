@@ -55,15 +55,6 @@ async def add(manager: ContextManager, messages: list[Message]) -> None:
 
 
 @given(conversations(), BUDGETS)
-async def test_every_view_of_a_history_given_at_once_is_valid_and_within_its_budget(
-    steps: list[Step], budget: int
-) -> None:
-    manager = new_manager()
-    await manager.set_messages(flat(steps))
-    await ask(manager, budget)
-
-
-@given(conversations(), BUDGETS)
 async def test_a_merged_view_is_valid_too(steps: list[Step], budget: int) -> None:
     manager = new_manager(merge_consecutive=True)
     await add(manager, flat(steps))
