@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from ..checks.message_shapes import Message, as_list
-from .tool_round import Content, ToolRound, Wanted
+from .tool_round import Content, ToolRound
 
 __amplifier_module_type__ = "orchestrator"
 
@@ -236,7 +236,7 @@ class _Turn:
 
     # --- what is stored -----------------------------------------------------------------------------------------------
 
-    async def _store(self, response: Any, calls: list[Wanted]) -> None:
+    async def _store(self, response: Any, calls: list[Any]) -> None:
         """The assistant's message with its calls, stored before any of them runs."""
         message = self._message(response)
         message["tool_calls"] = [{"id": call.id, "tool": call.name, "arguments": call.arguments} for call in calls]
@@ -269,31 +269,24 @@ class _Turn:
 
     # --- tools and cancellation ---------------------------------------------------------------------------------------
 
-    def _calls(self, response: Any) -> list[Wanted]:
-        made: Any = (
-            self.provider.parse_tool_calls(response) if self.streaming else getattr(response, "tool_calls", None)
-        )
-        return [Wanted.of(call) for call in made or ()]
+    def _calls(self, response: Any) -> list[Any]:
+        return list((self.provider.parse_tool_calls(response) if self.streaming else response.tool_calls) or ())
 
-    async def _run_tools(self, calls: list[Wanted]) -> bool:
+    async def _run_tools(self, calls: list[Any]) -> bool:
         """Run the calls in parallel and store their results in call order; `False` when the turn is over."""
         tool_round = ToolRound(calls, self.tools, self.hooks, self.coordinator, group=str(uuid.uuid4()))
         try:
-            results = await tool_round.run()
-        except asyncio.CancelledError:
+            await tool_round.run()
+        finally:  # of a turn that is cut off, what there is
             await self._store_results(calls, tool_round.finished)
-            raise
         self.injected += [item for result in tool_round.hook_results for item in _ephemeral(result)]
-        await self._store_results(calls, results)
         return not await self._stopped()
 
-    async def _store_results(self, calls: list[Wanted], results: Mapping[str, Content]) -> None:
-        for place, call in enumerate(calls):
-            content = results.get(f"{place}:{call.id}")
-            if content is None:
-                continue
-            named = {"name": call.name} if self.streaming else {}
-            await self.context.add_message({"role": "tool", **named, "tool_call_id": call.id, "content": content})
+    async def _store_results(self, calls: list[Any], results: Mapping[int, Content]) -> None:
+        for place, content in sorted(results.items()):
+            named = {"name": calls[place].name} if self.streaming else {}
+            answer = {"role": "tool", **named, "tool_call_id": calls[place].id, "content": content}
+            await self.context.add_message(answer)
 
     async def _stopped(self) -> bool:
         """True if the session was cancelled; emit that once, and store the closing message of the config."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
 from ..checks.message_shapes import Message, as_mapping, well_formed
@@ -19,42 +18,24 @@ Content: TypeAlias = str | list[Message]
 _POLL = 0.02  # seconds between looks at the cancellation token, which cannot be awaited
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A tool call that the provider requests."""
-
-    id: str
-    name: str
-    arguments: dict[str, Any] = field(default_factory=dict[str, Any])
-
-    @classmethod
-    def of(cls, call: Any) -> Wanted:
-        entry = as_mapping(call)
-        if entry is not None:
-            return cls(str(entry.get("id")), str(entry.get("name") or entry.get("tool")), entry.get("arguments") or {})
-        return cls(call.id, call.name, call.arguments or {})
-
-
 class ToolRound:
-    """One round of parallel calls.
+    """One round of parallel calls, each a `ToolCall` of the kernel.
 
     Attributes:
-        finished: contents of results so far, by `place:call id` (ids alone are not unique in real life): a text, or the
+        finished: contents of results so far, by the place of the call (ids are not unique in real life): a text, or the
             blocks of a rich result.
     """
 
-    def __init__(
-        self, calls: list[Wanted], tools: Mapping[str, Any], hooks: Any, coordinator: Any, *, group: str
-    ) -> None:
+    def __init__(self, calls: list[Any], tools: Mapping[str, Any], hooks: Any, coordinator: Any, *, group: str) -> None:
         self._calls = calls
         self._tools = tools
         self._hooks = hooks
         self._coordinator = coordinator
         self._group = group
-        self.finished: dict[str, Content] = {}
+        self.finished: dict[int, Content] = {}
         self.hook_results: list[Any] = []
 
-    async def run(self) -> dict[str, Content]:
+    async def run(self) -> None:
         tasks = [asyncio.create_task(self._one(place, call)) for place, call in enumerate(self._calls)]
         running = set(tasks)
         try:
@@ -69,19 +50,18 @@ class ToolRound:
         for outcome in ended:
             if isinstance(outcome, Exception):  # a hook registry or a coordinator failed: not the tool's doing
                 raise outcome
-        return self.finished
 
-    async def _one(self, place: int, call: Wanted) -> None:
+    async def _one(self, place: int, call: Any) -> None:
         token = None if self._coordinator is None else self._coordinator.cancellation
         if token is not None:
             token.register_tool_start(call.id, call.name)
         try:
-            self.finished[f"{place}:{call.id}"] = await self._result(call)
+            self.finished[place] = await self._result(call)
         finally:
             if token is not None:
                 token.register_tool_complete(call.id)
 
-    async def _result(self, call: Wanted) -> Content:
+    async def _result(self, call: Any) -> Content:
         about = {"tool_name": call.name, "tool_call_id": call.id, "parallel_group_id": self._group}
         asked = {**about, "tool_input": well_formed(call.arguments)}
         before = await self._emit("tool:pre", asked, call.name)
