@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
-
-from amplifier_context_core import TokenCounter
 
 from ..caches import Cache
 from ..caches.anthropic import Anthropic
@@ -21,6 +19,8 @@ from .problems import Model, Refused
 from .replies import Fault, Script, reply_of
 
 Json = dict[str, Any]
+
+KEY = "test-key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,9 @@ class Exchange:
 
 
 class Service:
-    """One vendor's API. `rules` and `api` are the modules with what the vendor refuses, and with its JSON.
+    """One vendor's API with one model; `rules` and `api` are the modules of what it refuses, and of its JSON.
 
-    Args:
-        counter: text to tokens; by default exact (o200k_base), for Anthropic in place of its own.
-        clock: seconds, for the lifetimes of the cache.
+    Tokens are counted exactly for OpenAI (o200k_base), and for Anthropic by the same counter in place of its own.
 
     Attributes:
         exchanges: all requests so far, in the order of their answers.
@@ -62,22 +60,12 @@ class Service:
     rules: ClassVar[Any]
     api: ClassVar[Any]
 
-    def __init__(
-        self,
-        script: Script,
-        models: Iterable[Model],
-        *,
-        counter: TokenCounter | None = None,
-        key: str = "test-key",
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, script: Script, model: Model) -> None:
         self.exchanges: list[Exchange] = []
         self._script = script
-        self._models = {model.id: model for model in models}
+        self._model = model
         self._cache = self.new_cache()
-        self._scale = TokenScale(counter)
-        self._key = key
-        self._clock = clock
+        self._scale = TokenScale()
 
     def new_cache(self) -> Cache:
         raise NotImplementedError
@@ -90,17 +78,16 @@ class Service:
     async def respond(self, body: Json, headers: Mapping[str, str]) -> Response:
         try:
             # Anthropic's client library sends a bearer token from version 2 on, older ones a header of their own.
-            if self._key not in (headers.get("x-api-key"), headers.get("authorization", "").removeprefix("Bearer ")):
+            if KEY not in (headers.get("x-api-key"), headers.get("authorization", "").removeprefix("Bearer ")):
                 raise Refused("Incorrect API key provided.", status=401, kind="authentication_error")
-            model = self._models.get(str(body.get("model")))
-            if model is None:
+            if body.get("model") != self._model.id:
                 raise Refused(f"There is no model {body.get('model')!r}.", "model_not_found", status=404)
-            self.rules.check(body, model)
+            self.rules.check(body, self._model)
             asked = self.api.chat_request(body)
             # Tool definitions are part of every prefix: they come before the messages.
             tools = [{"role": "system", "content": str(body["tools"])}] if body.get("tools") else []
             sent = Request.of([*tools, *map(dump, asked.messages)], self._scale)
-            self.rules.refuse_long(body, sent.offsets[-1], model)
+            self.rules.refuse_long(body, sent.offsets[-1], self._model)
         except Refused as refusal:
             self.exchanges.append(Exchange(body, refusal.status, refusal.message, None))
             return Response(refusal.status, self.api.error(refusal.message, refusal.kind, refusal.code), {})
@@ -108,7 +95,7 @@ class Service:
         if isinstance(made, Fault):
             self.exchanges.append(Exchange(body, made.status, None, None))
             return Response(made.status, self.api.error(made.message, "api_error", made.code), made.headers)
-        bill = self._cache.bill(sent, self._clock())
+        bill = self._cache.bill(sent, time.monotonic())
         self.exchanges.append(Exchange(body, 200, None, bill))
         return Response(200, self.api.answer_body(body, made, bill, self._scale.length, len(self.exchanges)), {})
 

@@ -21,9 +21,9 @@ HI = {"role": "user", "content": "Hi there."}
 READ = ToolSpec(name="read", description="Reads a file.", parameters={"type": "object", "properties": {}})
 
 
-def service_of(api: str, script: Script, model: Model = MODEL, **options: Any) -> Service:
+def service_of(api: str, script: Script, model: Model = MODEL) -> Service:
     """A service of a vendor with one model."""
-    return {"openai": OpenAIService, "anthropic": AnthropicService}[api](script, [model], **options)
+    return {"openai": OpenAIService, "anthropic": AnthropicService}[api](script, model)
 
 
 def ask(*messages: dict[str, Any], **settings: Any) -> ChatRequest:
@@ -37,19 +37,16 @@ class Wired:
 
     service: Service
     provider: WireProvider
-    address: str
 
 
 @asynccontextmanager
-async def wired(
-    api: str, script: Script, *, hooks: Any = None, config: Any = None, **options: Any
-) -> AsyncGenerator[Wired]:
+async def wired(api: str, script: Script, *, model: Model = MODEL, hooks: Any = None) -> AsyncGenerator[Wired]:
     """Serve a vendor's API, with a provider that calls it."""
-    service = service_of(api, script, **options)
+    service = service_of(api, script, model)
     async with serving(service) as address:
-        provider = WireProvider({"api": api, "base_url": address, **(config or {})}, hooks=hooks)
+        provider = WireProvider({"api": api, "base_url": address}, hooks=hooks)
         try:
-            yield Wired(service, provider, address)
+            yield Wired(service, provider)
         finally:
             await provider.close()
 
