@@ -39,13 +39,11 @@ class Target:
 
     Attributes:
         name: the identifier.
-        last: index of the last message that mentions it.
-        far: True if that message is outside the newest quarter of the budget.
+        far: True if the last message that mentions it is outside the newest quarter of the budget.
         origins: the tools, files and speakers that it came from.
     """
 
     name: str
-    last: int
     far: bool
     origins: frozenset[str]
 
@@ -68,7 +66,7 @@ class References:
         for index, names in enumerate(self._names):
             few = max(_FEW, before / 5)
             found[index] = [
-                Target(name, last[name], last[name] < near[index], origins[name])
+                Target(name, last[name] < near[index], origins[name])
                 for name in sorted(names)
                 if name in last and spread[name] <= few
             ]

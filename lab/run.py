@@ -136,7 +136,7 @@ async def _run(
     transcript = Transcript(course.session.id, course.session.set, course.session.messages)
     budget = course.budget
     try:
-        await replay(transcript, timed, judge.take, token_budget=budget, provider=provider, closing=False)
+        await replay(transcript, timed, judge.take, token_budget=budget, provider=provider)
     finally:
         await opened.close()
     judge.figures.times = timed.times

@@ -19,7 +19,7 @@ from .recorder import Event, EventRecorder
 from .replay.answer_policies import Answer
 from .replay.loop import ReplayLoop
 from .replay.provider import ReplayProvider
-from .replay.transcripts import Replayed, Transcript, read_transcripts, replay
+from .replay.transcripts import Transcript, read_transcripts, replay
 
 __all__ = [
     "Answer",
@@ -30,7 +30,6 @@ __all__ = [
     "ListContext",
     "ReplayLoop",
     "ReplayProvider",
-    "Replayed",
     "Transcript",
     "WordCounter",
     "check_request",

@@ -7,9 +7,8 @@ the view a model would have been sent.
 from __future__ import annotations
 
 import gzip
-import inspect
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TextIO, cast
@@ -72,55 +71,31 @@ class Context(Protocol):
     ) -> list[Message]: ...
 
 
-OnRequest = Callable[[int, list[Message]], "Awaitable[None] | None"]
+OnRequest = Callable[[int, list[Message]], object]
 """Called with the index of the message about to be made (all before it are in) and the view for it."""
-
-
-@dataclass(slots=True)
-class Replayed:
-    """The counts of a replay."""
-
-    added: int = 0
-    requests: int = 0
 
 
 async def replay(
     transcript: Transcript,
     context: Context,
-    on_request: OnRequest | None = None,
+    on_request: OnRequest,
     *,
     token_budget: int | None = None,
     provider: Any = None,
-    closing: bool = True,
-) -> Replayed:
+) -> None:
     """Feed a transcript to a context, asking for a view before every assistant message, as loops do.
 
     Nothing is asked before there is a message that is no system prompt: no loop requests an empty conversation.
 
     Args:
         token_budget: tokens, passed on with each request; `None` leaves the budget to provider and context.
-        closing: ask once more at the end, when the last message is not the assistant's, as the next request would.
     """
-    done = Replayed()
     begun = False
-
-    async def ask(index: int) -> None:
-        view = await context.get_messages_for_request(token_budget=token_budget, provider=provider)
-        done.requests += 1
-        if on_request is not None:
-            pending = on_request(index, view)
-            if inspect.isawaitable(pending):
-                await pending
-
     for index, message in enumerate(transcript.messages):
         if begun and message.get("role") == "assistant":
-            await ask(index)
+            on_request(index, await context.get_messages_for_request(token_budget=token_budget, provider=provider))
         await context.add_message(message)
-        done.added += 1
         begun = begun or message.get("role") not in SYSTEM_ROLES
-    if closing and begun and transcript.messages[-1].get("role") != "assistant":
-        await ask(len(transcript.messages))
-    return done
 
 
 def _open(file: Path) -> TextIO:

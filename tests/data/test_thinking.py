@@ -67,8 +67,7 @@ async def test_no_request_of_a_session_shows_thinking_that_its_provider_would_re
                 f"request before message {index}: {fault}" for fault in (*check_request(view), *checker.check(view))
             ]
             kept += any(seals_of(message) for message in view)
-            if index < len(transcript.messages):
-                checker.answered(view, dict(transcript.messages[index]))
+            checker.answered(view, dict(transcript.messages[index]))
 
         asks = SimpleNamespace(name=provider, default_model=model)
         await replay(transcript, session, judge, token_budget=budget, provider=asks)
