@@ -91,11 +91,11 @@ def _columns(char: str) -> int:
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
-def fitting_end(text: str, width: int, start: int = 0) -> int:
-    """Return the end of the longest part of a text that begins at `start` and fits `width` columns."""
+def fitting_end(text: str, width: int) -> int:
+    """Return the end of the longest beginning of a text that fits `width` columns."""
     if text.isascii():
-        return min(len(text), start + max(width, 0))
-    for end in range(start, len(text)):
+        return min(len(text), max(width, 0))
+    for end in range(len(text)):
         width -= _columns(text[end])
         if width < 0:
             return end

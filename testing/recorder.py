@@ -43,10 +43,10 @@ class EventRecorder:
         if source is not None:
             self.attach(source, events)
 
-    def attach(self, source: Any, events: Iterable[str] | None = None, *, priority: int = FIRST) -> Self:
+    def attach(self, source: Any, events: Iterable[str] | None = None) -> Self:
         hooks = getattr(source, "hooks", source)
         for name in dict.fromkeys(kernel_events() if events is None else events):
-            self._undo.append(hooks.register(name, self._record, priority, f"event-recorder:{name}:{id(self):x}"))
+            self._undo.append(hooks.register(name, self._record, FIRST, f"event-recorder:{name}:{id(self):x}"))
         return self
 
     def detach(self) -> None:

@@ -68,12 +68,11 @@ class ReplayProvider(OneModelProvider):
         config: Mapping[str, Any] | None = None,
         *,
         hooks: Any = None,
-        policy: Policy | None = None,
         counter: TokenCounter | None = None,
     ) -> None:
         super().__init__(config or {}, hooks, name="replay", model="replay-1")
         self.real_window = self._positive("real_window", self.context_window)
-        self._policy = policy or self._configured()
+        self._policy = self._configured()
         self._counter = counter
         self._scale: TokenScale | None = None
         self._cache = AnyPrefix()
