@@ -7,13 +7,11 @@ a message that takes its place in requests to the same model. The carrier is che
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from amplifier_context_core.compaction.checkpoint import Segment
 from amplifier_context_core.economics.meter import Key
-from amplifier_context_core.errors import InvalidMessage
 from amplifier_context_core.history.history import History
 from amplifier_context_core.messages.carriers import can_read, is_carrier
 from amplifier_context_core.messages.parsing import Message, parse_message
@@ -23,18 +21,12 @@ from amplifier_context_core.view.chapter_carriers import sent_tokens, with_carri
 from .checks import RejectedAnswer
 from .records import Records
 
-log = logging.getLogger(__name__)
-
 
 def is_offered(provider: Any) -> bool:
     """True if a provider compacts a conversation itself."""
-    supports = getattr(provider, "supports_native_compaction", None)
-    if not callable(supports) or not callable(getattr(provider, "compact_context", None)):
-        return False
     try:
-        return supports() is True
-    except Exception as problem:  # noqa: BLE001 - other people's code
-        log.warning("supports_native_compaction of a provider failed (%s)", type(problem).__name__)
+        return provider.supports_native_compaction() is True and callable(provider.compact_context)
+    except Exception:  # noqa: BLE001 - other people's code; not every provider has these methods
         return False
 
 
@@ -47,22 +39,14 @@ def checked_carrier(result: Mapping[str, Any], provider: Any, key: Key, most: in
     Raises:
         RejectedAnswer: there is none, or a later request to this model would not be accepted with it.
     """
-    message = result.get("message")
-    if result.get("kind") != "native" or not isinstance(message, dict):
-        raise RejectedAnswer("the provider returned no compaction")
-    try:
-        carrier, _ = parse_message(cast("dict[str, Any]", message))
-    except InvalidMessage:
-        raise RejectedAnswer("the provider returned no valid message") from None
-    if not is_carrier(carrier) or not can_read(carrier, *key):
-        raise RejectedAnswer("the compaction is not for the model of the session")
     validate = getattr(provider, "validate_compacted_context", None)
     try:
-        is_valid = not callable(validate) or validate(carrier) is True
+        carrier, _ = parse_message(result["message"])
+        is_valid = is_carrier(carrier) and can_read(carrier, *key) and (validate is None or validate(carrier) is True)
     except Exception as problem:  # noqa: BLE001 - other people's code
-        raise RejectedAnswer(f"the provider cannot check it ({type(problem).__name__})") from None
-    if not is_valid:
-        raise RejectedAnswer("the provider does not accept its own compaction")
+        raise RejectedAnswer(f"the provider's compaction cannot be read ({type(problem).__name__})") from None
+    if result.get("kind") != "native" or not is_valid:
+        raise RejectedAnswer("the provider returned no compaction for the model of the session")
     if count_message_tokens(carrier, counter) >= most:
         raise RejectedAnswer("it is larger than what it replaces")
     return carrier
