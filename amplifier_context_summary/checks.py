@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, groupby
-from typing import Any, cast
+from typing import Any
 
 from amplifier_context_core.compaction.identifiers import identifiers
 from amplifier_context_core.compaction.speech import PASTED, Sentence, read
@@ -23,6 +23,7 @@ from amplifier_context_core.messages.parsing import (
     arguments_of,
     arguments_text,
     calls_of,
+    json_text,
     result_text,
     results_of,
     text_of,
@@ -113,6 +114,8 @@ _PART = re.compile(r"[^\W_]{3,}")
 _SEGMENT = re.compile(r"[/:#\\]+")
 _NUMBERS = re.compile(r"[\d\W_]+")
 _HASH = re.compile(r"[0-9a-f]{7,}")
+_ESCAPED = re.compile(r"\\(.)")  # in a text of JSON
+_PLAIN = {"n": "\n", "r": "\r", "t": "\t"}
 _MOST_NAMES = 60  # of one line that are looked for
 
 
@@ -239,21 +242,11 @@ def _texts(entry: Entry) -> Iterator[str]:
     """Yield all texts of a message: what it says, what its calls are given, what its results hold."""
     yield text_of(entry.message.get("content"))
     for call in calls_of(entry.message):
-        yield call.name
-        yield arguments_text(call)
-        yield from _strings(arguments_of(call))
+        yield from (call.name, arguments_text(call))
+        yield _ESCAPED.sub(lambda found: _PLAIN.get(found[1], found[1]), json_text(arguments_of(call)))
     if entry.answered_ids:
         for result in results_of(entry.message):
             yield result_text(result.content)
-
-
-def _strings(value: Any, depth: int = 4) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (dict, list)) and depth:
-        members = cast("dict[str, Any]", value).values() if isinstance(value, dict) else cast("list[Any]", value)
-        for member in members:
-            yield from _strings(member, depth - 1)
 
 
 def _sentences_with(words: str, spoken: Sequence[Sentence]) -> str:
