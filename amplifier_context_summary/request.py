@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -96,7 +95,7 @@ def prompt_text(path: Path | None) -> str:
         ConfigError: the file cannot be read, holds no text, or is longer than 40,000 characters.
     """
     if path is None:
-        return _shipped_prompt()
+        return files("amplifier_context_summary").joinpath("prompt.md").read_text(encoding="utf-8")
     try:
         text = path.expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeError) as problem:
@@ -104,8 +103,3 @@ def prompt_text(path: Path | None) -> str:
     if not text.strip() or len(text) > _MOST_CHARS:
         raise ConfigError("summary_prompt", f"{path} must have 1 to {_MOST_CHARS:,} characters, has {len(text):,}")
     return text
-
-
-@cache
-def _shipped_prompt() -> str:
-    return files("amplifier_context_summary").joinpath("prompt.md").read_text(encoding="utf-8")
