@@ -15,7 +15,7 @@ from amplifier_context_core.messages.parsing import Message
 from amplifier_context_core.messages.usage import Usage, measured
 from amplifier_context_core.session.session import Session
 
-from .call import TIMEOUT, CallFailed
+from .call import CallFailed
 from .checks import RejectedAnswer, Reply
 from .config import SummaryConfig
 from .limits import Limits, Prices
@@ -128,17 +128,12 @@ class Asking:
         try:
             answer, usage = await question.ask()
         except BaseException as problem:  # cancelled, or its loop was closed: the provider may work on it all the same
-            limits.summary_cost += question.prices.of(self._usage_without_answer(problem, size))
+            if not (isinstance(problem, CallFailed) and problem.is_free):
+                limits.summary_cost += question.prices.of(Usage(size))
             raise
         written = len(answer.text) // 3 if isinstance(answer, Reply) else 0
         limits.summary_cost += question.prices.of(_counted_usage(usage, size, written))
         return answer
-
-    def _usage_without_answer(self, problem: BaseException, size: int) -> Usage:
-        """Return the most that a call without an answer is counted with."""
-        if not isinstance(problem, CallFailed) or str(problem) == TIMEOUT:
-            return Usage(size, self.config.summary_output)
-        return Usage(0 if problem.is_free else size)
 
     def note(self, status: Status, reason: str = "") -> None:
         """Note what became of the attempt."""

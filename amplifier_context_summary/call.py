@@ -18,7 +18,6 @@ from amplifier_context_core.messages.usage import COMPACTION_PURPOSE, Usage, usa
 from .checks import Reply, answer_of
 from .limits import Prices, prices_of
 
-TIMEOUT = "timeout"  # the text of `CallFailed` for a call that took too long
 _LISTING = 5.0  # seconds that a provider may take to list its models
 is_asking: ContextVar[bool] = ContextVar("amplifier_context_summary_is_asking", default=False)
 """True in code that a provider runs for a summary: what it reports is no answer to a request of the session."""
@@ -108,7 +107,7 @@ async def limited(call: Callable[[], Awaitable[Any]], seconds: float) -> Any:
         raise
     if not done:
         _leave(task)
-        raise CallFailed(TIMEOUT)
+        raise CallFailed("timeout")
     try:
         return task.result()
     except asyncio.CancelledError:
