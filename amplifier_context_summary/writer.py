@@ -121,8 +121,7 @@ class Writer:
 
     def start(self, reason: Reason, request: ViewRequest, provider: Any) -> None:
         """Begin the task for a view, which was sent to a provider if that is known."""
-        if self._task and not self._task.done() and self._loop and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._task.cancel)  # its loop was left; it may be run again
+        self._cancel()  # a task whose loop was left; that may be run again
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.create_task(self._run(reason, request, provider), name="amplifier-context-summary")
 
@@ -148,14 +147,12 @@ class Writer:
 
     async def close(self) -> None:
         """Cancel the task in flight, and wait a little for its end."""
-        task, loop = self._task, self._loop
-        self._task = None
-        if task is None or task.done() or loop is None:
-            return
-        if loop is asyncio.get_running_loop():
-            task.cancel()
+        if (task := self._cancel()) and self._loop is asyncio.get_running_loop():
             await asyncio.wait({task}, timeout=_GRACE)
-        elif not loop.is_closed():
+
+    def _cancel(self) -> asyncio.Task[None] | None:
+        task, loop, self._task = self._task, self._loop, None
+        if task and not task.done() and loop and not loop.is_closed():
             loop.call_soon_threadsafe(task.cancel)
 
     # -- what -------------------------------------------------------------------------------------------------------
