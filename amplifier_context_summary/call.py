@@ -133,25 +133,19 @@ def _is_refusal(problem: Exception) -> bool:
     )
 
 
-async def provider_prices(provider: Any, model: str | None) -> Prices:
-    """Return the prices that a provider names for a model, its own by default; relative ones if it names none."""
-    return prices_of(getattr(await _listed(provider, model or model_of(provider)), "pricing", None))
+async def listed(provider: Any, model: str | None) -> tuple[Prices, int | None]:
+    """Return the prices and the window (tokens) that a provider lists for a model, its own or only one by default.
 
-
-async def listed_window(provider: Any, model: str) -> int | None:
-    """Return the tokens of the window that a provider lists for a model; None if it lists none."""
-    window: object = getattr(await _listed(provider, model), "context_window", None)
-    return window if isinstance(window, int) and window > 0 else None
-
-
-async def _listed(provider: Any, name: str | None) -> Any:
-    """Return what a provider lists of a model, or of its only one; None if there is nothing."""
+    The prices are relative, and the window is None, if it lists none.
+    """
     try:
         models: list[Any] = list(await limited(lambda: provider.list_models(), _LISTING))
     except Exception:  # noqa: BLE001 - other people's code; not every provider lists its models
-        return None
-    found = [one for one in models if getattr(one, "id", None) == name] or (models if len(models) == 1 else [])
-    return found[0] if found else None
+        models = []
+    named = [one for one in models if getattr(one, "id", None) == (model or model_of(provider))]
+    found = next(iter(named or (models if len(models) == 1 else ())), None)
+    window: object = getattr(found, "context_window", None)
+    return prices_of(getattr(found, "pricing", None)), window if isinstance(window, int) and window > 0 else None
 
 
 def _capabilities(provider: Any) -> frozenset[str]:

@@ -27,7 +27,7 @@ from amplifier_context_core.view.sent_view import SentView, outgoing_messages
 from amplifier_context_core.view.view_request import ViewRequest
 
 from .asking import Asking, Made, Question
-from .call import Caller, listed_window, provider_prices
+from .call import Caller, listed
 from .chapters import text_room
 from .checks import Reply, Shown, checked, lines_in
 from .config import SummaryConfig
@@ -154,6 +154,7 @@ class Writer:
         task, loop, self._task = self._task, self._loop, None
         if task and not task.done() and loop and not loop.is_closed():
             loop.call_soon_threadsafe(task.cancel)
+        return task
 
     # -- what -------------------------------------------------------------------------------------------------------
 
@@ -170,10 +171,12 @@ class Writer:
         if caller is None:
             self.asking.note("refused", "no provider")
             return
-        prices = await self._prices(caller, provider)
+        prices, window = await self._listed(caller, provider)
         before = self.limits.summary_cost
-        about = self._about_carrier if self._is_native(caller, provider) else self._about_text
-        question = await about(plan, caller, prices)
+        if self._is_native(caller, provider):
+            question = self._about_carrier(plan, caller, prices)
+        else:
+            question = await self._about_text(plan, caller, prices, window)
         made = await self.asking.answer(question) if question else None
         if made is not None:
             await self._keep(plan, made, caller, self.limits.summary_cost - before)
@@ -244,14 +247,15 @@ class Writer:
         self._warn(f"summary_writer native needs {what}; a model is asked for summaries instead")
         return False
 
-    async def _prices(self, caller: Caller, provider: Any) -> Prices:
-        """Return the prices of the summariser, in the unit that the session's input is counted in."""
-        self.session_prices = await provider_prices(provider, None)
-        theirs = await provider_prices(caller.provider, caller.model)
+    async def _listed(self, caller: Caller, provider: Any) -> tuple[Prices, int | None]:
+        """Return the prices of the summariser, in the unit of the session's input, and the window of a named model."""
+        self.session_prices, _ = await listed(provider, None)
+        theirs, window = await listed(caller.provider, caller.model)
+        window = window if caller.model else None
         if not (self.session_prices.known and theirs.known):
-            return Prices()
+            return Prices(), window
         rates = (theirs.fresh, theirs.read, theirs.write, theirs.output)
-        return Prices(*(rate / self.session_prices.fresh for rate in rates), known=True)
+        return Prices(*(rate / self.session_prices.fresh for rate in rates), known=True), window
 
     def _warn(self, text: str) -> None:
         if text not in self._warned:
@@ -260,7 +264,7 @@ class Writer:
 
     # -- questions --------------------------------------------------------------------------------------------------
 
-    async def _about_carrier(self, plan: Plan, caller: Caller, prices: Prices) -> Question | None:
+    def _about_carrier(self, plan: Plan, caller: Caller, prices: Prices) -> Question | None:
         """Return the question for a provider's own compaction of what the last request showed of all that is folded."""
         sent = self.session.compactor.last_sent
         if sent is None:
@@ -278,11 +282,10 @@ class Writer:
         ask = partial(caller.compact, messages, self.tools())
         return Question(about, size, caller.max_output // 2, prices, ask, read, plan.outdated)
 
-    async def _about_text(self, plan: Plan, caller: Caller, prices: Prices) -> Question | None:
+    async def _about_text(self, plan: Plan, caller: Caller, prices: Prices, window: int | None) -> Question | None:
         """Return the question for the text after a range; None, with the reason noted, if it is not worth its price."""
         config, counter = self.config, plan.request.counter
-        own_window = context_window(caller.provider) or config.max_tokens
-        window = (await listed_window(caller.provider, caller.model) if caller.model else None) or own_window
+        window = window or context_window(caller.provider) or config.max_tokens
         caller = replace(caller, max_output=min(caller.max_output, window // 4))
         largest = max(_LEAST_TEXT, min(config.summary_tokens, window // 8, caller.max_output * 3 // 4))
         former = plan.text.fitted(counter, largest)
