@@ -182,13 +182,10 @@ class DatabaseStore(ABC):
 
     async def verify(self, session_id: str) -> list[str]:
         """See `Checkable`. Also reports what SQLite's integrity check finds in any session of the file."""
-        engine, refused = self._engine_of(session_id), list[str]()
-        try:
+        engine = self._engine_of(session_id)
+        with suppress(StoreError):  # what it raises is found below
             await self.extent(session_id)  # a database of a former format is carried over
-        except StoreError as problem:
-            refused = [str(problem)]
-        found = await engine.run(lambda: [*engine.verify(session_id), *engine.companion.problems()])
-        return [*refused, *(one for one in found if one not in refused)]
+        return await engine.run(lambda: [*engine.verify(session_id), *engine.companion.problems()])
 
     # -- helpers -------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -23,27 +23,19 @@ def verify(path: Path, session_id: str | None, busy: float) -> list[str]:
     Wait `busy` seconds for locks.
     """
     problems: list[str] = []
-
-    def attempt(check: Callable[[], list[str]]) -> None:
-        try:
-            problems.extend(check())
-        except sqlite3.Error as problem:
-            problems.append(str(store_error(problem, path)))
-
     try:
-        db = open_to_read(path, busy)
+        with closing(open_to_read(path, busy)) as db:
+            db.execute("BEGIN")
+            problems += _database_problems(db)
+            if session_id is not None:
+                problems += session_problems(db, session_id)
+            elif not problems:
+                for session in [*queries.session_rows(db)]:
+                    problems += _problems_of(db, session)
     except sqlite3.Error as problem:
-        return [str(store_error(problem, path))]
+        problems.append(str(store_error(problem, path)))
     except StoreError as problem:
-        return [str(problem)]
-    with closing(db):
-        db.execute("BEGIN")
-        attempt(lambda: _database_problems(db))
-        if session_id is not None:
-            attempt(lambda: session_problems(db, session_id))
-        elif not problems:
-            for session in [*queries.session_rows(db)]:
-                attempt(lambda session=session: _problems_of(db, session))
+        problems.append(str(problem))
     return problems
 
 
@@ -54,21 +46,21 @@ def check_before_erasing(db: sqlite3.Connection, session_id: str) -> None:
         raise damage_error(problems[0])
 
 
-def _database_problems(db: sqlite3.Connection) -> list[str]:
+def _database_problems(db: sqlite3.Connection) -> Iterator[str]:
     lines = db.execute(f"PRAGMA integrity_check({_MAX_REPORTED})").fetchall()
-    problems = [f"database: {bytes(line).decode('utf-8', 'replace')}" for (line,) in lines if line != b"ok"]
+    yield from (f"database: {bytes(line).decode('utf-8', 'replace')}" for (line,) in lines if line != b"ok")
     for _ in queries.session_rows(db):  # the first damaged row raises
         pass
     for table, session in (("entries", f"id >> {SLOT_BITS}"), ("archive", "session"), ("checkpoints", "session")):
         of_none = f"SELECT count(*) FROM {table} WHERE {session} NOT IN (SELECT number FROM sessions)"  # noqa: S608
         (count,) = db.execute(of_none).fetchone()
-        problems += [f"database: {count} rows of {table} belong to no session"] if count else []
+        if count:
+            yield f"database: {count} rows of {table} belong to no session"
     if any(not is_intact(*row) for row in db.execute("SELECT data, crc FROM checkpoints")):
-        problems.append("database: a checkpoint is damaged")
+        yield "database: a checkpoint is damaged"
     if has_search_table(db) and can_index(db):  # an index that can be searched can be dropped, if it is damaged
         for table in TABLES:
             db.execute(f"SELECT rowid FROM {table} WHERE {table} MATCH 'abc' LIMIT 1").fetchone()  # noqa: S608 - constant
-    return problems
 
 
 def session_problems(db: sqlite3.Connection, session_id: str) -> list[str]:
