@@ -1,7 +1,6 @@
-"""Connections that raise only what the driver documents: `sqlite3.Error`, so that each `except` of it is complete.
+"""Connections that raise `sqlite3.Error` for a damaged file, whatever SQLite says of it.
 
-The driver also raises errors of Python while it makes an error of its own: SQLite may describe a damaged database in
-bytes that are no text, and the driver fails to decode them.
+SQLite may describe a damaged database in bytes that are no text, and the driver fails to decode them.
 """
 
 from __future__ import annotations
@@ -12,9 +11,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from .errors import damage_error, driver_error
+from .errors import damage_error
 
-_UNDOCUMENTED = (UnicodeDecodeError, OverflowError, MemoryError)
 # Held while a database file is created: closing it releases the locks that connections of this process have on it.
 opening = threading.Lock()
 # A child that is forked by another thread must not find it held.
@@ -22,21 +20,13 @@ os.register_at_fork(before=opening.acquire, after_in_parent=opening.release, aft
 
 
 class Connection(sqlite3.Connection):
-    """A connection that raises nothing but `sqlite3.Error`."""
-
     holds_one = False  # the database holds one session, whatever id its row has: its folder may have been renamed
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         try:
             return super().execute(sql, parameters)
-        except _UNDOCUMENTED as problem:
-            raise _documented(problem) from None
-
-    def executemany(self, sql: str, parameters: Any, /) -> sqlite3.Cursor:
-        try:
-            return super().executemany(sql, parameters)
-        except _UNDOCUMENTED as problem:
-            raise _documented(problem) from None
+        except UnicodeDecodeError:  # its text is omitted, because it may quote a message
+            raise damage_error("what SQLite says of the file is no text") from None
 
 
 def connect(path: Path, busy: float, how: str = "") -> Connection:
@@ -57,15 +47,6 @@ def connect(path: Path, busy: float, how: str = "") -> Connection:
         )
     db.text_factory = bytes
     return db
-
-
-def _documented(problem: Exception) -> sqlite3.Error:
-    """Return the driver's error for an undocumented one. Its text is omitted, because it may quote a message."""
-    if isinstance(problem, UnicodeDecodeError):
-        return damage_error("what SQLite says of the file is no text")
-    if isinstance(problem, OverflowError):
-        return driver_error(sqlite3.DataError, "a number is larger than 64 bits", "SQLITE_RANGE")
-    return driver_error(sqlite3.OperationalError, "out of memory", "SQLITE_NOMEM")
 
 
 def required_row(cursor: sqlite3.Cursor) -> Any:
