@@ -32,8 +32,6 @@ _BUSY = 10.0  # seconds to wait while another process has locked the database
 class MirroredSession(Companion):
     """A session of a folder: what belongs to its database."""
 
-    holds_one = True
-
     def __init__(
         self,
         files: SessionFiles,
@@ -46,6 +44,7 @@ class MirroredSession(Companion):
     ) -> None:
         self._on_connect = on_connect  # called when the session is locked, or a database opened for it
         self.files = files
+        self.fill = self._load
         locks = SessionLocks(Path(files.folder), os.path.basename(files.path("lock")))
         path = Path(files.database)
         self.engine = SqliteEngine(path, durability, _BUSY, journal=journal, worker=worker, locks=locks, companion=self)
@@ -97,7 +96,7 @@ class MirroredSession(Companion):
                 _flush(db)
                 put_away(self.files)
 
-    def fill(self, db: sqlite3.Connection) -> None:
+    def _load(self, db: sqlite3.Connection) -> None:
         """Load the messages of another program, or those of a former version with all that it kept."""
         found = read_former(self.files)
         if found is None:
@@ -124,7 +123,7 @@ class MirroredSession(Companion):
         state = [(status.st_ino, status.st_size, status.st_mtime_ns) for path in paths if (status := _status(path))]
         if self._memory is None or self._memory[0] != state:
             self.disconnect()
-            self._memory = state, open_in_memory(self.engine.path, self.fill)
+            self._memory = state, open_in_memory(self.engine.path, self._load)
             self.on_connect()
         return self._memory[1]
 

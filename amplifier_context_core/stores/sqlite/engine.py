@@ -13,12 +13,12 @@ from typing import TypeVar
 
 from ...errors import OutcomeUnknown, StoreError
 from ..protocol import Durability, Repair
-from .carry_over import carry_over
 from .errors import code_of, damage_error, is_unwritable, store_error
 from .journal import JournalMode
 from .locks import SessionLocks
 from .repair import repair_database
 from .schema import (
+    Fill,
     Identity,
     identity_of,
     is_truncated,
@@ -43,10 +43,8 @@ class Companion:
     All methods are called in the thread of the tasks.
     """
 
-    holds_one = False  # the database holds one session
-
-    def fill(self, db: sqlite3.Connection) -> None:
-        """Write the first rows of a new database, in the transaction that creates it."""
+    # Writes the first rows of a new database of one session, in the transaction that creates it; None: for many.
+    fill: Fill | None = None
 
     def on_connect(self) -> None:
         """The engine opened its database."""
@@ -163,8 +161,7 @@ class SqliteEngine:
     def database(self) -> sqlite3.Connection:
         self._check_in_place()
         if self._db is None:
-            fill = self.companion.fill if self.companion.holds_one else None
-            db = self._db = open_database(self.path, self._durability, self._busy, carry_over, fill, self._journal)
+            db = self._db = open_database(self.path, self._durability, self._busy, self.companion.fill, self._journal)
             self._identity, self._log_identity = identity_of(self.path), identity_of(sidecar(self.path, "-wal"))
             if is_truncated(db, self.path):
                 self.disconnect()
