@@ -28,11 +28,11 @@ from ...transcript.alignment import align
 from ...transcript.entry import Entry
 from ...transcript.redaction import is_redacted
 from ..codec import decode_entry, loads, message_json
+from ..files import open_file
 from ..protocol import UNCOUNTED
 from ..sqlite import queries
 from ..sqlite.errors import damage_error
 from ..sqlite.rows import SessionRow, is_intact_row
-from .files import open_file
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BLANK = b" \t\r\n"

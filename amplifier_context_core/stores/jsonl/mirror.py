@@ -22,12 +22,11 @@ from typing import NamedTuple
 
 from ...errors import StoreError
 from ...transcript.entry import Entry
+from ..files import add_lines, opened, sync_folder, write_all
 from ..protocol import Repair
 from ..sqlite import changes, queries
 from ..sqlite.rows import SessionRow, number_in
-from ..sqlite.schema import sync_folder
 from .comparison import Theirs, adopted, compare, lines_of
-from .files import add_lines, opened, write_all
 from .paths import SessionFiles
 
 log = logging.getLogger(__name__)

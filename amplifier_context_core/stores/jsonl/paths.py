@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from ...errors import ConfigError, StoreError
+from ..files import exists
 from ..sqlite.schema import SIDECARS
 from ..validation import check_session_id
-from .files import exists
 
 MAIN_NAME = "context-messages.jsonl"
 DATABASE_NAME = "context.db"

@@ -11,16 +11,16 @@ from functools import partial
 from pathlib import Path
 
 from ...errors import NotErased, StoreError
+from ..files import add_lines, exists, remove, sync_folder
 from ..protocol import Durability, Repair
+from ..session_lock import SessionLocks
 from ..sqlite import changes
 from ..sqlite.engine import Companion, SqliteEngine
 from ..sqlite.errors import store_error
 from ..sqlite.journal import JournalMode
-from ..sqlite.locks import SessionLocks
-from ..sqlite.schema import SIDECARS, open_in_memory, sidecar, sync_folder
+from ..sqlite.schema import SIDECARS, open_in_memory, sidecar
 from ..sqlite.secure_erase import is_erase_pending, remove_copies
 from ..sqlite.worker import SqliteWorker
-from .files import add_lines, exists, remove
 from .former import former_files, put_away, read_former, remove_former
 from .mirror import EDITED, NEW_FILE, Mirror, save_mark
 from .paths import SessionFiles
@@ -231,7 +231,7 @@ class MirroredSession(Companion):
         if exists(self.files.folder) and (self.files.exists or self.files.own_folder):
             self.disconnect()
             self.engine.expect_replaced()  # whatever is there is deleted
-            self.engine.lock(self.files.session_id, to_delete=True)
+            self.engine.lock(self.files.session_id)
             remove(self.files.main)
             sync_folder(Path(self.files.folder))
             for ending in ("", *SIDECARS):

@@ -13,9 +13,9 @@ from typing import TypeVar
 
 from ...errors import OutcomeUnknown, StoreError
 from ..protocol import Durability, Repair
+from ..session_lock import SessionLocks
 from .errors import code_of, damage_error, is_unwritable, store_error
 from .journal import JournalMode
-from .locks import SessionLocks
 from .repair import repair_database
 from .schema import (
     Fill,
@@ -126,10 +126,10 @@ class SqliteEngine:
 
     # -- for tasks -----------------------------------------------------------------------------------------------------
 
-    def lock(self, session_id: str, *, to_delete: bool = False) -> bool:
+    def lock(self, session_id: str) -> bool:
         """Lock a session. Return False if it was locked already."""
         self._check_in_place()
-        return self.locks.acquire(session_id, to_delete=to_delete)
+        return self.locks.acquire(session_id)
 
     def open(self, session_id: str, work: Callable[[sqlite3.Connection], T]) -> T:
         """Lock a session, and read from it. An error leaves the lock as it was."""
@@ -237,7 +237,7 @@ class SqliteEngine:
         """Lock the session of a task, if it has one. Return False if that failed, which is its result."""
         try:
             if task.session_id:
-                task.has_locked = self.lock(task.session_id, to_delete=task.deletes)
+                task.has_locked = self.lock(task.session_id)
         except (StoreError, OSError) as problem:
             task.fail(problem)
             return False

@@ -16,6 +16,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from ...errors import ConfigError, StoreError
+from ..files import sync_folder
 from ..protocol import Repair
 from ..validation import check_session_id, recovered_id
 from .driver import Connection, connect, required_row
@@ -43,7 +44,6 @@ from .schema import (
     open_database,
     replacement,
     sidecar,
-    sync_folder,
 )
 
 _FAILURES = 20_000  # ranges of one search that may fail: a second or two

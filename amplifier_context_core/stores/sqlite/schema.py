@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...errors import StoreError
+from ..files import make_folder, open_file, sync_folder
 from ..protocol import Durability
 from .driver import Connection, connect, opening
 from .errors import REPAIR, code_of, damage_error, is_unwritable
@@ -144,29 +145,8 @@ def make_file(path: Path) -> None:
     """
     make_folder(path.parent)
     with opening, suppress(FileExistsError):
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
-        try:
-            os.fchmod(descriptor, 0o600)
-        finally:
-            os.close(descriptor)
+        os.close(open_file(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL))
         sync_folder(path.parent)
-
-
-def make_folder(path: Path) -> None:
-    """Create a folder and its parents, for their owner only, if they do not exist."""
-    for folder in reversed([one for one in (path, *path.parents) if not one.exists()]):
-        with suppress(FileExistsError):
-            folder.mkdir(0o700)
-            folder.chmod(0o700)
-            sync_folder(folder.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def sidecar(path: Path, ending: str) -> Path:

@@ -1,4 +1,4 @@
-"""Files that only their owner reads: no links followed, no blocking opens."""
+"""Files and folders of their owner only: no links followed, no blocking opens."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 # O_NONBLOCK: opening a pipe must not block
 _SAFE_FLAGS = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -67,3 +68,20 @@ def exists(path: str) -> bool:
 def remove(path: str) -> None:
     with suppress(FileNotFoundError):
         os.unlink(path)
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder and its parents, for their owner only, if they do not exist."""
+    for folder in reversed([one for one in (path, *path.parents) if not one.exists()]):
+        with suppress(FileExistsError):
+            folder.mkdir(0o700)
+            folder.chmod(0o700)
+            sync_folder(folder.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
