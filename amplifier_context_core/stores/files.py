@@ -9,6 +9,8 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ..errors import StoreError
+
 # O_NONBLOCK: opening a pipe must not block
 _SAFE_FLAGS = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
@@ -28,6 +30,17 @@ def open_file(path: str, flags: int) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def regular_file(path: str | Path) -> os.stat_result | None:
+    """Return the status of a file; None if there is nothing at the path. Raise `StoreError` for anything else."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        raise StoreError(f"{path} is no ordinary file, and links are not followed; move it away, or name another path")
+    return status
 
 
 @contextmanager

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import socket
-import stat
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -21,7 +20,7 @@ from typing import Any, cast
 from filelock import FileLock, Timeout
 
 from ..errors import SessionInUse, StoreError
-from .files import make_folder
+from .files import make_folder, regular_file
 
 _UNKNOWN_HOLDER = "another process"
 _SAFE_FLAGS = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
@@ -107,9 +106,7 @@ class SessionLocks:
         for _ in range(_MAX_ATTEMPTS):
             with suppress(FileNotFoundError):  # another store that closed has removed the folder
                 make_folder(self._folder)
-                with suppress(FileNotFoundError):
-                    if not stat.S_ISREG(os.lstat(path).st_mode):
-                        raise StoreError(f"{path} is no file, so it cannot be locked; move it away")
+                regular_file(path)
                 self._held[session_id] = SessionLock(path, session_id)
                 return True
         raise StoreError(f"{self._folder} is removed repeatedly; find the program that does it")

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from ...errors import StoreError
 from ...transcript.entry import Entry
-from ..files import add_lines, opened, sync_folder, write_all
+from ..files import add_lines, opened, regular_file, sync_folder, write_all
 from ..protocol import Repair
 from ..sqlite import changes, queries
 from ..sqlite.rows import SessionRow, number_in
@@ -219,13 +219,8 @@ def save_mark(db: sqlite3.Connection, mark: int, identity: Identity = _OTHER) ->
 
 def _identity_of(path: str) -> Identity | None:
     """Return the identity of a file; None if it does not exist. Raise `StoreError` if it is no ordinary file."""
-    try:
-        status = os.lstat(path)
-    except FileNotFoundError:
-        return None
-    if not stat.S_ISREG(status.st_mode):
-        raise StoreError(f"{path}: is no ordinary file, so it is not read; move it away")
-    return _identity(status)
+    status = regular_file(path)
+    return _identity(status) if status else None
 
 
 def _identity(status: os.stat_result) -> Identity:

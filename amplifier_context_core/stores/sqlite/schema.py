@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from ...errors import StoreError
-from ..files import make_folder, open_file, sync_folder
+from ..files import make_folder, open_file, regular_file, sync_folder
 from ..protocol import Durability
 from .driver import Connection, connect, opening
 from .errors import REPAIR, code_of, damage_error, is_unwritable
@@ -202,14 +201,7 @@ def is_log_left(path: Path) -> bool:
 
 def _check_file_types(path: Path) -> None:
     for one in (path, *(sidecar(path, ending) for ending in SIDECARS)):
-        try:
-            mode = one.lstat().st_mode
-        except FileNotFoundError:
-            continue
-        if stat.S_ISLNK(mode):
-            raise StoreError(f"{one} is a symbolic link, which is not followed; name the file it points to")
-        if not stat.S_ISREG(mode):
-            raise StoreError(f"{one} is no file, so it cannot hold sessions; move it away, or name another path")
+        regular_file(one)
 
 
 def check_schema(db: Connection, path: Path) -> int:
