@@ -254,91 +254,55 @@ class Renderer:
         else:
             message = {"role": "tool", "tool_call_id": wire, "content": content}
             changed = True
-        listing = self._listed(message, entry)
+        shown: RenderedMessage | None = None
+        listing = self._listing(message["content"])
         if listing is not None:
             fixes.append(f"{entry.mark}: each tenth line of a listing is shown with its number")
-            message = listing.message
-        table = self._tabled(message, entry)
+            shown = self._rendered({**message, "content": listing}, entry, True)
+            message = shown.message
+        table = self._table(message["content"], entry)
         if table is not None:
             fixes.append(f"{entry.mark}: an output in JSON is shown as a table")
-            if table.tokens <= self.output_limit:
-                return table
-            message, changed = table.message, True
-        known = table.tokens if table else listing.tokens if listing else None
-        apart = self._offloaded(message, entry, call, short_forms, result.content, known)
-        if apart is not None:
+            shown = self._rendered({**message, "content": table}, entry, True)
+            message = shown.message
+            if shown.tokens <= self.output_limit:
+                return shown
+        text = text_of(cast(object, message["content"]))
+        tokens, size = shown.tokens if shown else self._weight(text, entry), utf8_size(text)
+        if self.offload_limit and tokens > self.offload_limit and text.strip():
             fixes.append(f"{entry.mark}: an output too large for the view is described")
-            return apart
-        clipped = self._clipped(message, entry, call, short_forms, known)
-        if clipped is not None:
+            if short_forms.registered(entry, call.id) is None:
+                room = max(200, int(len(text) * self.output_limit / (_OFFLOADED * tokens)))
+                description = short_forms.of(entry, call.id) or describe(text_of(result.content))
+                described = offloaded(text, room, entry.mark, description)
+                return self._rendered({**message, "content": described}, entry, True)
+            room = int(len(text) * min(1.0, self.output_limit / tokens))
+        elif tokens > self.output_limit or size > self.output_bytes:
             fixes.append(f"{entry.mark}: an output larger than its share is clipped")
-            return clipped
-        return listing if listing and not table else self._rendered(message, entry, changed)
+            share = min(1.0, self.output_limit / max(tokens, 1), self.output_bytes / max(size, 1))
+            room = int(len(text) * share * 0.95)
+        else:
+            return shown or self._rendered(message, entry, changed)
+        return self._rendered(short_result(message, entry, call.id, max(200, room), short_forms), entry, True)
 
     @property
     def _longest(self) -> int:
         """Characters above which an output is not written otherwise."""
         return max(MAX_CHARS, self.output_bytes)
 
-    def _listed(self, message: Message, entry: Entry) -> RenderedMessage | None:
+    def _listing(self, content: object) -> str | None:
         """Return an output with fewer line numbers; None if it is no listing."""
-        content = cast(object, message["content"])
         if not self.fewer_line_numbers or not isinstance(content, str) or len(content) > self._longest:
             return None
         fewer = with_fewer_line_numbers(content)
-        return self._rendered({**message, "content": fewer}, entry, True) if fewer is not content else None
+        return fewer if fewer is not content else None
 
-    def _tabled(self, message: Message, entry: Entry) -> RenderedMessage | None:
+    def _table(self, content: object, entry: Entry) -> str | None:
         """Return a large JSON output of a tool as a table; None if it is not large, or no JSON in one line."""
-        content = cast(object, message["content"])
-        if (
-            not self.tables
-            or not isinstance(content, str)
-            or _TABLE * self._weight(content, entry) <= self.output_limit
-        ):
+        if not self.tables or not isinstance(content, str):
             return None
-        table = json_as_table(content, self._longest)
-        return self._rendered({**message, "content": table}, entry, True) if table is not None else None
-
-    def _offloaded(
-        self,
-        message: Message,
-        entry: Entry,
-        call: Call,
-        short_forms: ResultSummaries,
-        original: object,
-        tokens: int | None,
-    ) -> RenderedMessage | None:
-        """Return a tool output above the limit of the view as its short form or a description; None if it is within.
-
-        Args:
-            short_forms: one that a caller registered is shown in place of the output; one of the tool describes it.
-            original: the content of the output as it was stored.
-            tokens: of the message, if they are known.
-        """
-        text = text_of(cast(object, message["content"]))
-        tokens = self._weight(text, entry) if tokens is None else tokens
-        if not self.offload_limit or tokens <= self.offload_limit or not text.strip():
-            return None
-        if short_forms.registered(entry, call.id) is not None:
-            room = max(200, int(len(text) * min(1.0, self.output_limit / tokens)))
-            return self._rendered(short_result(message, entry, call.id, room, short_forms), entry, True)
-        room = max(200, int(len(text) * self.output_limit / (_OFFLOADED * tokens)))
-        shown = offloaded(text, room, entry.mark, short_forms.of(entry, call.id) or describe(text_of(original)))
-        return self._rendered({**message, "content": shown}, entry, True)
-
-    def _clipped(
-        self, message: Message, entry: Entry, call: Call, short_forms: ResultSummaries, tokens: int | None
-    ) -> RenderedMessage | None:
-        """Return None if the output is within the limit. Pass `tokens` if they are known."""
-        text = text_of(cast(object, message["content"]))
-        size = utf8_size(text)
-        tokens = self._weight(text, entry) if tokens is None else tokens
-        if tokens <= self.output_limit and size <= self.output_bytes:
-            return None
-        share = min(1.0, self.output_limit / max(tokens, 1), self.output_bytes / max(size, 1))
-        room = max(200, int(len(text) * share * 0.95))
-        return self._rendered(short_result(message, entry, call.id, room, short_forms), entry, True)
+        is_large = _TABLE * self._weight(content, entry) > self.output_limit
+        return json_as_table(content, self._longest) if is_large else None
 
     def _weight(self, text: str, entry: Entry) -> int:
         """Return the tokens of a result; of one of several in a message, about its share of the whole."""
