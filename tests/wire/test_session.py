@@ -14,11 +14,37 @@ from amplifier_context_testing.wire.problems import Model
 from amplifier_context_testing.wire.replies import faults_first, unavailable
 from amplifier_context_testing.wire.server import serving
 from tests.wire.serving import APIS, service_of
-from tests.wire.sessions import ANSWER, WINDOW, plan
 
 pytestmark = pytest.mark.kernel
 
 MODULES = ("context-simple", "context-persistent")
+# So small that an explored folder outgrows it.
+WINDOW = 7_000  # tokens
+ANSWER = 500
+
+
+def plan(module: str, api: str, address: str, folder: Path, **context: Any) -> dict[str, Any]:
+    """Return a plan with a context module; keyword arguments are its config."""
+    provider = {"api": api, "base_url": address, "context_window": WINDOW, "max_output_tokens": ANSWER}
+    return {
+        "session": {
+            "orchestrator": {"module": "loop-replay", "config": {"style": "streaming"}},
+            "context": {"module": module, "config": {"safety_margin": 200, **context}},
+        },
+        "providers": [{"module": "provider-wire", "config": provider}],
+        "tools": [{"module": "tool-folder", "config": {"path": str(folder)}}],
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder that the scripted agent explores."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    for part in range(12):
+        lines = [f"def function_{part}_{line}(value): return function_{(part + 5) % 12}_{line}" for line in range(60)]
+        (folder / f"part_{part}.py").write_text("\n".join(lines) + "\n")
+    return folder
 
 
 class Run:
