@@ -18,10 +18,9 @@ from .notes import notes
 from .prune import prune
 from .report.command import report as report_command
 from .sessions import sessions, show
-from .steering import compact, pin, pins, unpin
+from .steering import compact, pin, pins, undo, unpin
 from .streams import accept_all_texts, report
 from .transfer.command import export, import_
-from .undo import undo
 from .views import context, explain, search, view
 
 GROUP = "amplifier_context.commands"

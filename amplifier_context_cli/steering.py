@@ -1,16 +1,38 @@
-"""The commands `compact`, `pin`, `unpin` and `pins`: decide what the next request of a stored session shows."""
+"""The commands `compact`, `undo`, `pin`, `unpin` and `pins`: decide what the next request of a stored session shows."""
 
 from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 import click
 
 from amplifier_context_core import ContextManager, PinRefused
 
 from .formatting import counted, printable_text, shell_quoted
-from .printing import is_json, print_fact, print_json, print_row, print_wrapped, words
+from .printing import confirm, is_json, print_fact, print_json, print_row, print_wrapped, words
 from .store_options import OpenedStore, budget_option, on_store
 from .stored_managers import manager_of
 from .views import copy_of
+
+_SHOWN = {
+    "originals": "its originals are shown again",
+    "digest": "its originals do not fit; the digest's entries are shown, without the model's words",
+    "chapter": "its originals do not fit, and it is the digest's already; nothing is changed",
+}
+
+
+@asynccontextmanager
+async def _closing(manager: ContextManager) -> AsyncGenerator[ContextManager]:
+    """Close a manager at the end; a mark that is none, or cannot be pinned, ends the command with the reason."""
+    try:
+        yield manager
+    except PinRefused as problem:
+        raise click.ClickException(str(problem)) from None
+    except ValueError as problem:
+        raise click.UsageError(str(problem)) from None
+    finally:
+        await manager.close()
 
 
 @click.command()
@@ -34,19 +56,13 @@ async def compact(
 
     The history is not changed. The exit code is 1 if there was nothing to free.
     """
-    manager = await (
-        copy_of(at, session_id, budget, makes_request=False) if dry_run else _stored(at, session_id, budget)
-    )
-    try:
+    opening = copy_of(at, session_id, budget, makes_request=False) if dry_run else _stored(at, session_id, budget)
+    async with _closing(await opening) as manager:
         await manager.explain()  # takes the view of that budget
         report = await manager.preview(first, last)
         if report["would_compact"] and not dry_run:
             report |= await manager.compact(focus, first, last)
         usage = await manager.usage()
-    except ValueError as problem:
-        raise click.UsageError(str(problem)) from None
-    finally:
-        await manager.close()
     if is_json():
         print_json(report)
     if "reason" in report and "after_tokens" not in report:
@@ -69,6 +85,32 @@ async def _stored(at: OpenedStore, session_id: str, budget: int | None) -> Conte
 
 
 @click.command()
+@click.argument("name", metavar="SESSION")
+@click.argument("mark", metavar="[MARK]", required=False)
+@on_store
+@budget_option("Take it back for requests of a budget such as 16k; by default the budget of the compaction.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+async def undo(at: OpenedStore, name: str, mark: str | None, budget: int | None, yes: bool) -> None:
+    """Take the newest compaction of a session back, or the chapter that holds the message MARK.
+
+    The next request shows the originals again where they fit below the trigger. The history is not changed.
+    """
+    await at.length(name)
+    if not yes:
+        what = f"chapter that holds {mark}" if mark else "newest compaction"
+        confirm(f"Take the {what} of {shell_quoted(name)} back?")
+    async with _closing(await manager_of(at.store, name, budget)) as manager:
+        if budget:
+            await manager.explain()  # takes the view of that budget
+        report = await manager.undo(mark)
+    if "shows" not in report:
+        raise click.ClickException(f"{shell_quoted(name)}: {report['reason']}")
+    for one in report["chapters"]:
+        sentence = f"{shell_quoted(name)}, chapter {one['first']} to {one['last']}: {_SHOWN[one['shows']]}"
+        print_fact(sentence, session_id=name, **one)
+
+
+@click.command()
 @click.argument("session_id", metavar="SESSION")
 @click.argument("marks", nargs=-1, required=True, metavar="MARK...")
 @on_store
@@ -87,16 +129,11 @@ async def unpin(at: OpenedStore, session_id: str, marks: tuple[str, ...]) -> Non
 
 
 async def _pin(at: OpenedStore, session_id: str, marks: tuple[str, ...], *, pinned: bool) -> None:
-    manager = await _stored(at, session_id, None)
-    try:
+    async with _closing(await _stored(at, session_id, None)) as manager:
         for mark in marks:
             await manager.pin(mark, pinned)
             sentence = f"{shell_quoted(session_id)}: {mark} {'pinned' if pinned else 'not pinned'}"
             print_fact(sentence, session_id=session_id, mark=mark, pinned=pinned)
-    except PinRefused as problem:
-        raise click.ClickException(str(problem)) from None
-    finally:
-        await manager.close()
 
 
 @click.command()
