@@ -121,20 +121,6 @@ async def test_a_late_summary_is_put_in_when_the_provider_writes_the_prefix_agai
     assert digest(bare(await manager.get_messages_for_request(BUDGET, other))) == digest(bare(view))
 
 
-async def test_a_late_summary_for_a_smaller_budget_leaves_the_view_of_the_larger_one() -> None:
-    writer, smaller = Writer("slow"), int(0.9 * BUDGET)
-    manager = summary_manager(writer)
-    views = await drive(manager, SESSION, waits=False)
-    writer.release.set()
-    await wait_for_summaries(manager)
-    assert WORDS in text(await manager.get_messages_for_request(smaller, OTHER))
-    assert {budget: manager.compactor.cache.by_budget[budget].budget for budget in (smaller, BUDGET)} == {
-        smaller: smaller,
-        BUDGET: BUDGET,
-    }
-    assert digest(bare(await manager.get_messages_for_request(BUDGET))) == digest(bare(views[-1]))
-
-
 @pytest.mark.parametrize("share", [0.3, 0.95])
 async def test_a_model_is_asked_when_a_view_has_the_share_of_the_trigger_that_the_config_says(share: float) -> None:
     provider = Provider(good)

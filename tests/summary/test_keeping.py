@@ -8,11 +8,10 @@ import pytest
 from amplifier_core import HookRegistry, HookResult
 
 from amplifier_context_core import ContextManager, load_config
-from tests.messages import bare, digest, rounds, text, work
+from tests.messages import digest, rounds, text, work
 from tests.places import Place
 from tests.summary.scripted import (
     BUDGET,
-    PAUSE,
     SESSION,
     WORDS,
     Provider,
@@ -140,35 +139,6 @@ async def test_compact_takes_the_digest_when_the_model_is_too_slow() -> None:
     await manager.close()
 
 
-async def test_a_late_summary_is_put_in_when_the_cache_is_cold_anyway_and_saved(place: Place) -> None:
-    """After a pause longer than the time to live, the prefix is written again: then it may change."""
-    saved: list[bytes] = []
-
-    async def look(event: str, data: dict[str, Any]) -> HookResult:
-        saved.append(await manager.store.load_checkpoint(place.session_id()) or b"")
-        return HookResult(action="continue")
-
-    hooks, writer = HookRegistry(), Writer("slow")
-    hooks.register("context:warning", look, 0, name="test")
-    manager = opened(place, writer, cache_ttl=60, hooks=hooks)
-    views = await drive(manager, SESSION[:45], waits=False)
-    assert "<context_record>" in text(views[-1])
-    assert WORDS not in text(views[-1])
-    writer.release.set()
-    await wait_for_summaries(manager)
-    same = await manager.get_messages_for_request(BUDGET)
-    assert digest(bare(same)) == digest(bare(views[-1]))
-    await manager.add_message(PAUSE)
-    manager.warnings.note("other", "for the handlers of warnings")
-    late = await manager.get_messages_for_request(BUDGET)
-    assert WORDS in text(late)
-    assert [WORDS.encode() in data for data in saved] == [True], "saved before handlers of the request run"
-    await manager.store.close()  # the process ends: nothing is saved now
-    again = opened(place, None, cache_ttl=60)
-    assert digest(bare(await again.get_messages_for_request(BUDGET))) == digest(bare(late))
-    await again.close()
-
-
 async def test_a_manager_without_a_model_keeps_the_state_until_the_history_is_edited(place: Place) -> None:
     manager = await kept(place, Provider(good))
     state = manager.state(0)
@@ -186,40 +156,4 @@ async def test_a_manager_without_a_model_keeps_the_state_until_the_history_is_ed
     again = opened(place, None)
     await again.get_messages()
     assert again.state(0)["context-summary"]["records"] == []
-    await again.close()
-
-
-async def test_undo_shows_the_originals_where_they_fit_else_the_digest_and_says_which(place: Place) -> None:
-    manager = summary_manager(Provider(good))
-    await drive(manager, SESSION[:27])
-    assert (await manager.compact())["author"] == "summary"
-    folded = await manager.get_messages_for_request(BUDGET)
-    report = await manager.undo()
-    assert (report["undone"], report["shows"]) == (True, "originals")
-    view = await manager.get_messages_for_request(BUDGET)
-    assert len(view) > len(folded)
-    assert "<context_record>" not in text(view)
-    manager = await kept(place, Provider(good))
-    report = await manager.undo()
-    assert (report["undone"], report["shows"]) == (True, "digest")
-    view = await manager.get_messages_for_request(BUDGET)
-    assert report["last"] in text(view)
-    assert WORDS not in text(view[-3:])
-    assert (await manager.undo("m1"))["undone"] is False
-
-
-async def test_undo_without_the_module_keeps_the_state_before_the_chapter(place: Place) -> None:
-    """As `amplifier-context undo` does, which has no model."""
-    manager = await kept(place, Provider(good))
-    reached = [record.upto for record in manager.records.valid()]
-    await manager.close()
-    other = opened_without_model(place)
-    report = await other.undo()
-    assert report["undone"]
-    await other.close()
-    again = opened(place, None)
-    await again.get_messages()
-    held = [record.upto for record in again.records.valid()]
-    assert held == [upto for upto in reached if upto < int(report["first"][1:])]
-    assert 0 < len(held) < len(reached)
     await again.close()

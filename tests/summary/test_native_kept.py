@@ -46,24 +46,6 @@ async def test_another_process_begins_with_the_same_carrier_and_takes_it_back(pl
         await session.manager.close()
 
 
-async def test_a_fork_begins_with_the_same_carrier_and_goes_on_to_its_own(place: Place) -> None:
-    async with anthropic() as found:
-        session = opened(place, found.provider)
-        before = await session.run(SESSION[:81])
-        await session.manager.close()
-        store = place.store()
-        await store.fork(place.session_id(), place.session_id("t"))
-        await store.close()
-        fork = opened(place, found.provider, "t")
-        assert digest(await fork.view()) == digest(before)
-        made = fork.manager.compactor.compactions
-        view = await fork.run(SESSION[81:])
-        assert fork.manager.compactor.compactions > made
-        assert carriers(view) == [view[0]]
-        await sent(found, view)
-        await fork.manager.close()
-
-
 async def test_what_is_erased_is_in_no_carrier_of_the_next_process(place: Place) -> None:
     async with anthropic() as found:
         session = opened(place, found.provider)

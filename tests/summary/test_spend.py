@@ -91,9 +91,9 @@ async def test_a_call_without_an_answer_counts_its_input_unless_the_provider_ref
 
 
 async def test_of_a_range_as_much_is_read_as_its_digest_saves_at_the_prices_of_both_models() -> None:
-    async def read(price: float) -> int:
+    async def read(price: float, **config: Any) -> int:
         own, writer = Writer(name="own", pricing=(1.0, 5.0)), Writer(pricing=(price, 5 * price))
-        manager = summary_manager(None, summary_provider="writer")
+        manager = summary_manager(None, summary_provider="writer", **config)
         manager.writer.providers = lambda: {"own": own, "writer": writer}
         for message in ONE_CALL:
             await manager.add_message(message)
@@ -103,6 +103,7 @@ async def test_of_a_range_as_much_is_read_as_its_digest_saves_at_the_prices_of_b
         return len(str(writer.asked[0].messages[1].content))
 
     assert await read(0.2) > await read(1.0) > await read(3.0)
+    assert await read(0.2) > await read(0.2, summary_input=500)
 
 
 @pytest.mark.parametrize("kind", ["error:ProviderUnavailableError", "broken", "empty", "cancelled"])
