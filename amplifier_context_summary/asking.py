@@ -6,13 +6,13 @@ An answer that is no good is asked for once more, with the reason. A call that f
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from amplifier_context_core.economics.meter import MIN_RATIO
 from amplifier_context_core.events import emit
 from amplifier_context_core.messages.parsing import Message
-from amplifier_context_core.messages.usage import Usage, measured
+from amplifier_context_core.messages.usage import Usage
 from amplifier_context_core.session.session import Session
 
 from .call import CallFailed
@@ -131,8 +131,9 @@ class Asking:
             if not (isinstance(problem, CallFailed) and problem.is_free):
                 limits.summary_cost += question.prices.of(Usage(size))
             raise
-        written = len(answer.text) // 3 if isinstance(answer, Reply) else 0
-        limits.summary_cost += question.prices.of(_counted_usage(usage, size, written))
+        counted = question.prices.of(Usage(size, len(answer.text) // 3 if isinstance(answer, Reply) else 0))
+        reported = question.prices.of(usage) if usage else 0.0
+        limits.summary_cost += reported if reported >= MIN_RATIO * counted else counted  # a lower report is implausible
         return answer
 
     def note(self, status: Status, reason: str = "") -> None:
@@ -176,15 +177,3 @@ class Asking:
             "dropped": dict(self.dropped),
             **self._spent(),
         }
-
-
-def _counted_usage(usage: Usage | None, size: int, written: int) -> Usage:
-    """Return what a call took: as its provider reported it, and as counted here where the report is implausible.
-
-    `size` and `written` are the tokens of the request and, about, of the answer's text.
-    """
-    if usage is None or measured(usage) < MIN_RATIO * size:
-        return Usage(size, max(written, usage.output_tokens if usage else 0))
-    if usage.output_tokens < MIN_RATIO * written:
-        usage = replace(usage, output_tokens=written)
-    return usage if usage.cache_read_tokens <= usage.input_tokens else replace(usage, cache_read_tokens=0)
