@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.rendering.quoting import TAG, escape_tags, single_line
 from amplifier_context_core.rendering.sendable import is_left_out
 from amplifier_context_core.transcript.entry import Entry
@@ -88,18 +87,15 @@ def request_text(whole: Range, quoted: str, former: Text, most: int, focus: str 
     )
 
 
-def prompt_text(path: Path | None) -> str:
-    """Return the prompt: the text of a file, or the shipped one if there is none.
-
-    Raises:
-        ConfigError: the file cannot be read, holds no text, or is longer than 40,000 characters.
-    """
-    if path is None:
-        return files("amplifier_context_summary").joinpath("prompt.md").read_text(encoding="utf-8")
-    try:
-        text = path.expanduser().read_text(encoding="utf-8")
-    except (OSError, UnicodeError) as problem:
-        raise ConfigError("summary_prompt", f"{path} cannot be read ({type(problem).__name__})") from None
-    if not text.strip() or len(text) > _MOST_CHARS:
-        raise ConfigError("summary_prompt", f"{path} must have 1 to {_MOST_CHARS:,} characters, has {len(text):,}")
-    return text
+def prompt_text(path: Path | None, warn: Callable[[str], None]) -> str:
+    """Return the prompt: the text of a file, or the shipped one, with a warning if the file cannot be used."""
+    if path is not None:
+        try:
+            text = path.expanduser().read_text(encoding="utf-8")
+        except (OSError, UnicodeError) as problem:
+            warn(f"summary_prompt: {path} cannot be read ({type(problem).__name__}); the shipped prompt is used")
+        else:
+            if text.strip() and len(text) <= _MOST_CHARS:
+                return text
+            warn(f"summary_prompt: {path} must have 1 to {_MOST_CHARS:,} characters; the shipped prompt is used")
+    return files("amplifier_context_summary").joinpath("prompt.md").read_text(encoding="utf-8")

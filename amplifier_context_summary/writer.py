@@ -18,7 +18,6 @@ from functools import partial
 from typing import Any, Literal
 
 from amplifier_context_core.economics.budget import context_window, model_of, name_of
-from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.futures import in_thread
 from amplifier_context_core.messages.parsing import Message
 from amplifier_context_core.session.session import Session
@@ -291,7 +290,7 @@ class Writer:
         former = plan.text.fitted(counter, largest)
         # Not less than the former text: what the view has no room for now, it may have room for later.
         most = max(_LEAST_TEXT, min(largest, max(plan.room, former.tokens(counter))))
-        prompt = await in_thread(self._prompt)
+        prompt = await in_thread(prompt_text, config.summary_prompt, self._warn)
         beside = counter(prompt) + counter(request_text(plan.range, "", former, most, plan.focus))
         room = min(config.summary_input, int(_WINDOW_SHARE * window) - beside - caller.max_output)
         if room < _LEAST_TOKENS:
@@ -328,11 +327,3 @@ class Writer:
 
         question = Question(about, size, most, prices, ask, read, plan.outdated, again)
         return question
-
-    def _prompt(self) -> str:
-        """Return the prompt; the shipped one, with a warning, if the file that the config names cannot be used."""
-        try:
-            return prompt_text(self.config.summary_prompt)
-        except ConfigError as problem:
-            self._warn(f"{problem}; the shipped prompt is used")
-            return prompt_text(None)
