@@ -102,11 +102,11 @@ async def limited(call: Callable[[], Awaitable[Any]], seconds: float) -> Any:
     task = asyncio.create_task(called(), name="amplifier-context-summary-call")
     try:
         done, _ = await asyncio.wait({task}, timeout=seconds)
-    except asyncio.CancelledError:
-        _leave(task)
-        raise
+    finally:
+        if not task.done():  # no task awaits it any more; its outcome is taken, so that no loop complains
+            task.cancel()
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
     if not done:
-        _leave(task)
         raise CallFailed("timeout")
     try:
         return task.result()
@@ -154,9 +154,3 @@ def _capabilities(provider: Any) -> frozenset[str]:
     except Exception:  # noqa: BLE001 - other people's code: without capabilities
         return frozenset()
     return frozenset(map(str, cast("list[object]", listed))) if isinstance(listed, list) else frozenset()
-
-
-def _leave(task: asyncio.Task[Any]) -> None:
-    """Cancel a call that no task awaits any more, and take its outcome, so that no loop complains."""
-    task.cancel()
-    task.add_done_callback(lambda done: done.cancelled() or done.exception())
