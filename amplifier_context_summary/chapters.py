@@ -194,14 +194,9 @@ def authors_of(chapters: Sequence[Segment], records: Sequence[Record], newest: i
     listed: list[dict[str, Any]] = []
     for segment in chapters:
         is_written = carrier_of(segment) is not None or bool(segment.chapter and segment.chapter.texts)
-        of = record if is_written else None
-        listed.append(
-            {
-                "mark": f"m{segment.first}",
-                "to": f"m{segment.last}",
-                "writer": (of.writer if of else "") or ("a model" if is_written else "digest"),
-                "cost": round(of.cost) if of else 0,
-                "messages_since": newest - (of.upto if of else segment.last),
-            }
-        )
+        writer, cost, known = ("a model" if is_written else "digest"), 0.0, segment.last
+        if is_written and record:
+            writer, cost, known = record.writer or writer, record.cost, record.upto
+        about = {"mark": f"m{segment.first}", "to": f"m{segment.last}", "writer": writer, "cost": round(cost)}
+        listed.append({**about, "messages_since": newest - known})
     return listed

@@ -189,7 +189,6 @@ class _Rendering:
         yield from _around(named, 1, last)
         yield from _around(changed, 8, last)
         yield from troubled
-        yield from range(last, max(last - 10, 0), -1)
         yield from range(last)
 
 
