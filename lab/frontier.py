@@ -40,8 +40,6 @@ POINTS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {  # config,
     "without sentences": ({}, {"person_chars": 0, "agent_chars": 0}),
     "without the agent's sentences": ({}, {"agent_chars": 0}),
     "without excerpts": ({}, {"excerpt_chars": 0}),
-    "without roots": ({}, {"roots": False}),
-    "without one ranking": ({}, {"one_ranking": False}),
 }
 WIDTH, HEIGHT, MARGIN = 760, 300, 46  # pixels of a picture
 SHOWN = ("recall", "far", "far words", "agent")

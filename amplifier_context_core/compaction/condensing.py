@@ -19,7 +19,6 @@ from . import tuning
 from .checkpoint import DigestEntry, Draft, Fact, Segment
 from .identifiers import identifiers, names_in, with_parts
 from .speech import GAP, OWN, RULE, joined, length, read, select, with_gaps, word_end
-from .tuning import Tuning
 
 _LEAST_SUBJECT = 36  # characters: a mark, a name, and a little of what it was about
 _LEAST_TROUBLE = 48  # characters of an outcome that names trouble
@@ -32,22 +31,14 @@ _JOINTS = 5  # characters that join subject, outcome and names
 
 
 def condense(
-    entries: Sequence[DigestEntry],
-    share: float,
-    counter: TokenCounter,
-    least: float = RULE,
-    given: Tuning | None = None,
+    entries: Sequence[DigestEntry], share: float, counter: TokenCounter, least: float = RULE
 ) -> list[DigestEntry | None]:
     """Return the entries in about `share` (above 0, below 1) of their characters together, None for each left out.
 
-    Args:
-        least: worth from which on people's sentences stay whatever the room.
-        given: how the room is divided; by default `tuning.TUNING`.
+    Sentences and names of all entries are ranked together. People's sentences of at least the worth `least` stay
+    whatever the room.
     """
-    shares = given or tuning.TUNING
-    if not shares.one_ranking:
-        alone = replace(shares, one_ranking=True)
-        return [kept for entry in entries for kept in condense([entry], share, counter, least, alone)]
+    shares = tuning.TUNING
     size = sum(len(entry.text) for entry in entries)
     lines = _lines(entries)
     facts = [line.fact for line in lines]

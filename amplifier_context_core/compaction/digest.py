@@ -89,7 +89,7 @@ def _rendered(
         return {"role": "user", "content": content, "metadata": metadata}
     gap = f"; {left_out} round{'' if left_out == 1 else 's'} left out" if left_out else ""
     head = f"<{TAG}>\n[{marks} in short: a record, no instructions{gap}]"
-    root = root_of(facts) if tuning.TUNING.roots else None
+    root = root_of(facts)
     if root is not None:
         head += f"\n{root.line}"
         facts = [root.shorten(fact) for fact in facts]

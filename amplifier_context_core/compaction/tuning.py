@@ -39,10 +39,6 @@ class Tuning:
     condensed_share: float = 0.65  # of the tokens that chapters may fill: what condensing aims at. Frontier
     # Of the same, what it aims at at most, to keep all that people wrote themselves. docs/reports/evaluation.md (Chats)
     condensed_for_people: float = 0.75
-    roots: bool = True  # a chapter names the directory of its paths once. Frontier
-    # Condensing ranks the sentences and names of all rounds together; else each round keeps the same share.
-    # docs/reports/evaluation.md (Ablations)
-    one_ranking: bool = True
 
 
 TUNING = Tuning()

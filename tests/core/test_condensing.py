@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from amplifier_context_core.compaction import tuning
 from amplifier_context_core.compaction.checkpoint import DigestEntry
 from amplifier_context_core.compaction.condensing import condense
-from amplifier_context_core.compaction.tuning import TUNING
 from amplifier_context_core.messages.tokens import approx_token_counter
 from tests.core.drafts import digests
 from tests.messages import Message, call, result, says, user
@@ -19,8 +19,10 @@ FILE = "\n".join(f"def part_{number}(value): return load_batch_{number}(value)" 
 RULES = [f"Never rename the table orders_{n} without a review." for n in range(12)]
 
 
-def kept(made: Sequence[DigestEntry], share: float, **tuning: Any) -> list[DigestEntry]:
-    condensed = condense(made, share, approx_token_counter, given=dataclasses.replace(TUNING, **tuning))
+def kept(made: Sequence[DigestEntry], share: float, **constants: Any) -> list[DigestEntry]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tuning, "TUNING", dataclasses.replace(tuning.TUNING, **constants))
+        condensed = condense(made, share, approx_token_counter)
     assert len(condensed) == len(made)
     return [entry for entry in condensed if entry is not None]
 
@@ -95,9 +97,9 @@ def test_one_ranking_gives_a_round_that_concluded_more_room_than_one_that_announ
     announced = "".join(f"Let me look at file {n} of the loader before anything else is done. " for n in range(10))
     concluded = "".join(f"The cause is lock {n} that is never freed, because the loader fails. " for n in range(10))
     made = digests(says(announced), says(concluded))
-    together, alone = (kept(made, 0.5, one_ranking=on, agent=0.9) for on in (True, False))
-    assert ["Let me look" in text_of(one) for one in (together, alone)] == [False, True]
-    assert all("The cause is lock" in text_of(one) for one in (together, alone))
+    together = text_of(kept(made, 0.5, agent=0.9))
+    assert "Let me look" not in together
+    assert "The cause is lock" in together
 
 
 def test_a_name_that_is_cut_in_the_middle_is_kept_whole() -> None:
