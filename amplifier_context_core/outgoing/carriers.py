@@ -52,7 +52,8 @@ def placed(
 
     `required` are seqs of entries that the request must show, whether a carrier replaces them or not.
     """
-    places = [index for index, shown in enumerate(messages) if is_carrier(shown.message)]
+    read = ((index, shown.message) for index, shown in enumerate(messages) if not shown.is_plain)
+    places = [index for index, message in read if message["role"] == "user" and is_carrier(message)]
     if not places:
         return list(messages), NOTHING_PLACED
     instead: dict[int, RenderedMessage | None] = {}

@@ -57,7 +57,8 @@ def outgoing(
 
 def hashes_much(messages: Sequence[RenderedMessage], prefix: RequestPrefix) -> bool:
     """True if `outgoing` hashes so much that it should run in a thread."""
-    return any(map(prefix.binds, messages)) and are_large(one.message for one in messages if not one.is_hashed)
+    is_bound = any(prefix.binds(one) for one in messages if not one.is_plain)
+    return is_bound and are_large(one.message for one in messages if not one.is_hashed)
 
 
 def tokens_of(messages: Iterable[RenderedMessage]) -> int:

@@ -48,8 +48,13 @@ class RequestPrefix:
 
     def binds(self, shown: RenderedMessage) -> bool:
         """True if a message has thinking that is bound. Where the request names no model, the message's own counts."""
-        is_signed_answer = not shown.is_plain and shown.message["role"] == "assistant"  # so it is no carrier
-        return is_signed_answer and self._binds(shown.message, shown.provider, shown.model)
+        if shown.is_plain or shown.message["role"] != "assistant":  # else it is signed: no carrier is an assistant's
+            return False
+        known = getattr(shown, "bound_for", None)
+        if known is None or known[0] != self.key:
+            known = self.key, self._binds(shown.message, shown.provider, shown.model)
+            object.__setattr__(shown, "bound_for", known)
+        return known[1]
 
     def binds_answer(self, message: Message, response: Response | None) -> bool:
         """True if an answer to the request has thinking that is bound to it. The answer is not checked yet: it has any

@@ -57,10 +57,11 @@ _UNKNOWN = Response()
 class _Read:
     """Holds what is read from a message once: no field, so it is neither compared nor saved."""
 
-    __slots__ = ("_bare", "_digest", "_is_plain")
+    __slots__ = ("_bare", "_digest", "_is_plain", "bound_for")
     _bare: RenderedMessage | None
     _digest: bytes
     _is_plain: bool
+    bound_for: tuple[tuple[str, str], bool]  # provider and model of a request, and whether they bind its thinking
 
 
 @dataclass(frozen=True, slots=True)

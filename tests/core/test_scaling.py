@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -18,7 +20,6 @@ from amplifier_context_core.compaction.strategies.outputs import ClipToolOutputs
 from amplifier_context_core.config import load_config
 from amplifier_context_core.messages.parsing import MessageInfo
 from amplifier_context_core.messages.tokens import approx_token_counter
-from amplifier_context_core.rendering import renderer
 from amplifier_context_core.rendering.renderer import RenderedRound, Renderer
 from amplifier_context_core.rendering.rounds import Round, RoundList
 from amplifier_context_core.transcript.entry import Entry
@@ -124,6 +125,8 @@ async def test_a_round_that_grows_while_history_is_read_is_rendered_once(monkeyp
 
 # -- what a request reads again ---------------------------------------------------------------------------------------
 
+READ_ONCE = ("is_signed", "is_carrier", "content_hash", "thinking_rule", "declares_binding", "without_thinking")
+
 
 async def thinking_session(answers: int) -> ContextManager:
     """A session in which every answer has thinking that is bound to the request that it answers."""
@@ -137,20 +140,31 @@ async def thinking_session(answers: int) -> ContextManager:
     return manager
 
 
-async def test_a_request_hashes_new_messages_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hash of a request tells which thinking is bound to it."""
-    hashed: list[Message] = []
-    real = renderer.content_hash
+async def lines_of_a_request(manager: ContextManager) -> int:
+    """Return the lines that one request runs in the functions that look for thinking and carriers in a message."""
+    lines = 0
 
-    def content_hash(message: Message) -> bytes:
-        hashed.append(message)
-        return real(message)
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal lines
+        if frame.f_code.co_name not in READ_ONCE:
+            return None
+        lines += event == "line"
+        return trace
 
-    manager = await thinking_session(FEW)
-    monkeypatch.setattr(renderer, "content_hash", content_hash)
-    view = await manager.get_messages_for_request()
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        view = await manager.get_messages_for_request()
+    finally:
+        sys.settrace(before)
     assert all(one["content"][0]["type"] == "thinking" for one in view if one["role"] == "assistant")
-    assert 0 < len(hashed) <= 2
+    return lines
+
+
+async def test_a_request_looks_for_thinking_in_new_messages_only() -> None:
+    few, many = [await lines_of_a_request(await thinking_session(answers)) for answers in (FEW // 4, MANY // 4)]
+    assert few
+    assert many < 1.1 * few
 
 
 # -- what a compaction reads again ------------------------------------------------------------------------------------
