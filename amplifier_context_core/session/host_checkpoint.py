@@ -154,17 +154,13 @@ def _identity(identity: object) -> dict[str, str]:
 
 def _is_of(state: SessionState, history: Snapshot) -> bool:
     """True if all checkpoints cover messages of this history, by content and by seq: their marks are right then."""
-    wanted = {view.checkpoint.covered: view.digest for view in state.views}
-    if len(wanted) != len({(view.checkpoint.covered, view.digest) for view in state.views}) or history.gap:
+    if history.gap:
         return False
-    digest = b""
+    found, digest = set[tuple[int, str]](), b""
     for covered, entry in enumerate(history[history.leading_count :], start=1):
         digest = chain_hash(digest, entry.seq, content_hash(entry.message))
-        if covered in wanted and wanted.pop(covered) != digest.hex():
-            return False
-        if not wanted:
-            return True
-    return False
+        found.add((covered, digest.hex()))
+    return found.issuperset((view.checkpoint.covered, view.digest) for view in state.views)
 
 
 def _check_messages(state: SessionState) -> None:

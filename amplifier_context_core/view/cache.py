@@ -110,20 +110,19 @@ class ViewCache:
         last = self._by_budget.get(budget)
         near = [
             view
-            for view in self._views
-            if view.budget >= MIN_BUDGET_RATIO * budget
-            and (last is None or view.made_at > last.made_at or _is_twin(view, last))
+            for view in self._large_enough(budget)
+            if last is None or view.made_at > last.made_at or _is_twin(view, last)
         ]
         near.sort(key=lambda view: view.tokens, reverse=True)
         return [last, *near] if last else near
 
     def _base_for(self, budget: int) -> View | None:
         """Return the view that a checkpoint for this budget is made from: its own, else the smallest larger one."""
-        last = self._by_budget.get(budget)
-        if last:
-            return last
-        larger = [view for view in self._views if view.budget >= MIN_BUDGET_RATIO * budget]
-        return min(larger, key=lambda view: view.budget, default=None)
+        smallest = min(self._large_enough(budget), key=lambda view: view.budget, default=None)
+        return self._by_budget.get(budget, smallest)
+
+    def _large_enough(self, budget: int) -> list[View]:
+        return [view for view in self._views if view.budget >= MIN_BUDGET_RATIO * budget]
 
     # -- choosing -----------------------------------------------------------------------------------------------------
 
@@ -184,7 +183,7 @@ class ViewCache:
         for view in self._views:
             if view.made_at < seq <= view.newest_seq:
                 self._edits += 1
-                view.render_again()
+                view.reset()
 
     def is_current(self, plan: Plan) -> bool:
         """True if neither the history nor what the session has for the budget changed since the plan was made."""

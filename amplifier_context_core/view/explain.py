@@ -33,7 +33,7 @@ def explain(sent: SentView, history: Snapshot, *, config: Config, pins: Collecti
     segments, _ = mark_protected(sent.view.segments(), Protection(pins, pin_tokens))
     checkpoint = sent.view.checkpoint
     prompt = sent.prompt_tokens
-    fixes = sent.view.fixes
+    fixes = sent.view.tail.fixes
     rounds: list[dict[str, Any]] = []
     for segment in segments:
         rounds.extend(_rows(segment, fixes.get(segment.first, ())))

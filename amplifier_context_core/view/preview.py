@@ -20,7 +20,6 @@ from .view_request import ViewRequest
 class Preview:
     history: Snapshot
     segments: tuple[Segment, ...]  # of the view after that compaction
-    tokens: int  # of the view now, its system prompt included
     threshold: int
     is_due: bool
 
@@ -47,4 +46,4 @@ async def preview(compactor: Compactor, request: ViewRequest, reason: Literal["t
     job, threshold = CompactionJob(plan, span, focus=compactor.focus), plan.verdict.threshold
     growth = max(0, threshold - job.tokens) if reason == "trigger" else 0
     result = await compactor.maker.ladder_result(job, given, growth)
-    return Preview(plan.history, result.draft.segments, job.tokens, threshold, plan.reason is not None)
+    return Preview(plan.history, result.draft.segments, threshold, plan.reason is not None)

@@ -34,8 +34,7 @@ class SentViews:
     @property
     def handed_out(self) -> list[SentView]:
         """The views that a host may still have, the newest first: of each provider, and those before a compaction."""
-        found = [*reversed(self._by_key.values()), *reversed(self._former)]
-        return list({id(sent): sent for sent in found}.values())
+        return [*reversed(self._by_key.values()), *reversed(self._former)]
 
     def last_to(self, key: Key) -> SentView | None:
         return self._by_key.get(key)

@@ -47,9 +47,9 @@ class View:
         # Of the history at the last update, or that the checkpoint is of; -1 for that of the first update.
         self.revision = revision
         self._interrupted: frozenset[int] = frozenset()
-        self._reset()
+        self.reset()
 
-    def _reset(self) -> None:
+    def reset(self) -> None:
         """Drop the rounds since the checkpoint; the next update adds them again."""
         self._renderer = self._renderer.without_calls(self._interrupted, self.made_at)
         self._distant: list[Segment] = []  # chapters of distant history, which is before the tail
@@ -71,10 +71,10 @@ class View:
             if self.checkpoint and unchanged < self.checkpoint.covered:
                 return False
             if unchanged < self.tail.end:
-                self._reset()
+                self.reset()
         if interrupted != self._interrupted:
             self._interrupted = interrupted
-            self._reset()
+            self.reset()
         self.revision = history.revision
         leading = history.leading_count
         if self.tail.end == 0:
@@ -99,10 +99,6 @@ class View:
             )
             self.tail = ViewTail(self._renderer, end - leading)
             self._messages = None
-
-    def render_again(self) -> None:
-        """What the rounds since the checkpoint are made of has changed."""
-        self._reset()
 
     @cached_property
     def opening(self) -> RenderedMessage:
@@ -221,11 +217,6 @@ class View:
     @property
     def output_limit(self) -> int:
         return self._renderer.output_limit
-
-    @property
-    def fixes(self) -> dict[int, tuple[str, ...]]:
-        """By the lowest seq of the round."""
-        return self.tail.fixes
 
     def opening_index(self) -> int | None:
         """Return the index of the opening message; None if the view needs none.
