@@ -36,15 +36,9 @@ def split_data_uri(uri: str) -> tuple[str, str] | None:
 def _base64_of(block: dict[str, Any]) -> str | None:
     for key in ("source", "image_url", "file", "input_audio"):
         nested = block.get(key)
-        if isinstance(nested, dict):
-            nested = cast("dict[str, Any]", nested)
-            for data_key in ("data", "url", "file_data"):
-                found = _encoded(nested.get(data_key))
-                if found:
-                    return found
-        else:
-            found = _encoded(nested)
-            if found:
+        inner = cast("dict[str, Any]", nested) if isinstance(nested, dict) else {"data": nested}
+        for place in ("data", "url", "file_data"):
+            if found := _encoded(inner.get(place)):
                 return found
     return _encoded(block.get("data"))
 
