@@ -14,6 +14,7 @@ from typing import TypeVar
 from ...errors import OutcomeUnknown, StoreError
 from ..protocol import Durability, Repair
 from ..session_lock import SessionLocks
+from .carry_over import carry_over
 from .errors import code_of, damage_error, is_unwritable, store_error
 from .journal import JournalMode
 from .repair import repair_database
@@ -161,7 +162,8 @@ class SqliteEngine:
     def database(self) -> sqlite3.Connection:
         self._check_in_place()
         if self._db is None:
-            db = self._db = open_database(self.path, self._durability, self._busy, self.companion.fill, self._journal)
+            fill = self.companion.fill
+            db = self._db = open_database(self.path, self._durability, self._busy, carry_over, fill, self._journal)
             self._identity, self._log_identity = identity_of(self.path), identity_of(sidecar(self.path, "-wal"))
             if is_truncated(db, self.path):
                 self.disconnect()

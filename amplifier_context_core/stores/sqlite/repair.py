@@ -19,6 +19,7 @@ from ...errors import ConfigError, StoreError
 from ..files import sync_folder
 from ..protocol import Repair
 from ..validation import check_session_id, recovered_id
+from .carry_over import carry_over
 from .driver import Connection, connect, required_row
 from .errors import code_of, is_unwritable
 from .queries import is_intact
@@ -106,7 +107,7 @@ def _copy_into(new_path: Path, old: Connection | None) -> list[Repair]:
     """Copy into a new file, synced; without an old database, make one of a session that is empty."""
     fill = _fill_nothing if old is None or old.holds_one else None
     # Without a log: what closing moves from a log into the file may fail, and no call says so.
-    with closing(open_database(new_path, "none", 1.0, fill, "TRUNCATE")) as new:
+    with closing(open_database(new_path, "none", 1.0, carry_over, fill, "TRUNCATE")) as new:
         new.execute("BEGIN")
         repairs = _Copy(old, new).run() if old is not None else []
         new.execute("COMMIT")

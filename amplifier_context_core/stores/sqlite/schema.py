@@ -51,6 +51,7 @@ data BLOB NOT NULL)""",
     CREATE_VIEW,
 )
 Identity = tuple[int, int]  # device and inode of a file
+CarryOver = Callable[[sqlite3.Connection], None]  # brings a database of the former format to the present one
 Fill = Callable[[sqlite3.Connection], None]  # writes the first rows of a new database of one session
 _SMALL_PAGES = 1024  # bytes; a database of one session has a dozen pages before its first message
 VERSION = 3  # of the format
@@ -61,6 +62,7 @@ def open_database(
     path: Path,
     durability: Durability,
     busy: float,
+    carry_over: CarryOver,
     fill: Fill | None = None,
     journal: JournalMode | None = None,
 ) -> Connection:
@@ -85,7 +87,7 @@ def open_database(
         db.execute("PRAGMA temp_store = MEMORY")
         db.execute("PRAGMA journal_size_limit = 16777216")
         if version < VERSION:
-            _bring_up_to_date(db, path, fill)
+            _bring_up_to_date(db, path, carry_over, fill)
         check_not_replaced(path)  # again: a repair may have locked the file until now
         if identity_of(path) != identity:
             raise StoreError(f"the database {path} was replaced while it was opened; try again")
@@ -247,13 +249,11 @@ def _set_journal_mode(db: Connection, mode: JournalMode, busy: float) -> None:
         time.sleep(0.005)
 
 
-def _bring_up_to_date(db: Connection, path: Path, fill: Fill | None) -> None:
+def _bring_up_to_date(db: Connection, path: Path, carry_over: CarryOver, fill: Fill | None) -> None:
     db.execute("BEGIN IMMEDIATE")
     try:
         version = check_schema(db, path)  # checked again: another process may have done it
         if version == FORMER_VERSION:
-            from .carry_over import carry_over  # a process without a former database does not load it
-
             carry_over(db)
         elif version == 0:
             _create_tables(db, fill)
