@@ -8,7 +8,7 @@ so some re-reads are not found.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from ..messages.parsing import Call, arguments_of, calls_of
@@ -32,7 +32,8 @@ def re_reads(segments: Sequence[Segment]) -> ReReads:
     """Return what rounds since the former compaction read again, given the segments of a view before the next one."""
     newest = _newest_reads(segments)
     tools = {tool for tool, _ in newest}
-    listed = (_listed(fact, tools) for fact in _listed_facts(segments))
+    entries = (entry for segment in segments if segment.chapter for entry in segment.chapter.entries)
+    listed = (_listed(fact, tools) for entry in entries for fact in entry.facts if not fact.speaker)
     times = Counter(source for source in listed if source is not None and source in newest)
     again = [newest[source] for source, count in times.items() if count >= _OFTEN]
     return ReReads(len(again), sum(again))
@@ -52,17 +53,6 @@ def _newest_reads(segments: Sequence[Segment]) -> dict[Source, int]:
                 if answer is not None and source is not None:
                     found[source] = answer[0].tokens // max(1, len(answer[0].answered_ids))
     return found
-
-
-def _listed_facts(segments: Sequence[Segment]) -> Iterator[Fact]:
-    return (
-        fact
-        for segment in segments
-        if segment.chapter
-        for entry in segment.chapter.entries
-        for fact in entry.facts
-        if not fact.speaker
-    )
 
 
 def _called(call: Call) -> Source | None:

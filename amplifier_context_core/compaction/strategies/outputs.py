@@ -105,9 +105,8 @@ class ClipToolOutputs(_OutputStrategy):
         self.max_chars = at_least(1, max_chars, "max_chars")
 
     def shorten(self, text: str, entry: Entry | None, summary: str | None) -> str:
-        if summary is not None and len(summary) < len(text):
-            return clip_text(summary, self.max_chars, entry.mark if entry else None)
-        return clip_text(text, self.max_chars, entry.mark if entry else None)
+        shown = summary if summary is not None and len(summary) < len(text) else text
+        return clip_text(shown, self.max_chars, entry.mark if entry else None)
 
 
 class ClearToolOutputs(_OutputStrategy):
