@@ -143,8 +143,9 @@ class DatabaseStore(ABC):
                 request_erase(db)
             return is_erase_pending(db)
 
+        is_pending = await self._write(session_id, work)
         try:
-            if await self._write(session_id, work):
+            if is_pending:
                 await _erase(engine)
         finally:
             await self._run(engine, engine.companion.finish_erasing)
