@@ -7,17 +7,19 @@ import sys
 from collections.abc import Callable, Coroutine
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from amplifier_context_core.default_paths import in_project, sessions_folder
 from amplifier_context_core.stores import open_store
-from amplifier_context_recall.notes import Notes, note_seq, notes_id
 
 from .formatting import counted, printable_text, time_text
 from .printing import is_json, json_option, print_fact, print_json
 from .store_options import run_command, store_at, store_option
+
+if TYPE_CHECKING:
+    from amplifier_context_recall.notes import Notes
 
 Work = Callable[..., Coroutine[Any, Any, None]]
 
@@ -53,6 +55,11 @@ def _on_notes(work: Work, *, makes: bool = False) -> Callable[..., None]:
 
 
 def _run(work: Callable[[Notes], Coroutine[Any, Any, None]], *, makes: bool = False) -> None:
+    from amplifier_context_recall.notes import (
+        Notes,
+        notes_id,
+    )  # when it is used: a plan may mount another copy of the package
+
     meta = click.get_current_context().meta
     url, project = meta.get(f"{__name__}.url"), meta.get(f"{__name__}.project")
     where = in_project(url, project) if url is not None else f"jsonl:{sessions_folder(project)}"
@@ -119,6 +126,8 @@ async def edit(kept: Notes, mark: str, text: str | None) -> None:
 @_on_notes
 async def delete(kept: Notes, marks: tuple[str, ...]) -> None:
     """Erase notes. Sessions that began with them still have copies: `forget --containing` erases these too."""
+    from amplifier_context_recall.notes import note_seq  # when it is used: a plan may mount another copy of the package
+
     once = {note_seq(mark): mark for mark in marks}.values()  # raises before anything is erased
     done = {mark: await kept.delete(mark) for mark in once}
     if erased := [mark for mark, became in done.items() if became == "erased"]:
