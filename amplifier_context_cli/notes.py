@@ -55,10 +55,7 @@ def _on_notes(work: Work, *, makes: bool = False) -> Callable[..., None]:
 
 
 def _run(work: Callable[[Notes], Coroutine[Any, Any, None]], *, makes: bool = False) -> None:
-    from amplifier_context_recall.notes import (
-        Notes,
-        notes_id,
-    )  # when it is used: a plan may mount another copy of the package
+    from amplifier_context_recall.notes import Notes, notes_id  # here: a plan may mount another copy of the package
 
     meta = click.get_current_context().meta
     url, project = meta.get(f"{__name__}.url"), meta.get(f"{__name__}.project")
@@ -126,7 +123,7 @@ async def edit(kept: Notes, mark: str, text: str | None) -> None:
 @_on_notes
 async def delete(kept: Notes, marks: tuple[str, ...]) -> None:
     """Erase notes. Sessions that began with them still have copies: `forget --containing` erases these too."""
-    from amplifier_context_recall.notes import note_seq  # when it is used: a plan may mount another copy of the package
+    from amplifier_context_recall.notes import note_seq  # see `_run`
 
     once = {note_seq(mark): mark for mark in marks}.values()  # raises before anything is erased
     done = {mark: await kept.delete(mark) for mark in once}
