@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Any, Literal, TypeVar, cast
 
 from ..errors import InvalidMessage, NotErased
@@ -124,6 +125,12 @@ class History:
         """Return the entries of the archive, then those of the history."""
         await self.load()
         return await self._stored.everything()
+
+    async def added_after(self, seq: int) -> list[Entry]:
+        """Return the entries with later seqs, in any order, also those of an append whose outcome was not known."""
+        async with self._lock.hold():
+            await self._stored.reconcile()
+            return list(takewhile(lambda entry: entry.seq > seq, reversed(self._transcript.snapshot())))
 
     async def redacted_seqs(self) -> frozenset[int]:
         """Include those that the archive has. The history must be loaded."""

@@ -58,6 +58,10 @@ class ItemList:
             return True
         return self.whole == other.whole and self.lines <= other.lines
 
+    def is_among(self, messages: Iterable[Message]) -> bool:
+        content = self.message["content"]
+        return any(is_list(one) and text_of(one.get("content")) == content for one in messages)
+
     @property
     def message(self) -> Message:
         text = quoted("items kept beside this conversation", self.text or "(none)")
@@ -75,6 +79,8 @@ class SessionItems:
         self.queue: ContextQueue[Any] = ContextQueue(config.queue_limit) if queue is None else queue
         # What the last request ended with, until its answer comes; None if its items had not changed.
         self.sent_list: ItemList | None = None
+        # The list of an attempt to record it that was cut off, and the newest seq before: the history may have it.
+        self.cut_off: tuple[ItemList, int] | None = None
         self._offer = Offer()
         self._listed = ItemList()  # the last one
         self._is_open = False  # what is saved later is of these very items
@@ -119,13 +125,12 @@ class SessionItems:
 
     def came_back(self, messages: Iterable[Message]) -> None:
         """Note messages that a host added to the history: it may hand in the view that it was sent, with its list."""
-        sent = self.sent_list
-        if sent and any(is_list(one) and text_of(one.get("content")) == sent.message["content"] for one in messages):
-            self.noted(sent)
+        if self.sent_list and self.sent_list.is_among(messages):
+            self.noted(self.sent_list)
 
     def noted(self, listed: ItemList | None) -> None:
         """Note the last list of the history; None if it is not known, so that the next request lists the items."""
-        self._listed, self.sent_list = listed or ItemList(), None
+        self._listed, self.sent_list, self.cut_off = listed or ItemList(), None, None
 
     def saved(self) -> SavedItems | None:
         """Return None while there never was an item."""
@@ -173,7 +178,7 @@ class SessionItems:
         """Drop items, and list what is left once more if the last list shows one of them, or one of these texts."""
         self.pool.replace_items([item for item in self.pool.items if not any(item is one for one in items)])
         self.queue.items = [item for item in self.queue.items if not any(item is one for one in items)]
-        self.sent_list = None  # the next request has another one
+        self.sent_list = self.cut_off = None  # the next request has another one
         if lists_any(self._listed.whole, map(line_of, items)) or self.lists_text(forms):
             self.noted(None)
 

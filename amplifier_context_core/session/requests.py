@@ -230,20 +230,35 @@ class Requests:
         """Add the list of items that the last request ended with to the history, before its answer; False if it had
         none.
         """
-        listed = self._session.items.take_sent_list()
+        if self._session.items.sent_list is None:
+            return False
+        return await self._session.history.shielded(self._record())
+
+    async def _record(self) -> bool:
+        """See `record_items`. Until this task has begun, the list stays the one to record."""
+        await self._settle_items()
+        items, history = self._session.items, self._session.history
+        listed, before = items.take_sent_list(), history.last_seq
         if listed is None:
             return False
-        await self._session.history.shielded(self._record(listed))
-        return True
-
-    async def _record(self, listed: ItemList) -> None:
-        items = self._session.items
         try:
-            await self._session.history.add(listed.message)
+            await history.add(listed.message)
         except BaseException:
-            items.sent_list = listed  # the caller adds the answer again, or a request lists the items again
+            # The caller adds the answer again, or a request lists the items again.
+            items.sent_list, items.cut_off = listed, (listed, before)
             raise
         items.noted(listed)
+        return True
+
+    async def _settle_items(self) -> None:
+        """Find out whether the history has the list of an attempt that was cut off."""
+        items = self._session.items
+        if items.cut_off is not None:
+            listed, before = items.cut_off
+            added = await self._session.history.added_after(before)
+            if listed.is_among(entry.message for entry in added):
+                items.noted(listed)
+            items.cut_off = None
 
     async def announce(self, result: CompactionResult | None) -> None:
         """Save a compaction, then report it: a handler or an observer may hang or end the process."""
@@ -271,6 +286,7 @@ class Requests:
         """Return a request whose view ends with the list of the items if they changed, and that list."""
         session = self._session
         session.items.activate()  # for the tools that the caller runs after this request
+        await self._settle_items()
         required |= calls_of_operations(session.history.snapshot(), self.host.active_operations())
         request = await self.request_for(budget, (name_of(provider), model_of(provider) or ""), required)
         listed = session.items.changed_list(budget)
