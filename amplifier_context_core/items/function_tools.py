@@ -18,7 +18,7 @@ from ..errors import ConfigError
 from ..futures import in_thread
 from .context_pool import ContextPool
 from .context_queue import ContextQueue
-from .injection import Injectable, active, annotated, injected, offering, requested
+from .injection import Injectable, active, annotated, injected, offering, requested, unchanged
 from .item import KEPT, ContextItem, label_of
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class FunctionTool:
         # What the function opens, closes or outlives changes neither where its items go nor what the next call gets.
         offered = active()
         given |= injected(self._function, (), given, offered)
-        with offering(*offered):
+        with unchanged():
             result = await self._call(given, offered)
         return result if isinstance(result, ToolResult) else ToolResult(success=True, output=result)
 

@@ -6,12 +6,15 @@ passes always wins. Outside a session nothing is injected. A function whose anno
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import types
+import weakref
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar, Token
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from contextvars import ContextVar
+from itertools import takewhile
+from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 
 class Injectable:
@@ -23,48 +26,84 @@ class Offer:
 
     def __init__(self, *offered: Injectable) -> None:
         self.offered = offered
-        self._before: Token[Offer | None] | None = None  # of the task that it is offered in
 
-    def activate(self) -> None:
-        """Offer this to the functions that run in this task from now on, and in tasks that it starts."""
-        if _current.get() is not self:
-            self._before = _current.set(self)
 
-    def withdraw(self) -> None:
-        """Offer this no more. In the task that it was offered in, what was offered before is offered again.
+class _Active(NamedTuple):
+    """An offer in a task, without keeping its session alive."""
 
-        Other tasks get nothing until their next request: they are part of a session that is closed, and must not get
-        what belongs to the session around it.
+    offer: Callable[[], Offer | None]  # returns it; None once its session is collected
+    task: Callable[[], object | None]  # returns the task that made it; None if there was none, or it is collected
+
+    @property
+    def offered(self) -> tuple[Injectable, ...]:
+        offer = self.offer()
+        return offer.offered if offer else ()
+
+    @property
+    def is_over(self) -> bool:
+        """True if it is withdrawn, and this task made it: what was offered before is offered again.
+
+        In another task it was there when that task began. So the task is part of a session that is closed, and must not
+        get what belongs to the session around it.
         """
-        self.offered = ()
-        before, self._before = self._before, None
-        try:
-            if before is not None:
-                _current.reset(before)
-        except ValueError:  # this is another task
-            pass
+        return not self.offered and (task := _current_task()) is not None and self.task() is task
 
 
-_current: ContextVar[Offer | None] = ContextVar("amplifier_context_offer", default=None)
+# The sessions and blocks that this task runs, the innermost last. A task keeps blocks alive, but no session.
+_offers: ContextVar[tuple[_Active, ...]] = ContextVar("amplifier_context_offers", default=())
+
+
+def activate(offer: Offer) -> None:
+    """Offer this to the functions that run in this task from now on, and in tasks that it starts.
+
+    Once it is withdrawn, what was offered before is offered again to this task, and nothing to the tasks that it
+    started meanwhile. Sessions that began inside this one end with that.
+    """
+    outer = takewhile(lambda one: one.offer() is not offer, _present())
+    task = _current_task()
+    _offers.set((*outer, _Active(weakref.ref(offer), weakref.ref(task) if task else lambda: None)))
+
+
+def withdraw(offer: Offer) -> None:
+    """Offer this no more. The task that made the offer, and those it starts now, get what was offered before."""
+    offer.offered = ()
+    _offers.set(_present())
+
+
+@contextmanager
+def unchanged() -> Generator[None]:
+    """Offer in this block what was offered before, and again after it, whatever sessions the block runs."""
+    token = _offers.set(_offers.get())
+    try:
+        yield
+    finally:
+        _offers.reset(token)
 
 
 @contextmanager
 def offering(*offered: Injectable) -> Generator[None]:
-    """Offer these to the functions that run in this block, and in tasks that begin in it, however long they run.
-
-    After the block there is what was offered before, whatever sessions the block runs.
-    """
-    token = _current.set(Offer(*offered))
-    try:
+    """Offer these to the functions that run in this block, and in tasks that begin in it, however long they run."""
+    offer = Offer(*offered)
+    with unchanged():
+        _offers.set((*_offers.get(), _Active(lambda: offer, lambda: None)))
         yield
-    finally:
-        _current.reset(token)
 
 
 def active() -> tuple[Injectable, ...]:
     """Nothing is offered outside a session."""
-    offer = _current.get()
-    return offer.offered if offer else ()
+    present = _present()
+    return present[-1].offered if present else ()
+
+
+def _present() -> tuple[_Active, ...]:
+    return tuple(one for one in _offers.get() if not one.is_over)
+
+
+def _current_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # a thread without an event loop
+        return None
 
 
 def requested(function: Callable[..., object]) -> Mapping[str, type[Injectable]]:

@@ -19,7 +19,7 @@ from ..config import Config
 from ..futures import in_thread
 from ..items import ContextItem, ContextPool, ContextQueue
 from ..items.function_tools import keep_item
-from ..items.injection import Offer
+from ..items.injection import Offer, activate, withdraw
 from ..items.item import KEPT, label_of, payload_text, readable_text
 from ..items.serialized import item_form_in, item_of
 from ..messages.parsing import Message, copy_checked, metadata_of, text_of
@@ -89,10 +89,10 @@ class SessionItems:
     def activate(self) -> None:
         """Offer pool and queue to the tools that this task, or a task it starts, runs from now on."""
         self._offer.offered = (self.pool, self.queue)
-        self._offer.activate()
+        activate(self._offer)
 
     def withdraw(self) -> None:
-        self._offer.withdraw()
+        withdraw(self._offer)
 
     async def collect(self, result: object, text_of: Callable[[Any], str]) -> str | None:
         """Keep the item that a plain tool returned, as one that a function tool returned.
