@@ -28,7 +28,7 @@ Matrix = NDArray[np.float32]
 K = TypeVar("K", bound=Hashable)
 
 EMBEDDED = 8_000  # characters of a text that are embedded: some 2,000 tokens, more than most models read
-NEAREST = 50  # messages that take part in the fusion; as many as an index of words gives
+_NEAREST = 50  # messages that take part in the fusion; as many as an index of words gives
 _BATCH = 64  # texts that an embedder gets at once
 _BLOCK = 4_096  # vectors of a block, at most
 _RANK = 60  # of reciprocal rank fusion: Cormack, Clarke and Buettcher, SIGIR 2009
@@ -64,6 +64,31 @@ def vector_search(name: str, plugins: Plugins, store: Store, report: Callable[[s
     return SessionVectors(made, store, report)
 
 
+class _Vectors:
+    """Vectors of length one, in blocks, and the seqs of their messages. They are added, never changed."""
+
+    def __init__(self) -> None:
+        self.seqs: list[int] = []
+        self._blocks: list[Matrix] = []
+
+    def add(self, seqs: Sequence[int], vectors: Matrix) -> None:
+        if self._blocks and len(self._blocks[-1]) + len(vectors) <= _BLOCK:
+            vectors = np.concatenate([self._blocks.pop(), vectors])
+        self._blocks.append(vectors)
+        self.seqs.extend(seqs)
+
+    def nearest(self, vector: Matrix) -> list[int]:
+        """Return the seqs of the vectors that point where this one does; of equal ones the later first."""
+        found: list[tuple[float, int]] = []
+        start = 0
+        for block in self._blocks:
+            scores = block @ vector
+            best = np.argpartition(-scores, min(_NEAREST, len(block)) - 1)[:_NEAREST]
+            found.extend((float(scores[at]), self.seqs[start + int(at)]) for at in best if scores[at] > 0)
+            start += len(block)
+        return [seq for _, seq in sorted(found, reverse=True)[:_NEAREST]]
+
+
 class SessionVectors:
     """Finds messages whose vectors are near that of a query.
 
@@ -83,9 +108,7 @@ class SessionVectors:
         self.forget()
 
     def forget(self) -> None:
-        self._history = Snapshot([], 0, 0)
-        self._seqs: list[int] = []  # of the messages of the vectors, in order
-        self._blocks: list[Matrix] = []  # of vectors of length one; they are added, never changed
+        self._history, self._vectors = Snapshot([], 0, 0), _Vectors()
 
     async def joined(self, having_words: Sequence[int], session_id: str, history: Snapshot, query: str) -> list[int]:
         """Return the seqs of the messages that have the words (the best first), or are near the query, or both."""
@@ -97,7 +120,7 @@ class SessionVectors:
             try:
                 await self._follow(session_id, history)
                 vector = (await in_thread(self._embedded, [query]))[0]
-                return await in_thread(self._nearest_to, vector)
+                return await in_thread(self._vectors.nearest, vector)
             except StoreError as problem:
                 self._report(f"vectors cannot be read, words alone are searched: {problem}")
             except BadVectors:
@@ -106,39 +129,22 @@ class SessionVectors:
                 self._report(f"embedder {self._model} {failure(problem, self._embedder)}; words alone are searched")
             return []
 
-    def _nearest_to(self, vector: Matrix) -> list[int]:
-        """Return the seqs of the vectors that point where this one does; of equal ones the later first."""
-        found: list[tuple[float, int]] = []
-        start = 0
-        for block in self._blocks:
-            scores = block @ vector
-            best = np.argpartition(-scores, min(NEAREST, len(block)) - 1)[:NEAREST]
-            found.extend((float(scores[at]), self._seqs[start + int(at)]) for at in best if scores[at] > 0)
-            start += len(block)
-        return [seq for _, seq in sorted(found, reverse=True)[:NEAREST]]
-
     async def _follow(self, session_id: str, history: Snapshot) -> None:
         """Have the vectors of a history: of its first messages, also if a batch fails."""
         if not history.begins_with(self._history):
             self.forget()
-        self._history = history
+        self._history, vectors = history, self._vectors  # others if messages are erased meanwhile
         kept: dict[int, KeptVector] = {}
-        if self._store and not self._seqs and len(history):
+        if self._store and not vectors.seqs and len(history):
             kept = {one.seq: one for one in await self._store.vectors(session_id, self._model)}
             if kept and not await in_thread(self._makes, history, kept):
                 self._report(f"kept vectors of {self._model} are not those of this embedder; all are made again")
                 kept, self._replaces = {}, True
-        for start in range(len(self._seqs), len(history), _BATCH):
+        for start in range(len(vectors.seqs), len(history), _BATCH):
             made = await in_thread(self._made, history[start : start + _BATCH], kept)
             await self._save(session_id, [one for one in made if kept.get(one.seq) is not one])
-            self._add([one.seq for one in made], await in_thread(self._unpacked, made))
+            vectors.add([one.seq for one in made], await in_thread(self._unpacked, made))
         self._replaces = False
-
-    def _add(self, seqs: Sequence[int], vectors: Matrix) -> None:
-        if self._blocks and len(self._blocks[-1]) + len(vectors) <= _BLOCK:
-            vectors = np.concatenate([self._blocks.pop(), vectors])
-        self._blocks.append(vectors)
-        self._seqs.extend(seqs)
 
     async def _save(self, session_id: str, vectors: list[KeptVector]) -> None:
         if self._store is None or not vectors:

@@ -118,6 +118,27 @@ async def test_an_edit_after_an_embedder_failed_midway_leaves_no_vector_of_what_
     assert "m4" not in await manager.search("filler heron 3", 200)
 
 
+async def test_what_is_erased_while_texts_are_embedded_leaves_one_vector_for_each_message() -> None:
+    loop = asyncio.get_running_loop()
+
+    class Erasing(Deterministic):
+        def embed(self, texts: Sequence[str]) -> Any:
+            vectors = super().embed(texts)
+            if len(self.asked) == 2:
+                asyncio.run_coroutine_threadsafe(manager.forget(["m100"]), loop).result()
+            return vectors
+
+    embedder = Erasing()
+    manager = searching(embedder)
+    await add(manager, *(f"text {number}" for number in range(1, 151)))
+    await manager.search("text")
+    embedder.asked.clear()
+    await manager.search("text")
+    texts = [text for batch in embedder.asked[:-1] for text in batch]
+    assert texts == [f"text {number}" if number != 100 else "(erased)" for number in range(1, 151)]
+    assert "m100" not in await manager.search("text 100", 150)
+
+
 @pytest.mark.parametrize("odd", [7, type("Odd", (), {"name": "x", "dimensions": 0, "embed": print})()])
 async def test_what_is_no_embedder_is_refused(odd: object) -> None:
     with pytest.raises(ConfigError, match="embedder"):
