@@ -20,7 +20,7 @@ from ..rendering.quoting import TAG, escape_tags, quoted, without_surrogates
 from ..rendering.renderer import NOTE_METADATA
 from ..rendering.rounds import Round, RoundList
 from ..rendering.truncate import clip_text
-from .blocks import ContentBlock, ImageBlock, TextBlock, ToolResultBlock, ToolUseBlock
+from .blocks import ContentBlock, ImageBlock, OtherBlock, TextBlock, ToolResultBlock, ToolUseBlock
 from .contexts import ContextStore, checked_count, entries_of
 from .transport import Complete, Model, Transport
 from .typed import Message
@@ -185,7 +185,8 @@ def _block_text(block: ContentBlock) -> str:
         parts = [block.content] if isinstance(block.content, str) else map(_block_text, block.content)
         text = clip_text("\n".join(parts), _MAX_BLOCK_CHARS)
         return f"{'error' if block.is_error else 'result'} of {block.tool_use_id}: {text}"
-    shown = normalize_block(block.as_raw(), "user")  # thinking is left out: it is the model's own state
+    raw = block.raw if isinstance(block, OtherBlock) else block.to_dict()
+    shown = normalize_block(raw, "user")  # thinking is left out: it is the model's own state
     if shown is None:
         return ""
     return str(shown.get("text", "")) if shown.get("type") == "text" else f"({shown.get('type')})"

@@ -26,7 +26,8 @@ from ..stores import MemoryStore, Searchable, Store
 from ..transcript.provenance import response_of
 from ..transcript.search import ScanIndex
 from ..transcript.transcript import Snapshot, Transcript
-from .typed import Message, prefixed_error, to_raw, to_typed
+from .blocks import prefixed_error
+from .typed import Message, to_raw, to_typed
 
 _TOKENS = "amplifier_context_compat_tokens"  # the only key of a checkpoint that holds token counts
 

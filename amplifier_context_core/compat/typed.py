@@ -28,10 +28,10 @@ from .blocks import (
     TextBlock,
     ToolResultBlock,
     ToolUseBlock,
-    extra_of,
-    read_block,
+    block_list,
+    block_of,
+    extra_keys,
     result_content,
-    to_dict,
 )
 
 Role = Literal["user", "assistant", "system", "developer", "function"]
@@ -47,20 +47,26 @@ class Message:
 
     Tool results are `ToolResultBlock` in a message of the user; a dict with ``role: tool`` is read as such a message.
 
-    It is checked when it is written. A text as content means one text block.
+    Args:
+        role: ``user`` or ``assistant``; ``system``, ``developer`` and ``function`` for messages stored under these.
+        content: blocks; a text means one text block.
+        extra: JSON data under other keys of the message, e.g. ``metadata``.
+
+    Raises:
+        InvalidMessage: an argument has the wrong type; the error names the field.
     """
 
-    role: Role  # ``system``, ``developer`` and ``function`` are for messages stored under these
+    role: Role
     content: list[ContentBlock]
-    extra: dict[str, Any]  # JSON data under other keys of the message, e.g. ``metadata``
+    extra: dict[str, Any]
     _raw: RawMessage | None = field(repr=False, compare=False)  # the dict it was read from
 
     def __init__(
         self, role: Role, content: str | Iterable[ContentBlock], *, extra: Mapping[str, Any] | None = None
     ) -> None:
-        self.role = role
-        self.content = [TextBlock(content)] if isinstance(content, str) else list(content)
-        self.extra = dict(extra or {})
+        self.role = _checked_role(role)
+        self.content = [TextBlock(content)] if isinstance(content, str) else _checked_content(content)
+        self.extra = extra_keys({} if extra is None else extra, _FIELDS)
         self._raw = None
 
     @classmethod
@@ -80,21 +86,12 @@ class Message:
         """Return the message as the core stores it: the dict it was read from, or its blocks if it is new or changed.
 
         Raises:
-            InvalidMessage: it is malformed; the error names the field.
+            InvalidMessage: a change made it malformed; the error names the field.
         """
-        if self._raw is not None and _typed(self._raw) == (self.role, self.content, self.extra):
+        role, content = _checked_role(self.role), _checked_content(self.content)
+        if self._raw is not None and _typed(self._raw) == (role, content, self.extra):
             return copy_message(self._raw)
-        if self.role not in ROLES:  # not a tool's: its result is a block of a user's message
-            raise InvalidMessage("role", f"must be one of {', '.join(sorted(ROLES))}")
-        if taken := sorted(_FIELDS & self.extra.keys()):
-            raise InvalidMessage(f"extra.{taken[0]}", "is the name of a field and cannot be an extra key")
-        content: list[dict[str, Any]] = []
-        for index, block in enumerate(self.content):
-            try:
-                content.append(to_dict(block))
-            except InvalidMessage as problem:
-                raise prefixed_error(f"content[{index}]", problem) from None
-        return parse_message({"role": self.role, "content": content, **self.extra})[0]
+        return {"role": role, "content": [block.to_dict() for block in content], **extra_keys(self.extra, _FIELDS)}
 
     @property
     def text(self) -> str:
@@ -111,10 +108,15 @@ def to_raw(given: Message | Mapping[str, Any]) -> tuple[RawMessage, MessageInfo]
     return parse_message(given.to_dict() if isinstance(given, Message) else given)
 
 
-def prefixed_error(where: str, problem: InvalidMessage) -> InvalidMessage:
-    """Put `where` before the field's name."""
-    text = str(problem).removeprefix(f"{problem.field}: ").removesuffix("; the message was not stored")
-    return InvalidMessage(f"{where}.{problem.field}", text)
+def _checked_role(role: object) -> Role:
+    if not isinstance(role, str) or role not in ROLES:
+        hint = "; a tool result is a block of a user's message" if role == "tool" else ""
+        raise InvalidMessage("role", f"must be one of {', '.join(sorted(ROLES))}{hint}")
+    return cast(Role, role)
+
+
+def _checked_content(content: object) -> list[ContentBlock]:
+    return block_list("content", content, ContentBlock, "a content block")
 
 
 def _typed(raw: RawMessage) -> tuple[Role, list[ContentBlock], dict[str, Any]]:
@@ -142,12 +144,12 @@ def _blocks(raw: RawMessage) -> list[ContentBlock]:
     calls = list(calls_of(raw))
     for block in blocks_of(raw):
         if block["type"] not in CALL_BLOCKS:
-            found.append(read_block(block))
+            found.append(block_of(block))
             continue
         call = next((call for call in calls if call.id == block["id"]), None)
         if call is not None:  # otherwise the content holds it twice
             calls.remove(call)
-            found.append(_use(call, extra_of(ToolUseBlock, block)))
+            found.append(_use(call, {key: value for key, value in block.items() if key not in ToolUseBlock.keys}))
     found.extend(_use(call, {}) for call in calls)
     return found
 
