@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.arguments import checked_text
@@ -185,12 +185,11 @@ class SummaryManager(ContextManager, SessionCompanion):
         return {MODULE: {**self.records.dump(), "limits": self.limits.dump()}}
 
     def restore(self, state: dict[str, Any], revision: int) -> None:
-        saved: dict[str, Any] | None = state.get(MODULE)
-        if saved is not None:
+        if (saved := state.get(MODULE)) is not None:
             if not self.records.restore(saved):
                 text = "the saved state of summaries cannot be read; the digest goes on without it"
                 self.warnings.note("repair", text)
-            self.limits.restore(saved.get("limits"))
+            self.limits.restore(cast("dict[str, object]", saved).get("limits") if isinstance(saved, dict) else None)
         if isinstance(undone := state.get(UNDONE), int):
             self.records.drop_from(undone)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -44,6 +45,21 @@ async def test_a_resumed_session_keeps_records_of_entries_that_are_not_loaded() 
     assert again.history.snapshot().gap
     assert await again.records.verified() == kept
     assert again.history.snapshot().gap, "nothing was loaded for it"
+    await again.close()
+
+
+@pytest.mark.parametrize("odd", [[1], "text", 7, {"records": 3}])
+async def test_a_session_whose_summary_state_is_of_no_use_opens(odd: Any) -> None:
+    store = MemoryStore()
+    manager = summary_manager(Provider(good), store=store)
+    await drive(manager, work(60, output=900))
+    await manager.close()
+    saved = json.loads(await store.load_checkpoint("s") or b"")
+    saved["extra"]["context-summary"] = odd
+    await store.save_checkpoint("s", len(await store.read("s")), json.dumps(saved).encode())
+    again = summary_manager(None, store=store)
+    assert len(await again.get_messages_for_request(BUDGET)) > 1
+    assert "cannot be read" in str(again.warnings.texts)
     await again.close()
 
 
