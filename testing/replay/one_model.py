@@ -61,14 +61,15 @@ class OneModelProvider:
         try:
             response = await self._answer(request)
         except Exception as problem:
-            about |= {"status": "error", "error": str(problem), "error_type": type(problem).__name__}
+            failed = {"status": "error", "error": str(problem), "error_type": type(problem).__name__}
+            await self._respond(started, about | failed)
             raise
-        else:
-            usage = {name: getattr(response.usage, name) for name in _USAGE}
-            about |= {"status": "ok", "usage": usage, "finish_reason": response.finish_reason}
-            return response
-        finally:
-            await self._emit("llm:response", {**about, "duration_ms": round((time.monotonic() - started) * 1_000)})
+        usage = {name: getattr(response.usage, name) for name in _USAGE}
+        await self._respond(started, about | {"status": "ok", "usage": usage, "finish_reason": response.finish_reason})
+        return response
+
+    async def _respond(self, started: float, about: dict[str, Any]) -> None:
+        await self._emit("llm:response", {**about, "duration_ms": round((time.monotonic() - started) * 1_000)})
 
     async def _answer(self, request: Any) -> Any:
         raise NotImplementedError
