@@ -157,7 +157,8 @@ def _is_of(state: SessionState, history: Snapshot) -> bool:
     if history.gap:
         return False
     found, digest = set[tuple[int, str]](), b""
-    for covered, entry in enumerate(history[history.leading_count :], start=1):
+    last = history.leading_count + max((view.checkpoint.covered for view in state.views), default=0)
+    for covered, entry in enumerate(history[history.leading_count : last], start=1):
         digest = chain_hash(digest, entry.seq, content_hash(entry.message))
         found.add((covered, digest.hex()))
     return found.issuperset((view.checkpoint.covered, view.digest) for view in state.views)
