@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import index
 from types import EllipsisType
 from typing import Any, Self
 
@@ -40,7 +41,7 @@ class ContextQueue(ItemHolder[T]):
     on_evict = HookPoint(ContextQueueHook.ON_EVICT)
 
     def __init__(self, limit: int, tags: Collection[str] | None = None) -> None:
-        super().__init__(limit, tags)
+        super().__init__(index(limit), tags)  # the pool alone may have none
         self._items: list[ContextItem[T]] = []
         self._limit: int = limit
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from copy import deepcopy
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -31,6 +31,8 @@ def contents(queue: ContextQueue[Any]) -> list[Any]:
 def test_a_limit_below_one_is_refused() -> None:
     with pytest.raises(ValueError, match="limit must be >= 1"):
         ContextQueue(0)
+    with pytest.raises(TypeError):
+        ContextQueue(cast(Any, None))  # the pool alone may have none
 
 
 async def test_a_queue_shows_its_limit_items_hooks_and_tags() -> None:
