@@ -10,10 +10,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from amplifier_context_core.errors import ConfigError
+from amplifier_context_core import ContextManager
+from amplifier_context_core.errors import ConfigError, ContextError
 
 from .lacking import names_lacking_in
-from .recall_tool import ContextRecallTool, RecallConfig
+from .recall_tool import NOT_OURS, ContextRecallTool, RecallConfig
 
 __amplifier_module_type__ = "tool"
 
@@ -38,7 +39,10 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> No
     await coordinator.mount("tools", tool, name=tool.name)
 
     async def lacking_names(marks: Sequence[str], limit: int = 200) -> list[dict[str, str]]:
-        return await names_lacking_in(coordinator.get("context"), marks, limit)
+        manager = coordinator.get("context")
+        if not isinstance(manager, ContextManager):
+            raise ContextError(NOT_OURS)
+        return await names_lacking_in(manager, marks, limit)
 
     coordinator.register_capability("context.lacking_names", lacking_names)
 
