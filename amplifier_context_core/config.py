@@ -138,7 +138,10 @@ class Config(BaseModel):
     )
 
     embedder: str | None = Field(
-        None, min_length=1, description="a plug-in's name: searches also compare vectors; default: words alone"
+        None,
+        min_length=1,
+        description="a plug-in's name: searches also compare vectors, with `amplifier-context-recall[vectors]`; "
+        "default: words alone",
     )
 
     @field_validator("*", mode="before")

@@ -16,7 +16,7 @@ from pydantic import Field, field_validator
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.config import Config
 from amplifier_context_core.default_paths import in_project, sessions_folder
-from amplifier_context_core.errors import ConfigError
+from amplifier_context_core.errors import ConfigError, install_command
 from amplifier_context_core.kernel import Cleanup, conversation_id, mount_manager, project_of, providers_by_name
 from amplifier_context_core.messages.timestamps import with_top_level_timestamp
 from amplifier_context_core.stores import Durability, Store, open_store
@@ -52,7 +52,9 @@ class PersistentConfig(Config):
     transcript_path: Path | None = Field(None, description="the file of this session itself")
     memory_files: tuple[Path, ...] = Field((), description="texts that become system messages of a fresh session")
     notes: bool = Field(
-        False, description="keep notes of the project beside its sessions; fresh sessions begin with them"
+        False,
+        description="keep notes of the project beside its sessions, with `amplifier-context-recall`; fresh sessions "
+        "begin with them",
     )
     notes_tokens: int = Field(1_000, ge=1, description="tokens of the notes that a fresh session begins with")
 
@@ -116,7 +118,8 @@ def _notes(settings: PersistentConfig, project: Path | None) -> Notes | None:
     try:
         from amplifier_context_recall.notes import Notes, notes_id
     except ModuleNotFoundError:
-        log.warning("%s: notes are neither kept nor shown: amplifier-context-recall is not installed", MODULE)
+        command = install_command("notes", "amplifier-context-persistent")
+        log.warning("%s: notes are neither kept nor shown, which needs a package: %s", MODULE, command)
         return None
     # Where the command looks for them too: also of a session that is a file of its own, or of a host that runs in
     # another folder.
