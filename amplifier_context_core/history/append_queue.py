@@ -51,37 +51,51 @@ class AppendQueue:
 
     async def add(self, append: PendingAppend) -> Entry | None:
         """The append is committed even if the caller is cancelled."""
-        self._put([append])
+        here = append.acknowledged.get_loop()
+        if here in self._waiting:
+            self._waiting[here].append(append)
+        else:
+            self._waiting[here] = [append]
+            self._start_writer(self._waiting[here])
         return await append.acknowledged
 
-    def _put(self, appends: Sequence[PendingAppend]) -> None:
-        here = asyncio.get_running_loop()
+    def _start_writer(self, waiting: list[PendingAppend]) -> None:
         for closed in [loop for loop in self._waiting.copy() if loop.is_closed()]:
             self._waiting.pop(closed, None)
-        if here not in self._waiting:
-            self._waiting[here] = []
-            self._start_task(self._write(here))
-        self._waiting[here].extend(appends)
+        self._start_task(self._write(waiting)).add_done_callback(self._on_writer_end)
 
-    async def _write(self, here: asyncio.AbstractEventLoop) -> None:
-        """Commit all that wait on this loop when the lock is free."""
+    async def _write(self, waiting: list[PendingAppend]) -> None:
+        """Commit all that wait when the lock is free."""
         batch: list[PendingAppend] = []
-        problem: Exception = StoreError("cut off while it was stored; resume the session to see what the store holds")
         try:
             async with self._lock.hold():
-                batch = self._waiting.pop(here)
+                batch, waiting[:] = waiting.copy(), ()
                 await self._commit_batch(batch)
-        except asyncio.CancelledError:  # the loop ends: what its callers add now is stored all the same
-            if not batch and (left := [one for one in self._waiting.pop(here) if not one.acknowledged.done()]):
-                self._put(left)
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+            _acknowledge(
+                batch, StoreError("cut off while it was stored; resume the session to see what the store holds")
+            )
             raise
-        except GeneratorExit:  # the loop was closed, and its callers with it
-            batch = []
-            raise
-        except Exception as raised:  # noqa: BLE001 - raised where each caller waits
-            problem = raised
-        finally:
-            for append in batch:
-                if not append.acknowledged.done():
-                    resolve(append.acknowledged, append.entry, None if append.is_done else problem)
-                    append.acknowledged.exception()  # a caller that is cancelled now does not retrieve it
+        except Exception as problem:  # noqa: BLE001 - raised where each caller waits
+            _acknowledge(batch, problem)
+        else:
+            _acknowledge(batch)
+
+    def _on_writer_end(self, writer: asyncio.Task[None]) -> None:
+        """Start the next writer if there is need for one. The callers that were acknowledged have added by now."""
+        here = writer.get_loop()
+        waiting = self._waiting[here]
+        if writer.cancelled():  # the loop ends: a host may add again what it knows to be cut off
+            waiting[:] = [append for append in waiting if not append.acknowledged.done()]
+        if waiting:
+            self._start_writer(waiting)
+        else:
+            del self._waiting[here]
+
+
+def _acknowledge(batch: Sequence[PendingAppend], problem: Exception | None = None) -> None:
+    """Give callers their entries, or the reason why their messages are not part of the history."""
+    for append in batch:
+        if not append.acknowledged.done():
+            resolve(append.acknowledged, append.entry, None if append.is_done else problem)
+            append.acknowledged.exception()  # a caller that is cancelled now does not retrieve it

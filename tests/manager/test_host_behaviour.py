@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -118,3 +119,19 @@ async def test_the_newest_question_stays_where_an_older_one_was_edited(change: s
     view = await ask(manager, 2_500)
     assert manager.compactor.compactions
     assert newest in [message["content"] for message in view]
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_host_that_cancels_all_tasks_and_goes_on_can_add_again(turns: int) -> None:
+    manager = new_manager()
+    await manager.add_message(user("Begin."))
+    adding = asyncio.create_task(manager.add_message(user("Go on.")))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    cancelled = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in cancelled:
+        task.cancel()
+    await asyncio.gather(adding, *cancelled, return_exceptions=True)
+    await asyncio.wait_for(manager.add_message(user("And on.")), 10)
+    contents = [message["content"] for message in await manager.get_messages()]
+    assert contents in (["Begin.", "And on."], ["Begin.", "Go on.", "And on."])
