@@ -35,7 +35,7 @@ async def test_a_thread_that_cannot_be_started_is_an_error_and_the_next_call_sta
     def refused(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    database = SqliteEngine(tmp_path / "sessions.db", "fsync", 1.0, worker=sqlite_worker.SqliteWorker("test"))
+    database = SqliteEngine(tmp_path / "sessions.db", "fsync", 1.0)
     server = LoopThread("test")
     calls: list[Callable[[], Awaitable[object]]] = [
         lambda: database.run(lambda: "done"),
@@ -48,7 +48,7 @@ async def test_a_thread_that_cannot_be_started_is_an_error_and_the_next_call_sta
                 assert isinstance(await ended(call()), StoreError)
         assert await asyncio.wait_for(call(), DEADLINE) == "done"
     server.stop()
-    await database._worker.close(database.close)
+    await database.close()
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: type(problem).__name__)
@@ -62,12 +62,12 @@ async def test_a_sqlite_job_that_raises_anything_is_answered(problem: BaseExcept
         engine._worker.submit(sqlite_worker.Task(*task, future=future))
         return future
 
-    engine = SqliteEngine(tmp_path / "sessions.db", "fsync", 1.0, worker=sqlite_worker.SqliteWorker("test"))
+    engine = SqliteEngine(tmp_path / "sessions.db", "fsync", 1.0)
     expected = StoreError if isinstance(problem, StopIteration) else type(problem)
-    for task, call in (((partial(engine.run_here, fail),), engine.run), ((fail, engine._commit), engine.write)):
+    for task, call in (((partial(engine._alone, fail),), engine.run), ((fail, engine._commit), engine.write)):
         assert type(await ended(begun(*task))) is expected
         assert await asyncio.wait_for(call(lambda *_: "goes on"), DEADLINE) == "goes on"
-    await engine._worker.close(engine.close)
+    await engine.close()
 
 
 async def test_stopping_a_loop_thread_cancels_what_runs_and_ends_it() -> None:

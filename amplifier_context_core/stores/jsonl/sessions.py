@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sqlite3
 import weakref
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
 from ...errors import StoreError
 from ..protocol import Durability
+from ..sqlite.errors import store_error
 from ..sqlite.journal import JournalMode
-from ..sqlite.worker import SqliteWorker
+from ..sqlite.worker import SqliteWorker, Task
 from .paths import SessionFiles, SessionPaths
 from .session import MirroredSession
 
@@ -23,10 +27,10 @@ class Sessions:
         self, paths: SessionPaths, durability: Durability, *, archive: bool, journal: JournalMode | None = None
     ) -> None:
         self._paths = paths
-        self.worker = SqliteWorker("jsonl store", self._settle)
+        self._worker = SqliteWorker("jsonl store", self._settle)
         self._new = partial(
             MirroredSession,
-            worker=self.worker,
+            worker=self._worker,
             durability=durability,
             archive=archive,
             journal=journal,
@@ -47,6 +51,19 @@ class Sessions:
             session = self._known[files.session_id] = self._new(files)
         return session
 
+    async def run(self, work: Callable[[], T]) -> T:
+        return await self._worker.run(Task(work))
+
+    async def close(self) -> None:
+        if self._worker.thread is not None:
+            await self.run(self._close)
+
+    def abandon(self) -> None:
+        """Close without waiting: the store is gone."""
+        if self._worker.thread is not None:
+            with suppress(StoreError):  # of the parent process
+                self._worker.submit(Task(self._close))
+
     # -- in the thread -------------------------------------------------------------------------------------------------
 
     def _on_connect(self, session: MirroredSession) -> None:
@@ -66,13 +83,16 @@ class Sessions:
             session.settle()
         return len(waiting) > _MAX_SETTLED
 
-    def close(self) -> None:
+    def _close(self) -> None:
         problems: list[StoreError] = []
         for session in [*self._kept.values()]:
             try:
-                session.engine.run_here(session.on_release)
+                session.on_release()
             except StoreError as problem:
                 problems.append(problem)
+            except (OSError, sqlite3.Error) as problem:
+                problems.append(store_error(problem, session.engine.path))
         self._kept.clear()
+        self._worker.stop()
         if problems:
             raise problems[0]

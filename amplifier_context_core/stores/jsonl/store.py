@@ -12,6 +12,7 @@ file, and `former` reads sessions of commit 37ba2a6.
 from __future__ import annotations
 
 import os
+import weakref
 from pathlib import Path
 
 from ...errors import ConfigError
@@ -20,7 +21,6 @@ from ..sqlite.engine import SqliteEngine
 from ..sqlite.errors import store_error
 from ..sqlite.journal import JournalMode, journal_in
 from ..sqlite.store import DatabaseStore
-from ..sqlite.worker import Task
 from ..validation import check_session_id, no_session, session_exists, url_path
 from .listing import listed
 from .paths import SessionPaths, is_sidecar_name
@@ -58,9 +58,11 @@ class JsonlStore(DatabaseStore):
             raise ConfigError(
                 "transcript_path", f"names {paths.file.name}: files beside another session end like this; use *.jsonl"
             )
+        super().__init__(archive=archive)
         self._paths = paths
         self._sessions = Sessions(paths, durability, archive=archive, journal=journal)
-        super().__init__(self._sessions.worker, self._sessions.close, archive=archive)
+        # A store without references releases its locks. The thread refers to the sessions, not to the store.
+        weakref.finalize(self, self._sessions.abandon).atexit = False
 
     @classmethod
     def from_url(cls, url: str, *, durability: Durability = "fsync", archive: bool = True) -> JsonlStore:
@@ -69,8 +71,13 @@ class JsonlStore(DatabaseStore):
         path, journal = journal_in(url_path(url, "the folder of the sessions", examples))
         return cls(path, durability=durability, archive=archive, journal=journal)
 
+    async def close(self) -> None:
+        self._listeners.clear()
+        self._damaged.clear()
+        await self._sessions.close()
+
     async def sessions(self) -> list[SessionInfo]:
-        return await self._worker.run(Task(lambda: listed(self._paths)))
+        return await self._sessions.run(lambda: listed(self._paths))
 
     async def fork(self, session_id: str, new_id: str, length: int | None = None) -> None:
         source = self._session(session_id)

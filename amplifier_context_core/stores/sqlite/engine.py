@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from traceback import clear_frames
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ...errors import OutcomeUnknown, StoreError
 from ..protocol import Durability, Repair
@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _FAULTS = (sqlite3.Error, OSError)
+# Connections of the parent process; closing them after a fork would disturb the parent.
+_abandoned: list[sqlite3.Connection | None] = []
 
 
 class Companion:
@@ -88,12 +90,12 @@ class SqliteEngine:
         durability: Durability,
         busy: float,
         *,
-        worker: SqliteWorker,
         journal: JournalMode | None = None,
+        worker: SqliteWorker | None = None,
         locks: SessionLocks | None = None,
         companion: Companion | None = None,
     ) -> None:
-        """Open nothing yet. `busy` is in seconds. Several engines may share a `worker`; its owner closes it."""
+        """Open nothing yet. `busy` is in seconds; a `worker` that several engines share is stopped by its owner."""
         self.path = path
         self.locks = locks or SessionLocks(sidecar(path, ".locks"))
         self.companion = companion or Companion()
@@ -104,11 +106,12 @@ class SqliteEngine:
         self._db: sqlite3.Connection | None = None
         self._identity: Identity | None = None  # of the file that was opened last
         self._log_identity: Identity | None = None
-        self._worker = worker
+        self._owns_worker = worker is None
+        self._worker = worker or SqliteWorker("sqlite store")
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run a function outside any transaction."""
-        return await self._worker.run(Task(partial(self.run_here, work)))
+        return await self._run(Task(partial(self._alone, work)))
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run a function that reads from one snapshot. Where there is no database, it is an empty one in memory."""
@@ -123,7 +126,25 @@ class SqliteEngine:
         """Run a function in a transaction, perhaps together with others. Lock a session before, and release it if the
         function `deletes` it.
         """
-        return await self._worker.run(Task(work, self._commit, session_id, deletes))
+        return await self._run(Task(work, self._commit, session_id, deletes))
+
+    async def close(self) -> None:
+        """Release all sessions and close the connection, after all earlier tasks; a later call opens it again."""
+        if self._worker.thread is not None:
+            await self.run(self._close)
+
+    def abandon(self) -> None:
+        """Close without waiting: the store object is gone."""
+        if self._worker.thread is not None:
+            with suppress(StoreError):  # of the parent process
+                self._worker.submit(Task(partial(self._alone, self._close)))
+
+    async def _run(self, task: Task) -> Any:
+        try:
+            return await self._worker.run(task)
+        finally:
+            if self._worker.is_of_parent:
+                _abandoned.append(self._db)
 
     # -- for tasks -----------------------------------------------------------------------------------------------------
 
@@ -169,7 +190,7 @@ class SqliteEngine:
                 self.disconnect()
                 raise damage_error("the file is shorter than it should be")
             if is_erase_pending(db):
-                self._worker.submit(Task(partial(self.run_here, self.erase)))  # the next opening tries it again
+                self._worker.submit(Task(partial(self._alone, self.erase)))  # the next opening tries it again
             self.companion.on_connect()
         return self._db
 
@@ -200,17 +221,9 @@ class SqliteEngine:
         """True if the file at the path is not the one that was opened last. SQLite does not check that."""
         return self._identity is not None and identity_of(self.path) != self._identity
 
-    def close(self) -> None:
-        """Release all sessions and close the connection; a later call opens it again."""
-        try:
-            self.run_here(self.disconnect)
-        finally:
-            self.locks.release_all()
-            self.expect_replaced()
-
     # -- running tasks -------------------------------------------------------------------------------------------------
 
-    def run_here(self, work: Callable[[], T]) -> T:
+    def _alone(self, work: Callable[[], T]) -> T:
         try:
             return work()
         except BaseException as problem:
@@ -338,6 +351,15 @@ class SqliteEngine:
             if is_log_left and self.is_replaced and self.path.exists():
                 kept = keep_log(self.path)  # SQLite would merge the log of the former file into the other one
                 log.warning("another program replaced %s while it was in use; its log is kept as %s", self.path, kept)
+
+    def _close(self) -> None:
+        try:
+            self.disconnect()
+        finally:
+            self.locks.release_all()
+            self._identity = None
+            if self._owns_worker:
+                self._worker.stop()
 
 
 def _commit(db: sqlite3.Connection, path: Path) -> None:

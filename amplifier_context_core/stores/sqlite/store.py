@@ -29,7 +29,6 @@ from .rows import SessionRow
 from .secure_erase import is_erase_pending, request_erase
 from .vectors import read_vectors, save_vectors
 from .verify import check_before_erasing
-from .worker import SqliteWorker
 
 T = TypeVar("T")
 
@@ -40,14 +39,10 @@ class DatabaseStore(ABC):
     See `Store`, `Searchable`, `KeepsVectors` and `Checkable` for what the methods promise.
     """
 
-    def __init__(self, worker: SqliteWorker, close: Callable[[], None], *, archive: bool) -> None:
-        """`close` closes all databases, in the thread of the worker. It must not refer to the store."""
-        self._worker, self._close = worker, close
+    def __init__(self, *, archive: bool) -> None:
         self._archive = archive
         self._listeners: dict[str, OnRepair] = {}  # by session
         self._damaged: dict[str, frozenset[int]] = {}  # keys of damaged messages by session, as far as they were read
-        # A store without references ends its thread and releases its sessions.
-        weakref.finalize(self, worker.abandon, close).atexit = False
 
     @abstractmethod
     def _engine_of(self, session_id: str) -> SqliteEngine:
@@ -74,13 +69,6 @@ class DatabaseStore(ABC):
         engine = self._engine_of(session_id)
         await self._run(engine, lambda: engine.release(session_id))
         self._forget(session_id)
-
-    async def close(self) -> None:
-        try:
-            await self._worker.close(self._close)
-        finally:
-            self._listeners.clear()
-            self._damaged.clear()
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -264,10 +252,11 @@ class SqliteStore(DatabaseStore):
         journal: JournalMode | None = None,
     ) -> None:
         """`busy` is in seconds, to wait while another process has locked the file. See `JsonlStore` for the rest."""
+        super().__init__(archive=archive)
         self.path = Path(os.path.abspath(os.path.expanduser(path)))
-        worker = SqliteWorker("sqlite store")
-        self._engine = SqliteEngine(self.path, durability, busy, worker=worker, journal=journal)
-        super().__init__(worker, self._engine.close, archive=archive)
+        self._engine = SqliteEngine(self.path, durability, busy, journal=journal)
+        # A store without references ends its thread and releases its sessions.
+        weakref.finalize(self, self._engine.abandon).atexit = False
 
     @classmethod
     def from_url(cls, url: str, *, durability: Durability, archive: bool) -> SqliteStore:
@@ -279,6 +268,13 @@ class SqliteStore(DatabaseStore):
     def _engine_of(self, session_id: str) -> SqliteEngine:
         check_session_id(session_id)
         return self._engine
+
+    async def close(self) -> None:
+        try:
+            await self._engine.close()
+        finally:
+            self._listeners.clear()
+            self._damaged.clear()
 
     async def sessions(self) -> list[SessionInfo]:
         def work(db: sqlite3.Connection) -> list[SessionInfo]:

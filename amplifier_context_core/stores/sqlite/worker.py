@@ -35,14 +35,13 @@ class Task:
     result: Any = None
     error: BaseException | None = None
     has_locked: bool = False  # the session was not locked before
-    is_last: bool = False  # the thread ends after it, if no other task came meanwhile
 
     def fail(self, problem: BaseException) -> None:
         self.result, self.error = None, problem
 
 
 class SqliteWorker:
-    """The thread. It starts with the first task and ends on `close`, or on `abandon` when its owner is freed."""
+    """The thread. It starts with the first task and ends on `stop`, which also runs when its owner is freed."""
 
     def __init__(self, name: str, on_idle: Callable[[], bool] = lambda: False) -> None:
         self._name = name
@@ -60,27 +59,23 @@ class SqliteWorker:
         self.submit(task)
         return await task.future
 
+    @property
+    def is_of_parent(self) -> bool:
+        return self.thread is not None and self._pid != os.getpid()
+
     def submit(self, task: Task) -> None:
         """Queue a task. Raise `StoreError` if the thread was started by the parent process."""
-        if self.thread is not None and self._pid != os.getpid():
+        if self.is_of_parent:
             raise StoreError("this store was used before the process forked; make a new one in the child")
         self._pid = os.getpid()
         with self._lock:
             self.thread = self.thread or start_thread(self._name, self._run)
             self._queue.put(task)
-            if task.is_last:
+
+    def stop(self) -> None:
+        with self._lock:
+            if self.thread is not None:
                 self._queue.put(None)
-
-    async def close(self, work: Callable[[], None]) -> None:
-        """Run a last task and end the thread; a later task starts it again. A no-op while no thread runs."""
-        if self.thread is not None:
-            await self.run(Task(work, is_last=True))
-
-    def abandon(self, work: Callable[[], None]) -> None:
-        """Close without waiting: the owner is gone."""
-        if self.thread is not None:
-            with suppress(StoreError):  # of the parent process
-                self.submit(Task(work, is_last=True))
 
     def _run(self) -> None:
         while True:
