@@ -32,23 +32,29 @@ import sys
 import pytest
 
 _CLAIMS = (
-    *("append", "concurrency", "fixtures", "fork", "reference", "replace", "rewrite", "round_trip", "search"),
-    *("sessions", "single_writer", "vectors", "verification"),
+    *("append", "cancellation", "checkpoint", "concurrency", "fixtures", "fork", "lifecycle", "listing", "read"),
+    *("reference", "replace", "rewrite", "round_trip", "search", "session_ids", "single_writer", "vectors"),
+    "verification",
 )
 # Before they are imported: only then does pytest show both sides of a failed assert.
 _NAMES = [f"{__package__}.contract.{claims}" for claims in _CLAIMS]
 pytest.register_assert_rewrite(*(name for name in _NAMES if name not in sys.modules))
 
-from .contract.append import Appending, Reading  # noqa: E402 - see above, as for the following
-from .contract.concurrency import Cancellation, Concurrency  # noqa: E402
+from .contract.append import Appending  # noqa: E402 - see above, as for the following
+from .contract.cancellation import Cancellation  # noqa: E402
+from .contract.checkpoint import Checkpoints  # noqa: E402
+from .contract.concurrency import Concurrency  # noqa: E402
 from .contract.fixtures import MakeStore, StoreFixtures  # noqa: E402
-from .contract.fork import Checkpoints, Forking  # noqa: E402
+from .contract.fork import Forking  # noqa: E402
+from .contract.lifecycle import Lifecycle  # noqa: E402
+from .contract.listing import Listing  # noqa: E402
+from .contract.read import Reading  # noqa: E402
 from .contract.reference import MatchesReference, MatchesReferenceForLong  # noqa: E402
 from .contract.replace import Replacing  # noqa: E402
 from .contract.rewrite import Rewriting  # noqa: E402
 from .contract.round_trip import RoundTrips  # noqa: E402
 from .contract.search import Searching  # noqa: E402
-from .contract.sessions import Lifecycle, Listing, SessionIds  # noqa: E402
+from .contract.session_ids import SessionIds  # noqa: E402
 from .contract.single_writer import SingleWriter  # noqa: E402
 from .contract.vectors import KeepingVectors  # noqa: E402
 from .contract.verification import Checking  # noqa: E402

@@ -7,42 +7,42 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import json
 import os
 import socket
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, cast
 
 from filelock import FileLock, Timeout
 
 from ..errors import SessionInUse, StoreError
-from .files import make_folder, regular_file
 
 _UNKNOWN_HOLDER = "another process"
 _SAFE_FLAGS = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
 _NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
 _MAX_BYTES = 4_096  # of the text in the file
-_MAX_ATTEMPTS = 20
 
 
 class SessionLock:
     """The exclusive right to write to a session, until it is released or this process ends."""
 
-    def __init__(self, path: str, session_id: str) -> None:
-        """Acquire the lock; the folder of its file exists. Raise `SessionInUse`, or `StoreError` if the file system has
-        no locks.
+    def __init__(self, path: str, session_id: str, *, to_delete: bool = False) -> None:
+        """Acquire the lock; the folder of its file exists. `to_delete`: a full disk is no reason against it. Raise
+        `SessionInUse`, or `StoreError` if the file system has no locks.
         """
         self._path = path
         # Not bound to a thread: one worker may open a session and the next release it. Not shared between instances:
         # two stores of one process are two writers.
         self._lock = FileLock(path, timeout=0, mode=0o600, thread_local=False, fallback_to_soft=False)
         self._acquire(session_id)
-        with suppress(OSError):  # it only names the holder: on a full disk a session can be deleted
-            self._write_holder()
+        try:
+            with suppress(OSError) if to_delete else nullcontext():  # it only names the holder
+                self._write_holder()
+        except BaseException:
+            self._lock.release()
+            raise
 
     def _acquire(self, session_id: str) -> None:
         holder = ""
@@ -83,56 +83,6 @@ class SessionLock:
             os.write(descriptor, json.dumps(holder).encode())
         finally:
             os.close(descriptor)
-
-
-class SessionLocks:
-    """Locks sessions of a database: with a `name` by that file of the folder, else by a file for each session."""
-
-    def __init__(self, folder: Path, name: str | None = None) -> None:
-        self._folder, self._name = folder, name
-        self._held: dict[str, SessionLock] = {}
-
-    @property
-    def held(self) -> bool:
-        return bool(self._held)
-
-    def acquire(self, session_id: str) -> bool:
-        """Lock a session. Return False if it was locked already. Raise `SessionInUse`, or `StoreError` if the file
-        system has no locks.
-        """
-        if session_id in self._held:
-            return False
-        path = self._path_of(session_id)
-        for _ in range(_MAX_ATTEMPTS):
-            with suppress(FileNotFoundError):  # another store that closed has removed the folder
-                make_folder(self._folder)
-                regular_file(path)
-                self._held[session_id] = SessionLock(path, session_id)
-                return True
-        raise StoreError(f"{self._folder} is removed repeatedly; find the program that does it")
-
-    def release(self, session_id: str) -> None:
-        lock = self._held.pop(session_id, None)
-        if lock is not None:
-            lock.release()
-
-    def release_all(self) -> None:
-        """Release all sessions. An error keeps none of them locked."""
-        while self._held:
-            with suppress(OSError):
-                self.release(next(iter(self._held)))
-        if self._name is None:
-            with suppress(OSError):  # others have sessions open, or there is no folder
-                self._folder.rmdir()
-
-    def holder(self, session_id: str) -> str:
-        return lock_holder(self._path_of(session_id))
-
-    def _path_of(self, session_id: str) -> str:
-        # Not the id: a file system may ignore case, or reserve names.
-        if self._name is not None:
-            return str(self._folder / self._name)
-        return str(self._folder / f"{hashlib.sha256(session_id.encode()).hexdigest()[:32]}.lock")
 
 
 def lock_holder(path: str) -> str:

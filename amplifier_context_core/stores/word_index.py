@@ -54,13 +54,14 @@ def create_tables(db: sqlite3.Connection, options: str = "") -> None:
         db.execute(statement.format(options))
 
 
-def add_texts(db: sqlite3.Connection, texts: Iterable[tuple[int, str]]) -> None:
-    """Add texts with their keys to an index that has none of these keys."""
+def add_texts(db: sqlite3.Connection, texts: Iterable[tuple[int, str]], *, replace: bool = False) -> None:
+    """Add texts with their keys to an index; with `replace`, which takes time, it may have some of the keys."""
+    how = "REPLACE" if replace else "INSERT"
     for key, text in texts:
         clean, found = indexed(text)
-        db.execute("INSERT INTO words(rowid, text) VALUES (?, ?)", (key, clean))
-        if found:
-            db.execute("INSERT INTO names(rowid, text) VALUES (?, ?)", (key, found))
+        db.execute(f"{how} INTO words(rowid, text) VALUES (?, ?)", (key, clean))
+        if found or replace:
+            db.execute(f"{how} INTO names(rowid, text) VALUES (?, ?)", (key, found))
 
 
 def indexed(text: str) -> tuple[str, str]:

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
+from amplifier_context_core.errors import StoreError
 from amplifier_context_core.futures import resolve
 
 I = TypeVar("I")  # noqa: E741 - an item
@@ -50,15 +51,17 @@ class MicroBatcher(Generic[I, R]):
             task.add_done_callback(self._tasks.discard)
 
     async def _flush(self, batch: list[tuple[I, asyncio.Future[R]]]) -> None:
-        results: Sequence[R | BaseException] = ()
+        results: list[R | BaseException] = []
+        missing: BaseException = StoreError("the server gave no answer for this change; read the session again")
         try:
-            results = await self._send([item for item, _ in batch])
+            results += await self._send([item for item, _ in batch])
         except BaseException as problem:
-            results = [problem] * len(batch)
+            missing = problem  # every waiting caller gets it
             if not isinstance(problem, Exception):
                 raise
         finally:
             self._in_flight -= 1
             self._send_queued()
-            for (_, answer), result in zip(batch, results, strict=True):
+            results += [missing] * (len(batch) - len(results))
+            for (_, answer), result in zip(batch, results, strict=False):
                 resolve(answer, result, result if isinstance(result, BaseException) else None)

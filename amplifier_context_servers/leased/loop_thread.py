@@ -85,8 +85,17 @@ def _started(name: str) -> asyncio.AbstractEventLoop:
 
 
 def _run_thread(runner: asyncio.Runner) -> None:
+    """Run the loop of a runner until it is stopped.
+
+    A loop raises `SystemExit` of a task to its own caller. The caller of the task gets it too, and the other tasks must
+    still be answered: the loop goes on.
+    """
     with runner:  # at the end it cancels what still runs
-        runner.get_loop().run_forever()
+        is_stopped = False
+        while not is_stopped:
+            with contextlib.suppress(BaseException):
+                runner.get_loop().run_forever()
+                is_stopped = True
 
 
 class RefCounted(Generic[K, T]):

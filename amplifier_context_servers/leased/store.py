@@ -31,6 +31,7 @@ from .protocol import (
     Driver,
     EntryRow,
     Lease,
+    NotDurable,
     RewriteResult,
     SessionRow,
     decode_row,
@@ -68,7 +69,12 @@ class LeasedStore(Generic[D]):
 
     async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:
         async def work(driver: Driver) -> Extent:
-            if session_id in self._leases and self._leases[session_id].is_lost:
+            lease = self._leases.get(session_id)
+            if lease is not None and not lease.is_lost:
+                row = await retry_once(lambda: driver.state(session_id))
+                if lease.row.created if row is None else row.token != lease.row.token:
+                    lease.lose(row)
+            if lease is not None and lease.is_lost:
                 del self._leases[session_id]
             lease = await self._lease(driver, session_id)
             lease.on_repair, lease.is_damaged = on_repair or lease.on_repair, False
@@ -190,11 +196,18 @@ class LeasedStore(Generic[D]):
 
     async def delete(self, session_id: str) -> None:
         async def work(driver: Driver, lease: Lease) -> None:
+            is_unknown = False
             try:
-                is_deleted = await retry_once(lambda: driver.delete(lease))
+                try:
+                    is_deleted = await driver.delete(lease)
+                except ConnectionLost:
+                    is_unknown = True
+                    is_deleted = await driver.delete(lease)
                 row = None if is_deleted else await retry_once(lambda: driver.state(session_id))
-            except ConnectionLost as problem:
-                raise OutcomeUnknown(f"session {session_id!r}: {problem}; delete it again") from problem
+            except StoreError as problem:
+                if is_unknown or isinstance(problem, NotDurable):
+                    raise OutcomeUnknown(f"session {session_id!r}: {problem}; delete it again") from problem
+                raise
             if row is not None:
                 raise lease.lose(row)
             del self._leases[session_id]
@@ -395,24 +408,26 @@ class LeasedStore(Generic[D]):
         """Apply a change once; `send` it, under its revision, again if no answer came. Raise `OutcomeUnknown` if none
         came, and the change may have been applied.
         """
-        change = Change(new_revision(), self._ttl)
-
-        async def sent() -> bool:
-            return bool(await send(change)) or await self._was_applied(driver, lease, change.revision)
-
-        try:
-            # Twice: it may have been refused only because the lease had expired.
-            is_applied = await retry_once(sent) or await retry_once(sent)
-        except ConnectionLost as problem:
-            lease.unknown = change.revision
-            raise OutcomeUnknown(
-                f"session {lease.session_id!r}: {problem}; the next call finds out whether the change was made"
-            ) from problem
-        if not is_applied:
-            raise StoreError(
-                f"session {lease.session_id!r} could not be leased again on {driver.display_name}; try again"
-            )
-        lease.row = lease.row._replace(revision=change.revision, extent=after or lease.row.extent, created=True)
+        revision = new_revision()
+        for attempt in (1, 2, 3):
+            try:
+                if await send(Change(revision, self._ttl)) or await self._was_applied(driver, lease, revision):
+                    lease.row = lease.row._replace(revision=revision, extent=after or lease.row.extent, created=True)
+                    lease.unknown = None
+                    return
+            except SessionLost:
+                raise
+            except StoreError as problem:
+                if isinstance(problem, (ConnectionLost, NotDurable)):
+                    lease.unknown = revision
+                if isinstance(problem, ConnectionLost) and attempt < 3:
+                    continue
+                if lease.unknown is not None:
+                    raise OutcomeUnknown(
+                        f"session {lease.session_id!r}: {problem}; the next call finds out whether the change was made"
+                    ) from problem
+                raise
+        raise StoreError(f"session {lease.session_id!r} could not be leased again on {driver.display_name}; try again")
 
     async def _was_applied(self, driver: Driver, lease: Lease, revision: int) -> bool:
         """Return True if a change was refused because it had been applied before; raise if the lease is lost."""
@@ -432,20 +447,11 @@ class LeasedStore(Generic[D]):
 
 
 async def retry_once(ask: Callable[[], Awaitable[T]]) -> T:
-    """Send a request, and send it once more if the connection breaks. For requests that are harmless to repeat.
-
-    Raises:
-        ConnectionLost: the outcome of the first is not known, whatever became of the second.
-    """
+    """Send a request, and send it once more if the connection breaks. For requests that are harmless to repeat."""
     try:
         return await ask()
     except ConnectionLost:
-        try:
-            return await ask()
-        except SessionLost:
-            raise
-        except StoreError as problem:
-            raise ConnectionLost(str(problem)) from problem
+        return await ask()
 
 
 async def _problems(driver: Driver, session_id: str) -> list[str]:
@@ -454,19 +460,29 @@ async def _problems(driver: Driver, session_id: str) -> list[str]:
         return []
     length = before.extent.length
     rows, beyond = await driver.read(session_id, 0, length), await driver.read(session_id, length, None)
+    found = {row.seq for row in await driver.find(session_id, sorted(row.seq for row in rows if row.seq > 0))}
     archived = await driver.archived(session_id)
     after = await driver.state(session_id)
-    problems: list[str] = []
     is_same = after is not None and after.revision == before.revision  # no writer changed the session meanwhile
+    problems: list[str] = []
     if is_same and (len(rows) != length or beyond):
         problems.append(
             f"its record says {length:,} messages; {len(rows):,} of them are there, and {len(beyond):,} beyond its end"
         )
     for index, row in enumerate(rows):
-        if row is GONE or _is_damaged(session_id, row):
-            mark = f" (m{row.seq})" if row.seq > 0 else ""
-            problems.append(f"the message at index {index:,}{mark} is {'gone' if row is GONE else 'damaged'}")
-    return problems + [f"m{row.seq} of the archive is damaged" for row in archived if _is_damaged(session_id, row)]
+        if row is GONE:
+            problems.append(f"the message at index {index:,} is gone")
+        elif _is_damaged(session_id, row):
+            problems.append(f"the message at index {index:,}{f' (m{row.seq})' if row.seq > 0 else ''} is damaged")
+        elif is_same and row.seq not in found:
+            problems.append(f"m{row.seq} at index {index:,} is not found by its seq")
+    problems += [f"m{row.seq} of the archive is damaged" for row in archived if _is_damaged(session_id, row)]
+    highest = max((row.seq for row in rows), default=0)
+    if is_same and highest > before.extent.last_seq:
+        problems.append(
+            f"it holds m{highest}, and its record says that no seq above {before.extent.last_seq:,} was ever given"
+        )
+    return problems
 
 
 def _is_damaged(session_id: str, row: EntryRow) -> bool:

@@ -7,7 +7,8 @@ writers can interleave.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import UTC
 from typing import Any, NamedTuple, cast
 
@@ -34,8 +35,8 @@ from .pool import Connection, PostgresPool
 from .url import PostgresSettings
 
 _MAX_ROWS, _MAX_BYTES = 500, 8_000_000  # of one statement
-_MAX_BATCHED_ROWS, _MAX_BATCHED_BYTES = 100, 256_000  # of an append that is sent with others; a larger one alone
-_ERASED = ("archive", "sessions", "vectors")  # tables that are vacuumed, with those of entries
+_MAX_BATCHED_ROWS, _MAX_BATCHED_BYTES = 100, 256_000  # of an append that is sent together with others
+_ERASED = ("archive", "damaged", "sessions", "vectors")  # tables that are vacuumed, with those of entries
 _ERASE_LIMIT = 3_600  # seconds that a vacuum may take
 _FAR = 2**62  # an index beyond every history
 
@@ -80,10 +81,8 @@ class PostgresDriver:
     # -- changes --------------------------------------------------------------------------------------------------
 
     async def replace(self, lease: Lease, keep: int, rows: Sequence[EntryRow], archive: bool, change: Change) -> bool:
-        appends = keep == lease.length
-        if appends and len(rows) <= _MAX_BATCHED_ROWS and _size(rows) <= _MAX_BATCHED_BYTES:
-            return await self._appends.add(_Append(lease, rows, change))
-        guard, start, chunks = queries.REPLACE, keep, list(_chunks(rows))
+        if keep == lease.length:
+            return await self._append(_Append(lease, rows, change))
         extent = lease.extent_with(rows, keep)
         values = _guard(lease, change) | {
             "keep": keep,
@@ -92,23 +91,37 @@ class PostgresDriver:
             "staying": [row.seq for row in rows],
             "size": _size(rows),
         }
-        if appends:
-            # The statement that locks the session's row has rows already: one that is cut off locks nothing.
-            guard, values = queries.APPEND, _batch_values([_Append(lease, rows, change)], chunks[0])
-            start += len(chunks.pop(0))
 
         async def work(connection: Connection) -> None:
-            nonlocal start
-            if not appends:
-                if archive:
-                    await self._execute(connection, queries.ARCHIVE, values)
-                await self._execute(connection, queries.DELETE_TAIL, values)
-            for chunk in chunks:
-                place = {"key": lease.row.key, "start": start}
-                await self._execute(connection, queries.INSERT, place | _columns(chunk))
-                start += len(chunk)
+            if archive:
+                await self._execute(connection, queries.ARCHIVE, values)
+            await self._execute(connection, queries.DELETE_TAIL, values)
+            await self._insert(connection, lease, keep, _chunks(rows))
 
-        return await self._guarded(guard, values, work)
+        return await self._guarded(queries.REPLACE, values, work)
+
+    async def _append(self, one: _Append) -> bool:
+        if len(one.rows) <= _MAX_BATCHED_ROWS and _size(one.rows) <= _MAX_BATCHED_BYTES:
+            return await self._appends.add(one)
+        # Alone: it would delay the others. The statement that locks the session's row has rows already, so that one
+        # which is cut off locks nothing.
+        first, *others = _chunks(one.rows)
+
+        async def work(connection: Connection) -> bool:
+            async with connection.transaction() if others else contextlib.nullcontext():
+                cursor = await self._execute(connection, queries.APPEND, _batch_values([one], first))
+                if cursor.rowcount:
+                    await self._insert(connection, one.lease, one.lease.length + len(first), others)
+                return bool(cursor.rowcount)
+
+        return await self.pool.run(work)
+
+    async def _insert(
+        self, connection: Connection, lease: Lease, start: int, chunks: Iterable[Sequence[EntryRow]]
+    ) -> None:
+        for chunk in chunks:
+            await self._execute(connection, queries.INSERT, {"key": lease.row.key, "start": start} | _columns(chunk))
+            start += len(chunk)
 
     async def _append_all(self, batch: Sequence[_Append]) -> Sequence[bool | Exception]:
         try:
@@ -138,15 +151,20 @@ class PostgresDriver:
 
         async def work(connection: Connection) -> None:
             nonlocal others
+            known: set[int] = set()
             changed: list[int] = []
             size = 0
             for chunk in _chunks(rows):
                 for statement in (queries.REWRITE_ENTRIES, queries.REWRITE_ARCHIVE):
                     cursor = await self._execute(connection, statement, {"key": key} | _columns(chunk))
                     for seq, is_other, grown in await cursor.fetchall():
+                        known.add(seq)
                         changed += [seq] * is_other
                         size += grown * (statement is queries.REWRITE_ENTRIES)
-            if others := bool(changed):
+            others = bool(changed)
+            if not rows or not known.issuperset(row.seq for row in rows):
+                others |= bool((await self._execute(connection, queries.DISCARD_QUARANTINE, {"key": key})).rowcount)
+            if others:
                 await self._execute(connection, queries.DISCARD_DERIVED, {"key": key, "seqs": changed, "size": size})
 
         if not await self._guarded(queries.GUARD, _guard(lease, change), work):

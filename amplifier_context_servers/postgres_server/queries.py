@@ -100,7 +100,7 @@ REPLACE = """
         checkpoint = CASE WHEN covered <= %(keep)s::bigint THEN checkpoint END,
         size = size + %(size)s::bigint
             - (SELECT coalesce(sum(octet_length(message)), 0) FROM {schema}.entries WHERE {tail}),
-        {changed}
+        edits = edits + 1, {changed}
     WHERE {guard}
 """
 ARCHIVE = """
@@ -151,6 +151,8 @@ DELETE_ROWS = """
         DELETE FROM {schema}.entries WHERE session = %(key)s::bigint
     ), a AS (
         DELETE FROM {schema}.archive WHERE session = %(key)s::bigint
+    ), d AS (
+        DELETE FROM {schema}.damaged WHERE session = %(key)s::bigint
     )
     DELETE FROM {schema}.vectors WHERE session = %(key)s::bigint
 """
@@ -168,12 +170,16 @@ _REWRITE = """
 """
 REWRITE_ENTRIES = _REWRITE.replace("TABLE", "entries").replace("NUMBER", "place")
 REWRITE_ARCHIVE = _REWRITE.replace("TABLE", "archive").replace("NUMBER", "number")
+# What former versions moved there: it cannot be known which messages those are.
+DISCARD_QUARANTINE = "DELETE FROM {schema}.damaged WHERE session = %(key)s::bigint"
 DISCARD_DERIVED = """
-    WITH without AS (
+    WITH gone AS (
+        DELETE FROM {schema}.damaged WHERE session = %(key)s::bigint
+    ), without AS (
         DELETE FROM {schema}.vectors WHERE session = %(key)s::bigint AND seq = ANY (%(seqs)s::bigint[])
     )
     UPDATE {schema}.sessions
-    SET covered = NULL, checkpoint = NULL, size = size + %(size)s::bigint
+    SET covered = NULL, checkpoint = NULL, size = size + %(size)s::bigint, edits = edits + 1
     WHERE key = %(key)s::bigint
 """
 PARTITIONS = """
@@ -207,12 +213,24 @@ SESSIONS = """
 # -- vectors ----------------------------------------------------------------------------------------------------------
 
 VECTORS = "SELECT seq, digest, vector FROM {schema}.vectors WHERE session = {session} AND model = %(model)s"
-LOCK = "SELECT FROM {schema}.sessions WHERE id = %(id)s FOR NO KEY UPDATE"
-DROP_OTHER_VECTORS = "DELETE FROM {schema}.vectors WHERE session = {session} AND model <> %(model)s"
+EMBEDDED_MESSAGES = """
+    SELECT s.key, s.edits, e.seq, e.message
+    FROM {schema}.sessions s JOIN {schema}.entries e ON e.session = s.key
+    WHERE s.id = %(id)s AND e.seq = ANY (%(seqs)s::bigint[])
+"""
+DROP_OTHER_VECTORS = """
+    DELETE FROM {schema}.vectors WHERE session = %(key)s::bigint
+    AND (SELECT model FROM {schema}.vectors WHERE session = %(key)s::bigint LIMIT 1) <> %(model)s
+"""
+# Keeps nothing if the history was edited since its messages were compared with the vectors.
 SAVE_VECTORS = """
-    INSERT INTO {schema}.vectors (session, seq, model, digest, vector)
-    SELECT {session}, r.seq, %(model)s, r.digest, r.vector
-    FROM unnest(%(seqs)s::bigint[], %(digests)s::bytea[], %(vectors)s::bytea[]) AS r (seq, digest, vector)
+    WITH s AS (
+        SELECT key FROM {schema}.sessions
+        WHERE key = %(key)s::bigint AND edits = %(edits)s::bigint FOR NO KEY UPDATE
+    )
+    INSERT INTO {schema}.vectors AS v (session, seq, model, digest, vector)
+    SELECT s.key, r.seq, %(model)s, r.digest, r.vector
+    FROM s, unnest(%(seqs)s::bigint[], %(digests)s::bytea[], %(vectors)s::bytea[]) AS r (seq, digest, vector)
     ON CONFLICT (session, seq)
     DO UPDATE SET model = excluded.model, digest = excluded.digest, vector = excluded.vector
 """

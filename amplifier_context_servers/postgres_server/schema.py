@@ -28,8 +28,8 @@ from amplifier_context_core.errors import StoreError
 
 PARTITIONS = 16
 
-VERSION = 7
-FORMER_VERSION = 5  # that of commit 37ba2a6: with a search index, whose place one in memory has taken, and a quarantine
+VERSION = 6
+FORMER_VERSION = 5  # that of commit 37ba2a6; it has a search index, whose place one in memory has taken
 TABLES = f"""
 CREATE TABLE sessions (
     key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -43,11 +43,13 @@ CREATE TABLE sessions (
     holder text,
     expires timestamptz,
     covered bigint,
-    checkpoint bytea
+    checkpoint bytea,
+    edits bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
 COMMENT ON COLUMN sessions.updated IS 'null: leased, but nothing was ever written';
 COMMENT ON COLUMN sessions.fence IS 'the token of the lease; every change asks for it';
 COMMENT ON COLUMN sessions.change IS 'name of the last change; the next one asks for it';
+COMMENT ON COLUMN sessions.edits IS 'changes with whatever takes messages out of the history';
 
 CREATE TABLE entries (
     session bigint NOT NULL,
@@ -74,8 +76,23 @@ CREATE TABLE archive (
     PRIMARY KEY (session, number)
 );
 
+-- Rows that former versions moved here.
+CREATE TABLE damaged (
+    session bigint NOT NULL,
+    seq bigint NOT NULL,
+    message text,
+    extra text,
+    found timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX ON damaged (session);
+
 DO $$
 BEGIN
+    -- Faster than pglz at both ends, but not every server was built with it.
+    IF EXISTS (SELECT FROM pg_settings WHERE name = 'default_toast_compression' AND 'lz4' = ANY (enumvals)) THEN
+        ALTER TABLE entries ALTER COLUMN message SET COMPRESSION lz4;
+        ALTER TABLE archive ALTER COLUMN message SET COMPRESSION lz4;
+    END IF;
     FOR part IN 0..{PARTITIONS - 1} LOOP
         EXECUTE format(
             'CREATE TABLE %I PARTITION OF entries FOR VALUES WITH (MODULUS {PARTITIONS}, REMAINDER %s)',
@@ -99,14 +116,15 @@ ALTER TABLE vectors ALTER COLUMN vector SET STORAGE EXTERNAL;
 ALTER TABLE sessions ALTER COLUMN checkpoint SET STATISTICS 0;
 ALTER TABLE entries ALTER COLUMN message SET STATISTICS 0, ALTER COLUMN extra SET STATISTICS 0;
 ALTER TABLE archive ALTER COLUMN message SET STATISTICS 0, ALTER COLUMN extra SET STATISTICS 0;
+ALTER TABLE damaged ALTER COLUMN message SET STATISTICS 0, ALTER COLUMN extra SET STATISTICS 0;
 ALTER TABLE vectors ALTER COLUMN vector SET STATISTICS 0, ALTER COLUMN digest SET STATISTICS 0;
 """
 
-_DROP_FORMER = """
-DROP TABLE IF EXISTS search, damaged;
-DROP TEXT SEARCH CONFIGURATION IF EXISTS stems;
-DROP TEXT SEARCH DICTIONARY IF EXISTS stem;
-ALTER TABLE sessions DROP COLUMN IF EXISTS indexed, DROP COLUMN IF EXISTS edits;
+_DROP_INDEX = """
+DROP TABLE search;
+DROP TEXT SEARCH CONFIGURATION stems;
+DROP TEXT SEARCH DICTIONARY stem;
+ALTER TABLE sessions DROP COLUMN indexed;
 """
 
 
@@ -130,7 +148,7 @@ async def create(connection: psycopg.AsyncConnection[Any], schema: str) -> None:
             "CREATE TABLE IF NOT EXISTS migrations "
             "(version integer PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now())"
         )
-        await connection.execute((_DROP_FORMER if version else TABLES).encode())
+        await connection.execute((_DROP_INDEX if version else TABLES).encode())
         await connection.execute("INSERT INTO migrations (version) VALUES (%s)", [VERSION])
 
 
@@ -146,7 +164,7 @@ async def _version(connection: psycopg.AsyncConnection[Any], schema: str) -> int
     found = await connection.execute(sql.SQL("SELECT coalesce(max(version), 0) FROM {}").format(table))
     row = await found.fetchone()
     version = row[0] if row else 0
-    if version and not FORMER_VERSION <= version <= VERSION:
+    if version not in (0, FORMER_VERSION, VERSION):
         advice = "update amplifier-context-servers" if version > VERSION else "open it with commit 37ba2a6 first"
         raise StoreError(
             f"schema {schema!r} is at version {version}, and this program knows {VERSION}: {advice}, "

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import Conninfo
 
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.stores.protocol import Durability
@@ -40,8 +42,7 @@ def parse_store_url(url: str, durability: Durability) -> tuple[PostgresSettings,
         raise ConfigError("store", f"schema must be a name of 1 to {_LONGEST_NAME} bytes, printable and without '%'")
     if schema.startswith("pg_"):
         raise ConfigError("store", "schema must not begin with pg_: PostgreSQL reserves such names")
-    if not plain.partition("://")[2].strip("/?"):
-        raise ConfigError("store", _EXPECTED)  # libpq would take the database of this machine's user
+    _check_once(plain)
     try:
         fields = conninfo_to_dict(plain)
         if not all(0 < int(port) < 65_536 for port in str(fields.get("port") or 5432).split(",")):
@@ -72,6 +73,19 @@ def parse_store_url(url: str, durability: Durability) -> tuple[PostgresSettings,
     return settings, lease_ttl(own)
 
 
+def _check_once(url: str) -> None:
+    """Check that the URL gives something, and nothing twice: of two values libpq silently takes the later one."""
+    parts = urlsplit(url)
+    if not parts.netloc and not parts.path.strip("/") and not parts.query:
+        raise ConfigError("store", _EXPECTED)
+    fields = {"user": parts.username, "password": parts.password, "host": parts.hostname, "dbname": parts.path[1:]}
+    given = [name for name, value in fields.items() if value]
+    given += [name for pair in parts.query.split("&") if (name := pair.partition("=")[0]) in fields]
+    for name in fields:
+        if given.count(name) > 1:
+            raise ConfigError("store", f"gives {name} twice")
+
+
 def _unknown_parameter(problem: Exception, url: str) -> str:
     """Return what is wrong with a parameter that libpq does not know; empty if the problem is another.
 
@@ -81,4 +95,7 @@ def _unknown_parameter(problem: Exception, url: str) -> str:
     found = re.search(r'invalid URI query parameter: "(\w{1,40})"', str(problem))
     if found is None or "@" in urlsplit(url).query:
         return ""
-    return f"has an unknown parameter {found[1]!r}; known are {', '.join(_OWN)} and the parameters of libpq"
+    known = [*_OWN, *(option.keyword.decode() for option in Conninfo.get_defaults())]
+    near = difflib.get_close_matches(found[1], known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(_OWN)} and the parameters of libpq"
+    return f"has an unknown parameter {found[1]!r}; {hint}"

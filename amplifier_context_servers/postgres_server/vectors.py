@@ -1,13 +1,12 @@
 """Vectors of messages in PostgreSQL: a table beside the entries.
 
-Statements that take a message out of the history, or change it, take its vector out as well. Vectors are compared with
-the messages and kept while the session's row is locked, so none is kept of an earlier text.
+Statements that take a message out of the history, or change it, take its vector out as well. They also count
+`sessions.edits`, so that a vector which was made of an earlier text is not kept after them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.messages.hashing import text_digest
@@ -16,7 +15,7 @@ from amplifier_context_core.stores.protocol import KeptVector
 from amplifier_context_core.transcript.search import searchable_text
 
 from . import queries
-from .pool import Connection, PostgresPool
+from .pool import PostgresPool
 
 
 async def read_vectors(pool: PostgresPool, session_id: str, model: str) -> list[KeptVector]:
@@ -27,27 +26,25 @@ async def read_vectors(pool: PostgresPool, session_id: str, model: str) -> list[
 async def save_vectors(pool: PostgresPool, session_id: str, model: str, vectors: Sequence[KeptVector]) -> None:
     """Keep vectors, but for those of another text than the history has now."""
     by_seq = {one.seq: one for one in vectors}
-
-    async def work(connection: Connection) -> None:
-        async with connection.transaction():
-            values: dict[str, Any] = {"id": session_id, "model": model, "seqs": list(by_seq)}
-            await pool.execute(connection, queries.LOCK, values)
-            cursor = await pool.execute(connection, queries.FIND, values)
-            kept = [
-                by_seq[row[0]]
-                for row in await cursor.fetchall()
-                if text_digest(text_of_message(session_id, row[3])) == by_seq[row[0]].digest
-            ]
-            if kept:
-                await pool.execute(connection, queries.DROP_OTHER_VECTORS, values)
-                columns = {
-                    "seqs": [one.seq for one in kept],
-                    "digests": [one.digest for one in kept],
-                    "vectors": [one.vector for one in kept],
-                }
-                await pool.execute(connection, queries.SAVE_VECTORS, values | columns)
-
-    await pool.run(work)
+    found = await pool.ask(queries.EMBEDDED_MESSAGES, {"id": session_id, "seqs": list(by_seq)})
+    kept = [
+        by_seq[seq]
+        for _, _, seq, message in found
+        if text_digest(text_of_message(session_id, message)) == by_seq[seq].digest
+    ]
+    if not kept:
+        return
+    key, edits = found[0][:2]
+    await pool.count(queries.DROP_OTHER_VECTORS, {"key": key, "model": model})
+    values = {
+        "key": key,
+        "edits": edits,
+        "model": model,
+        "seqs": [one.seq for one in kept],
+        "digests": [one.digest for one in kept],
+        "vectors": [one.vector for one in kept],
+    }
+    await pool.count(queries.SAVE_VECTORS, values)
 
 
 def text_of_message(session_id: str, message: str) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
 from redis import exceptions as errors
-from redis.asyncio import ConnectionPool, Redis, RedisCluster
+from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
@@ -21,8 +22,9 @@ from amplifier_context_core.errors import StoreError
 
 from ..leased.batching import MicroBatcher
 from ..leased.loop_thread import LoopThread
-from ..leased.protocol import ConnectionLost, Unreachable
+from ..leased.protocol import ConnectionLost, NotDurable, Unreachable
 from .errors import REFUSALS, explain, reason
+from .scripts import SOURCES
 from .url import FIXED, RedisSettings
 
 log = logging.getLogger(__name__)
@@ -33,16 +35,16 @@ _MAX_BATCHED_BYTES = 256_000  # of a change; a larger one is sent alone
 
 
 def evaluated(script: str, keys: Sequence[str], *arguments: Any) -> Command:
-    return ("EVAL", script, len(keys), *keys, *arguments)
+    return ("EVALSHA", script, len(keys), *keys, *arguments)
 
 
 class _NotConnected(Exception):
     """No connection could be made: nothing was sent."""
 
 
-class _Pool(ConnectionPool):
+class _Pool(BlockingConnectionPool):
     async def get_connection(self, *arguments: Any, **options: Any) -> Any:
-        connect = cast("Callable[..., Awaitable[Any]]", super().get_connection)
+        connect = cast("Callable[..., Awaitable[Any]]", super().get_connection)  # pyright: ignore[reportUnknownMemberType]
         try:
             return await connect(*arguments, **options)
         except (errors.RedisError, OSError) as problem:
@@ -61,8 +63,10 @@ class RedisClient:
         self._is_outdated = False  # the client stays with a server that is no master any more
         self._checking = asyncio.Lock()
         self._is_checked = False
+        self._wait_aof = False
+        self._risk = ""  # what a crash of the server may lose, for the log at the first change: a reader loses nothing
         self._changes: MicroBatcher[Command, Reply] = MicroBatcher(self._change_all)
-        self._connections = asyncio.Semaphore(settings.pool_size)  # of each node; clients raise when all are in use
+        self._at_once = asyncio.Semaphore(settings.pool_size)  # commands on a cluster: its client queues none
 
     async def stop(self) -> None:
         client, self._client, self._is_checked = self._client, None, False
@@ -96,39 +100,86 @@ class RedisClient:
         return reply
 
     async def _change_all(self, batch: Sequence[Command]) -> list[Reply]:
-        async with self._checking:
-            if not self._is_checked:
-                await self._check_server_settings()
-                self._is_checked = True
-        return [self.refused(reply) if isinstance(reply, Exception) else reply for reply in await self._send(batch)]
+        await self._ensure_checked()
+        if risk := self._risk:
+            self._risk = ""
+            log.warning("%s", risk)
+        if not self._wait_aof:
+            replies, not_durable = await self._send(batch), None
+        else:
+            wait = ("WAITAOF", 1, 0, round(self.settings.timeout * 1000))
+            *replies, synced = await self._send([*batch, wait])
+            not_durable = self._not_durable(synced)
+        return [
+            self.refused(reply) if isinstance(reply, Exception) else (reply and not_durable) or reply
+            for reply in replies
+        ]
 
-    async def _connected(self) -> Any:
+    def _not_durable(self, synced: Reply) -> NotDurable | None:
+        """Return an error if the reply to WAITAOF does not confirm that the changes are on the server's disk."""
+        if isinstance(synced, Exception):
+            self._wait_aof = False
+            log.warning(
+                "%s has no append-only file (WAITAOF): a crash there may lose acknowledged messages", self.display_name
+            )
+            return None
+        if cast("list[int]", synced)[0] >= 1:
+            return None
+        return NotDurable(
+            f"{self.display_name} did not confirm in {self.settings.timeout:g} s that the change is on its disk"
+        )
+
+    async def _send(self, commands: Sequence[Command]) -> list[Reply]:
+        """Send commands together, and return their replies; an error reply is an exception among them."""
+        await self._ensure_checked()
+        replies = await self._exchange(commands)
+        if any(isinstance(reply, errors.NoScriptError) for reply in replies):
+            # The server restarted, or its scripts were flushed: the source loads them again. WAITAOF comes after them.
+            again = [
+                number
+                for number, reply in enumerate(replies)
+                if isinstance(reply, errors.NoScriptError) or commands[number][0] == "WAITAOF"
+            ]
+            for number, reply in zip(
+                again, await self._exchange([_by_source(commands[one]) for one in again]), strict=True
+            ):
+                replies[number] = reply
+        return replies
+
+    async def _exchange(self, commands: Sequence[Command]) -> list[Reply]:
         if self._is_outdated:
             self._is_outdated = False
             await self.stop()
         if self._client is None:
             self._client = self._new_client()
-        return self._client
-
-    async def _send(self, commands: Sequence[Command]) -> list[Reply]:
-        """Send commands together, and return their replies; an error reply is an exception among them."""
-        client = await self._connected()
         with self._translated():
-            async with self._connections, client.pipeline(transaction=False) as pipeline:
+            if self.settings.cluster:
+                return await self._on_cluster(self._client, commands)
+            async with self._client.pipeline(transaction=False) as pipeline:
                 for command in commands:
                     pipeline.execute_command(*command)
-                replies = await pipeline.execute(raise_on_error=False)
-            for reply in replies:
-                is_reply = isinstance(reply, (errors.ClusterError, errors.ResponseError))
-                if isinstance(reply, Exception) and (not is_reply or isinstance(reply, REFUSALS)):
-                    raise reply  # on a cluster
-            return replies
+                return await pipeline.execute(raise_on_error=False)
+
+    async def _on_cluster(self, client: Any, commands: Sequence[Command]) -> list[Reply]:
+        async def send(command: Command) -> Reply:
+            async with self._at_once:
+                return await client.execute_command(*command)
+
+        # All of them end here: none is sent after the client was closed.
+        replies = await asyncio.gather(*map(send, commands), return_exceptions=True)
+        for reply in replies:
+            is_reply = isinstance(reply, (errors.ClusterError, errors.ResponseError)) and not isinstance(
+                reply, REFUSALS
+            )
+            if isinstance(reply, BaseException) and not is_reply:
+                raise reply
+        return replies
 
     async def scan(self, pattern: str) -> list[bytes]:
         """Return all keys that match a pattern. Visits every key of the server."""
-        client = await self._connected()
+        await self._ensure_checked()
         with self._translated():
-            keys = cast("Callable[..., AsyncIterator[bytes]]", client.scan_iter)(match=pattern, count=1_000)
+            keys = cast("Callable[..., AsyncIterator[bytes]]", self._client.scan_iter)(match=pattern, count=1_000)
             return [key async for key in keys]
 
     @contextmanager
@@ -161,30 +212,46 @@ class RedisClient:
         # The store itself sends a change again: it knows whether it was applied.
         retry = Retry(NoBackoff(), 0)
         make = cast("Callable[..., _Pool]", _Pool.from_url)  # pyright: ignore[reportUnknownMemberType]
-        return Redis.from_pool(make(self.settings.url, retry=retry, **settings))
+        return Redis.from_pool(make(self.settings.url, timeout=self.settings.timeout, retry=retry, **settings))
 
     # -- the server's settings ------------------------------------------------------------------------------------
 
-    async def _check_server_settings(self) -> None:
-        """Find out how durable the server's changes are; log a warning if that is less than configured.
+    async def _ensure_checked(self) -> None:
+        async with self._checking:
+            if not self._is_checked:
+                await self._check_server_settings()
+                self._is_checked = True
 
-        Before the first change: a reader loses nothing.
-        """
-        found: dict[str, str] = {}
+    async def _check_server_settings(self) -> None:
+        """Find out how durable the server's changes are, and note the risk if that is less than configured."""
+        found: dict[str, str] = {"redis_version": "0"}
         names = ("appendonly", "appendfsync", "maxmemory-policy")
-        for reply in await self._send([("CONFIG GET", name) for name in names]):
+        for reply in await self._exchange([("INFO", "server"), *(("CONFIG GET", name) for name in names)]):
             found |= reply if isinstance(reply, dict) else {}
-        self.has_aof = found.get("appendonly") != "no"
-        if (policy := found.get("maxmemory-policy", "")).startswith("allkeys"):
-            text = "%s evicts keys when its memory is full, so sessions too: set maxmemory-policy %s to noeviction"
-            log.warning(text, self.display_name, policy)
-        settings = {name: found.get(name, "unknown, CONFIG GET is not allowed") for name in names[:2]}
-        if self.settings.durable and settings != {"appendonly": "yes", "appendfsync": "always"}:
+        appendonly, appendfsync, policy = (found.get(name, "") for name in names)
+        self.has_aof = appendonly != "no"
+        if policy.startswith("allkeys"):
             log.warning(
-                "%s may lose acknowledged messages when it crashes (%s): set appendonly yes and appendfsync always, or "
-                "set `durability: none` if that is intended",
+                "%s evicts keys when its memory is full (maxmemory-policy %s): sessions would be lost; "
+                "set it to noeviction",
                 self.display_name,
-                ", ".join(f"{name} {value}" for name, value in settings.items()),
+                policy,
+            )
+        is_at_risk = self.settings.durable and (appendonly, appendfsync) != ("yes", "always")
+        can_wait = [int(part) for part in re.findall(r"\d+", found["redis_version"])] >= [7, 2]
+        # WAITAOF confirms changes of its own connection only, so not on a cluster.
+        self._wait_aof = is_at_risk and can_wait and self.has_aof and not self.settings.cluster
+        self._risk = ""
+        if is_at_risk and not self._wait_aof and appendonly:
+            self._risk = (
+                f"{self.display_name} may lose acknowledged messages when it crashes (appendonly {appendonly}, "
+                f"appendfsync {appendfsync or 'unknown'}): set appendonly yes and appendfsync always, or set "
+                "`durability: none` if that is intended"
+            )
+        elif is_at_risk and not self._wait_aof:
+            self._risk = (
+                f"{self.display_name} does not report its durability (CONFIG GET is not allowed): unknown whether a "
+                "crash would lose messages; appendonly yes and appendfsync always would keep them"
             )
 
     # -- errors ---------------------------------------------------------------------------------------------------
@@ -204,3 +271,7 @@ class RedisClient:
             return Unreachable(f"{self.display_name} refuses the connection ({quotable}); {advice}")
         advice = "check that it is running and that the URL is right, then try again"
         return Unreachable(f"{self.display_name} cannot be reached ({reason(problem)}); {advice}")
+
+
+def _by_source(command: Command) -> Command:
+    return ("EVAL", SOURCES[command[1]], *command[2:]) if command[0] == "EVALSHA" else command

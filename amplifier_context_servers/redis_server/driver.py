@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 _UNUSED_TTL = 3_600.0  # seconds that an unused lease is kept after its last renewal
 _AOF_POLLS = 200  # how often to ask, every tenth of a second, whether a rewrite of the append-only file has ended
-_WINDOW = 200  # rows of one read, sessions of one listing
+_WINDOW = 200  # rows of one read, seqs of one search, sessions of one listing
 # Of one change: a command has at most 1,048,576 parts, and Redis ends the connection of a client that has sent it 1 GB.
 _MAX_ROWS, _MAX_BYTES = 1_000_000, 500_000_000
 
@@ -223,8 +223,10 @@ class RedisDriver:
         raise StoreError(f"session {session_id!r} is being changed all the time; try again")
 
     async def find(self, session_id: str, seqs: Sequence[int]) -> list[EntryRow]:
-        reply = await self._run(scripts.FIND, session_id, *seqs)
-        found = zip(map(int, reply[::2]), reply[1::2], strict=True)
+        found: list[tuple[int, bytes]] = []
+        for first in range(0, len(seqs), _WINDOW):
+            reply = await self._run(scripts.FIND, session_id, *seqs[first : first + _WINDOW])
+            found += zip(map(int, reply[::2]), reply[1::2], strict=True)
         return [_unpacked(row) for _, row in sorted(found)]
 
     async def load_checkpoint(self, session_id: str) -> bytes | None:

@@ -80,7 +80,10 @@ def _check_host_and_database(url: str) -> None:
         raise ConfigError("store", "names no server; it looks like redis://user:password@host:6379/0?prefix=name")
     databases = [parts.path.removeprefix("/")] if parts.path not in ("", "/") else []
     databases += [pair[3:] for pair in parts.query.split("&") if pair.startswith("db=")]
-    if len(databases) > 1 or any(not _NUMBER.fullmatch(one) or int(one) > _LARGEST_DATABASE for one in databases):
+    if len(databases) > 1:
+        raise ConfigError("store", "gives the number of the database twice")
+    if any(not _NUMBER.fullmatch(one) or int(one) > _LARGEST_DATABASE for one in databases):
         raise ConfigError(
-            "store", "must name one database by its number; Redis numbers them from 0, as in redis://host:6379/0"
+            "store",
+            "names a database that is not a number; Redis numbers them from 0, as in redis://host:6379/0?prefix=name",
         )

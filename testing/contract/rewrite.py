@@ -33,6 +33,14 @@ class Rewriting(StoreFixtures):
         archived = [new[1], *entries(4, 4), new[2]] if self.archives else []
         assert_same(await store.archived("s"), archived)
 
+    async def test_a_rewritten_entry_can_be_longer_or_shorter(self, store: Store) -> None:
+        await store.append("s", entries(1, 3))
+        for text in ("x" * 300_000, "", "y" * 40):
+            await store.rewrite("s", [_message(2, text)])
+            assert_same(await store.read("s"), [*entries(1, 1), _message(2, text), *entries(3, 3)])
+            await store.append("s", entries(4, 4))
+            await store.replace("s", 3, [])
+
     async def test_a_changed_message_drops_the_checkpoint(self, store: Store) -> None:
         await store.append("s", entries(1, 5))
         await store.save_checkpoint("s", 3, b"the first three")

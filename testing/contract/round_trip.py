@@ -5,6 +5,7 @@ from __future__ import annotations
 from amplifier_context_core.stores import Store
 from amplifier_context_core.transcript.entry import Entry
 
+from ..checks.corpus import conversations
 from .fixtures import MakeStore, StoreFixtures, assert_same
 from .samples import entry, odd_entries
 
@@ -21,6 +22,17 @@ class RoundTrips(StoreFixtures):
             assert_same(await store.read("s", -1), [one])
         await self.assert_found(store, further, given)
 
+    async def test_odd_conversations_come_back_as_they_were(self, store: Store, further: MakeStore) -> None:
+        for talk in conversations():
+            given = [entry(seq, message, session_id=talk.name) for seq, message in enumerate(talk.messages, 1)]
+            await store.append(talk.name, given)
+            assert_same(await store.read(talk.name), given)
+        await store.close()
+        other = await further()
+        for talk in conversations():
+            given = [entry(seq, message, session_id=talk.name) for seq, message in enumerate(talk.messages, 1)]
+            assert_same(await other.read(talk.name), given)
+
     async def test_what_was_archived_or_rewritten_comes_back_as_it_was(self, store: Store) -> None:
         given = odd_entries()
         await store.append("s", [entry(one.seq) for one in given])
@@ -31,6 +43,10 @@ class RoundTrips(StoreFixtures):
 
     async def test_a_text_of_5_mb_comes_back_whole(self, store: Store, further: MakeStore) -> None:
         given = [entry(1, "0123456789 line\n" * 320_000), entry(2, "読" * 200_000), entry(3)]
+        await self.assert_kept(store, further, given)
+
+    async def assert_kept(self, store: Store, further: MakeStore, given: list[Entry]) -> None:
+        """Appended, these come back alike: at once, by range, by seq, with more after them, and elsewhere."""
         await store.append("s", given)
         await self.assert_found(store, further, given)
 

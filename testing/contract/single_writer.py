@@ -13,7 +13,7 @@ import pytest
 from amplifier_context_core.errors import SessionInUse
 from amplifier_context_core.stores import Extent, Store
 
-from .concurrency import cancelled
+from .cancellation import cancelled
 from .fixtures import MakeStore, StoreFixtures, assert_same, whole
 from .reference import Pair, Step, hold_for_any
 from .samples import entries, entry
@@ -104,6 +104,38 @@ class SingleWriter(StoreFixtures):
         for name in ("a", "b", "c", "never appended to"):
             await other.open(name)
             await other.append(name, entries(2, 2))
+
+    async def test_writers_that_take_turns_see_each_others_work(self, store: Store, other: Store) -> None:
+        history = entries(1, 2)
+        await store.append("s", history)
+        await store.release("s")
+        for number in range(3, 11):
+            writer = other if number % 2 else store
+            await writer.append("s", entries(number, number))
+            history = [*history, *entries(number, number)]
+            await writer.release("s")
+        assert_same(await store.read("s"), history)
+        await other.replace("s", 4, [entry(20), history[-1]])
+        await other.rewrite("s", [entry(1, "rewritten")])
+        await other.save_checkpoint("s", 3, b"three")
+        await other.release("s")
+        assert await store.open("s") == Extent(6, 20)
+        assert not (await whole(store)).differs(await whole(other))
+        await store.append("s", entries(21, 21))
+        assert_same(
+            await store.read("s"), [entry(1, "rewritten"), *history[1:4], entry(20), history[-1], *entries(21, 21)]
+        )
+
+    async def test_a_session_deleted_elsewhere_begins_again(self, store: Store, other: Store) -> None:
+        await store.append("s", entries(1, 5))
+        await store.save_checkpoint("s", 2, b"two")
+        await store.release("s")
+        await other.delete("s")
+        await other.release("s")
+        assert await store.open("s") == Extent()
+        await store.append("s", entries(1, 2))
+        assert_same(await store.read("s"), entries(1, 2))
+        assert await store.load_checkpoint("s") is None
 
     async def test_a_session_in_use_can_be_forked_elsewhere(self, store: Store, other: Store) -> None:
         await store.append("s", entries(1, 3))

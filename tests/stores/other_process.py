@@ -7,19 +7,6 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 
-WRITER = """
-import asyncio, sys
-from amplifier_context_core import open_store
-from amplifier_context_testing.contract.samples import entries
-async def main():
-    store = open_store(sys.argv[1])
-    await store.append("s", entries(1, 2))
-    print("ready", flush=True)
-    sys.stdin.read()
-asyncio.run(main())
-"""
-"""Has session `s` of the store at a URL open, with two messages in it."""
-
 
 @contextmanager
 def running(code: str, argument: str) -> Generator[subprocess.Popen[bytes]]:

@@ -124,12 +124,27 @@ class ConnectionLossContract:
         assert_same(await other.read("s"), [*found, *entries(len(found) + 1, 9)])
         assert await other.verify("s") == []  # type: ignore[attr-defined]
 
+    @pytest.mark.parametrize("moment", MOMENTS)
+    async def test_a_replacement_whose_outcome_was_unknown_can_be_repeated(
+        self, store: Store, other: Store, proxy: Proxy, moment: Moment
+    ) -> None:
+        await store.append("s", entries(1, 6))
+        new = [entry(7, MARK), *entries(4, 4)]
+        proxy.cut(MARK.encode(), moment, then_refuse=True)
+        with pytest.raises(OutcomeUnknown):
+            await store.replace("s", 2, new)
+        proxy.accept()
+        await store.replace("s", 2, new)
+        await asyncio.sleep(LATE * 2 if moment == "late" else 0)
+        assert_same(await other.read("s"), [*entries(1, 2), *new])
+        assert_same(await other.archived("s"), [*entries(3, 3), *entries(5, 6)])
+
     @pytest.mark.parametrize("moment", ["before", "after"])
     async def test_a_deletion_whose_outcome_was_unknown_can_be_repeated(
         self, store: Store, other: Store, proxy: Proxy, moment: Moment
     ) -> None:
         await store.append("s", entries(1, 6))
-        for mark in (b"DELETE FROM", b"EVAL"):  # of PostgreSQL, and of Redis
+        for mark in (b"DELETE FROM", b"EVALSHA"):  # of PostgreSQL, and of Redis
             proxy.cut(mark, moment, then_refuse=True)
         with pytest.raises(OutcomeUnknown, match="delete it again"):
             await store.delete("s")
@@ -235,6 +250,32 @@ class OutageContract:
             server.start()
         for number in range(16):
             assert_same(await store.read(f"s{number}"), entries(1, 6))
+
+    async def test_sixteen_writers_lose_nothing_when_the_server_is_stopped_among_them(
+        self, store: Store, server: PrivateServer
+    ) -> None:
+        async def talk(number: int) -> list[int]:
+            seqs: list[int] = []
+            seq = 0
+            while seq < 60 or not seqs:  # on a busy machine the server may take seconds to be back
+                seq += 1
+                if await acknowledged(store.append(f"s{number}", entries(seq, seq))):
+                    seqs.append(seq)
+                else:
+                    await asyncio.sleep(0.05)
+            return seqs
+
+        async def disturb() -> None:
+            for _ in range(2):
+                await asyncio.sleep(0.15)
+                await asyncio.to_thread(server.stop)
+                await asyncio.to_thread(server.start)
+
+        *appended, _ = await asyncio.gather(*(talk(number) for number in range(16)), disturb())
+        for number, seqs in enumerate(appended):
+            found = [one.seq for one in await store.read(f"s{number}")]
+            assert found == sorted(set(found))
+            assert set(found) >= set(seqs)
 
     async def test_a_silent_server_is_disconnected(self, impatient: MakeAt, server: PrivateServer) -> None:
         store = impatient(server.port)

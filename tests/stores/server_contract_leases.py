@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +19,6 @@ from amplifier_context_servers.leased.store import LeasedStore
 from amplifier_context_testing.contract.fixtures import assert_same, whole
 from amplifier_context_testing.contract.samples import entries, entry
 from tests.stores.kills import survive
-from tests.stores.other_process import WRITER, running
 from tests.stores.servers import with_parameters
 
 
@@ -147,28 +150,104 @@ class LeaseContract:
             await stopped.open("s")
 
 
+class Writer:
+    """A `writer_process` that takes commands."""
+
+    def __init__(self, url: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).parent / "writer_process.py"), url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+        self.pid = self._process.pid
+        assert self.receive() == "ready"
+
+    def receive(self) -> str:
+        """Return the next line of its output."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def send(self, line: str) -> None:
+        """Send it a command."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+
+    def ask(self, line: str) -> str:
+        """Send it a command, and return its answer."""
+        self.send(line)
+        return self.receive()
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
 class WriterProcessContract:
-    """Writers in processes of their own, which die at any moment."""
+    """Writers in processes of their own, which die at any moment, or stop and go on."""
 
     @pytest.fixture
     def url(self) -> str:
         """The URL of a store, without `lease_ttl`."""
         raise NotImplementedError
 
-    async def test_a_session_has_one_writer_and_the_next_when_that_one_was_killed(self, url: str) -> None:
-        ttl = 2.0  # long enough that a busy machine renews in time
-        url = with_parameters(url, lease_ttl=ttl)
-        store = open_store(url)
-        with running(WRITER, url) as process:
-            with pytest.raises(SessionInUse, match=f"pid {process.pid} on"):
-                await store.append("s", entries(3, 3))
-            process.kill()
-        with pytest.raises(SessionInUse):
-            await store.append("s", entries(3, 3))
-        await asyncio.sleep(ttl * 1.2)
-        await store.append("s", entries(3, 3))
-        assert [one.seq for one in await store.read("s")] == [1, 2, 3]
+    @pytest.fixture
+    def ttl(self) -> float:
+        """Seconds that a lease lasts."""
+        return 0.5
+
+    @pytest.fixture
+    def writer(self, url: str, ttl: float) -> Generator[Writer]:
+        writer = Writer(with_parameters(url, lease_ttl=ttl))
+        yield writer
+        writer.end()
+
+    @pytest.fixture
+    async def store(self, url: str, ttl: float) -> AsyncGenerator[LeasedStore]:
+        store = open_store(with_parameters(url, lease_ttl=ttl))
+        assert isinstance(store, LeasedStore)
+        yield store
         await store.close()
+
+    @pytest.mark.parametrize("ttl", [2.0])  # long enough that a busy machine renews in time
+    async def test_a_session_has_one_writer_and_the_next_when_that_one_was_killed(
+        self, store: LeasedStore, writer: Writer, ttl: float
+    ) -> None:
+        assert writer.ask("append s 1") == "done"
+        with pytest.raises(SessionInUse, match=f"pid {writer.pid} on"):
+            await store.append("s", entries(2, 2))
+        writer.signal(signal.SIGKILL)
+        with pytest.raises(SessionInUse):
+            await store.append("s", entries(2, 2))
+        await asyncio.sleep(ttl * 1.2)
+        await store.append("s", entries(2, 2))
+        assert [one.seq for one in await store.read("s")] == [1, 2]
+
+    async def test_a_writer_that_was_stopped_has_lost_the_sessions_taken_over(
+        self, store: LeasedStore, writer: Writer
+    ) -> None:
+        assert writer.ask("append s 1") == "done"
+        assert writer.ask("append kept 1") == "done"
+        writer.signal(signal.SIGSTOP)
+        await asyncio.sleep(0.6)
+        await store.append("s", entries(2, 3))
+        writer.send("append s 9")
+        writer.signal(signal.SIGCONT)
+        assert writer.receive() == "SessionLost"
+        await store.append("s", entries(4, 4))
+        assert writer.ask("append s 9") == "SessionLost"
+        assert writer.ask("append kept 2") == "done"
+        assert [one.seq for one in await store.read("s")] == [1, 2, 3, 4]
+
+    async def test_a_writer_that_ends_well_leaves_its_sessions_free(self, store: LeasedStore, writer: Writer) -> None:
+        assert writer.ask("append s 1") == "done"
+        assert writer.ask("close") == "done"
+        await store.append("s", entries(2, 2))
+        assert [one.seq for one in await store.read("s")] == [1, 2]
 
     def test_a_store_is_used_on_one_side_of_a_fork(self, url: str) -> None:
         store, closed = open_store(url), open_store(url)

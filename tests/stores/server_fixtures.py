@@ -16,7 +16,7 @@ from amplifier_context_core.stores import Store
 from amplifier_context_servers.leased.store import LeasedStore
 from amplifier_context_testing.store_contract import MakeStore
 from tests.stores.server_contract_connections import MakeAt
-from tests.stores.servers import PrivateServer, own_name, private, with_parameters
+from tests.stores.servers import PrivatePostgres, PrivateRedis, PrivateServer, own_name, private, with_parameters
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class ServerKind:
     url: str
     port: int
     parameter: str
-    private: type[PrivateServer]
+    private: type[PrivatePostgres | PrivateRedis]
     private_url: str
     timeouts: str
 

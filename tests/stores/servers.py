@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Generator
 from pathlib import Path
+from typing import Protocol
 
 import psycopg
 import pytest
@@ -52,6 +53,23 @@ def free_port() -> int:
             second.bind(("127.0.0.1", port + SECOND))
             return port
     pytest.fail("no port is free")
+
+
+class PrivateServer(Protocol):
+    """A server of the test's own."""
+
+    port: int
+
+    @property
+    def url(self) -> str: ...
+    def start(self) -> None: ...
+    def stop(self) -> None:
+        """Stop at once, as if the machine had lost power: no client gets a message."""
+        ...
+
+    def freeze(self) -> None: ...
+    def thaw(self) -> None: ...
+    def remove(self) -> None: ...
 
 
 class PrivatePostgres:
@@ -96,7 +114,6 @@ class PrivatePostgres:
         self._run("pg_ctl", "-D", self._data, "-w", "-l", str(self.folder / "log"), "-o", options, "start")
 
     def stop(self) -> None:
-        """Stop at once, as if the machine had lost power: no client gets a message."""
         self._run("pg_ctl", "-D", self._data, "-m", "immediate", "-w", "stop")
 
     def _signal(self, number: signal.Signals) -> None:
@@ -185,9 +202,6 @@ class PrivateRedis:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-PrivateServer = PrivatePostgres | PrivateRedis
-
-
 def postgres_is_there() -> None:
     """Skip unless the shared PostgreSQL is there."""
     places.server("postgresql")
@@ -216,13 +230,13 @@ def empty_schema(schema: str, url: str = POSTGRES) -> None:
     """Delete all rows of a schema, if it exists."""
     with psycopg.connect(url, autocommit=True) as connection:
         if connection.execute("SELECT 1 FROM pg_tables WHERE schemaname = %s", [schema]).fetchone():
-            for name in ("sessions", "entries", "archive", "vectors"):
+            for name in ("sessions", "entries", "archive", "damaged", "vectors"):
                 table = psycopg.sql.Identifier(schema, name)
                 connection.execute(psycopg.sql.SQL("DELETE FROM {}").format(table))
 
 
 @contextlib.contextmanager
-def private(kind: type[PrivateServer]) -> Generator[PrivateServer]:
+def private(kind: type[PrivatePostgres | PrivateRedis]) -> Generator[PrivateServer]:
     """Start a server of the test's own; remove it afterwards."""
     server = kind()
     try:

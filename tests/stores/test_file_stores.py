@@ -17,7 +17,7 @@ from amplifier_context_core.errors import SessionInUse, StoreError
 from amplifier_context_core.stores import Extent, Store
 from amplifier_context_testing.contract.samples import entries, entry
 from tests.stores.jsonl.changes import begin
-from tests.stores.other_process import WRITER, running
+from tests.stores.other_process import running
 
 
 @pytest.fixture(params=["jsonl:{}/deep/er/sessions", "sqlite:{}/deep/er/sessions.db"], ids=["jsonl", "sqlite"])
@@ -91,6 +91,19 @@ async def test_a_store_without_references_releases_everything(url: str) -> None:
             except SessionInUse:
                 await asyncio.sleep(0.01)
     await other.close()
+
+
+WRITER = """
+import asyncio, sys
+from amplifier_context_core import open_store
+from amplifier_context_testing.contract.samples import entries
+async def main():
+    store = open_store(sys.argv[1])
+    await store.append("s", entries(1, 2))
+    print("ready", flush=True)
+    sys.stdin.read()
+asyncio.run(main())
+"""
 
 
 async def test_a_writer_is_named_and_once_it_is_killed_its_session_is_free_and_its_work_is_there(url: str) -> None:

@@ -213,11 +213,12 @@ UNUSABLE = {
         *("sqlite:///tmp/x", "sqlite::memory:", "sqlite:file:x?mode=ro", "sqlite: x", "memory:x"),
         *(f"sqlite://me:{PASSWORD}@/x", f"jsonl://me:{PASSWORD}@host/x"),
         *("postgresql://", f"postgresql://me:12#{PASSWORD}@host/x", f"postgresql://me:%zz{PASSWORD}@host/x"),
+        f"postgresql://me@host/x?password={PASSWORD}&password=y",
         *("redis://", "redis:///0", f"redis:{PASSWORD}@host/0", f"redis://:12#{PASSWORD}@host/0"),
         *(f"{scheme}://me:pass@{PASSWORD}@host/0" for scheme in ("postgresql", "redis")),
     ],
     POSTGRES: [
-        *("host:port/x", "[::1/x", "host/x?pool_size=2.7"),
+        *("host:port/x", "[::1/x", "host/x?dbname=y", "host/x?password=y", "host/x?pool_size=2.7"),
         *("host/x?schema=", f"host/x?schema={'x' * 64}", "host/x?schema=pg_mine", "host/x?schema=per%25cent"),
         *("host/x?schema=a%00b", "host/x?schema=a&schema=b", "host/x?lease_ttl=soon", "host/x?lease_ttl=nan"),
         *("host/x?statement_timeout=-1", "host/x?connect_timeout=never", "host/x?no_such_parameter=1"),
@@ -242,11 +243,17 @@ def test_a_url_that_cannot_be_used_is_refused_without_quoting_a_password(url: st
     assert caught.value.key == "store"
 
 
-def test_an_unknown_parameter_is_named() -> None:
-    with pytest.raises(
-        ConfigError, match="'schmea'; known are schema, lease_ttl, statement_timeout, pool_size and the"
-    ):
-        open_store(f"{POSTGRES}127.0.0.1/test?schmea=mine")
+@pytest.mark.parametrize(
+    ("more", "hint"),
+    [
+        ("schmea=mine", "'schmea'; did you mean 'schema'?"),
+        ("bogus=1", "'bogus'; known are schema, lease_ttl, statement_timeout, pool_size and the parameters of libpq"),
+    ],
+)
+def test_an_unknown_parameter_is_named_with_the_nearest_known(more: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        open_store(f"{POSTGRES}127.0.0.1/test?{more}")
+    assert hint in str(caught.value)
 
 
 @pytest.mark.parametrize("more", ["ssl=true", "%75ser=me", "sslmode=disable&application_name=x"])

@@ -70,6 +70,34 @@ async def test_a_sqlite_job_that_raises_anything_is_answered(problem: BaseExcept
     await engine.close()
 
 
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: type(problem).__name__)
+async def test_whatever_one_coroutine_of_a_loop_thread_raises_the_others_are_answered(problem: BaseException) -> None:
+    loop_thread = LoopThread("test")
+
+    async def fail() -> None:
+        await asyncio.sleep(0.01)
+        raise problem
+
+    async def wait() -> str:
+        await asyncio.sleep(0.05)
+        return "answered"
+
+    raised: list[BaseException] = []
+
+    async def call() -> None:
+        try:
+            await loop_thread.run(fail())
+        except BaseException as problem:  # noqa: BLE001 - `SystemExit` would end the event loop of the test
+            raised.append(problem)
+
+    waiting = asyncio.create_task(loop_thread.run(wait()))
+    await asyncio.wait_for(call(), DEADLINE)
+    assert len(raised) == 1
+    assert await asyncio.wait_for(waiting, DEADLINE) == "answered"
+    assert await asyncio.wait_for(loop_thread.run(wait()), DEADLINE) == "answered"
+    loop_thread.stop()
+
+
 async def test_stopping_a_loop_thread_cancels_what_runs_and_ends_it() -> None:
     loop_thread = LoopThread("test")
     loops: list[asyncio.AbstractEventLoop] = []
@@ -93,11 +121,12 @@ async def test_stopping_a_loop_thread_cancels_what_runs_and_ends_it() -> None:
     assert len(loops) == 2
 
 
-async def test_no_item_of_a_batch_waits_for_ever_when_its_batch_is_cancelled() -> None:
+@pytest.mark.parametrize("problem", [asyncio.CancelledError(), GeneratorExit()])
+async def test_no_item_of_a_batch_waits_for_ever_whatever_was_raised(problem: BaseException) -> None:
     async def fail(items: Sequence[int]) -> list[int | Exception]:
         await asyncio.sleep(0.001)
         if min(items) > 0:
-            raise asyncio.CancelledError
+            raise problem
         return list(items)
 
     batches = MicroBatcher(fail, max_in_flight=1)
@@ -105,4 +134,17 @@ async def test_no_item_of_a_batch_waits_for_ever_when_its_batch_is_cancelled() -
     _, waiting = await asyncio.wait(tasks, timeout=DEADLINE)
     assert not waiting
     assert await tasks[0] == 0
-    assert all(task.cancelled() for task in tasks[1:])
+    for task in tasks[1:]:
+        assert task.cancelled() or task.exception() is problem
+
+
+async def test_an_item_without_an_answer_is_an_error_for_that_item() -> None:
+    async def short(items: Sequence[int]) -> list[int | Exception]:
+        await asyncio.sleep(0.001)
+        return list(items)[:2]
+
+    batches = MicroBatcher(short, max_in_flight=1)
+    work = asyncio.gather(*(batches.add(number) for number in range(5)), return_exceptions=True)
+    answers = await asyncio.wait_for(work, DEADLINE)
+    assert answers[:3] == [0, 1, 2]
+    assert [type(answer) for answer in answers[3:]] == [StoreError] * 2

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amplifier_context_core import ConfigError, StoreError
+from amplifier_context_core.stores import index_range
 from amplifier_context_core.stores.validation import check_index, check_session_id
 
 LAW = settings(max_examples=300, derandomize=True, database=None, deadline=None)
@@ -49,3 +50,13 @@ def test_an_index_outside_the_history_is_an_error_that_names_its_length(index: i
     check_index("s", length, length)
     with pytest.raises(StoreError, match=f"session 's' holds {length} messages, not {index:,}"):
         check_index("s", index, length)
+
+
+@LAW
+@given(st.integers(0, 30), st.integers(-40, 40), st.none() | st.integers(-40, 40))
+def test_index_range_is_that_of_a_slice(length: int, start: int, stop: int | None) -> None:
+    found = index_range(length, start, stop)
+    assert list(found) == list(range(length))[start:stop]
+    assert found.step == 1
+    assert 0 <= found.start <= length
+    assert 0 <= found.stop <= length

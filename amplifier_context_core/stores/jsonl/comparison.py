@@ -28,11 +28,11 @@ from ...transcript.alignment import align
 from ...transcript.entry import Entry
 from ...transcript.redaction import is_redacted
 from ..codec import decode_entry, loads, message_json
-from ..files import open_file
 from ..protocol import UNCOUNTED
 from ..sqlite import queries
 from ..sqlite.errors import damage_error
 from ..sqlite.rows import SessionRow, is_intact_row
+from .files import open_file
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BLANK = b" \t\r\n"
@@ -60,8 +60,8 @@ def compare(
             return kind
         file.seek(0)
         messages, unreadable = parsed(file.read())
-    history, archive = queries.read(db, session_id), queries.archived(db, session_id)
-    if history.damaged:
+    history, archive = queries.read(db, session_id=session_id), queries.archived(db, session_id)
+    if history is None or history.damaged:
         raise damage_error("messages are damaged")
     entries = history.entries
     messages = _as_erased(messages, [*entries, *archive.entries])

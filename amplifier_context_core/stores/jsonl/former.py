@@ -22,8 +22,9 @@ from ...errors import InvalidMessage, StoreError
 from ...messages.parsing import ParsedMessage, parse_message
 from ...transcript.entry import Entry
 from ..codec import decode_entry, loads, message_json
-from ..files import exists, open_file, remove, sync_folder
+from ..sqlite.schema import sync_folder
 from .comparison import BYTE_ORDER_MARK, adopted
+from .files import exists, open_file, remove
 from .paths import FORMER_PARTS, Part, SessionFiles
 
 _JOURNAL = b"amplifier-context-pending 1"

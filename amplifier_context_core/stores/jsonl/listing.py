@@ -10,13 +10,13 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ...errors import ConfigError, StoreError
-from ..files import exists, open_file
 from ..protocol import SessionInfo
 from ..session_lock import lock_holder
 from ..sqlite.driver import Connection
 from ..sqlite.rows import SESSION_COLUMNS, SessionRow, decode_session_row
 from ..sqlite.schema import is_log_left
 from ..validation import check_session_id
+from .files import exists, open_file
 from .paths import SessionFiles, SessionPaths
 
 log = logging.getLogger(__name__)

@@ -22,11 +22,12 @@ from typing import NamedTuple
 
 from ...errors import StoreError
 from ...transcript.entry import Entry
-from ..files import add_lines, opened, regular_file, sync_folder, write_all
 from ..protocol import Repair
 from ..sqlite import changes, queries
 from ..sqlite.rows import SessionRow, number_in
+from ..sqlite.schema import sync_folder
 from .comparison import Theirs, adopted, compare, lines_of
+from .files import add_lines, opened, write_all
 from .paths import SessionFiles
 
 log = logging.getLogger(__name__)
@@ -219,8 +220,13 @@ def save_mark(db: sqlite3.Connection, mark: int, identity: Identity = _OTHER) ->
 
 def _identity_of(path: str) -> Identity | None:
     """Return the identity of a file; None if it does not exist. Raise `StoreError` if it is no ordinary file."""
-    status = regular_file(path)
-    return _identity(status) if status else None
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        raise StoreError(f"{path}: is no ordinary file, so it is not read; move it away")
+    return _identity(status)
 
 
 def _identity(status: os.stat_result) -> Identity:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from ...errors import ConfigError, StoreError
-from ..files import exists
 from ..sqlite.schema import SIDECARS
 from ..validation import check_session_id
+from .files import exists
 
 MAIN_NAME = "context-messages.jsonl"
 DATABASE_NAME = "context.db"
@@ -73,13 +73,17 @@ class SessionPaths:
     file: Path | None = None
 
     def files_of(self, session_id: str) -> SessionFiles:
-        """Raises `ConfigError`: the id is invalid; `StoreError`: the session's folder is a link out of the root."""
+        """Raises `ConfigError`: the id is invalid, or the file system has the files of another session under it. Raises
+        `StoreError`: the session's folder is a link out of the root.
+        """
         check_session_id(session_id)
         if self.file is not None:
             fork = self._fork(session_id, self.file)
+            _check_spelling(session_id, Path(fork.main))
             is_fork = not is_sidecar_name(Path(fork.main)) and fork.exists
             return fork if is_fork else SessionFiles(session_id, str(self.file), own_folder=False)
         folder = self.root / session_id
+        _check_spelling(session_id, folder)
         if folder.is_symlink():
             root = os.path.realpath(self.root)
             if os.path.commonpath([root, os.path.realpath(folder)]) != root:
@@ -124,6 +128,17 @@ class SessionPaths:
 def is_sidecar_name(path: Path) -> bool:
     """True if a file name is that of an index, an archive, a checkpoint or another file beside a main file."""
     return path.name.endswith(_SIDECAR_SUFFIXES)
+
+
+def _check_spelling(session_id: str, path: Path) -> None:
+    """Check that a path is not that of another session's files on a file system that ignores case."""
+    other = path.with_name(path.name.swapcase())
+    try:
+        if other.name == path.name or not os.path.samefile(path, other) or path.name in os.listdir(path.parent):
+            return
+    except OSError:  # one of them does not exist
+        return
+    raise ConfigError("session_id", f"{session_id!r} differs from the id of another session in case only; use that one")
 
 
 def _stem(file: Path) -> str:

@@ -11,16 +11,17 @@ from functools import partial
 from pathlib import Path
 
 from ...errors import NotErased, StoreError
-from ..files import add_lines, exists, remove, sync_folder
 from ..protocol import Durability, Repair
-from ..session_lock import SessionLocks
 from ..sqlite import changes
 from ..sqlite.engine import Companion, SqliteEngine
 from ..sqlite.errors import store_error
 from ..sqlite.journal import JournalMode
-from ..sqlite.schema import SIDECARS, open_in_memory, sidecar
+from ..sqlite.locks import SessionLocks
+from ..sqlite.repair import repair_session
+from ..sqlite.schema import SIDECARS, open_in_memory, sidecar, sync_folder
 from ..sqlite.secure_erase import is_erase_pending, remove_copies
 from ..sqlite.worker import SqliteWorker
+from .files import add_lines, exists, remove
 from .former import former_files, put_away, read_former, remove_former
 from .mirror import EDITED, NEW_FILE, Mirror, save_mark
 from .paths import SessionFiles
@@ -31,6 +32,8 @@ _BUSY = 10.0  # seconds to wait while another process has locked the database
 
 class MirroredSession(Companion):
     """A session of a folder: what belongs to its database."""
+
+    holds_one = True
 
     def __init__(
         self,
@@ -44,7 +47,6 @@ class MirroredSession(Companion):
     ) -> None:
         self._on_connect = on_connect  # called when the session is locked, or a database opened for it
         self.files = files
-        self.fill = self._load
         locks = SessionLocks(Path(files.folder), os.path.basename(files.path("lock")))
         path = Path(files.database)
         self.engine = SqliteEngine(path, durability, _BUSY, journal=journal, worker=worker, locks=locks, companion=self)
@@ -96,7 +98,7 @@ class MirroredSession(Companion):
                 _flush(db)
                 put_away(self.files)
 
-    def _load(self, db: sqlite3.Connection) -> None:
+    def fill(self, db: sqlite3.Connection) -> None:
         """Load the messages of another program, or those of a former version with all that it kept."""
         found = read_former(self.files)
         if found is None:
@@ -123,7 +125,7 @@ class MirroredSession(Companion):
         state = [(status.st_ino, status.st_size, status.st_mtime_ns) for path in paths if (status := _status(path))]
         if self._memory is None or self._memory[0] != state:
             self.disconnect()
-            self._memory = state, open_in_memory(self.engine.path, self._load)
+            self._memory = state, open_in_memory(self.engine.path, self.fill)
             self.on_connect()
         return self._memory[1]
 
@@ -138,12 +140,14 @@ class MirroredSession(Companion):
         only that holds.
         """
         name = self.files.session_id
-        is_changed = self.engine.lock(name)
+        is_changed = self.engine.lock(name, again=True)
         try:
             if exists(self.files.database) and self.engine.verify(name):
                 self.disconnect()
-                found = self.engine.repair(Path(self.files.main))
-                self.engine.reports += found[:-1] or found  # without the sum of one
+                found = repair_session(self.engine.path, Path(self.files.main))
+                for repair in found[:-1] or found:  # without the sum of one
+                    self.engine.reports.append(repair)
+                self.engine.expect_replaced()
                 is_changed = True
             if is_changed:
                 self.begin(is_new=True)
@@ -229,9 +233,8 @@ class MirroredSession(Companion):
         that could be opened.
         """
         if exists(self.files.folder) and (self.files.exists or self.files.own_folder):
+            self.engine.lock(self.files.session_id, again=True, to_delete=True)
             self.disconnect()
-            self.engine.expect_replaced()  # whatever is there is deleted
-            self.engine.lock(self.files.session_id)
             remove(self.files.main)
             sync_folder(Path(self.files.folder))
             for ending in ("", *SIDECARS):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import sqlite3
+import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,6 +22,7 @@ from .session import MirroredSession
 T = TypeVar("T")
 _MAX_SETTLED = 8  # mirrors synced at once while nothing is called: a call waits for them, some milliseconds each
 _MAX_CONNECTED = 128  # databases open at once: each has three descriptors, and each session its lock
+_all: weakref.WeakSet[Sessions] = weakref.WeakSet()
 
 
 class Sessions:
@@ -38,6 +41,7 @@ class Sessions:
         )
         self._known: weakref.WeakValueDictionary[str, MirroredSession] = weakref.WeakValueDictionary()
         self._kept: dict[str, MirroredSession] = {}  # locked, or with an open database; the one opened first is first
+        _all.add(self)
 
     def of(self, session_id: str) -> MirroredSession:
         session = self._known.get(session_id)
@@ -58,11 +62,12 @@ class Sessions:
         if self._worker.thread is not None:
             await self.run(self._close)
 
-    def abandon(self) -> None:
-        """Close without waiting: the store is gone."""
+    def abandon(self) -> threading.Thread | None:
+        """Close without waiting: the store is gone, or the process ends. Return the thread, if it runs."""
         if self._worker.thread is not None:
             with suppress(StoreError):  # of the parent process
                 self._worker.submit(Task(self._close))
+        return self._worker.thread
 
     # -- in the thread -------------------------------------------------------------------------------------------------
 
@@ -96,3 +101,11 @@ class Sessions:
         self._worker.stop()
         if problems:
             raise problems[0]
+
+
+@atexit.register
+def _end_all() -> None:
+    """Release all locks before the process ends."""
+    for thread in [sessions.abandon() for sessions in _all]:
+        if thread is not None:
+            thread.join(5)

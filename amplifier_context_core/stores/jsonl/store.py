@@ -20,6 +20,7 @@ from ..protocol import Durability, OnRepair, SessionInfo, report_repair
 from ..sqlite.engine import SqliteEngine
 from ..sqlite.errors import store_error
 from ..sqlite.journal import JournalMode, journal_in
+from ..sqlite.queries import find_session
 from ..sqlite.store import DatabaseStore
 from ..validation import check_session_id, no_session, session_exists, url_path
 from .listing import listed
@@ -84,7 +85,8 @@ class JsonlStore(DatabaseStore):
         child = self._sessions.at(self._paths.files_of_fork(check_session_id(new_id)))
         if not await self._exists(session_id):
             raise no_session(session_id)
-        if session_id == new_id:
+        # An empty database may be left of a fork that failed.
+        if session_id == new_id or await child.engine.read(lambda db: find_session(db, new_id)) is not None:
             raise session_exists(new_id)
         await child.engine.write(lambda db: child.fork_from(source, length, db), new_id)
 

@@ -10,6 +10,7 @@ import sqlite3
 from contextlib import suppress
 from typing import cast
 
+from .changes import drop_index
 from .errors import damage_error
 from .rows import MAX_SESSION_NUMBER, RawRow, SessionRow, first_key, number_in, row_checksum, text_in
 from .schema import CREATE_SESSIONS, CREATE_VIEW
@@ -52,10 +53,12 @@ def carry_over(db: sqlite3.Connection) -> None:
         "UPDATE sqlite_sequence SET seq = (SELECT seq FROM sqlite_sequence WHERE name = 'former_sessions') "
         "WHERE name = 'sessions'"
     )
-    # The search index is one by slots, and is filled again. The rows of `damaged` cannot be read.
-    for table in ("former_sessions", "leases", "repairs", "damaged", "search"):
-        db.execute(f"DROP TABLE IF EXISTS {table}")
+    for table in ("former_sessions", "leases", "repairs"):
+        db.execute(f"DROP TABLE {table}")
+    if not db.execute("SELECT 1 FROM damaged LIMIT 1").fetchone():  # else they go with their session
+        db.execute("DROP TABLE damaged")
     db.execute("DELETE FROM facts WHERE name = 'fence'")
+    drop_index(db)  # by slots; the next search fills it again
 
 
 def _close_gaps(db: sqlite3.Connection, session: SessionRow, gaps: list[int]) -> None:

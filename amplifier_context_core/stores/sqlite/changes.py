@@ -32,10 +32,10 @@ from .rows import (
 from .schema import has_search_table
 
 _last_update = 0
+_HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE name = ?"
 _INSERT = f"INSERT INTO entries(id, session, {ENTRY_COLUMNS}) VALUES (?, ?, {ENTRY_VALUES})"  # noqa: S608
 _ARCHIVE = f"INSERT INTO archive(session, {ENTRY_COLUMNS}) SELECT ?1, {ENTRY_COLUMNS} - id + ?2 FROM entries \
-WHERE id = ?3"  # noqa: S608
-_SELECT_SEQS = "SELECT id, seq FROM entries WHERE id >= ? AND id < ? ORDER BY id"
+WHERE id >= ?3 AND id < ?4 AND seq NOT IN (SELECT seq FROM temp.staying) ORDER BY id"  # noqa: S608
 _UPDATE = "SET seq = ?, turn = ?, tokens = ?, origin = ?, extra = CAST(? AS TEXT), message = CAST(? AS TEXT), crc = ? \
 WHERE id = ?"
 _SELECT_TO_FORK = (
@@ -88,15 +88,16 @@ def replace(db: sqlite3.Connection, session_id: str, keep: int, entries: Sequenc
         return
     start_key, stop_key = session.key_of(keep), session.key_of(session.length)
     if stop_key > start_key:
+        _mark_retained(db, [entry.seq for entry in entries])
         if archive:
-            staying = {entry.seq for entry in entries}
-            leaving = [key for key, seq in db.execute(_SELECT_SEQS, (start_key, stop_key)) if seq not in staying]
-            db.executemany(_ARCHIVE, ((session.number, first_key(session.number), key) for key in leaving))
-            session.archived += len(leaving)
+            session.archived += db.execute(
+                _ARCHIVE, (session.number, first_key(session.number), start_key, stop_key)
+            ).rowcount
         session.size = max(0, session.size - _size(db, start_key, stop_key))
         db.execute("DELETE FROM entries WHERE id >= ? AND id < ?", (start_key, stop_key))
         if session.indexed > keep:
             remove_from_index(db, session, keep)
+        session.edits += 1
     db.execute("DELETE FROM checkpoints WHERE session = ? AND covered > ?", (session.number, keep))
     _add(db, session, session_id, entries, keep)
     _touch(db, session)
@@ -105,8 +106,8 @@ def replace(db: sqlite3.Connection, session_id: str, keep: int, entries: Sequenc
 def rewrite(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -> tuple[bool, bool]:
     """Replace entries by new ones with the same seqs, in history and archive.
 
-    Return whether a message changes, so that the former one must be erased. And whether one may be among quarantined
-    bytes: a seq is kept nowhere, or none is given.
+    Return whether anything must be erased: a message changes, or may be among rows that a former version moved to the
+    table `damaged`. And whether one may be among quarantined bytes: a seq is kept nowhere, or none is given.
     """
     session = find_session(db, session_id)
     if session is None:
@@ -114,11 +115,7 @@ def rewrite(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -
     erased = False
     seqs = {entry.seq for entry in entries}
     start = first_key(session.number)
-    # No index of seqs is used: it may miss one.
-    history = db.execute(_SELECT_SEQS, (start, start + session.length))
-    archive = db.execute("SELECT id, seq FROM archive WHERE session = ?", (session.number,)).fetchall()
-    check_archive(session, len(archive))
-    keys_by_table = {"entries": _by_seq(history, seqs), "archive": _by_seq(archive, seqs)}
+    keys_by_table = {"entries": _keys(db, session, seqs), "archive": _archive_keys(db, session, seqs)}
     for entry in entries:
         for table, keys in keys_by_table.items():
             for key in keys.get(entry.seq, ()):
@@ -127,10 +124,22 @@ def rewrite(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -
                 db.execute(f"UPDATE {table} {_UPDATE}", (*row, key))
                 session.size += len(row[5]) - len(message) if table == "entries" else 0
                 erased = erased or not _is_same_message(message, row, entry)
+    is_unknown = not seqs or bool(seqs.difference(*keys_by_table.values()))
+    if is_unknown:
+        erased = _delete_damaged(db, session) or erased
     if erased:
         db.execute("DELETE FROM checkpoints WHERE session = ?", (session.number,))
+        _delete_damaged(db, session)
+    session.edits += 1
     _touch(db, session)
-    return erased, not seqs or bool(seqs.difference(*keys_by_table.values()))
+    return erased, is_unknown
+
+
+def _delete_damaged(db: sqlite3.Connection, session: SessionRow) -> bool:
+    """Delete the damaged rows that a former version moved to a table: not even their seqs can be trusted."""
+    if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'damaged'").fetchone() is None:
+        return False
+    return db.execute("DELETE FROM damaged WHERE session = ?", (session.number,)).rowcount > 0
 
 
 def save_checkpoint(db: sqlite3.Connection, session_id: str, covered: int, data: bytes) -> None:
@@ -164,7 +173,10 @@ def fork(
     child.last_seq = session.last_seq
     start, to = first_key(session.number), first_key(child.number)
     values = (to - start, child.number, session_id.encode(), start, start + child.length)
-    db.executemany(_INSERT_FORKED, source.execute(_SELECT_TO_FORK, values))
+    if source is db:
+        db.execute(f"INSERT INTO entries(id, session, {ENTRY_COLUMNS}) {_SELECT_TO_FORK}", values)
+    else:
+        db.executemany(_INSERT_FORKED, source.execute(_SELECT_TO_FORK, values))
     child.size = session.size if count == session.length else _size(db, to, to + child.length)
     checkpoint = source.execute(
         "SELECT ?, covered, crc, data FROM checkpoints WHERE session = ? AND covered <= ?",
@@ -185,41 +197,44 @@ def delete(db: sqlite3.Connection, session_id: str) -> bool:
     start, stop_key = first_key(session.number), first_key(session.number + 1)
     db.execute("DELETE FROM entries WHERE id >= ? AND id < ?", (start, stop_key))
     check_archive(session, db.execute("DELETE FROM archive WHERE session = ?", (session.number,)).rowcount)
+    _delete_damaged(db, session)
     db.execute("DELETE FROM checkpoints WHERE session = ?", (session.number,))
     db.execute("DELETE FROM sessions WHERE number = ?", (session.number,))
     return True
 
 
 def remove_from_index(db: sqlite3.Connection, session: SessionRow, index: int) -> None:
-    """Remove all entries from an index on from the search index. One that is damaged is dropped."""
-    keys = session.key_of(index), session.key_of(session.indexed)
-    try:
-        _check_fts5(db)
-        for table in TABLES:
-            db.execute(f"DELETE FROM {table} WHERE rowid >= ? AND rowid < ?", keys)  # noqa: S608 - constant
-    except sqlite3.DatabaseError as problem:
-        if not is_index_damage(problem):
-            raise
-        drop_index(db)
-        index = 0
+    """Remove all entries from an index on from the search index."""
+    if can_index(db):  # without FTS5 there is no search; a build with FTS5 fills the index again over stale entries
+        try:
+            if has_search_table(db):
+                keys = session.key_of(index), session.key_of(session.indexed)
+                for table in TABLES:
+                    db.execute(f"DELETE FROM {table} WHERE rowid >= ? AND rowid < ?", keys)  # noqa: S608 - constant
+            else:  # of a former version
+                drop_index(db)
+                index = 0
+        except sqlite3.DatabaseError as problem:
+            if not is_index_damage(problem):
+                raise
+            drop_index(db)
+            index = 0
     session.indexed = index
     save_session_row(db, session)
 
 
 def drop_index(db: sqlite3.Connection) -> None:
-    """Drop the index; the next search fills it again."""
-    if has_search_table(db):
-        _check_fts5(db)
-        for table in TABLES:
-            db.execute(f"DROP TABLE {table}")
+    """Drop the index, also that of a former version; the next search fills it again. Raise `StoreError` if this build
+    of SQLite cannot remove it.
+    """
+    tables = [table for table in (*TABLES, "search") if db.execute(_HAS_TABLE, (table,)).fetchone()]
+    if tables and not can_index(db):
+        raise StoreError("this build of SQLite has no FTS5: it cannot erase from the search index; use one that has")
+    for table in tables:
+        db.execute(f"DROP TABLE {table}")
     for session in [session for session in session_rows(db) if session.indexed]:
         session.indexed = 0
         save_session_row(db, session)
-
-
-def _check_fts5(db: sqlite3.Connection) -> None:
-    if not can_index(db):
-        raise StoreError("this build of SQLite has no FTS5: it cannot erase from the search index; use one that has")
 
 
 def _create(db: sqlite3.Connection, session_id: str) -> SessionRow:
@@ -248,6 +263,19 @@ def _size(db: sqlite3.Connection, first: int, stop_key: int) -> int:
     return int(db.execute(sizes, (first, stop_key)).fetchone()[0])
 
 
+def _keys(db: sqlite3.Connection, session: SessionRow, seqs: set[int]) -> dict[int, list[int]]:
+    """Return the keys of the history's entries with these seqs. No index is used: it may miss one."""
+    start = first_key(session.number)
+    rows = db.execute("SELECT id, seq FROM entries WHERE id >= ? AND id < ?", (start, start + session.length))
+    return _by_seq(rows, seqs)
+
+
+def _archive_keys(db: sqlite3.Connection, session: SessionRow, seqs: set[int]) -> dict[int, list[int]]:
+    rows = db.execute("SELECT id, seq FROM archive WHERE session = ?", (session.number,)).fetchall()
+    check_archive(session, len(rows))
+    return _by_seq(rows, seqs)
+
+
 def _by_seq(rows: Iterable[tuple[int, int]], seqs: set[int]) -> dict[int, list[int]]:
     keys: dict[int, list[int]] = {}
     for key, seq in rows:
@@ -265,6 +293,12 @@ def _touch(db: sqlite3.Connection, session: SessionRow) -> None:
 
 def save_session_row(db: sqlite3.Connection, session: SessionRow) -> None:
     db.execute(_UPDATE_SESSION, (*session.values, session.number))
+
+
+def _mark_retained(db: sqlite3.Connection, seqs: Sequence[int]) -> None:
+    db.execute("CREATE TEMP TABLE IF NOT EXISTS staying(seq INTEGER PRIMARY KEY)")
+    db.execute("DELETE FROM temp.staying")
+    db.executemany("INSERT OR IGNORE INTO temp.staying VALUES (?)", ((seq,) for seq in seqs))
 
 
 def _is_same_message(message: bytes, row: EntryRow, entry: Entry) -> bool:

@@ -1,6 +1,7 @@
-"""Connections that raise `sqlite3.Error` for a damaged file, whatever SQLite says of it.
+"""Connections that raise only what the driver documents: `sqlite3.Error`, so that each `except` of it is complete.
 
-SQLite may describe a damaged database in bytes that are no text, and the driver fails to decode them.
+The driver also raises errors of Python while it makes an error of its own: SQLite may describe a damaged database in
+bytes that are no text, and the driver fails to decode them.
 """
 
 from __future__ import annotations
@@ -8,25 +9,45 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
-from .errors import damage_error
+from .errors import damage_error, driver_error
 
-# Held while a database file is created: closing it releases the locks that connections of this process have on it.
+_UNDOCUMENTED = (UnicodeDecodeError, OverflowError, MemoryError)
+_open: weakref.WeakSet[Connection] = weakref.WeakSet()
+_open_lock = threading.Lock()
+# Held while a database file is opened by other means than a connection: its closing would release the locks of those.
 opening = threading.Lock()
-# A child that is forked by another thread must not find it held.
-os.register_at_fork(before=opening.acquire, after_in_parent=opening.release, after_in_child=opening.release)
+for _lock in (_open_lock, opening):  # a child that is forked by another thread must not find one held
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 class Connection(sqlite3.Connection):
+    """A connection that raises nothing but `sqlite3.Error`."""
+
+    path = Path()
     holds_one = False  # the database holds one session, whatever id its row has: its folder may have been renamed
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         try:
             return super().execute(sql, parameters)
-        except UnicodeDecodeError:  # its text is omitted, because it may quote a message
-            raise damage_error("what SQLite says of the file is no text") from None
+        except _UNDOCUMENTED as problem:
+            raise _documented(problem) from None
+
+    def executemany(self, sql: str, parameters: Any, /) -> sqlite3.Cursor:
+        try:
+            return super().executemany(sql, parameters)
+        except _UNDOCUMENTED as problem:
+            raise _documented(problem) from None
+
+    def close(self) -> None:
+        try:
+            super().close()
+        finally:
+            with _open_lock:
+                _open.discard(self)
 
 
 def connect(path: Path, busy: float, how: str = "") -> Connection:
@@ -45,8 +66,28 @@ def connect(path: Path, busy: float, how: str = "") -> Connection:
             cached_statements=256,
             uri=bool(how),
         )
+        db.path = path
+        with _open_lock:
+            _open.add(db)
     db.text_factory = bytes
     return db
+
+
+def is_open_here(path: Path) -> bool:
+    """True if this process has connections to a database. While it has any, it must not open and close the file by
+    other means: on POSIX systems that releases the locks of all of them.
+    """
+    with _open_lock:
+        return any(db.path == path for db in _open)
+
+
+def _documented(problem: Exception) -> sqlite3.Error:
+    """Return the driver's error for an undocumented one. Its text is omitted, because it may quote a message."""
+    if isinstance(problem, UnicodeDecodeError):
+        return damage_error("what SQLite says of the file is no text")
+    if isinstance(problem, OverflowError):
+        return driver_error(sqlite3.DataError, "a number is larger than 64 bits", "SQLITE_RANGE")
+    return driver_error(sqlite3.OperationalError, "out of memory", "SQLITE_NOMEM")
 
 
 def required_row(cursor: sqlite3.Cursor) -> Any:

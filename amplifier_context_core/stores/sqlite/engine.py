@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -13,28 +14,26 @@ from typing import Any, TypeVar
 
 from ...errors import OutcomeUnknown, StoreError
 from ..protocol import Durability, Repair
-from ..session_lock import SessionLocks
 from .carry_over import carry_over
 from .errors import code_of, damage_error, is_unwritable, store_error
 from .journal import JournalMode
+from .locks import SessionLocks
 from .repair import repair_database
 from .schema import (
-    Fill,
-    Identity,
-    identity_of,
     is_truncated,
     keep_log,
     open_database,
     open_to_read,
     sidecar,
 )
-from .secure_erase import erase, is_erase_pending
+from .secure_erase import erase_now, is_erase_pending
 from .verify import verify
 from .worker import SqliteWorker, Task
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Identity = tuple[int, int]  # device and inode of a file
 _FAULTS = (sqlite3.Error, OSError)
 # Connections of the parent process; closing them after a fork would disturb the parent.
 _abandoned: list[sqlite3.Connection | None] = []
@@ -46,8 +45,10 @@ class Companion:
     All methods are called in the thread of the tasks.
     """
 
-    # Writes the first rows of a new database of one session, in the transaction that creates it; None: for many.
-    fill: Fill | None = None
+    holds_one = False  # the database holds one session
+
+    def fill(self, db: sqlite3.Connection) -> None:
+        """Write the first rows of a new database, in the transaction that creates it."""
 
     def on_connect(self) -> None:
         """The engine opened its database."""
@@ -148,14 +149,13 @@ class SqliteEngine:
 
     # -- for tasks -----------------------------------------------------------------------------------------------------
 
-    def lock(self, session_id: str) -> bool:
-        """Lock a session. Return False if it was locked already."""
-        self._check_in_place()
-        return self.locks.acquire(session_id)
+    def lock(self, session_id: str, *, again: bool = False, to_delete: bool = False) -> bool:
+        self._lose_replaced()
+        return self.locks.acquire(session_id, again=again, to_delete=to_delete)
 
     def open(self, session_id: str, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Lock a session, and read from it. An error leaves the lock as it was."""
-        is_new = self.lock(session_id)
+        """Lock a session, even if its database was gone, and read from it. An error leaves the lock as it was."""
+        is_new = self.lock(session_id, again=True)
         try:
             self.companion.begin(is_new=is_new)
         except BaseException:
@@ -181,26 +181,23 @@ class SqliteEngine:
         return verify(self.path, session_id, self._busy)
 
     def database(self) -> sqlite3.Connection:
-        self._check_in_place()
         if self._db is None:
-            fill = self.companion.fill
+            self._lose_replaced()
+            fill = self.companion.fill if self.companion.holds_one else None
             db = self._db = open_database(self.path, self._durability, self._busy, carry_over, fill, self._journal)
-            self._identity, self._log_identity = identity_of(self.path), identity_of(sidecar(self.path, "-wal"))
+            self._identity, self._log_identity = _identity_of(self.path), _identity_of(sidecar(self.path, "-wal"))
             if is_truncated(db, self.path):
                 self.disconnect()
                 raise damage_error("the file is shorter than it should be")
             if is_erase_pending(db):
-                self._worker.submit(Task(partial(self._alone, self.erase)))  # the next opening tries it again
+                self._worker.submit(Task(partial(self._alone, partial(erase_now, self.database, self.path))))
             self.companion.on_connect()
         return self._db
 
-    def erase(self) -> None:
-        erase(self.database(), self.path)
-
-    def repair(self, mirror: Path | None = None) -> list[Repair]:
+    def repair(self) -> list[Repair]:
         """Copy what is readable of the database into a new one, and return what was lost."""
         self.disconnect()
-        repairs = repair_database(self.path, mirror)
+        repairs = repair_database(self.path)
         self.expect_replaced()
         return repairs
 
@@ -219,7 +216,7 @@ class SqliteEngine:
     @property
     def is_replaced(self) -> bool:
         """True if the file at the path is not the one that was opened last. SQLite does not check that."""
-        return self._identity is not None and identity_of(self.path) != self._identity
+        return self._identity is not None and _identity_of(self.path) != self._identity
 
     # -- running tasks -------------------------------------------------------------------------------------------------
 
@@ -252,7 +249,7 @@ class SqliteEngine:
         """Lock the session of a task, if it has one. Return False if that failed, which is its result."""
         try:
             if task.session_id:
-                task.has_locked = self.lock(task.session_id)
+                task.has_locked = self.lock(task.session_id, to_delete=task.deletes)
         except (StoreError, OSError) as problem:
             task.fail(problem)
             return False
@@ -289,7 +286,7 @@ class SqliteEngine:
         """Yield a connection that sees one snapshot; where nothing can be written, or there is no database, one for
         this task.
         """
-        self._check_in_place()
+        self._lose_replaced()
         try:
             if self._db is not None or self.path.exists():
                 self.database()
@@ -324,19 +321,13 @@ class SqliteEngine:
 
     # -- the file ------------------------------------------------------------------------------------------------------
 
-    def _check_in_place(self) -> None:
-        """Raise `StoreError` if sessions are locked and another file is at the path than the one that was opened. If
-        none is locked, take whatever file is there.
-        """
-        if not self.is_replaced:
-            return
-        if self.locks.held:
-            raise StoreError(
-                f"another program removed or replaced {self.path}; restore it if it is needed, then close all sessions "
-                "of it and open them again to continue with its present content"
-            )
-        self.disconnect()
-        self.expect_replaced()
+    def _lose_replaced(self) -> None:
+        """Give up the sessions of a file that is gone: the one at its path may hold something else."""
+        if self.companion.holds_one and self._db is not None and not self.is_busy and self.is_replaced:
+            self.disconnect()  # a database of many sessions is compared after an error only
+        if self._db is None and self.locks.held and self.is_replaced:
+            self.locks.lose_all(f"removed or replaced {self.path}")
+            self._identity = None
 
     def disconnect(self) -> None:
         db, self._db = self._db, None
@@ -346,7 +337,7 @@ class SqliteEngine:
             db.close()
         with suppress(*_FAULTS):
             is_log_left = (
-                self._log_identity is not None and identity_of(sidecar(self.path, "-wal")) == self._log_identity
+                self._log_identity is not None and _identity_of(sidecar(self.path, "-wal")) == self._log_identity
             )
             if is_log_left and self.is_replaced and self.path.exists():
                 kept = keep_log(self.path)  # SQLite would merge the log of the former file into the other one
@@ -374,3 +365,11 @@ def _commit(db: sqlite3.Connection, path: Path) -> None:
         raise OutcomeUnknown(
             f"{store_error(problem, path)}; the next call finds out whether it was written"
         ) from problem
+
+
+def _identity_of(path: Path) -> Identity | None:
+    try:
+        status = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_dev, status.st_ino

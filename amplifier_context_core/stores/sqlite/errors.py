@@ -24,7 +24,9 @@ _ADVICE = {
     sqlite3.SQLITE_ERROR: f"does not have the tables that it was made with. {REPAIR}",
     sqlite3.SQLITE_CONSTRAINT: "refused a row, and nothing was changed: this is a fault of this package; report it",
     sqlite3.SQLITE_NOTADB: f"is no database, or damaged from its first byte; name another path. {REPAIR}",
+    sqlite3.SQLITE_NOMEM: "cannot be used: memory is short; free some and try again",
     sqlite3.SQLITE_TOOBIG: "cannot take a message this large",
+    sqlite3.SQLITE_RANGE: "cannot take a number this large",
     sqlite3.SQLITE_IOERR: "cannot be read or written; check the disk, its space and limits on file sizes",
 }
 _SYSTEM_ADVICE = {

@@ -16,19 +16,24 @@ from .errors import damage_error
 from .rows import ENTRY_COLUMNS, SESSION_COLUMNS, RawRow, SessionRow, decode_entry_row, decode_session_row, first_key
 from .schema import NOT_AT_SEQ
 
+SLICE = 1_000  # entries of a long read between other tasks: some milliseconds
 # Constants only: names of columns.
+_MAX_VALUES = 400  # values in one statement; older SQLite takes 999 parameters
 _SELECT_RANGE = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE id >= ? AND id < ? ORDER BY id"  # noqa: S608
 _SELECT_ARCHIVED = f"SELECT id, {ENTRY_COLUMNS} FROM archive WHERE session = ? ORDER BY id"  # noqa: S608
-_SELECT_BY_SEQ = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE session = ? AND seq = ? AND {NOT_AT_SEQ}"  # noqa: S608
-_SELECT_BY_KEY = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE id = ? AND seq = ?"  # noqa: S608
+_MARKS = ",".join("?" * _MAX_VALUES)
+_SELECT_BY_SEQ = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE session = ? AND seq IN ({_MARKS}) AND {NOT_AT_SEQ}"  # noqa: S608
+_SELECT_BY_KEY = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE id IN ({_MARKS}) AND NOT ({NOT_AT_SEQ})"  # noqa: S608
 
 
 @dataclass(slots=True)
 class ReadResult:
-    """What was asked for."""
+    """A slice of what was asked for."""
 
     entries: list[Entry] = field(default_factory=list[Entry])  # the intact ones
     damaged: list[int] = field(default_factory=list[int])  # keys of damaged or missing ones
+    left: range = range(0)  # keys to read next
+    version: tuple[int, int] = (0, 0)  # number and edits of the session, which must be the same for the next slice
 
 
 def find_session(db: sqlite3.Connection, session_id: str) -> SessionRow | None:
@@ -60,18 +65,37 @@ def check_end(db: sqlite3.Connection, session: SessionRow) -> None:
         raise damage_error(f"session {session.number} ends elsewhere than it should")
 
 
-def read(db: sqlite3.Connection, session_id: str, start: int = 0, stop: int | None = None) -> ReadResult:
-    """Return the entries of a range of indexes, as for a list."""
-    found, session = ReadResult(), find_session(db, session_id)
+def read(
+    db: sqlite3.Connection,
+    *,
+    session_id: str,
+    start: int = 0,
+    stop: int | None = None,
+    last: ReadResult | None = None,
+    size: int | None = None,
+) -> ReadResult | None:
+    """Return the entries of a range of indexes, as for a list: the slice of `size` after `last`, or all. None if the
+    session was edited since the slice before.
+    """
+    session = find_session(db, session_id)
     if session is None:
-        return found
-    indexes = index_range(session.length, start, stop)
-    first, stop_key = session.key_of(indexes.start), session.key_of(indexes.stop)
-    for row in iterate_rows(db, first, stop_key):
+        return ReadResult() if last is None else None
+    version = (session.number, session.edits)
+    if last is None:
+        indexes = index_range(session.length, start, stop)
+        left = range(session.key_of(indexes.start), session.key_of(indexes.stop))
+    elif last.version == version:
+        left = last.left
+    else:
+        return None
+    part = left[:size]
+    found = ReadResult(left=left[len(part) :], version=version)
+    first = part.start
+    for row in iterate_rows(db, part.start, part.stop):
         found.damaged.extend(range(first, row[0]))
         first = row[0] + 1
         _add_row(found, row, session_id, row[0])
-    found.damaged.extend(range(first, stop_key))
+    found.damaged.extend(range(first, part.stop))
     return found
 
 
@@ -98,9 +122,11 @@ def find(db: sqlite3.Connection, session_id: str, seqs: Sequence[int]) -> ReadRe
 def rows_by_seq(db: sqlite3.Connection, session: SessionRow, seqs: Sequence[int]) -> list[RawRow]:
     """Return keys and columns of the history's entries with these seqs, in no order."""
     rows: list[RawRow] = []
-    for seq in seqs:
-        row = db.execute(_SELECT_BY_KEY, (first_key(session.number) + seq - 1, seq)).fetchone()
-        rows += [row] if row else db.execute(_SELECT_BY_SEQ, (session.number, seq))
+    for start in range(0, len(seqs), _MAX_VALUES):
+        part = list(seqs[start : start + _MAX_VALUES])
+        part += [-1] * (_MAX_VALUES - len(part))  # padding, so that one statement serves all numbers of seqs
+        rows += db.execute(_SELECT_BY_SEQ, (session.number, *part))
+        rows += db.execute(_SELECT_BY_KEY, [first_key(session.number) + seq - 1 for seq in part])
     return rows
 
 

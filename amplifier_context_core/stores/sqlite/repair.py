@@ -8,20 +8,20 @@ does this was interrupted, every call refuses the database (`check_not_replaced`
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import closing, suppress
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from ...errors import ConfigError, StoreError
-from ..files import sync_folder
 from ..protocol import Repair
 from ..validation import check_session_id, recovered_id
 from .carry_over import carry_over
-from .driver import Connection, connect, required_row
-from .errors import code_of, is_unwritable
+from .driver import connect, is_open_here, opening, required_row
+from .errors import is_unwritable
 from .queries import is_intact
 from .rows import (
     ENTRY_COLUMNS,
@@ -37,48 +37,66 @@ from .rows import (
     text_in,
 )
 from .schema import (
+    APPLICATION_ID,
     FORMER_VERSION,
     MAX_SLOTS,
+    ONE_SESSION_ID,
     SIDECARS,
     SLOT_BITS,
-    check_schema,
+    VERSION,
     open_database,
     replacement,
     sidecar,
+    sync_folder,
 )
 
 _FAILURES = 20_000  # ranges of one search that may fail: a second or two
 _MAX_SEQ_JUMP = 1_000_000  # a seq in a damaged row is ignored if it exceeds those of the entries by this much
+_LOCK_OFFSET, _LOCK_LENGTH = 0x40000000, 512  # SQLite's locks in a file
 
 
-def repair_database(path: Path, mirror: Path | None = None) -> list[Repair]:
-    """Write what is readable of a database into a new file, which takes its place. If nothing is, and there is a mirror
-    of its one session, the new one is empty: the next opening takes the messages from the mirror.
+def repair_session(path: Path, mirror: Path) -> list[Repair]:
+    """Write what is readable of a session's database into a new file. If nothing is, keep the damaged one beside it:
+    the next opening takes the messages from the mirror. See `repair_database` for errors.
+    """
+    try:
+        return repair_database(path)
+    except _InUse:
+        raise
+    except StoreError:
+        if not mirror.exists():
+            raise
+    kept = sidecar(path, f".damaged-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}")
+    with _exclusive(path):
+        os.replace(path, kept)
+        _remove(path)
+    sync_folder(path.parent)
+    return [Repair("", f"nothing of {path.name} can be read; the messages are those of {mirror.name}", 0, str(kept))]
+
+
+def repair_database(path: Path) -> list[Repair]:
+    """Write what is readable of a database into a new file, which takes its place.
 
     Return for each session that lost something, what; then the sum, with an empty session id. An error changes nothing:
     `StoreError` if others use the database or it is none of ours, `sqlite3.Error` or `OSError` from either file.
     """
-    if replacement(path).exists():  # a former repair was interrupted
-        _replace(path)
-        return [Repair("", "completed a repair that was interrupted")]
+    repairs: list[Repair] = []
     new_path = sidecar(path, ".repairing")
-    _remove(new_path)
-    with closing(connect(path, 1.0, "mode=rw")) as old:
-        problem = _check(old, path)
-        if problem is not None and not (mirror and mirror.exists()):
-            raise problem
-        try:
-            if problem is None:
-                repairs = _copy_into(new_path, old)
-            else:
-                _copy_into(new_path, None)
-                text = f"nothing of {path.name} can be read; the messages are those of {mirror and mirror.name}"
-                repairs = [Repair("", text)]
-            os.replace(new_path, replacement(path))  # from now on, `check_not_replaced` refuses the damaged one
-            sync_folder(path.parent)
-            kept = str(_replace(path))
-        finally:
+    with _exclusive(path):
+        before = _state(path)
+    try:
+        if not replacement(path).exists():
             _remove(new_path)
+            repairs = _copy_into(new_path, path)
+        with _exclusive(path):
+            if new_path.exists():
+                if _state(path) != before:  # another program has used it while it was copied
+                    raise _InUse(path)
+                os.replace(new_path, replacement(path))  # from now on, `check_not_replaced` refuses the damaged one
+                sync_folder(path.parent)
+            kept = str(_replace(path))
+    finally:
+        _remove(new_path)
     return [Repair(one.session_id, one.description, one.lost, kept) for one in repairs]
 
 
@@ -103,14 +121,49 @@ def _remove(path: Path) -> None:
         sidecar(path, ending).unlink(missing_ok=True)
 
 
-def _copy_into(new_path: Path, old: Connection | None) -> list[Repair]:
-    """Copy into a new file, synced; without an old database, make one of a session that is empty."""
-    fill = _fill_nothing if old is None or old.holds_one else None
-    # Without a log: what closing moves from a log into the file may fail, and no call says so.
-    with closing(open_database(new_path, "none", 1.0, carry_over, fill, "TRUNCATE")) as new:
-        new.execute("BEGIN")
-        repairs = _Copy(old, new).run() if old is not None else []
-        new.execute("COMMIT")
+class _InUse(StoreError):
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"the database {path} is in use, and cannot be repaired meanwhile; end the programs that use it"
+        )
+
+
+@contextmanager
+def _exclusive(path: Path) -> Generator[None]:
+    """Keep other programs from reading and writing a database; raise `_InUse` if one has it open."""
+    with opening, ExitStack() as files:
+        if is_open_here(path):
+            raise _InUse(path)
+        if path.exists():
+            file = files.enter_context(path.open("r+b"))
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, _LOCK_LENGTH, _LOCK_OFFSET)
+            except OSError:
+                raise _InUse(path) from None
+        yield
+
+
+def _state(path: Path) -> list[tuple[int, int]]:
+    """Return what a commit changes: sizes and times of a database, its log and its journal."""
+    files = [sidecar(path, ending) for ending in ("", "-wal", "-journal")]
+    found = [one.stat() for one in files if one.exists()]
+    return [(one.st_size, one.st_mtime_ns) for one in found if one.st_size]
+
+
+def _copy_into(new_path: Path, path: Path) -> list[Repair]:
+    old = connect(path, 1.0, "mode=ro")
+    try:
+        fill = _fill_nothing if _application_of(old, path) == ONE_SESSION_ID else None
+        # Without a log: what closing moves from a log into the file may fail, and no call says so.
+        new = open_database(new_path, "none", 1.0, carry_over, fill, "TRUNCATE")
+        try:
+            new.execute("BEGIN")
+            repairs = _Copy(old, new).run()
+            new.execute("COMMIT")
+        finally:
+            new.close()
+    finally:
+        old.close()
     with new_path.open("r+b") as file:
         os.fsync(file.fileno())
     return repairs
@@ -120,35 +173,27 @@ def _fill_nothing(_: sqlite3.Connection) -> None:
     """The rows come from the damaged database."""
 
 
-def _check(old: Connection, path: Path) -> StoreError | None:
-    """Lock out all other connections, until this one is closed; raise `StoreError` if there are any. Return why a
-    database cannot be copied: it is none of ours, or has a former format.
-    """
-    version, name = 0, None
+def _application_of(old: sqlite3.Connection, path: Path) -> int:
+    """Return the application id of a database of ours. Raise `StoreError` if it is none, or has a former format."""
+    found: tuple[int, int, bytes] | None = None
     try:
         old.execute("PRAGMA writable_schema = ON")  # a definition that cannot be read hides no other table
-        old.execute("PRAGMA locking_mode = EXCLUSIVE")
-        old.execute("BEGIN EXCLUSIVE")
-        old.execute("ROLLBACK")
-        version = check_schema(old, path)
-        name = old.execute("SELECT name FROM sqlite_master WHERE name = 'entries'").fetchone()
+        query = (
+            "SELECT application_id, user_version, name FROM pragma_application_id, pragma_user_version, sqlite_master"
+        )
+        found = old.execute(f"{query} WHERE name = 'entries'").fetchone()
     except sqlite3.DatabaseError as problem:
-        if code_of(problem) == sqlite3.SQLITE_BUSY:
-            raise StoreError(
-                f"the database {path} is in use, and cannot be repaired meanwhile; end the programs that use it"
-            ) from None
         if is_unwritable(problem):
             raise
-    except StoreError as problem:
-        return problem
-    if version == FORMER_VERSION:
-        return StoreError(
+    application, version, name = found or (0, 0, b"")
+    if application == APPLICATION_ID and version == FORMER_VERSION:
+        raise StoreError(
             f"{path} has format {version}, which is repaired by the version that wrote it: open it with commit 37ba2a6 "
             "of amplifier-context-core, then with this one; or restore a backup"
         )
-    if name is None:
-        return StoreError(f"the first page of {path} is damaged, or not ours, so it was not changed; restore a backup")
-    return None
+    if application not in (APPLICATION_ID, ONE_SESSION_ID) or version != VERSION or name != b"entries":
+        raise StoreError(f"the first page of {path} is damaged, or not ours, so it was not changed; restore a backup")
+    return application
 
 
 class _Copy:
@@ -241,6 +286,7 @@ class _Copy:
             size=size,
             updated=row.updated,
             archived=archived,
+            edits=row.edits + 1,
         ).insert(self._new)
         gone = not self._copy_checkpoint(number, slots)
         if not lost and not gone and is_sound:

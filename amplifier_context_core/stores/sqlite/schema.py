@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from ...errors import StoreError
-from ..files import make_folder, open_file, regular_file, sync_folder
 from ..protocol import Durability
 from .driver import Connection, connect, opening
 from .errors import REPAIR, code_of, damage_error, is_unwritable
@@ -50,7 +50,6 @@ _CREATE_TABLES = (
 data BLOB NOT NULL)""",
     CREATE_VIEW,
 )
-Identity = tuple[int, int]  # device and inode of a file
 CarryOver = Callable[[sqlite3.Connection], None]  # brings a database of the former format to the present one
 Fill = Callable[[sqlite3.Connection], None]  # writes the first rows of a new database of one session
 _SMALL_PAGES = 1024  # bytes; a database of one session has a dozen pages before its first message
@@ -73,10 +72,9 @@ def open_database(
     check_not_replaced(path)
     make_file(path)
     _check_file_types(path)
-    identity = identity_of(path)
     db = connect(path, busy)
     try:
-        version = check_schema(db, path)
+        version = _check_schema(db, path)
         if not version and fill is not None:
             db.execute(f"PRAGMA page_size = {_SMALL_PAGES}")
         _set_journal_mode(db, journal or journal_mode(path), busy)
@@ -88,9 +86,7 @@ def open_database(
         db.execute("PRAGMA journal_size_limit = 16777216")
         if version < VERSION:
             _bring_up_to_date(db, path, carry_over, fill)
-        check_not_replaced(path)  # again: a repair may have locked the file until now
-        if identity_of(path) != identity:
-            raise StoreError(f"the database {path} was replaced while it was opened; try again")
+        check_not_replaced(path)  # again: from here on, no repair takes the file for unused
     except BaseException:
         db.close()
         raise
@@ -126,7 +122,7 @@ def open_in_memory(path: Path, fill: Fill | None = None) -> Connection:
 def _opened_to_read(path: Path, busy: float, how: str) -> Connection:
     db = connect(path, busy, how)
     try:
-        if check_schema(db, path) == FORMER_VERSION:
+        if _check_schema(db, path) == FORMER_VERSION:
             raise StoreError(f"{path} has the format of a former version; open it once where it can be written to")
         db.execute("PRAGMA query_only = ON")
     except BaseException:
@@ -146,8 +142,29 @@ def make_file(path: Path) -> None:
     """
     make_folder(path.parent)
     with opening, suppress(FileExistsError):
-        os.close(open_file(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        try:
+            os.fchmod(descriptor, 0o600)
+        finally:
+            os.close(descriptor)
         sync_folder(path.parent)
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder and its parents, for their owner only, if they do not exist."""
+    for folder in reversed([one for one in (path, *path.parents) if not one.exists()]):
+        with suppress(FileExistsError):
+            folder.mkdir(0o700)
+            folder.chmod(0o700)
+            sync_folder(folder.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def sidecar(path: Path, ending: str) -> Path:
@@ -176,14 +193,6 @@ def check_not_replaced(path: Path) -> None:
         raise StoreError(f"a repair of the database {path} was interrupted. {REPAIR}")
 
 
-def identity_of(path: Path) -> Identity | None:
-    try:
-        status = os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return status.st_dev, status.st_ino
-
-
 def is_truncated(db: sqlite3.Connection, path: Path) -> bool:
     """True if the file is shorter than its header says: pages that are missing would be given again."""
     if is_log_left(path):
@@ -203,10 +212,17 @@ def is_log_left(path: Path) -> bool:
 
 def _check_file_types(path: Path) -> None:
     for one in (path, *(sidecar(path, ending) for ending in SIDECARS)):
-        regular_file(one)
+        try:
+            mode = one.lstat().st_mode
+        except FileNotFoundError:
+            continue
+        if stat.S_ISLNK(mode):
+            raise StoreError(f"{one} is a symbolic link, which is not followed; name the file it points to")
+        if not stat.S_ISREG(mode):
+            raise StoreError(f"{one} is no file, so it cannot hold sessions; move it away, or name another path")
 
 
-def check_schema(db: Connection, path: Path) -> int:
+def _check_schema(db: Connection, path: Path) -> int:
     """Return the version of a database that is ours; 0 for an empty file. Raise `StoreError` if it belongs to another
     application, or this code does not know its version.
     """
@@ -226,7 +242,7 @@ def check_schema(db: Connection, path: Path) -> int:
         if version < FORMER_VERSION:
             raise StoreError(
                 f"{path} has format {version}, which this version does not read; open it once with commit 37ba2a6 of "
-                "amplifier-context-core, which brings it to one that this version takes over, or restore a backup"
+                "amplifier-context-core, which brings it to one that this version takes over"
             )
     except sqlite3.OperationalError as problem:
         if code_of(problem) == sqlite3.SQLITE_ERROR:  # these statements fail for no other reason
@@ -252,7 +268,7 @@ def _set_journal_mode(db: Connection, mode: JournalMode, busy: float) -> None:
 def _bring_up_to_date(db: Connection, path: Path, carry_over: CarryOver, fill: Fill | None) -> None:
     db.execute("BEGIN IMMEDIATE")
     try:
-        version = check_schema(db, path)  # checked again: another process may have done it
+        version = _check_schema(db, path)  # checked again: another process may have done it
         if version == FORMER_VERSION:
             carry_over(db)
         elif version == 0:

@@ -1,18 +1,20 @@
 """Sessions in SQLite databases: what the store in one file, ``sqlite:PATH``, and that in files share, and the former.
 
 Any number of sessions share a file. A thread of the store executes all calls; concurrent writes share one transaction
-and one fsync. `schema` describes the file, `queries` what calls read of it, `changes` what they change, `engine` how
-they run. A call has the thread until it is done: `read_in_batches` lets others run during a long read.
+and one fsync. A long read is made in slices, so that others run in between. `schema` describes the file, `queries` what
+calls do to it, `engine` how they run.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,15 +22,17 @@ from ...errors import NotErased, StoreError
 from ...transcript.entry import Entry
 from ..protocol import Durability, Extent, KeptVector, OnRepair, Repair, SessionInfo, report_repair
 from ..sqlite import changes, queries, search
-from ..validation import check_index, check_session_id, url_path
+from ..validation import check_index, check_session_id, no_session, session_exists, url_path
 from .engine import SqliteEngine
 from .errors import REPAIR, damaged_messages, is_index_damage, is_unwritable
 from .journal import JournalMode, journal_in
 from .queries import ReadResult
 from .rows import SessionRow
-from .secure_erase import is_erase_pending, request_erase
+from .secure_erase import RETRY_DELAY, erasing, is_erase_pending, request_erase
 from .vectors import read_vectors, save_vectors
 from .verify import check_before_erasing
+
+_MAX_RESTARTS = 3  # of a long read that another writer disturbs; then it is made in one piece
 
 T = TypeVar("T")
 
@@ -42,7 +46,7 @@ class DatabaseStore(ABC):
     def __init__(self, *, archive: bool) -> None:
         self._archive = archive
         self._listeners: dict[str, OnRepair] = {}  # by session
-        self._damaged: dict[str, frozenset[int]] = {}  # keys of damaged messages by session, as far as they were read
+        self._damaged: dict[str, set[int]] = {}  # keys of damaged messages by session, as far as they were read
 
     @abstractmethod
     def _engine_of(self, session_id: str) -> SqliteEngine:
@@ -51,7 +55,7 @@ class DatabaseStore(ABC):
     # -- locks ---------------------------------------------------------------------------------------------------------
 
     async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:
-        engine = self._engine_of(session_id)
+        engine, before = self._engine_of(session_id), self._listeners.get(session_id)
 
         def work(db: sqlite3.Connection) -> Extent:
             session = queries.find_session(db, session_id)
@@ -61,7 +65,12 @@ class DatabaseStore(ABC):
 
         if on_repair is not None:
             self._listeners[session_id] = on_repair
-        extent = await self._run(engine, lambda: engine.open(session_id, work))
+        try:
+            extent = await self._run(engine, lambda: engine.open(session_id, work))
+        except StoreError:
+            if before is None:
+                self._listeners.pop(session_id, None)
+            raise
         self._damaged.pop(session_id, None)
         return extent
 
@@ -76,17 +85,31 @@ class DatabaseStore(ABC):
         return await self._read(session_id, lambda db: _extent(queries.find_session(db, session_id)))
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Entry]:
-        found = await self._read(session_id, lambda db: queries.read(db, session_id, start, stop))
-        return self._intact(session_id, found)
+        """Read in slices. Begin again if another writer edits between two of them."""
+        read = partial(queries.read, session_id=session_id, start=start, stop=stop)
+        for restart in range(_MAX_RESTARTS + 1):
+            size = queries.SLICE if restart < _MAX_RESTARTS else None
+            entries: list[Entry] = []
+            damaged: list[int] = []
+            last: ReadResult | None = None
+            while True:
+                last = await self._read(session_id, partial(read, last=last, size=size))
+                if last is None:
+                    break
+                entries += last.entries
+                damaged += last.damaged
+                if not last.left:
+                    return self._intact(session_id, entries, damaged)
+        raise AssertionError("a read in one slice is never disturbed")
 
     async def find(self, session_id: str, seqs: Sequence[int]) -> list[Entry]:
         asked = tuple(seqs)
         found = await self._read(session_id, lambda db: queries.find(db, session_id, asked))
-        return self._intact(session_id, found)
+        return self._intact(session_id, found.entries, found.damaged)
 
     async def archived(self, session_id: str) -> list[Entry]:
         found = await self._read(session_id, lambda db: queries.archived(db, session_id))
-        return self._intact(session_id, found)
+        return self._intact(session_id, found.entries, found.damaged)
 
     async def load_checkpoint(self, session_id: str) -> bytes | None:
         data, damaged = await self._read(session_id, lambda db: queries.load_checkpoint(db, session_id))
@@ -183,10 +206,13 @@ class DatabaseStore(ABC):
 
     async def verify(self, session_id: str) -> list[str]:
         """See `Checkable`. Also reports what SQLite's integrity check finds in any session of the file."""
-        engine = self._engine_of(session_id)
-        with suppress(StoreError):  # what it raises is found below
+        engine, refused = self._engine_of(session_id), list[str]()
+        try:
             await self.extent(session_id)  # a database of a former format is carried over
-        return await engine.run(lambda: [*engine.verify(session_id), *engine.companion.problems()])
+        except StoreError as problem:
+            refused = [str(problem)]
+        found = await engine.run(lambda: [*engine.verify(session_id), *engine.companion.problems()])
+        return [*refused, *(one for one in found if one not in refused)]
 
     # -- helpers -------------------------------------------------------------------------------------------------------
 
@@ -210,7 +236,13 @@ class DatabaseStore(ABC):
                 self._report(engine.reports.pop(0))
 
     async def _exists(self, session_id: str) -> bool:
-        return await self._read(session_id, lambda db: queries.find_session(db, session_id) is not None)
+        engine = self._engine_of(session_id)
+
+        def work(db: sqlite3.Connection) -> bool:
+            engine.locks.check_not_lost(session_id)
+            return queries.find_session(db, session_id) is not None
+
+        return await self._read(session_id, work)
 
     async def _change(self, session_id: str, change: Callable[[sqlite3.Connection], object]) -> None:
         engine = self._engine_of(session_id)
@@ -222,14 +254,15 @@ class DatabaseStore(ABC):
 
         await self._write(session_id, work)
 
-    def _intact(self, session_id: str, found: ReadResult) -> list[Entry]:
+    def _intact(self, session_id: str, entries: list[Entry], damaged: Sequence[int]) -> list[Entry]:
         """Return what was read. Report what is damaged, once; the session is not changed until it is opened again."""
-        known = self._damaged.get(session_id, frozenset[int]())
-        if new := len(known.union(found.damaged)) - len(known):
-            self._damaged[session_id] = known.union(found.damaged)
+        known = self._damaged.setdefault(session_id, set[int]()) if damaged else set[int]()
+        new = len(known.union(damaged)) - len(known)
+        known.update(damaged)
+        if new:
             what = f"{new:,} damaged message{' was' if new == 1 else 's were'} left out. {REPAIR}"
             self._report(Repair(session_id, what, new))
-        return found.entries
+        return entries
 
     def _report(self, repair: Repair) -> None:
         report_repair(repair, self._listeners.get(repair.session_id))
@@ -278,13 +311,23 @@ class SqliteStore(DatabaseStore):
 
     async def sessions(self) -> list[SessionInfo]:
         def work(db: sqlite3.Connection) -> list[SessionInfo]:
-            return [row.info(self._engine.locks.holder(row.session_id)) for row in queries.session_rows(db)]
+            rows = list(queries.session_rows(db))
+            holders = self._engine.locks.holders(row.session_id for row in rows)
+            return [row.info(holders.get(row.session_id, "")) for row in rows]
 
         return await self._engine.read(work)
 
     async def fork(self, session_id: str, new_id: str, length: int | None = None) -> None:
         check_session_id(session_id)
         check_session_id(new_id)
+
+        def check(db: sqlite3.Connection) -> None:
+            if queries.find_session(db, session_id) is None:
+                raise no_session(session_id)
+            if queries.find_session(db, new_id) is not None:
+                raise session_exists(new_id)
+
+        await self._engine.read(check)
         await self._engine.write(lambda db: changes.fork(db, session_id, new_id, length), new_id)
 
     async def delete(self, session_id: str) -> None:
@@ -318,8 +361,10 @@ class SqliteStore(DatabaseStore):
 
 async def _erase(engine: SqliteEngine) -> None:
     """Run all pending erasures. Raise `NotErased` if they are not complete; the next opening tries it again."""
+    steps = erasing(engine.database, engine.path)
     try:
-        await engine.run(engine.erase)
+        while await engine.run(lambda: next(steps, "done")) != "done":  # noqa: ASYNC110 - readers of a file
+            await asyncio.sleep(RETRY_DELAY)
     except NotErased:
         raise
     except StoreError as problem:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 from ...errors import StoreError
 from ..sqlite import queries
-from ..sqlite.queries import is_intact
+from ..sqlite.queries import ReadResult, is_intact
 from ..word_index import TABLES, can_index
 from .errors import damage_error, store_error
 from .rows import SessionRow, first_key
 from .schema import SLOT_BITS, has_search_table, open_to_read
 
+# What is true of the rows of other tables: in a damaged file they may be the messages of a session.
+_OTHER_TABLES = {
+    "facts": "typeof(name) = 'text' AND typeof(value) = 'integer'",
+    "sqlite_sequence": "name = 'sessions' AND typeof(seq) = 'integer'",
+}
 _MAX_REPORTED = 20  # lines of SQLite's integrity check
 
 
@@ -23,19 +28,27 @@ def verify(path: Path, session_id: str | None, busy: float) -> list[str]:
     Wait `busy` seconds for locks.
     """
     problems: list[str] = []
+
+    def attempt(check: Callable[[], list[str]]) -> None:
+        try:
+            problems.extend(check())
+        except sqlite3.Error as problem:
+            problems.append(str(store_error(problem, path)))
+
     try:
-        with closing(open_to_read(path, busy)) as db:
-            db.execute("BEGIN")
-            problems += _database_problems(db)
-            if session_id is not None:
-                problems += session_problems(db, session_id)
-            elif not problems:
-                for session in [*queries.session_rows(db)]:
-                    problems += _problems_of(db, session)
+        db = open_to_read(path, busy)
     except sqlite3.Error as problem:
-        problems.append(str(store_error(problem, path)))
+        return [str(store_error(problem, path))]
     except StoreError as problem:
-        problems.append(str(problem))
+        return [str(problem)]
+    with closing(db):
+        db.execute("BEGIN")
+        attempt(lambda: _database_problems(db))
+        if session_id is not None:
+            attempt(lambda: session_problems(db, session_id))
+        elif not problems:
+            for session in [*queries.session_rows(db)]:
+                attempt(lambda session=session: _problems_of(db, session))
     return problems
 
 
@@ -46,21 +59,24 @@ def check_before_erasing(db: sqlite3.Connection, session_id: str) -> None:
         raise damage_error(problems[0])
 
 
-def _database_problems(db: sqlite3.Connection) -> Iterator[str]:
+def _database_problems(db: sqlite3.Connection) -> list[str]:
     lines = db.execute(f"PRAGMA integrity_check({_MAX_REPORTED})").fetchall()
-    yield from (f"database: {bytes(line).decode('utf-8', 'replace')}" for (line,) in lines if line != b"ok")
+    problems = [f"database: {bytes(line).decode('utf-8', 'replace')}" for (line,) in lines if line != b"ok"]
     for _ in queries.session_rows(db):  # the first damaged row raises
         pass
     for table, session in (("entries", f"id >> {SLOT_BITS}"), ("archive", "session"), ("checkpoints", "session")):
         of_none = f"SELECT count(*) FROM {table} WHERE {session} NOT IN (SELECT number FROM sessions)"  # noqa: S608
         (count,) = db.execute(of_none).fetchone()
-        if count:
-            yield f"database: {count} rows of {table} belong to no session"
+        problems += [f"database: {count} rows of {table} belong to no session"] if count else []
+    for table, is_right in _OTHER_TABLES.items():
+        (count,) = db.execute(f"SELECT count(*) FROM {table} WHERE ({is_right}) IS NOT TRUE").fetchone()  # noqa: S608
+        problems += [f"database: {count} rows of {table} belong elsewhere"] if count else []
     if any(not is_intact(*row) for row in db.execute("SELECT data, crc FROM checkpoints")):
-        yield "database: a checkpoint is damaged"
+        problems.append("database: a checkpoint is damaged")
     if has_search_table(db) and can_index(db):  # an index that can be searched can be dropped, if it is damaged
         for table in TABLES:
             db.execute(f"SELECT rowid FROM {table} WHERE {table} MATCH 'abc' LIMIT 1").fetchone()  # noqa: S608 - constant
+    return problems
 
 
 def session_problems(db: sqlite3.Connection, session_id: str) -> list[str]:
@@ -70,7 +86,7 @@ def session_problems(db: sqlite3.Connection, session_id: str) -> list[str]:
 
 def _problems_of(db: sqlite3.Connection, session: SessionRow) -> list[str]:
     name, start = session.session_id, first_key(session.number)
-    history = queries.read(db, name)
+    history = queries.read(db, session_id=name) or ReadResult()
     problems = [f"the message at index {key - start} is damaged or missing" for key in history.damaged]
     seqs = [entry.seq for entry in history.entries]
     if len(set(seqs)) != len(seqs):

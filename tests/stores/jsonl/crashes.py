@@ -19,8 +19,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core.stores import files
-from amplifier_context_core.stores.jsonl import mirror, session
+from amplifier_context_core.stores.jsonl import files, mirror, session
 from amplifier_context_core.stores.sqlite import schema
 from tests.stores.jsonl.files import NAME
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,40 @@ async def test_a_fork_never_takes_the_name_of_a_file_that_belongs_to_another_for
 def test_one_file_never_has_the_name_of_a_file_that_belongs_to_another(root: Path, kind: str) -> None:
     with pytest.raises(ConfigError, match=f"transcript_path: names talk.{kind}"):
         JsonlStore(root, file=root / f"talk.{kind}")
+
+
+@pytest.fixture
+def ignoring_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are found by their names in any case, as on macOS and Windows."""
+    find = os.stat
+
+    def found(path: str, *arguments: Any, **more: Any) -> os.stat_result:
+        try:
+            return find(path, *arguments, **more)
+        except FileNotFoundError:
+            asked = Path(path)
+            same = [one for one in asked.parent.iterdir() if one.name.casefold() == asked.name.casefold()]
+            if not same:
+                raise
+            return find(same[0], *arguments, **more)
+
+    monkeypatch.setattr(os, "stat", found)
+
+
+@pytest.mark.usefixtures("ignoring_case")
+@pytest.mark.parametrize("one_file", [False, True])
+async def test_where_case_is_ignored_two_ids_are_never_one_file(root: Path, one_file: bool) -> None:
+    store = JsonlStore(root, file=root / "main.jsonl" if one_file else None)
+    await store.append("parent", entries(1, 3))
+    await store.fork("parent", "Task-One")
+    for other in ("task-one", "TASK-ONE", "tASK-oNE"):
+        with pytest.raises(ConfigError, match="in case only"):
+            await store.read(other)
+        with pytest.raises(ConfigError, match="in case only"):
+            await store.append(other, entries(1, 1))
+    assert len(await store.read("Task-One")) == 3
+    await store.fork("parent", "Task-Two")
+    await store.close()
 
 
 async def test_a_fork_of_the_one_file_is_a_file_beside_it(root: Path) -> None:

@@ -17,7 +17,7 @@ from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Extent, Store
 from amplifier_context_servers.redis_server import driver as driver_module
 from amplifier_context_servers.redis_server.store import RedisStore
-from amplifier_context_testing.contract.fixtures import whole
+from amplifier_context_testing.contract.fixtures import assert_same, whole
 from amplifier_context_testing.contract.reference import MatchesReference
 from amplifier_context_testing.contract.samples import ODD_IDS, entries, entry
 from amplifier_context_testing.store_contract import MakeStore
@@ -42,7 +42,23 @@ class TestInPieces(MatchesReference):
         return make
 
 
-class TestLimits:
+class TestScripts:
+    async def test_scripts_that_the_server_forgot_are_loaded_again(self, store: Store, client: Any) -> None:
+        await store.append("s", entries(1, 2))
+        client.script_flush()
+        await store.append("s", entries(3, 3))
+        client.script_flush()
+        assert_same(await store.read("s"), entries(1, 3))
+        client.script_flush()
+        await asyncio.gather(*(store.append(f"s{number}", entries(1, 3)) for number in range(12)))
+        client.script_flush()
+        assert len(await store.sessions()) == 13
+        client.script_flush()
+        await store.fork("s", "child")
+        client.script_flush()
+        await store.delete("child")
+        assert len(await store.sessions()) == 13
+
     @pytest.mark.parametrize(
         ("limit", "most", "text"), [("_MAX_ROWS", 3, "at most 3 messages and"), ("_MAX_BYTES", 99, "and 99 bytes in")]
     )
@@ -55,6 +71,12 @@ class TestLimits:
         with pytest.raises(StoreError, match=text):
             await store.append("s", entries(3, 6))
         assert not (await whole(store)).differs(before)
+
+    async def test_a_large_change_is_one_change(self, store: Store) -> None:
+        many = [entry(seq, "x" * 2_000) for seq in range(1, 20_001)]
+        await store.append("s", many)
+        assert await store.extent("s") == Extent(20_000, 20_000)
+        assert_same(await store.read("s", -3), many[-3:])
 
 
 class TestKeys:
@@ -135,6 +157,8 @@ class TestDamage(DamageContract):
         ("field", "value", "text"),
         [
             ("length", 6, "the message at index 4 is gone"),
+            ("last_seq", 2, "it holds m4, and its record says that no seq above 2"),
+            ("e:2", '9 1 7 \n{"role": "user", "content": "x"}', "m9 at index 2 is not found by its seq"),
             ("a:0", "garbage", "of the archive is damaged"),
         ],
     )

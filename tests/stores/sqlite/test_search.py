@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_core.transcript.search import ScanIndex
 from amplifier_context_testing.contract.samples import entry, odd_entries
@@ -96,16 +95,14 @@ async def test_without_fts5_the_history_is_scanned(store: SqliteStore, monkeypat
     assert await store.search("s", "登", 5) == []
 
 
-async def test_what_was_indexed_with_fts5_is_not_edited_without(
+async def test_what_was_indexed_before_fts5_was_missing_goes_stale_unseen(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await append_texts(store, "needle one", "needle two", "needle three")
     assert await store.search("s", "needle", 5) == [3, 2, 1]
     with monkeypatch.context() as patch:
         patch.setattr("amplifier_context_core.stores.sqlite.changes.can_index", lambda db: False)  # type: ignore[misc]
-        with pytest.raises(StoreError, match="no FTS5"):
-            await store.replace("s", 1, [entry(4, "other")])
-    await store.replace("s", 1, [entry(4, "other")])
+        await store.replace("s", 1, [entry(4, "other")])
     assert await store.search("s", "needle", 5) == [1]
     assert await store.search("s", "other", 5) == [4]
 
@@ -123,3 +120,40 @@ async def test_a_damaged_index_is_rebuilt(path: Path, store: SqliteStore) -> Non
     await store.open("s", reported.append)
     assert await store.search("s", "needle", 5) == [3, 1]
     assert "search index was damaged" in str(reported)
+
+
+FORMER_INDEX = (
+    "DROP TABLE words",
+    "DROP TABLE names",
+    "CREATE VIRTUAL TABLE search USING fts5(text, grams, tokenize = 'porter unicode61 remove_diacritics 2')",
+    "INSERT INTO search(rowid, text, grams) SELECT id, message, '' FROM entries",
+)
+
+
+@pytest.mark.parametrize("edit", [None, "replace", "rewrite", "delete"])
+async def test_the_index_of_a_former_version_is_dropped_by_the_first_search_and_the_first_edit(
+    path: Path, store: SqliteStore, edit: str | None
+) -> None:
+    await append_texts(store, "secretword one", "needle two")
+    await store.append("other", [entry(1, "needle", session_id="other")])
+    for session_id in ("s", "other"):
+        await store.search(session_id, "x", 1)  # the former index holds both
+    await store.close()
+    with sqlite3.connect(path) as db:
+        for statement in FORMER_INDEX:
+            db.execute(statement)
+    db.close()
+    if edit == "replace":
+        await store.replace("s", 0, [entry(3, "needle three")])
+    elif edit == "rewrite":
+        await store.rewrite("s", [entry(1, "gone"), entry(2, "needle")])
+    elif edit == "delete":
+        await store.delete("s")
+    else:
+        assert await store.search("s", "secretword", 5) == [1]
+    await store.close()
+    with sqlite3.connect(path) as db:
+        assert db.execute("SELECT name FROM sqlite_master WHERE name = 'search'").fetchall() == []
+    db.close()
+    assert await store.search("other", "needles", 5) == [1]
+    assert await store.search("s", "needle", 5) == {None: [2], "replace": [3], "rewrite": [2], "delete": []}[edit]

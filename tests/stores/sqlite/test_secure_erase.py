@@ -113,6 +113,7 @@ async def test_erasing_waits_for_readers(path: Path, store: SqliteStore) -> None
     db.execute("BEGIN")
     db.execute("SELECT count(*) FROM entries").fetchone()
     rewriting = asyncio.create_task(store.rewrite("s", [entry(1, "gone")]))
+    await store.append("other", entries(1, 2))  # other sessions continue
     await asyncio.sleep(0.05)
     assert not rewriting.done()
     db.execute("COMMIT")
@@ -122,14 +123,17 @@ async def test_erasing_waits_for_readers(path: Path, store: SqliteStore) -> None
     assert holding(path, "hunter2secret") == []
 
 
-async def test_an_interrupted_erasure_is_reported_and_finished_later(path: Path, store: SqliteStore) -> None:
+async def test_an_interrupted_erasure_is_reported_and_finished_later(
+    path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await store.append("s", [entry(1, "hunter2secret")])
     db = sqlite3.connect(path, isolation_level=None)
     db.execute("BEGIN")
     db.execute("SELECT count(*) FROM entries").fetchone()
-    await store._engine.run(lambda: store._engine.database().execute("PRAGMA busy_timeout = 30"))  # pyright: ignore[reportPrivateUsage]
-    with pytest.raises(StoreError, match="not erased from every byte"):
-        await store.rewrite("s", [entry(1, "gone")])
+    with monkeypatch.context() as patch:
+        patch.setattr(secure_erase, "_READER_TIMEOUT", 0.03)
+        with pytest.raises(StoreError, match="not erased from every byte"):
+            await store.rewrite("s", [entry(1, "gone")])
     assert [one.message["content"] for one in await store.read("s")] == ["gone"]
     db.execute("COMMIT")
     db.close()

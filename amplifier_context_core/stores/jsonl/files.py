@@ -1,4 +1,4 @@
-"""Files and folders of their owner only: no links followed, no blocking opens."""
+"""Files that only their owner reads: no links followed, no blocking opens."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ import os
 import stat
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
-
-from ..errors import StoreError
 
 # O_NONBLOCK: opening a pipe must not block
 _SAFE_FLAGS = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -30,17 +27,6 @@ def open_file(path: str, flags: int) -> int:
         os.close(descriptor)
         raise
     return descriptor
-
-
-def regular_file(path: str | Path) -> os.stat_result | None:
-    """Return the status of a file; None if there is nothing at the path. Raise `StoreError` for anything else."""
-    try:
-        status = os.lstat(path)
-    except FileNotFoundError:
-        return None
-    if not stat.S_ISREG(status.st_mode):
-        raise StoreError(f"{path} is no ordinary file, and links are not followed; move it away, or name another path")
-    return status
 
 
 @contextmanager
@@ -81,20 +67,3 @@ def exists(path: str) -> bool:
 def remove(path: str) -> None:
     with suppress(FileNotFoundError):
         os.unlink(path)
-
-
-def make_folder(path: Path) -> None:
-    """Create a folder and its parents, for their owner only, if they do not exist."""
-    for folder in reversed([one for one in (path, *path.parents) if not one.exists()]):
-        with suppress(FileExistsError):
-            folder.mkdir(0o700)
-            folder.chmod(0o700)
-            sync_folder(folder.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
