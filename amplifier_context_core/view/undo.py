@@ -5,13 +5,15 @@ The history is not touched; only the view of the last request changes. A later c
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..compaction.checkpoint import Checkpoint, Segment
-from ..compaction.digest import with_round, with_texts
-from ..futures import in_thread
+from ..compaction.digest import with_texts, without_round
+from ..futures import YIELD_EVERY
 from ..messages.tokens import TokenCounter
 from ..rendering.rounds import REACH, Round, rounds_of
 from ..transcript.entry import seq_of
@@ -81,21 +83,35 @@ def _rounds_of(chapter: Segment, history: Snapshot, covered: int) -> list[Round]
     return [one for one in rounds_of(near) if chapter.first <= one.first <= chapter.last]
 
 
+def _without(segment: Segment, round_: Round, counter: TokenCounter) -> list[Segment]:
+    is_in = segment.chapter is not None and segment.first <= round_.first <= segment.last
+    return without_round(segment, round_, counter) if is_in else [segment]
+
+
 async def _with_originals(
     view: View, checkpoint: Checkpoint, chapter: Segment, rounds: Sequence[Round], counter: TokenCounter
-) -> list[Segment]:
+) -> tuple[Segment, ...]:
     """Put rounds in the place of their chapter; those shown already stay so."""
     kept = {one.seq for segment in checkpoint.segments if segment.state == "kept" for one in segment.shown}
     left = [round_ for round_ in rounds if round_.first not in kept]
-    made = await view.verbatim(left)
-
-    def put_in() -> list[Segment]:
-        segments = [segment for segment in checkpoint.segments if segment is not chapter]
-        for fresh, round_ in zip(made, left, strict=True):
-            segments = with_round(segments, fresh, round_, counter)
-        return segments
-
-    return await in_thread(put_in)
+    made: list[Segment] = []
+    for start in range(0, len(left), YIELD_EVERY):
+        made.extend(await view.verbatim(left[start : start + YIELD_EVERY]))
+        await asyncio.sleep(0)
+    firsts = {segment.first for segment in made}
+    others: deque[Segment] = deque()
+    for one in checkpoint.segments:
+        parts = [one] if one is not chapter and (one.chapter or one.first not in firsts) else []
+        if one.chapter and one.first <= chapter.last and one.last >= chapter.first:  # a result came late
+            for round_ in left:
+                parts = [part for each in parts for part in _without(each, round_, counter)]
+        others.extend(parts)
+    segments: list[Segment] = []
+    for segment in made:
+        while others and others[0].first <= segment.first:
+            segments.append(others.popleft())
+        segments.append(segment)
+    return (*segments, *others)
 
 
 async def _undo_chapter(view: View, history: Snapshot, chapter: Segment, room: int, counter: TokenCounter) -> Undone:
