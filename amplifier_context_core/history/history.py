@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from functools import partial
-from itertools import takewhile
 from typing import Any, Literal, TypeVar, cast
 
 from ..errors import InvalidMessage, NotErased
@@ -127,10 +126,11 @@ class History:
         return await self._stored.everything()
 
     async def added_after(self, seq: int) -> list[Entry]:
-        """Return the entries with later seqs, in any order, also those of an append whose outcome was not known."""
+        """Return the loaded entries with later seqs, also those of an append whose outcome was not known."""
         async with self._lock.hold():
             await self._stored.reconcile()
-            return list(takewhile(lambda entry: entry.seq > seq, reversed(self._transcript.snapshot())))
+            history = self._transcript.snapshot()
+            return [entry for entry in history[history.gap.stop if history.gap else 0 :] if entry.seq > seq]
 
     async def redacted_seqs(self) -> frozenset[int]:
         """Include those that the archive has. The history must be loaded."""
