@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..futures import YIELD_EVERY
 from ..messages.tokens import TokenCounter, are_large
 from ..rendering.renderer import RenderedMessage
 from .bound_thinking import unbound
@@ -58,7 +59,8 @@ def outgoing(
 def hashes_much(messages: Sequence[RenderedMessage], prefix: RequestPrefix) -> bool:
     """True if `outgoing` hashes so much that it should run in a thread."""
     is_bound = any(prefix.binds(one) for one in messages if not one.is_plain)
-    return is_bound and are_large(one.message for one in messages if not one.is_hashed)
+    is_long = len(messages) > YIELD_EVERY  # each hash is chained to the one before, known or not
+    return is_bound and (is_long or are_large(one.message for one in messages if not one.is_hashed))
 
 
 def tokens_of(messages: Iterable[RenderedMessage]) -> int:

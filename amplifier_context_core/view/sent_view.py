@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..economics.cold_cache import PrefixBreak
 from ..economics.meter import Key
 from ..economics.trigger import TokenLimits
-from ..futures import in_thread_if
+from ..futures import YIELD_EVERY, in_thread_if
 from ..messages.parsing import Message, copy_message
 from ..messages.tokens import are_large
 from ..outgoing.bound_thinking import request_digest
@@ -50,7 +50,8 @@ class SentView:
 
     async def digest(self) -> str:
         """Return the hash of the request, to which the thinking of its answer may be bound."""
-        is_long = are_large(shown.message for shown in self.messages if not shown.is_hashed)
+        new = (shown.message for shown in self.messages if not shown.is_hashed)
+        is_long = len(self.messages) > YIELD_EVERY or are_large(new)
         return await in_thread_if(is_long, request_digest, self.messages, self.prefix)
 
     def is_valid_for(self, seqs: frozenset[int]) -> bool:
