@@ -14,6 +14,7 @@ from dataclasses import replace
 from ..compaction.checkpoint import Segment
 from ..config import Config
 from ..economics.cold_cache import pause_of
+from ..economics.trigger import CompactionBackoff
 from ..history.history import History
 from ..messages.tokens import TokenCounter
 from ..rendering.sendable import is_left_out
@@ -23,7 +24,7 @@ from . import shared_cache
 from .candidate import Candidate
 from .plan import Plan, Revision
 from .session_state import SessionState, rehydrate
-from .verdict import verdict_on
+from .verdict import Verdict, verdict_on
 from .view import View, with_segments
 from .view_factory import MIN_BUDGET_RATIO, ViewFactory
 from .view_request import ViewRequest
@@ -135,13 +136,19 @@ class ViewCache:
         # The history may change while this waits: all of it is of one state, and `is_current` compares with that.
         history, interrupted = self._history.snapshot(), self._history.interrupted
         pause = pause_of(history)
+        judged: dict[View, tuple[Candidate, Verdict]] = {}
         for view in eligible:
             if await self._refresh(view, history, interrupted):
                 candidate = await Candidate.of(view, request)
-                verdict = verdict_on(candidate, pause, self._config)
+                judged[view] = candidate, (verdict := verdict_on(candidate, pause, self._config))
                 if verdict.reason is None and not await candidate.clipped_human():
                     return Plan(candidate, verdict, pause, history, interrupted, self.revision(budget))
         base = self._base_for(budget)
+        if base in judged:
+            candidate, verdict = judged[base]
+            return Plan(
+                candidate, verdict.unless_postponed(candidate), pause, history, interrupted, self.revision(budget)
+            )
         if base is None or not await self._refresh(base, history, interrupted):  # the history it covered was edited
             await self._history.load()
             history, interrupted = self._history.snapshot(), self._history.interrupted
@@ -153,7 +160,7 @@ class ViewCache:
         return Plan(candidate, verdict, pause, history, interrupted, self.revision(budget))
 
     async def all_current(self, plan: Plan) -> list[View]:
-        """Return the chosen view and all others of the session, up to date with the same history, which is loaded."""
+        """Return the chosen view and all others of the session, up to date with the same history, which must be loaded."""
         others = [view for view in self.views if view is not plan.view]
         return [plan.view, *[view for view in others if await self._refresh(view, plan.history, plan.interrupted)]]
 
@@ -265,9 +272,12 @@ class ViewCache:
     def restore_uncompacted(self, state: SessionState, counter: TokenCounter) -> None:
         """Restore the views without a checkpoint, if they are shown as they were made."""
         if state.compatibility_key == self.factory.compatibility_key(counter):
+            made: dict[tuple[int, int, CompactionBackoff | None], View] = {}  # one view may serve several budgets
             for saved in state.uncompacted_views:
-                view = self.factory.view(None, saved.budget, saved.output_limit, counter, backoff=saved.backoff)
-                self.touch(saved.served_budget, view)
+                key = saved.budget, saved.output_limit, saved.backoff
+                if key not in made:
+                    made[key] = self.factory.view(None, *key[:2], counter, backoff=saved.backoff)
+                self.touch(saved.served_budget, made[key])
 
 
 def _is_twin(view: View, other: View) -> bool:
