@@ -54,6 +54,7 @@ class StoredTranscript:
         self._writes = 0  # changes of the store that ended
         self._pending_change: Change | None = None  # given to the store; neither acknowledged nor refused
         self._may_diverge = False  # the store reported a loss, or holds less than memory
+        self._reported_lost = 0  # entries that it reported as lost and that were not found missing yet
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -69,7 +70,7 @@ class StoredTranscript:
         transcript.take_place_of(self.transcript)  # or what was made of that one could be taken for current
         self.transcript = transcript
         self._loaded_singly = {entry.seq: entry for entry in single} if transcript.gap else {}
-        self._pending_change, self._may_diverge, self._archived = None, False, None
+        self._pending_change, self._may_diverge, self._reported_lost, self._archived = None, False, 0, None
 
     async def read(self, start: int, stop: int) -> list[Entry]:
         entries: list[Entry] = []
@@ -112,10 +113,16 @@ class StoredTranscript:
         gap, length = self.transcript.gap, len(self.transcript)
         if not gap:
             return
-        entries = await self.read(gap.start, gap.stop)
+        # One entry on either side as well. If they equal those in memory, no index has moved.
+        first, last = max(0, gap.start - 1), min(length, gap.stop + 1)
+        entries = await self.read(first, last)
+        inner = entries[gap.start - first : len(entries) - (last - gap.stop)]
+        known = self.transcript.snapshot()
+        outer = [*known[first : gap.start], *known[gap.stop : last]]
+        around = [*entries[: gap.start - first], *entries[len(entries) - (last - gap.stop) :]]
         extent = await self._store.extent(self.session_id)
-        if len(entries) == len(gap) and extent.length == length:
-            self.transcript.fill_gap(entries)
+        if _seqs(around) == _seqs(outer) and len(inner) == len(gap) and extent.length == length:
+            self.transcript.fill_gap(inner)
             self._loaded_singly = {}
         else:
             _, unstored = await self._reconcile()
@@ -233,9 +240,15 @@ class StoredTranscript:
         found = reconcile(self.transcript.snapshot(), stored, self._pending_change, self._loaded_singly)
         self.transcript.reload(found.entries)
         self._pending_change, self._loaded_singly = None, {}
-        if found.missing:
-            what = f"the store holds less of session {self.session_id!r} than it did; what memory holds is kept"
-            self._notify("repair", Repair(self.session_id, what, found.missing).summary)
+        reported = max(0, self._reported_lost - found.unstored)
+        if found.missing > reported:
+            lost = Repair(
+                self.session_id,
+                f"the store holds less of session {self.session_id!r} than it did; what memory holds is kept",
+                found.missing,
+            )
+            self._notify("repair", lost.summary)
+        self._reported_lost = max(0, reported - found.missing)
         return found.common, found.unstored
 
     async def _fork_on_conflict(self, problem: SessionInUse | SessionLost, length: int, last_seq: int | None) -> Extent:
@@ -270,5 +283,11 @@ class StoredTranscript:
         return entries
 
     def _on_repair(self, repair: Repair) -> None:
-        self._may_diverge = self._may_diverge or repair.lost > 0
+        if repair.lost > 0:
+            self._may_diverge = True
+            self._reported_lost += repair.lost
         self._notify("repair", repair.summary)
+
+
+def _seqs(entries: Sequence[Entry]) -> list[int]:
+    return [entry.seq for entry in entries]

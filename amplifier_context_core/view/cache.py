@@ -160,7 +160,7 @@ class ViewCache:
         return Plan(candidate, verdict, pause, history, interrupted, self.revision(budget))
 
     async def all_current(self, plan: Plan) -> list[View]:
-        """Return the chosen view and all others of the session, up to date with the same history, which must be loaded."""
+        """Return the chosen view and all others of the session, up to date with the same history; it is loaded."""
         others = [view for view in self.views if view is not plan.view]
         return [plan.view, *[view for view in others if await self._refresh(view, plan.history, plan.interrupted)]]
 
