@@ -322,3 +322,17 @@ async def test_a_session_used_again_after_its_close_has_what_another_program_lef
     store = place.store()
     assert secret.encode() not in (await store.load_checkpoint(place.session_id()) or b"")
     await store.close()
+
+
+async def test_a_view_that_served_many_budgets_is_one_view_after_a_resume(place: Place) -> None:
+    budgets = range(90_000, 90_009)
+    async with opened(place) as manager:
+        await feed(manager, rounds(5))
+        for budget in (100_000, *budgets):
+            await ask(manager, budget)
+        before = manager.compactor.cache.by_budget
+    async with opened(place) as manager:
+        await ask(manager, 100_000)
+        after = manager.compactor.cache.by_budget
+        assert after.keys() == before.keys()
+        assert len(set(after.values())) == len(set(before.values())) == 1
