@@ -103,7 +103,8 @@ async def limited(call: Callable[[], Awaitable[Any]], seconds: float) -> Any:
     try:
         done, _ = await asyncio.wait({task}, timeout=seconds)
     finally:
-        if not task.done():  # no task awaits it any more; its outcome is taken, so that no loop complains
+        # No task awaits it any more. Its outcome is taken, so that no loop complains; one that was closed ends none.
+        if not task.done() and not task.get_loop().is_closed():
             task.cancel()
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
     if not done:
