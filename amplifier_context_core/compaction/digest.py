@@ -55,7 +55,15 @@ _TROUBLE_TRIES = 8  # lines that only quote trouble, until it is taken that ther
 # A numbered line of a file, or one a search found. A compiler's word follows its place at once.
 _SOURCE = re.compile(r"\s*\d+\s*[\u2192|\t]|\s*[\w./@-]+[:-]\d+[:-](?!\s*(?:\d+:\s*)?(?:fatal |)error)", re.I)
 _LOCATION = re.compile(r"(.*\w\.\w{1,5})?[:-]?\d+(?:[:-].*)?")
-_STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d")
+# What nobody asks for by name: a time, how long something took, and the two versions of a file that a diff compares.
+_PASSING = re.compile(r"\d{4}-\d\d-\d\dT\d.*|(?:\d+m)?\d+(?:\.\d+)?m?s|[0-9a-f]{6,40}\.\.+[0-9a-f]{6,40}")
+# Names of Go, Python, JavaScript and Rust that a model knows; no file, as `context.md` is one.
+_LIBRARY = re.compile(
+    r"(?:Array|Date|JSON|Math|Object|Promise|assert|asyncio|bufio|bytes|collections|console|context|errors|exec|filepath|"
+    r"fmt|fs|functools|http|io|itertools|json|log|logging|math|mock|np|os|pathlib|pd|process|pytest|re|regexp|require|"
+    r"slog|sort|std|strconv|strings|subprocess|sync|sys|t|testing|time|typing)\.(?:[A-Z]|[a-z]{5})"
+)
+_DIFF_SIDE = re.compile(r"[ab]/(?=.)")
 _HEAD = re.compile(rf"<{TAG}>\n\[m(\d{{1,18}})(?: to m(\d{{1,18}}))? (?:in short: a record|left out\])")
 _KEY = re.compile(r'"([\w-]{5,})"\s*:')
 _TROUBLE = ("error", "exception", "failed", "failure", "fatal", "traceback", "denied", "not found", "cannot ")
@@ -413,10 +421,15 @@ def _candidates(text: str, weight: float) -> list[tuple[float, str]]:
         text = text[:_SCAN_HEAD] + "\n" + text[-_SCAN_TAIL:]
     keys = set(_KEY.findall(text))
     ranked: list[tuple[float, str]] = []
+    is_diff = "diff --git a/" in text
     for token in identifiers(text, 400):
-        if _STAMP.match(token):
-            continue  # a time
-        score = weight + (0.5 if "/" in token or "." in token else 0.0) - 0.01 * max(0, len(token) - 30)
+        if _PASSING.fullmatch(token):
+            continue
+        if is_diff and _DIFF_SIDE.match(token):
+            token = token[2:]
+        score = weight + (0.5 if "/" in token or "." in token else 0.0) - 0.015 * max(0, len(token) - 24)
+        if _LIBRARY.match(token):
+            score -= 1.0
         if token in keys:
             score -= 0.7  # a key of a schema: its value says more
         if token.isdigit() or (token[0].isdigit() and ":" in token):

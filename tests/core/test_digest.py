@@ -43,6 +43,28 @@ def test_times_are_no_names() -> None:
     assert "11:37" not in line.text
 
 
+def test_durations_and_the_versions_that_a_diff_compares_are_no_names() -> None:
+    output = (
+        "diff --git a/src/auth.go b/src/auth.go\nindex c685263c..aac8c3e8 100644\ntook depot_14 8.903s 1m23.5s\n" * 9
+    )
+    (line,) = digests(call("x", path="."), result("x", output))
+    assert "depot_14" in line.text
+    assert "src/auth.go" in line.text
+    for passing in ("c685263c", "8.903s", "1m23.5s", "a/src", "b/src"):
+        assert passing not in line.text
+
+
+def test_names_of_a_project_are_kept_before_those_of_libraries() -> None:
+    known = [f"fmt.Printf{n}" for n in range(40)]
+    own = [f"depot.Order{n}" for n in range(40)]
+    output = "\n".join((*known, *own, "context.md", "errors.py"))
+    (line,) = digests(call("a"), result("a", output), share=0.1)
+    assert "depot.Order" in line.text
+    assert "fmt.Printf" not in line.text
+    assert "context.md" in line.text
+    assert "errors.py" in line.text
+
+
 # -- what it cannot be made to say ------------------------------------------------------------------------------------
 
 
