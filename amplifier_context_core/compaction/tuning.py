@@ -23,9 +23,10 @@ class Tuning:
     agent_share: float = 0.30  # of the tokens a chapter replaces: for the agent's sentences in it. Frontier
     people: float = 0.8  # share of the room for people's sentences, where not all that they wrote themselves fits
     pasted: float = 0.05  # share of the room that sentences which people pasted may take of that
-    agent: float = 0.44  # share of what is left then, for sentences of the agent. Frontier
-    # Share of what is left then, for calls; above it they are cut: mark, tool and names of the oldest stay. Frontier
-    calls: float = 0.15
+    # Share of what is left then, for sentences of the agent. docs/reports/evaluation.md (Sentences and names)
+    agent: float = 0.60
+    # Share of what is left then, for calls; above it they are cut: mark, tool and names of the oldest stay. As above
+    calls: float = 0.25
     freshness: float = 0.2  # worth of the newest entry above the oldest. At 0.5 recall fell by 0.001 at 10 % and 5 %
     cut_name: float = 2.5  # worth of a name that was cut off: what a call or a sentence was about
     names_of_speech: float = 0.25  # of the sentences that are left out: room for names in them
