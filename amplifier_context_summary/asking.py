@@ -5,6 +5,7 @@ An answer that is no good is asked for once more, with the reason. A call that f
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -43,8 +44,12 @@ class Made(NamedTuple):
     dropped: Mapping[str, int]
 
 
-class _OutOfDate(Exception):
-    """What was to be asked about was edited, erased or taken back."""
+class Refused(Exception):
+    """No model is asked; the text says why."""
+
+
+class OutOfDate(Exception):
+    """What is asked about was edited, erased or taken back; no fault of the provider, so nothing has to wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,7 @@ class Asking:
     """Asks, within the limits of a session.
 
     Attributes:
+        clock: seconds since 1970.
         by_hand: the question is about a compaction that was asked for.
         status: of the last attempt, with the reason; for `explain`.
         upto: mark of the end of the newest range that was summarised.
@@ -85,7 +91,7 @@ class Asking:
     config: SummaryConfig
     session: Session
     limits: Limits
-    clock: Callable[[], float]
+    clock: Callable[[], float] = time.time
     by_hand: bool = False
     status: Status = "idle"
     reason: str = ""
@@ -93,17 +99,23 @@ class Asking:
     dropped: Mapping[str, int] = field(default_factory=dict[str, int])
 
     async def answer(self, question: Question) -> Made | None:
-        """Return what the answer to a question brings; None, with the reason noted, if that is nothing."""
+        """Return what the answer to a question brings; None, with the reason noted, if that is nothing.
+
+        Raises:
+            Refused: the limits forbid the call.
+            OutOfDate: a handler of the first event edited what it is about.
+        """
         while True:
             cost = question.size * question.prices.fresh + question.written * question.prices.output
             if refused := self.limits.refusal(self.config, self.clock(), question.size, cost, by_hand=self.by_hand):
-                self.note("refused", refused)
-                return None
+                raise Refused(refused)
+            self.note("running")
+            await self._emit(STARTED, question.about)
+            if why := question.outdated():
+                await self._emit(FAILED, {**question.about, "reason": why})
+                raise OutOfDate(why)
             try:
                 found = await question.read(await self._call(question))
-            except _OutOfDate as problem:  # no fault of the provider: nothing has to wait
-                self.note("failed", str(problem))
-                await self._emit(FAILED, {**question.about, "reason": str(problem)})
             except CallFailed as problem:
                 await self.failed(str(problem), question.about, problem.retry_after)
             except RejectedAnswer as problem:
@@ -119,10 +131,6 @@ class Asking:
 
     async def _call(self, question: Question) -> Any:
         """Return what a call brings, and note what it took."""
-        self.note("running")
-        await self._emit(STARTED, question.about)
-        if why := question.outdated():  # handlers of the event may have edited the history
-            raise _OutOfDate(why)
         limits, size = self.limits, question.size
         limits.begin(self.clock(), size)
         try:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,13 +18,12 @@ from typing import Any, Literal
 
 from amplifier_context_core.economics.budget import context_window, model_of, name_of
 from amplifier_context_core.futures import in_thread
-from amplifier_context_core.messages.parsing import Message
 from amplifier_context_core.session.session import Session
 from amplifier_context_core.view.preview import Preview, preview
 from amplifier_context_core.view.sent_view import SentView, outgoing_messages
 from amplifier_context_core.view.view_request import ViewRequest
 
-from .asking import Asking, Made, Question
+from .asking import Asking, Made, OutOfDate, Question, Refused
 from .call import Caller, listed
 from .chapters import text_room
 from .checks import Reply, Shown, checked, lines_in
@@ -80,7 +78,6 @@ class Writer:
     Args:
         providers: returns the mounted providers by name.
         tools: returns the mounted tools by name.
-        clock: seconds since 1970.
     """
 
     config: SummaryConfig
@@ -89,7 +86,6 @@ class Writer:
     limits: Limits
     providers: Callable[[], Mapping[str, Any]]
     tools: Callable[[], Mapping[str, Any]]
-    clock: Callable[[], float] = time.time
     asking: Asking = field(init=False)
     session_prices: Prices = field(default_factory=Prices)
     _task: asyncio.Task[None] | None = None
@@ -98,13 +94,13 @@ class Writer:
     _warned: set[str] = field(default_factory=set[str])
 
     def __post_init__(self) -> None:
-        self.asking = Asking(self.config, self.session, self.limits, lambda: self.clock())
+        self.asking = Asking(self.config, self.session, self.limits)
 
     # -- when -------------------------------------------------------------------------------------------------------
 
     def takes_up(self, sent: SentView) -> bool:
         """Look at a view that was handed out; return True if the next compaction is near and the task should start."""
-        if self.is_running or not self.config.max_summary_calls or self.limits.waits(self.clock()):
+        if self.is_running or not self.config.max_summary_calls or self.limits.waits(self.asking.clock()):
             return False
         if sent.counted < self.config.summarize_at * sent.limits.threshold:
             return False
@@ -127,6 +123,10 @@ class Writer:
     async def _run(self, reason: Reason, request: ViewRequest, provider: Any) -> None:
         try:
             await self._write(reason, request, provider)
+        except Refused as why:
+            self.asking.note("refused", str(why))
+        except OutOfDate as why:
+            self.asking.note("failed", str(why))
         except asyncio.CancelledError:
             self.asking.note("idle")
             raise
@@ -167,17 +167,13 @@ class Writer:
         self._look_again = (self.session.compactor.compactions, math.inf)  # once for each compaction
         self.asking.by_hand = reason == "manual"
         caller = self._caller(provider)
-        if caller is None:
-            self.asking.note("refused", "no provider")
-            return
         prices, window = await self._listed(caller, provider)
         before = self.limits.summary_cost
         if self._is_native(caller, provider):
             question = self._about_carrier(plan, caller, prices)
         else:
             question = await self._about_text(plan, caller, prices, window)
-        made = await self.asking.answer(question) if question else None
-        if made is not None:
+        if made := await self.asking.answer(question):
             await self._keep(plan, made, caller, self.limits.summary_cost - before)
 
     async def _plan(self, found: Preview, request: ViewRequest, least: int) -> Plan | None:
@@ -209,8 +205,7 @@ class Writer:
         entries = history[history.leading_count + whole.start : history.leading_count + whole.covered]
         digest = await in_thread(digest_of, entries)
         if why := plan.outdated():
-            self.asking.note("failed", why)
-            return
+            raise OutOfDate(why)
         writer = caller.model or model_of(caller.provider) or name_of(caller.provider)
         place = (whole.start, whole.covered, whole.last, digest)
         self.records.add(Record(*place, made.text, made.carrier, writer, cost))
@@ -223,15 +218,15 @@ class Writer:
 
     # -- whom -------------------------------------------------------------------------------------------------------
 
-    def _caller(self, provider: Any) -> Caller | None:
-        """Return the provider that is asked; None, with one warning, if there is none."""
+    def _caller(self, provider: Any) -> Caller:
+        """Return the provider that is asked; raise `Refused`, with one warning, if there is none."""
         mounted = self.providers()
         name = self.config.summary_provider
         asked = mounted.get(name) if name else provider or next(iter(mounted.values()), None)
         if not callable(getattr(asked, "complete", None)):
             what = f"no provider is mounted as {name!r} (summary_provider)" if name else "no provider is mounted"
             self._warn(f"{what}; chapters are the digest's")
-            return None
+            raise Refused("no provider")
         return Caller(asked, self.config.summary_model, self.config.summary_output, self.config.summary_timeout)
 
     def _is_native(self, caller: Caller, provider: Any) -> bool:
@@ -263,12 +258,11 @@ class Writer:
 
     # -- questions --------------------------------------------------------------------------------------------------
 
-    def _about_carrier(self, plan: Plan, caller: Caller, prices: Prices) -> Question | None:
+    def _about_carrier(self, plan: Plan, caller: Caller, prices: Prices) -> Question:
         """Return the question for a provider's own compaction of what the last request showed of all that is folded."""
         sent = self.session.compactor.last_sent
         if sent is None:
-            self.asking.note("refused", "no request was sent yet")
-            return None
+            raise Refused("no request was sent yet")
         shown = [one for one in sent.messages if one.seq <= plan.range.last]
         messages = outgoing_messages(replace(sent, messages=shown), merge=self.config.merge_consecutive)
         size = sum(one.tokens for one in (*sent.system, *shown))
@@ -281,8 +275,8 @@ class Writer:
         ask = partial(caller.compact, messages, self.tools())
         return Question(about, size, caller.max_output // 2, prices, ask, read, plan.outdated)
 
-    async def _about_text(self, plan: Plan, caller: Caller, prices: Prices, window: int | None) -> Question | None:
-        """Return the question for the text after a range; None, with the reason noted, if it is not worth its price."""
+    async def _about_text(self, plan: Plan, caller: Caller, prices: Prices, window: int | None) -> Question:
+        """Return the question for the text after a range; raise `Refused` if it is not worth its price."""
         config, counter = self.config, plan.request.counter
         window = window or context_window(caller.provider) or config.max_tokens
         caller = replace(caller, max_output=min(caller.max_output, window // 4))
@@ -294,20 +288,15 @@ class Writer:
         beside = counter(prompt) + counter(request_text(plan.range, "", former, most, plan.focus))
         room = min(config.summary_input, int(_WINDOW_SHARE * window) - beside - caller.max_output)
         if room < _LEAST_TOKENS:
-            self.asking.note("refused", "the window of the model is too small")
-            return None
+            raise Refused("the window of the model is too small")
         if (wanted := min(room, int(plan.saved / prices.fresh))) < _LEAST_TOKENS:
-            self.asking.note("refused", "to read the range costs more than its digest saves")
-            return None
+            raise Refused("to read the range costs more than its digest saves")
         left = self.limits.left(config, by_hand=self.asking.by_hand)
         paid_for = (left - most * prices.output) / prices.fresh - beside
         if (room := int(min(wanted, paid_for))) < max(_LEAST_TOKENS, wanted * _LEAST_READ):
-            self.asking.note("refused", "summary_spend")
-            return None
+            raise Refused("summary_spend")
         shown = await in_thread(material, plan.range.entries, counter, room)
         text = request_text(plan.range, shown, former, most, plan.focus)
-        messages: list[Message] = [{"role": "system", "content": prompt}, {"role": "user", "content": text}]
-        size = counter(prompt) + counter(text)
 
         def read_text(answer: Reply) -> Made:
             entries = plan.range.entries
@@ -316,14 +305,13 @@ class Writer:
             no_room = len(text.lines) - len(fitted.lines) + len(plan.text.lines) - len(former.lines)
             return Made(fitted, None, {**flaws, **({"room": no_room} if no_room else {})})
 
-        about = {**plan.range.about, "input_tokens": size, "again": False}
-        ask, read = partial(caller.ask, messages), partial(in_thread, read_text)
+        def question(wrong: str = "") -> Question:
+            """With what was wrong with the first answer, ask for a better one."""
+            texts = [text, REPAIR.format(reason=wrong)] if wrong else [text]
+            messages = [{"role": "system", "content": prompt}, *({"role": "user", "content": one} for one in texts)]
+            size = sum(map(counter, (prompt, *texts)))
+            about = {**plan.range.about, "input_tokens": size, "again": bool(wrong)}
+            ask, read = partial(caller.ask, messages), partial(in_thread, read_text)
+            return Question(about, size, most, prices, ask, read, plan.outdated, None if wrong else question)
 
-        def again(reason: str) -> Question:
-            repair = REPAIR.format(reason=reason)
-            ask, longer = partial(caller.ask, [*messages, {"role": "user", "content": repair}]), size + counter(repair)
-            more = {**about, "input_tokens": longer, "again": True}
-            return replace(question, about=more, size=longer, ask=ask, again=None)
-
-        question = Question(about, size, most, prices, ask, read, plan.outdated, again)
-        return question
+        return question()

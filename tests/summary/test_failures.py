@@ -54,7 +54,7 @@ async def test_events_report_calls_and_quote_nothing() -> None:
     hooks = HookRegistry()
     recorder = EventRecorder().attach(hooks, EVENTS)
     manager = summary_manager(Writer("error:RateLimitError", retry_after=77), hooks=hooks)
-    manager.writer.clock = lambda: 0.0
+    manager.writer.asking.clock = lambda: 0.0
     await drive(manager, SESSION)
     assert recorder.count("context:summary_started") == 1
     [failed] = recorder.named("context:summary_failed")
@@ -67,7 +67,7 @@ async def test_a_call_without_an_answer_is_not_made_again_for_the_same_compactio
     writer = Writer("error:NetworkError")
     manager = summary_manager(writer)
     now = [0.0]
-    manager.writer.clock = lambda: now[0]
+    manager.writer.asking.clock = lambda: now[0]
     for message in SESSION:
         await drive(manager, [message])
         now[0] += 4_000
@@ -78,7 +78,7 @@ async def test_a_compaction_by_hand_asks_no_model_before_the_back_off_is_over() 
     writer = Writer("error:ProviderUnavailableError")
     manager = summary_manager(writer)
     now = [0.0]
-    manager.writer.clock = lambda: now[0]
+    manager.writer.asking.clock = lambda: now[0]
     await drive(manager, SESSION[:41])
     assert len(writer.asked) == 1
     for asked, reason in ((1, "back-off after a failure"), (2, "ProviderUnavailableError")):

@@ -53,7 +53,7 @@ async def spent(provider: Any, messages: list[dict[str, Any]] = SESSION, **confi
     keys: dict[str, Any] = {"summary_spend": SHARE, "summary_output": 400, **config}
     manager = summary_manager(provider, **keys)
     now = [0.0]
-    manager.writer.clock = lambda: now[0]
+    manager.writer.asking.clock = lambda: now[0]
     for message in messages:
         await drive(manager, [message])
         now[0] += 4_000
