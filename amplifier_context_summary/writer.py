@@ -91,7 +91,6 @@ class Writer:
     _task: asyncio.Task[None] | None = None
     _loop: asyncio.AbstractEventLoop | None = None
     _look_again: tuple[int, float] = (-1, 0.0)  # after so many compactions, a view is looked at from so many tokens
-    _warned: set[str] = field(default_factory=set[str])
 
     def __post_init__(self) -> None:
         self.asking = Asking(self.config, self.session, self.limits)
@@ -225,7 +224,7 @@ class Writer:
         asked = mounted.get(name) if name else provider or next(iter(mounted.values()), None)
         if not callable(getattr(asked, "complete", None)):
             what = f"no provider is mounted as {name!r} (summary_provider)" if name else "no provider is mounted"
-            self._warn(f"{what}; chapters are the digest's")
+            self.session.warnings.fault(f"{what}; chapters are the digest's")
             raise Refused("no provider")
         return Caller(asked, self.config.summary_model, self.config.summary_output, self.config.summary_timeout)
 
@@ -238,7 +237,7 @@ class Writer:
         if not is_other and is_offered(caller.provider):
             return True
         what = "the session's own provider and model" if is_other else "a provider that compacts conversations itself"
-        self._warn(f"summary_writer native needs {what}; a model is asked for summaries instead")
+        self.session.warnings.fault(f"summary_writer native needs {what}; a model is asked for summaries instead")
         return False
 
     async def _listed(self, caller: Caller, provider: Any) -> tuple[Prices, int | None]:
@@ -250,11 +249,6 @@ class Writer:
             return Prices(), window
         rates = (theirs.fresh, theirs.read, theirs.write, theirs.output)
         return Prices(*(rate / self.session_prices.fresh for rate in rates), known=True), window
-
-    def _warn(self, text: str) -> None:
-        if text not in self._warned:
-            self._warned.add(text)
-            log.warning("session %s: %s", self.session.history.session_id, text)
 
     # -- questions --------------------------------------------------------------------------------------------------
 
@@ -284,7 +278,7 @@ class Writer:
         former = plan.text.fitted(counter, largest)
         # Not less than the former text: what the view has no room for now, it may have room for later.
         most = max(_LEAST_TEXT, min(largest, max(plan.room, former.tokens(counter))))
-        prompt = await in_thread(prompt_text, config.summary_prompt, self._warn)
+        prompt = await in_thread(prompt_text, config.summary_prompt, self.session.warnings.fault)
         beside = counter(prompt) + counter(request_text(plan.range, "", former, most, plan.focus))
         room = min(config.summary_input, int(_WINDOW_SHARE * window) - beside - caller.max_output)
         if room < _LEAST_TOKENS:

@@ -51,7 +51,7 @@ class SessionWarnings:
         self._note({"reason": kind, "message": text})
 
     def fault(self, text: str) -> None:
-        """Warn of a fault of a plug-in, once a session in this process. May be called from any thread."""
+        """Warn of a fault of a plug-in or of a setting, once a session in this process. Any thread may call it."""
         if text not in self._faults:
             self._faults.add(text)
             self._note({"reason": "plugin", "message": text})

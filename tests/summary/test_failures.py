@@ -90,12 +90,15 @@ async def test_a_compaction_by_hand_asks_no_model_before_the_back_off_is_over() 
         now[0] += 31
 
 
-async def test_without_a_provider_there_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
-    manager = summary_manager(Writer("good"), summary_provider="elsewhere")
+async def test_without_a_provider_there_is_one_warning() -> None:
+    hooks = HookRegistry()
+    recorder = EventRecorder().attach(hooks, ("context:warning",))
+    manager = summary_manager(Writer("good"), summary_provider="elsewhere", hooks=hooks)
     views = await drive(manager, SESSION)
     assert WORDS not in text(views[-1])
-    warnings = [record for record in caplog.records if "elsewhere" in record.getMessage()]
+    warnings = [data["message"] for data in recorder.named("context:warning") if "elsewhere" in data["message"]]
     assert len(warnings) == 1
+    assert warnings[0] in (await manager.explain())["warnings"]
 
 
 async def test_a_provider_that_never_lists_its_models_is_asked_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
