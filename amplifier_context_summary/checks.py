@@ -33,7 +33,7 @@ from amplifier_context_core.rendering.quoting import escape_tags, single_line, w
 from amplifier_context_core.transcript.entry import Entry
 
 from .material import people_in
-from .text import MAX_CHARS, MAX_LINES, SECTIONS, Line, Section, Text
+from .text import MARK, MAX_CHARS, MAX_LINES, SECTIONS, Line, Section, Text
 
 _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "incomplete", "model_length"})
 _REFUSED = frozenset({"refusal", "refused", "content_filter", "safety", "prohibited_content", "blocked"})
@@ -107,7 +107,6 @@ def _cut(text: str) -> str:
 
 _QUOTED = re.compile(r"[\"\u201c]([^\"\u201c\u201d]{12,1000})[\"\u201d]")
 _GROUP = re.compile(r" ?\((m\d{1,19}(?:\.\d{1,4})?(?:(?:, ?|; ?| ?[-\u2013] ?| to | and )m\d{1,19}(?:\.\d{1,4})?)*)\)")
-_ONE = re.compile(r"m(\d{1,19})(?:\.\d{1,4})?")
 _ELLIPSIS = re.compile(r" ?(?:\u2026|\.{3}) ?")  # of a text with single blanks
 _TOKEN = re.compile(r"[\w.@-]{3,}")
 _PART = re.compile(r"[^\W_]{3,}")
@@ -234,7 +233,7 @@ def _checked(line: Line, shown: Shown) -> Line | str:
 
 
 def _known_marks(group: str, shown: Shown) -> str:
-    marks = [found[0] for found in _ONE.finditer(group) if int(found[1]) in shown.marks]
+    marks = [found[0] for found in MARK.finditer(group) if int(found[1]) in shown.marks]
     return f" ({', '.join(marks)})" if marks else ""
 
 
