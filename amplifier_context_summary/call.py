@@ -50,7 +50,7 @@ class Caller:
     async def ask(self, messages: Sequence[Message]) -> tuple[Reply, Usage | None]:
         """Return the answer to messages, and what it took; raise `CallFailed` if there is none."""
         request = self._request(messages, reasoning_effort="low")
-        options = {"request_options": {"auto_continue": False}} if AUTO_CONTINUE in _capabilities(self.provider) else {}
+        options = {"request_options": {"auto_continue": False}} if _continues(self.provider) else {}
         response = await limited(lambda: self.provider.complete(request, **options), self.timeout)
         usage = getattr(response, "usage", None)
         return answer_of(response), usage_of(vars(usage) if hasattr(usage, "__dict__") else usage)
@@ -149,9 +149,9 @@ async def listed(provider: Any, model: str | None) -> tuple[Prices, int | None]:
     return prices_of(getattr(found, "pricing", None)), window if isinstance(window, int) and window > 0 else None
 
 
-def _capabilities(provider: Any) -> frozenset[str]:
+def _continues(provider: Any) -> bool:
+    """True if a provider says that it continues an answer which was cut off."""
     try:
-        listed: object = provider.get_info().capabilities
-    except Exception:  # noqa: BLE001 - other people's code: without capabilities
-        return frozenset()
-    return frozenset(map(str, cast("list[object]", listed))) if isinstance(listed, list) else frozenset()
+        return AUTO_CONTINUE in provider.get_info().capabilities
+    except Exception:  # noqa: BLE001 - other people's code; not every provider has capabilities
+        return False
