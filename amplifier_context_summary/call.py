@@ -134,11 +134,8 @@ def _is_refusal(problem: Exception) -> bool:
     )
 
 
-async def listed(provider: Any, model: str | None) -> tuple[Prices, int | None]:
-    """Return the prices and the window (tokens) that a provider lists for a model, its own or only one by default.
-
-    The prices are relative, and the window is None, if it lists none.
-    """
+async def listed(provider: Any, model: str | None) -> tuple[Prices | None, int | None]:
+    """Return the prices and the window (tokens) that a provider lists for a model, its own or only one by default."""
     try:
         models: list[Any] = list(await limited(lambda: provider.list_models(), _LISTING))
     except Exception:  # noqa: BLE001 - other people's code; not every provider lists its models

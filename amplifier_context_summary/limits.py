@@ -33,13 +33,16 @@ _READ, _WRITE, _OUTPUT = 0.1, 1.25, 5.0
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Prices of one token each; `known` if the provider named them, else they are relative to `fresh`."""
+    """Prices of one token each; by default relative to a fresh one of the input."""
 
     fresh: float = 1.0
     read: float = _READ
     write: float = _WRITE
     output: float = _OUTPUT
-    known: bool = False
+
+    def in_units_of(self, fresh: float) -> Prices:
+        """Return them in the price of a fresh input token of another model."""
+        return Prices(self.fresh / fresh, self.read / fresh, self.write / fresh, self.output / fresh)
 
     def of_input(self, usage: Usage) -> float:
         """Return the price of what a response read."""
@@ -51,15 +54,13 @@ class Prices:
         return self.of_input(usage) + usage.output_tokens * self.output
 
 
-def prices_of(pricing: object) -> Prices:
-    """Return the prices in a kernel's `Pricing`; relative ones if there is none that makes sense."""
+def prices_of(pricing: object) -> Prices | None:
+    """Return the prices in a kernel's `Pricing`; None if there is none that makes sense."""
     fresh, output = price_in(pricing, "input"), price_in(pricing, "output")
     if not fresh or output is None:
-        return Prices()
+        return None
     read, write = price_in(pricing, "cache_read"), price_in(pricing, "cache_write")
-    return Prices(
-        fresh, fresh * _READ if read is None else read, fresh * _WRITE if write is None else write, output, known=True
-    )
+    return Prices(fresh, fresh * _READ if read is None else read, fresh * _WRITE if write is None else write, output)
 
 
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]

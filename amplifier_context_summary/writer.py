@@ -242,13 +242,11 @@ class Writer:
 
     async def _listed(self, caller: Caller, provider: Any) -> tuple[Prices, int | None]:
         """Return the prices of the summariser, in the unit of the session's input, and the window of a named model."""
-        self.session_prices, _ = await listed(provider, None)
+        ours, _ = await listed(provider, None)
         theirs, window = await listed(caller.provider, caller.model)
-        window = window if caller.model else None
-        if not (self.session_prices.known and theirs.known):
-            return Prices(), window
-        rates = (theirs.fresh, theirs.read, theirs.write, theirs.output)
-        return Prices(*(rate / self.session_prices.fresh for rate in rates), known=True), window
+        self.session_prices = ours or Prices()
+        prices = theirs.in_units_of(ours.fresh) if ours and theirs else Prices()
+        return prices, window if caller.model else None
 
     # -- questions --------------------------------------------------------------------------------------------------
 
