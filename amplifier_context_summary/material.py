@@ -16,8 +16,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import unified_diff
 from functools import cache
 from itertools import accumulate, chain, islice
@@ -88,83 +87,82 @@ def _room(step: int) -> Room:
     return Room(*(round(a * (b / a) ** (part / _BETWEEN)) for a, b in zip(larger, smaller, strict=True)))
 
 
-@dataclass(slots=True)
-class _Rendering:
-    """A range as it is rendered once.
+class _Quotation:
+    """A range as it is quoted, in one room after the other.
 
-    Attributes:
-        people: seqs of what a person wrote.
-        used: names that the agent wrote: what it went on to use of the results.
-        changed: lines that its calls changed.
-        arguments: of each call, by its name (`m4.2`), as texts; the same in all rooms, so read once.
-        orders: of the lines of each long result, by its text; likewise.
-        calls: `m4.2` and whether the call changes a file, by call id.
-        seen: where a text came first.
+    What is the same in all rooms is made once: the arguments of calls as texts, and the order of the lines of results.
     """
 
-    room: Room
-    people: Collection[int]
-    used: Collection[str]
-    changed: Collection[str]
-    arguments: dict[str, dict[str, str]]
-    orders: dict[str, list[int]]
-    calls: dict[str, tuple[str, bool]] = field(default_factory=dict[str, "tuple[str, bool]"])
-    seen: dict[str, str] = field(default_factory=dict[str, str])
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self._entries = entries
+        self._people = people_in(entries)
+        self._used, self._changed = _used(entries)
+        self._texts: dict[str, dict[str, str]] = {}  # by the name of the call (`m4.2`)
+        self._orders: dict[str, list[int]] = {}  # by the text of the result
+        # Of one rendering:
+        self._room = _ROOMS[0]
+        self._calls: dict[str, tuple[str, bool]] = {}  # by id: the name, and whether the call changes a file
+        self._seen: dict[str, str] = {}  # mark of the message in which a text came first
 
-    def message(self, entry: Entry) -> Iterator[str]:
+    def messages(self, room: Room, first: int = 0) -> list[str]:
+        """Return the messages from an index on; an empty text where nothing of one is left."""
+        self._room, self._calls, self._seen = room, {}, {}
+        return ["\n".join(self._message(entry)) for entry in self._entries[first:]]
+
+    def _message(self, entry: Entry) -> Iterator[str]:
         """Yield the parts of a message as quoted; none if nothing of it is left."""
         message, mark = entry.message, entry.mark
         results = list(results_of(message)) if entry.answered_ids else []
         spoken = _spoken(entry) if not results or not isinstance(message.get("content"), str) else ""
         if spoken:
-            speaker = "person" if entry.seq in self.people else "agent" if entry.role == "assistant" else "program"
-            most = self.room.person if speaker == "person" else self.room.agent
+            speaker = "person" if entry.seq in self._people else "agent" if entry.role == "assistant" else "program"
+            most = self._room.person if speaker == "person" else self._room.agent
             yield _quoted(f"{mark} {speaker}", clip_text(self._once(spoken, mark), most))
         for number, call in enumerate(calls_of(message), 1):
             name = f"{mark}.{number}"
-            self.calls[call.id] = (name, not _CHANGES.isdisjoint(arguments_of(call)))
+            self._calls[call.id] = (name, not _CHANGES.isdisjoint(arguments_of(call)))
             head = f"{name} call {single_line(call.name)[:60].replace(':', ' ')}"
             yield _quoted(head, self._arguments(call, name))
         for result in results:
-            of, is_change = self.calls.get(result.call_id, ("an earlier call", False))
+            of, is_change = self._calls.get(result.call_id, ("an earlier call", False))
             text = self._once(_without_reminders(result_text(result.content)) or "(no output)", mark)
             yield _quoted(f"{mark} result of {of}", self._result(text, is_change=is_change))
 
     def _once(self, text: str, mark: str) -> str:
         if len(text) < 80:
             return text
-        first = self.seen.setdefault(text, mark)
+        first = self._seen.setdefault(text, mark)
         return text if first == mark else f"(the same as in {first})"
 
     def _arguments(self, call: Call, name: str) -> str:
-        if name not in self.arguments:
+        if name not in self._texts:
             given = _with_changes(arguments_of(call)).items()
-            self.arguments[name] = {key: one if isinstance(one, str) else json_text(one) for key, one in given}
-        texts = self.arguments[name]
+            self._texts[name] = {key: one if isinstance(one, str) else json_text(one) for key, one in given}
+        texts = self._texts[name]
         if not texts:
-            return clip_text(arguments_text(call), self.room.arguments)
+            return clip_text(arguments_text(call), self._room.arguments)
         short = {key for key, text in texts.items() if len(text) <= _SHORT_ARGUMENT and "\n" not in text.strip()}
         line = "; ".join(f"{single_line(key)}={text.strip()}" for key, text in texts.items() if key in short)
-        room = max(80, self.room.arguments // max(1, len(texts) - len(short)))
+        room = max(80, self._room.arguments // max(1, len(texts) - len(short)))
         long = (f"{single_line(key)}:\n{text}" for key, text in texts.items() if key not in short)
-        return "\n".join([clip_text(line, self.room.arguments), *(clip_text(text, room) for text in long)])
+        return "\n".join([clip_text(line, self._room.arguments), *(clip_text(text, room) for text in long)])
 
     def _result(self, text: str, *, is_change: bool) -> str:
         """Return a result cut to its room; of a change its first line says enough, unless it failed."""
         if _PERSON_SAID in text[:_LONG_LINE]:  # a call that a person refused, with the reason
-            return clip_text(text, self.room.person)
+            return clip_text(text, self._room.person)
         if is_change and _TROUBLE.search(text[:_LONG_LINE]) is None:
             return text.strip().split("\n", 1)[0][:_LONG_LINE]
-        if len(text) <= self.room.result:
+        if len(text) <= self._room.result:
             return text
         lines = text.splitlines()[:_SCANNED]
         if len(lines) < 4:
-            return clip_text(text, self.room.result)
-        if text not in self.orders:
-            self.orders[text] = list(dict.fromkeys(self._by_worth(lines)))
+            return clip_text(text, self._room.result)
+        if text not in self._orders:
+            self._orders[text] = list(dict.fromkeys(self._by_worth(lines)))
         kept: set[int] = set()
-        room = self.room.result
-        for index in self.orders[text]:
+        room = self._room.result
+        for index in self._orders[text]:
             size = min(len(lines[index]), _LONG_LINE) + 1
             if size <= room or not kept:
                 room -= size
@@ -181,9 +179,9 @@ class _Rendering:
         yield from (*troubled[:2], *troubled[-4:])
         yield 0
         yield from range(last - 1, max(last - 3, 0), -1)
-        changed = [index for index, line in enumerate(lines) if _plain(line) in self.changed]
+        changed = [index for index, line in enumerate(lines) if _plain(line) in self._changed]
         yield from _around(changed, 2, last)
-        held = [[name for name in identifiers(line[:_LONG_LINE], 20) if name in self.used] for line in lines]
+        held = [[name for name in identifiers(line[:_LONG_LINE], 20) if name in self._used] for line in lines]
         often = Counter(name for names in held for name in dict.fromkeys(names))
         named = [index for index, names in enumerate(held) if any(often[name] <= _FREQUENT for name in names)]
         yield from _around(named, 1, last)
@@ -200,27 +198,25 @@ def material(entries: Sequence[Entry], counter: TokenCounter, max_tokens: int) -
         counter: text to tokens.
         max_tokens: at least 1.
     """
-    people = people_in(entries)
-    used, changed = _used(entries)
-    arguments: dict[str, dict[str, str]] = {}
-    orders: dict[str, list[int]] = {}
+    quotation = _Quotation(entries)
 
     @cache
-    def rendered(step: int, first: int = 0) -> list[str]:
-        rendering = _Rendering(_room(step), people, used, changed, arguments, orders)
-        return ["\n".join(rendering.message(entry)) for entry in entries[first:]]
+    def messages(step: int) -> list[str]:
+        return quotation.messages(_room(step))
 
     def fits(step: int) -> bool:
-        return sum(counter(text) + 1 for text in rendered(step)) <= max_tokens
+        return sum(counter(text) + 1 for text in messages(step)) <= max_tokens
 
     # The largest first: most ranges fit at once.
     step = 0 if fits(0) else bisect_left(range(_STEPS), True, key=fits)
-    text = "\n".join(filter(None, rendered(step)))
+    text = "\n".join(filter(None, messages(step)))
     if counter(text) > max_tokens:
-        sizes = list(accumulate(counter(text) + 1 for text in reversed(rendered(step))))
+        sizes = list(accumulate(counter(text) + 1 for text in reversed(messages(step))))
         first = min(len(entries) - bisect_right(sizes, max_tokens - 12), len(entries) - 1)
         # Rendered once more: what was the same as in a message that is left out is said now.
-        text = "\n".join([f"[{first} older messages are left out]", *filter(None, rendered(step, first))])
+        text = "\n".join(
+            [f"[{first} older messages are left out]", *filter(None, quotation.messages(_room(step), first))]
+        )
     while counter(text) > max_tokens and len(text) > 200:
         text = clip_text(text, int(len(text) * min(0.9, max_tokens / counter(text))))
     return text
