@@ -29,7 +29,7 @@ from .config import MODULE, SummaryConfig
 from .limits import Limits, Prices
 from .native import with_newest_carrier
 from .records import Records
-from .writer import Reason, Writer
+from .writer import Writer
 
 
 class SummaryManager(ContextManager, SessionCompanion):
@@ -87,15 +87,8 @@ class SummaryManager(ContextManager, SessionCompanion):
         key = (name_of(provider), model_of(provider) or "")
         request = await self.requests.request_for(self.requests.budget(token_budget, provider).tokens, key)
         if (await preview(self.compactor, request, "trigger")).is_due:
-            await self._summarised("trigger", request, provider, self._settings.summary_timeout)
-
-    async def _summarised(self, reason: Reason, request: ViewRequest, provider: Any, wait: float) -> None:
-        """Have the next compaction's range summarised, and wait for that at most `wait` seconds."""
-        if not self._settings.max_summary_calls:
-            return
-        if not self.writer.is_running:
-            self.writer.start(reason, request, provider)
-        await self.writer.wait(wait)
+            self.writer.start("trigger", request, provider)
+            await self.writer.wait(self._settings.summary_timeout)
 
     def handed_out(self, sent: SentView, provider: object) -> None:
         """Note the last request, and ask for the next summary if it is due."""
@@ -143,7 +136,8 @@ class SummaryManager(ContextManager, SessionCompanion):
         await self.session.ready()
         self.compactor.focus = focus or self.compactor.focus
         request = await self.requests.for_last_budget()
-        await self._summarised("manual", request, self._provider, self._settings.compact_wait)
+        self.writer.start("manual", request, self._provider)
+        await self.writer.wait(self._settings.compact_wait)
         report = await super().compact()  # the focus is set; it may have been forgotten since
         if report["compacted"]:
             view = next((view for view in reversed(list(self.compactor.cache.views)) if view.checkpoint), None)

@@ -99,7 +99,7 @@ class Writer:
 
     def takes_up(self, sent: SentView) -> bool:
         """Look at a view that was handed out; return True if the next compaction is near and the task should start."""
-        if self.is_running or not self.config.max_summary_calls or self.limits.waits(self.asking.clock()):
+        if self.is_running or self.limits.waits(self.asking.clock()):
             return False
         if sent.counted < self.config.summarize_at * sent.limits.threshold:
             return False
@@ -114,7 +114,9 @@ class Writer:
         return True
 
     def start(self, reason: Reason, request: ViewRequest, provider: Any) -> None:
-        """Begin the task for a view, which was sent to a provider if that is known."""
+        """Begin the task for a view, sent to a provider if that is known, unless it runs or no call is ever allowed."""
+        if self.is_running or not self.config.max_summary_calls:
+            return
         self._cancel()  # a task whose loop was left; that may be run again
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.create_task(self._run(reason, request, provider), name="amplifier-context-summary")
