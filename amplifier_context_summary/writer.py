@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from amplifier_context_core.economics.budget import context_window, model_of, name_of
 from amplifier_context_core.futures import in_thread
+from amplifier_context_core.rendering.sendable import is_left_out
 from amplifier_context_core.session.session import Session
 from amplifier_context_core.view.preview import Preview, preview
 from amplifier_context_core.view.sent_view import SentView, outgoing_messages
@@ -32,7 +33,7 @@ from .limits import Limits, Prices
 from .material import material
 from .native import checked_carrier, is_offered
 from .records import Record, Records, digest_of
-from .request import REPAIR, Range, prompt_text, range_of, request_text
+from .request import REPAIR, Plan, prompt_text, request_text
 from .text import Text
 
 log = logging.getLogger(__name__)
@@ -47,28 +48,6 @@ _GRACE = 5.0  # seconds that closing waits for a cancelled task
 
 Reason = Literal["trigger", "manual"]
 """Why a compaction is due."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A range that is to be summarised.
-
-    Attributes:
-        request: for the view that the range is of.
-        text: before the range.
-        saved: tokens that the digest of the range saves, at the session's price.
-        room: tokens that a text may take of the chapters.
-        focus: what the text is to dwell on.
-        outdated: returns why a question about it may neither be asked nor its answer kept; empty if both may.
-    """
-
-    request: ViewRequest
-    range: Range
-    text: Text
-    saved: int
-    room: int
-    focus: str | None
-    outdated: Callable[[], str]
 
 
 @dataclass(slots=True)
@@ -185,12 +164,15 @@ class Writer:
         newest = records[-1] if records else None
         start = max(history.leading_count + (newest.covered if newest else 0), history.gap.stop)
         end = next((i + 1 for i in range(len(history) - 1, start - 1, -1) if history[i].seq <= upto), start)
-        whole = range_of(history, start, end)
-        if whole is None or whole.tokens < least:
+        entries = [entry for entry in history[start:end] if not is_left_out(entry.message)]
+        tokens = sum(entry.tokens for entry in entries)
+        if tokens < least:
             return None
-        digest = sum(entry.tokens for entry in found.digest.values() if entry.first >= whole.first)
+        first = min(entry.seq for entry in entries)
+        saved = tokens - sum(entry.tokens for entry in found.digest.values() if entry.first >= first)
         focus = "\n\n".join(text for text in (compactor.focus, compactor.injected) if text) or None
-        drops, edited = compactor.focus_drops, self.records.watch(history.revision, whole.covered)
+        place = (start - history.leading_count, end - history.leading_count)
+        drops, edited = compactor.focus_drops, self.records.watch(history.revision, place[1])
 
         def outdated() -> str:  # a focus may quote what was erased: then the session has dropped it
             is_dropped = focus is not None and compactor.focus_drops != drops
@@ -198,20 +180,20 @@ class Writer:
 
         room = text_room(found.segments, request.counter)
         text = newest.text if newest else Text()
-        return Plan(request, whole, text, whole.tokens - digest, room, focus, outdated)
+        return Plan(entries, *place, text, request, saved, room, focus, outdated)
 
     async def _keep(self, plan: Plan, made: Made, caller: Caller, cost: float) -> None:
         """Keep the record of a range, unless what was asked about it is out of date."""
-        history, whole = self.session.history.snapshot(), plan.range
-        entries = history[history.leading_count + whole.start : history.leading_count + whole.covered]
+        history = self.session.history.snapshot()
+        entries = history[history.leading_count + plan.start : history.leading_count + plan.covered]
         digest = await in_thread(digest_of, entries)
         if why := plan.outdated():
             raise OutOfDate(why)
         writer = caller.model or model_of(caller.provider) or name_of(caller.provider)
-        place = (whole.start, whole.covered, whole.last, digest)
+        place = (plan.start, plan.covered, plan.last, digest)
         self.records.add(Record(*place, made.text, made.carrier, writer, cost))
         self.asking.note("ready")
-        self.asking.upto, self.asking.dropped = f"m{whole.last}", made.dropped
+        self.asking.upto, self.asking.dropped = f"m{plan.last}", made.dropped
         if made.dropped:
             counts = ", ".join(f"{reason}: {count}" for reason, count in made.dropped.items())
             log.info("session %s: dropped of a summary: %s", self.session.history.session_id, counts)
@@ -257,7 +239,7 @@ class Writer:
         sent = self.session.compactor.last_sent
         if sent is None:
             raise Refused("no request was sent yet")
-        shown = [one for one in sent.messages if one.seq <= plan.range.last]
+        shown = [one for one in sent.messages if one.seq <= plan.last]
         messages = outgoing_messages(replace(sent, messages=shown), merge=self.config.merge_consecutive)
         size = sum(one.tokens for one in (*sent.system, *shown))
 
@@ -265,7 +247,7 @@ class Writer:
             carrier = checked_carrier(result, caller.provider, plan.request.key, size, plan.request.counter)
             return Made(plan.text, carrier, {})
 
-        about = {**plan.range.about, "input_tokens": size, "again": False, "writer": "native"}
+        about = {**plan.about, "input_tokens": size, "again": False, "writer": "native"}
         ask = partial(caller.compact, messages, self.tools())
         return Question(about, size, caller.max_output // 2, prices, ask, read, plan.outdated)
 
@@ -279,7 +261,7 @@ class Writer:
         # Not less than the former text: what the view has no room for now, it may have room for later.
         most = max(_LEAST_TEXT, min(largest, max(plan.room, former.tokens(counter))))
         prompt = await in_thread(prompt_text, config.summary_prompt, self.session.warnings.fault)
-        beside = counter(prompt) + counter(request_text(plan.range, "", former, most, plan.focus))
+        beside = counter(prompt) + counter(request_text(plan, "", former, most))
         room = min(config.summary_input, int(_WINDOW_SHARE * window) - beside - caller.max_output)
         if room < _LEAST_TOKENS:
             raise Refused("the window of the model is too small")
@@ -289,12 +271,11 @@ class Writer:
         paid_for = (left - most * prices.output) / prices.fresh - beside
         if (room := int(min(wanted, paid_for))) < max(_LEAST_TOKENS, wanted * _LEAST_READ):
             raise Refused("summary_spend")
-        shown = await in_thread(material, plan.range.entries, counter, room)
-        text = request_text(plan.range, shown, former, most, plan.focus)
+        shown = await in_thread(material, plan.entries, counter, room)
+        text = request_text(plan, shown, former, most)
 
         def read_text(answer: Reply) -> Made:
-            entries = plan.range.entries
-            text, flaws = checked(lines_in(answer), Shown(entries, former))
+            text, flaws = checked(lines_in(answer), Shown(plan.entries, former))
             fitted = text.fitted(counter, most)
             no_room = len(text.lines) - len(fitted.lines) + len(plan.text.lines) - len(former.lines)
             return Made(fitted, None, {**flaws, **({"room": no_room} if no_room else {})})
@@ -304,7 +285,7 @@ class Writer:
             texts = [text, REPAIR.format(reason=wrong)] if wrong else [text]
             messages = [{"role": "system", "content": prompt}, *({"role": "user", "content": one} for one in texts)]
             size = sum(map(counter, (prompt, *texts)))
-            about = {**plan.range.about, "input_tokens": size, "again": bool(wrong)}
+            about = {**plan.about, "input_tokens": size, "again": bool(wrong)}
             ask, read = partial(caller.ask, messages), partial(in_thread, read_text)
             return Question(about, size, most, prices, ask, read, plan.outdated, None if wrong else question)
 
