@@ -250,13 +250,9 @@ def _texts(entry: Entry) -> Iterator[str]:
 
 def _sentences_with(words: str, spoken: Sequence[Sentence]) -> str:
     """Return the sentences that words are from, on one line; empty if the words are not among them."""
-    first = "".join(sentence.text for sentence in spoken).find(words) if words else -1
-    if first < 0:
+    start = "".join(sentence.text for sentence in spoken).find(words) if words else -1
+    if start < 0:
         return ""
-    places = list(accumulate((len(sentence.text) for sentence in spoken), initial=0))
-    holding = (
-        s.text
-        for s, start, end in zip(spoken, places, places[1:], strict=False)
-        if start < first + len(words) and first < end
-    )
-    return "".join(holding).strip()
+    ends = accumulate(len(sentence.text) for sentence in spoken)
+    placed = [(sentence.text, end) for sentence, end in zip(spoken, ends, strict=True)]
+    return "".join(text for text, end in placed if start < end and end - len(text) < start + len(words)).strip()
