@@ -111,15 +111,13 @@ async def limited(call: Callable[[], Awaitable[Any]], seconds: float) -> Any:
         raise CallFailed("timeout")
     try:
         return task.result()
-    except asyncio.CancelledError:
-        raise CallFailed("CancelledError") from None
-    except Exception as problem:  # noqa: BLE001 - other people's code
+    except (Exception, asyncio.CancelledError) as problem:  # noqa: BLE001 - other people's code
         asked = getattr(problem, "retry_after", None)
         retry_after = float(asked) if isinstance(asked, (int, float)) else None
         raise CallFailed(type(problem).__name__, retry_after, is_free=_is_refusal(problem)) from None
 
 
-def _is_refusal(problem: Exception) -> bool:
+def _is_refusal(problem: BaseException) -> bool:
     """True if an error says that no model read the request. After any other the provider may have done the work."""
     from amplifier_core import llm_errors as known
 
