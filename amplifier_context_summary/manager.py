@@ -146,9 +146,8 @@ class SummaryManager(ContextManager, SessionCompanion):
             if carriers and can_read(carriers[-1], *request.key):
                 report["author"], report["chapter"] = "native", carried_text(carriers[-1])
             elif chapters:
-                newest = chapters[-1]
-                report["author"] = newest.chapter.author if newest.chapter else ""
-                report["chapter"] = newest.shown[0].message["content"]
+                newest = chapters[-1].shown[0].message
+                report["author"], report["chapter"] = newest["metadata"]["chapter"], newest["content"]
         return report
 
     async def explain(self) -> dict[str, Any]:
