@@ -12,6 +12,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -131,8 +132,9 @@ class Writer:
 
     def _cancel(self) -> asyncio.Task[None] | None:
         task, loop, self._task = self._task, self._loop, None
-        if task and not task.done() and loop and not loop.is_closed():
-            loop.call_soon_threadsafe(task.cancel)
+        if task and not task.done() and loop:
+            with suppress(RuntimeError):  # the loop is closed, perhaps by its own thread just now: it runs no task
+                loop.call_soon_threadsafe(task.cancel)
         return task
 
     # -- what -------------------------------------------------------------------------------------------------------
