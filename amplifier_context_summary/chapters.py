@@ -10,7 +10,7 @@ runs they are made the digest's again: so each compaction decides as it would wi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from amplifier_context_core.compaction.checkpoint import ChapterText, DigestEntry, Draft, Segment
@@ -55,23 +55,24 @@ class TextInChapters(Strategy):
 
     def record_for(self, draft: Draft) -> Record | None:
         """Return the record whose text belongs into the chapters of a draft; None if there is none."""
-        newest = _newest(draft)
-        return next((one for one in reversed(self._held) if one.upto <= newest and one.text.lines), None)
+        folded = folded_upto(draft.segments)
+        return next((one for one in reversed(self._held) if one.upto <= folded and one.text.lines), None)
 
     def apply(self, draft: Draft, goal: Goal) -> Draft:
         record = self.record_for(draft)
         chapters = [segment for segment in draft.segments if segment.chapter and carrier_of(segment) is None]
         if record is None or not chapters:
             return draft
-        is_newest = record.upto == _newest(draft)
+        is_newest = record.upto == folded_upto(draft.segments)
         text = Text(tuple(line for line in record.text.lines if is_newest or not line.is_task))
         written = with_text(chapters, record.upto, text, goal.counter)
         new = {old.first: old if one == old else one for old, one in zip(chapters, written, strict=True)}
         return draft.with_segments(new.get(segment.first, segment) for segment in draft.segments)
 
 
-def _newest(draft: Draft) -> int:
-    return max((segment.last for segment in draft.segments if segment.chapter), default=0)
+def folded_upto(segments: Iterable[Segment]) -> int:
+    """Return the highest seq that a chapter covers; 0 without any chapter."""
+    return max((segment.last for segment in segments if segment.chapter), default=0)
 
 
 class PlainChapters(Strategy):
@@ -189,8 +190,7 @@ def authors_of(chapters: Sequence[Segment], records: Sequence[Record], newest: i
     ``writer`` is ``digest`` or the name of the model, ``cost`` that of the calls for it, in prices of a plain input
     token of the session, ``messages_since`` the messages that came after what the text knows, up to seq `newest`.
     """
-    upto = max((segment.last for segment in chapters), default=0)
-    record = next((one for one in reversed(records) if one.upto <= upto), None)
+    record = next((one for one in reversed(records) if one.upto <= folded_upto(chapters)), None)
     listed: list[dict[str, Any]] = []
     for segment in chapters:
         is_written = carrier_of(segment) is not None or bool(segment.chapter and segment.chapter.texts)

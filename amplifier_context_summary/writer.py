@@ -27,7 +27,7 @@ from amplifier_context_core.view.view_request import ViewRequest
 
 from .asking import Asking, Made, OutOfDate, Question, Refused
 from .call import Caller, listed
-from .chapters import text_room
+from .chapters import folded_upto, text_room
 from .checks import Reply, Shown, checked, lines_in
 from .config import SummaryConfig
 from .limits import Limits, Prices
@@ -86,8 +86,7 @@ class Writer:
         compactions = self.session.compactor.compactions
         if compactions == self._look_again[0] and sent.counted < self._look_again[1]:
             return False
-        checkpoint = sent.view.checkpoint
-        folded = max((one.last for one in checkpoint.segments if one.chapter), default=0) if checkpoint else 0
+        folded = folded_upto(sent.view.segments())
         if any(record.upto > folded for record in self.records.valid()):
             return False  # it waits for its compaction
         self._look_again = (compactions, sent.counted + _REGROWN * sent.limits.threshold)
