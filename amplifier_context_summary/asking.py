@@ -105,29 +105,27 @@ class Asking:
             Refused: the limits forbid the call.
             OutOfDate: a handler of the first event edited what it is about.
         """
-        while True:
-            cost = question.size * question.prices.fresh + question.written * question.prices.output
-            if refused := self.limits.refusal(self.config, self.clock(), question.size, cost, by_hand=self.by_hand):
-                raise Refused(refused)
-            self.note("running")
-            await self._emit(STARTED, question.about)
-            if why := question.outdated():
-                await self._emit(FAILED, {**question.about, "reason": why})
-                raise OutOfDate(why)
-            try:
-                found = await question.read(await self._call(question))
-            except CallFailed as problem:
-                await self.failed(str(problem), question.about, problem.retry_after)
-            except RejectedAnswer as problem:
-                if question.again is not None:
-                    question = question.again(str(problem))
-                    continue
-                await self.failed(str(problem), question.about)
-            else:
-                self.limits.succeeded()
-                await self._emit(FINISHED, question.about)
-                return found
-            return None
+        cost = question.size * question.prices.fresh + question.written * question.prices.output
+        if refused := self.limits.refusal(self.config, self.clock(), question.size, cost, by_hand=self.by_hand):
+            raise Refused(refused)
+        self.note("running")
+        await self._emit(STARTED, question.about)
+        if why := question.outdated():
+            await self._emit(FAILED, {**question.about, "reason": why})
+            raise OutOfDate(why)
+        try:
+            found = await question.read(await self._call(question))
+        except CallFailed as problem:
+            await self.failed(str(problem), question.about, problem.retry_after)
+        except RejectedAnswer as problem:
+            if question.again is not None:
+                return await self.answer(question.again(str(problem)))
+            await self.failed(str(problem), question.about)
+        else:
+            self.limits.succeeded()
+            await self._emit(FINISHED, question.about)
+            return found
+        return None
 
     async def _call(self, question: Question) -> Any:
         """Return what a call brings, and note what it took."""
