@@ -53,12 +53,7 @@ Reason = Literal["trigger", "manual"]
 
 @dataclass(slots=True)
 class Writer:
-    """Asks a model for chapters ahead of time.
-
-    Args:
-        providers: returns the mounted providers by name.
-        tools: returns the mounted tools by name.
-    """
+    """Asks a model for chapters ahead of time."""
 
     config: SummaryConfig
     session: Session
@@ -176,8 +171,7 @@ class Writer:
         drops, edited = compactor.focus_drops, self.records.watch(history.revision, place[1])
 
         def outdated() -> str:  # a focus may quote what was erased: then the session has dropped it
-            is_dropped = focus is not None and compactor.focus_drops != drops
-            return "its focus was dropped meanwhile" if is_dropped else edited()
+            return edited() or ("its focus was dropped meanwhile" if focus and compactor.focus_drops != drops else "")
 
         room = text_room(found.segments, request.counter)
         text = newest.text if newest else Text()
@@ -278,8 +272,8 @@ class Writer:
         def read_text(answer: Reply) -> Made:
             text, flaws = checked(lines_in(answer), Shown(plan.entries, former))
             fitted = text.fitted(counter, most)
-            no_room = len(text.lines) - len(fitted.lines) + len(plan.text.lines) - len(former.lines)
-            return Made(fitted, None, {**flaws, **({"room": no_room} if no_room else {})})
+            flaws["room"] = len(text.lines) - len(fitted.lines) + len(plan.text.lines) - len(former.lines)
+            return Made(fitted, None, +flaws)  # without a zero
 
         def question(wrong: str = "") -> Question:
             """With what was wrong with the first answer, ask for a better one."""
