@@ -147,6 +147,7 @@ async def listed(provider: Any, model: str | None) -> tuple[Prices | None, int |
 def _continues(provider: Any) -> bool:
     """True if a provider says that it continues an answer which was cut off."""
     try:
-        return AUTO_CONTINUE in provider.get_info().capabilities
+        capabilities: object = provider.get_info().capabilities
+        return isinstance(capabilities, list) and AUTO_CONTINUE in capabilities
     except Exception:  # noqa: BLE001 - other people's code; not every provider has capabilities
         return False

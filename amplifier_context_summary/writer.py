@@ -234,7 +234,8 @@ class Writer:
         sent = self.session.compactor.last_sent
         if sent is None:
             raise Refused("no request was sent yet")
-        shown = [one for one in sent.messages if one.seq <= plan.last]
+        last = plan.last
+        shown = [one for one in sent.messages if one.seq <= last]
         messages = outgoing_messages(replace(sent, messages=shown), merge=self.config.merge_consecutive)
         size = sum(one.tokens for one in (*sent.system, *shown))
 
