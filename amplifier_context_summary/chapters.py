@@ -22,14 +22,13 @@ from amplifier_context_core.rendering.quoting import single_line
 from amplifier_context_core.view.chapter_carriers import carrier_of
 
 from .records import Record, Records
-from .text import HEADS, SECTIONS, Text
+from .text import HEADS, Text
 
 _TEXT_SHARE = 0.5  # of what the digest says of what the text knows, beside people's words: what it may take of it
 _MOST_TAKEN = 0.75  # of one chapter's share in that: the newest chapter does not lose all
 _SMALLER = (1.0, 0.5, 0.25)  # of the room of the text, tried in this order
 _HEAD = 12  # tokens of the first line of a text, about
 _PERSON = "person"  # `Fact.speaker` of people's words
-
 
 _Parts = list[tuple[DigestEntry | None, DigestEntry | None]]
 """What a chapter says of each round: of people's words and of newer rounds, which stays, and all else."""
@@ -53,18 +52,13 @@ class TextInChapters(Strategy):
         """
         self._held = tuple(await self._records.verified())
 
-    def record_for(self, draft: Draft) -> Record | None:
-        """Return the record whose text belongs into the chapters of a draft; None if there is none."""
-        folded = folded_upto(draft.segments)
-        return next((one for one in reversed(self._held) if one.upto <= folded and one.text.lines), None)
-
     def apply(self, draft: Draft, goal: Goal) -> Draft:
-        record = self.record_for(draft)
+        folded = folded_upto(draft.segments)
+        record = next((one for one in reversed(self._held) if one.upto <= folded and one.text.lines), None)
         chapters = [segment for segment in draft.segments if segment.chapter and carrier_of(segment) is None]
         if record is None or not chapters:
             return draft
-        is_newest = record.upto == folded_upto(draft.segments)
-        text = Text(tuple(line for line in record.text.lines if is_newest or not line.is_task))
+        text = Text(tuple(line for line in record.text.lines if record.upto == folded or not line.is_task))
         written = with_text(chapters, record.upto, text, goal.counter)
         new = {old.first: old if one == old else one for old, one in zip(chapters, written, strict=True)}
         return draft.with_segments(new.get(segment.first, segment) for segment in draft.segments)
@@ -80,13 +74,7 @@ class PlainChapters(Strategy):
 
     name: ClassVar[str] = "summary"
 
-    def __init__(self, texts: TextInChapters) -> None:
-        self._made_with = ""
-        self._texts = texts
-
     def apply(self, draft: Draft, goal: Goal) -> Draft:
-        if self._texts.record_for(draft) is None:
-            return draft
         plain = draft.with_segments(_plain(segment, goal.counter) for segment in draft.segments)
         return plain if plain.tokens <= draft.tokens else draft
 
@@ -178,9 +166,9 @@ def _condensed(parts: _Parts, share: float, counter: TokenCounter) -> list[Diges
 def _worded(head: str, text: Text) -> str:
     """Return a text under headings, the work last."""
     worded = [head]
-    for section in (*(section for section in SECTIONS if section != "work"), "work"):
+    for section, heading in HEADS.items():
         said = [single_line(line.text) for line in text.lines if line.section == section]
-        worded += [HEADS[section], *said] if said else []
+        worded += [heading, *said] if said else []
     return "\n".join(worded)
 
 

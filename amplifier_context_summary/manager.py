@@ -57,7 +57,7 @@ class SummaryManager(ContextManager, SessionCompanion):
         given = options.get("ladder")
         steps = build_ladder(config, plugins) if given is None else given
         # The text comes after all that gives way: it takes no room from anything else.
-        options["ladder"] = [PlainChapters(self._chapters), *steps, self._chapters]
+        options["ladder"] = [PlainChapters(), *steps, self._chapters]
         options["carry"] = partial(with_newest_carrier, self.records)
         options["prepare"] = self._chapters.prepare
         options["companion"] = self
