@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -119,7 +120,8 @@ class Asking:
             await self.failed(str(problem), question.about, problem.retry_after)
         except RejectedAnswer as problem:
             if question.again is not None:
-                return await self.answer(question.again(str(problem)))
+                with suppress(Refused):  # the limits forbid a second call: the first one has failed
+                    return await self.answer(question.again(str(problem)))
             await self.failed(str(problem), question.about)
         else:
             self.limits.succeeded()
