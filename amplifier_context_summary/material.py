@@ -136,8 +136,7 @@ class _Quotation:
 
     def _arguments(self, call: Call, name: str) -> str:
         if name not in self._texts:
-            given = _with_changes(arguments_of(call)).items()
-            self._texts[name] = {key: one if isinstance(one, str) else json_text(one) for key, one in given}
+            self._texts[name] = _as_texts(_with_changes(arguments_of(call)))
         texts = self._texts[name]
         if not texts:
             return clip_text(arguments_text(call), self._room.arguments)
@@ -265,8 +264,12 @@ def _with_changes(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _text_of_edit(edit: Any) -> str:
-    parts = _with_changes(cast("dict[str, Any]", edit)).values() if isinstance(edit, dict) else [edit]
-    return "\n".join(part if isinstance(part, str) else json_text(part) for part in parts)
+    given = _with_changes(cast("dict[str, Any]", edit)) if isinstance(edit, dict) else {"": edit}
+    return "\n".join(_as_texts(given).values())
+
+
+def _as_texts(given: Mapping[str, Any]) -> dict[str, str]:
+    return {key: value if isinstance(value, str) else json_text(value) for key, value in given.items()}
 
 
 def _difference(before: str, after: str) -> str:
@@ -287,8 +290,7 @@ def _used(entries: Sequence[Entry]) -> tuple[frozenset[str], frozenset[str]]:
             continue
         said = [_spoken(entry)]
         for call in calls_of(entry.message):
-            for key, value in arguments_of(call).items():
-                text = value if isinstance(value, str) else json_text(value)
+            for key, text in _as_texts(arguments_of(call)).items():
                 said.append(text)
                 if key in _CHANGES:
                     changed.update(plain for line in text.splitlines()[:400] if len(plain := _plain(line)) >= 8)
