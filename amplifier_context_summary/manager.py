@@ -136,8 +136,8 @@ class SummaryManager(ContextManager, SessionCompanion):
         await self.session.ready()
         self.compactor.focus = focus or self.compactor.focus
         request = await self.requests.for_last_budget()
-        self.writer.start("manual", request, self._provider)
-        await self.writer.wait(self._settings.compact_wait)
+        self.writer.start(request, self._provider, by_hand=True)
+        await self.writer.wait(self.writer.config.compact_wait)
         report = await super().compact()  # the focus is set; it may have been forgotten since
         if report["compacted"]:
             view = next((view for view in reversed(list(self.compactor.cache.views)) if view.checkpoint), None)

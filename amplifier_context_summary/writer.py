@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from amplifier_context_core.economics.budget import context_window, model_of, name_of
 from amplifier_context_core.futures import in_thread
@@ -46,9 +46,6 @@ _LEAST_TEXT = 150  # tokens that a text may have in any case
 _WINDOW_SHARE = 0.8  # of the summariser's window: what a request and its answer may take, as counted here
 _REGROWN = 0.15  # of the threshold: growth after which a view without a new range is looked at once more
 _GRACE = 5.0  # seconds that closing waits for a cancelled task
-
-Reason = Literal["trigger", "manual"]
-"""Why a compaction is due."""
 
 
 @dataclass(slots=True)
@@ -87,17 +84,17 @@ class Writer:
         self._look_again = (compactions, sent.counted + _REGROWN * sent.limits.threshold)
         return True
 
-    def start(self, reason: Reason, request: ViewRequest, provider: Any) -> None:
+    def start(self, request: ViewRequest, provider: Any, *, by_hand: bool = False) -> None:
         """Begin the task for a view, sent to a provider if that is known, unless it runs or no call is ever allowed."""
         if self.is_running or not self.config.max_summary_calls:
             return
         self._cancel()  # a task whose loop was left; that may be run again
         self._loop = asyncio.get_running_loop()
-        self._task = asyncio.create_task(self._run(reason, request, provider), name="amplifier-context-summary")
+        self._task = asyncio.create_task(self._run(request, provider, by_hand), name="amplifier-context-summary")
 
-    async def _run(self, reason: Reason, request: ViewRequest, provider: Any) -> None:
+    async def _run(self, request: ViewRequest, provider: Any, by_hand: bool) -> None:
         try:
-            await self._write(reason, request, provider)
+            await self._write(request, provider, by_hand)
         except Refused as why:
             self.asking.note("refused", str(why))
         except OutOfDate as why:
@@ -133,15 +130,15 @@ class Writer:
 
     # -- what -------------------------------------------------------------------------------------------------------
 
-    async def _write(self, reason: Reason, request: ViewRequest, provider: Any) -> None:
+    async def _write(self, request: ViewRequest, provider: Any, by_hand: bool) -> None:
         """Ask about the range that the next compaction folds, if that is worth it, and keep the answer."""
-        found = await preview(self.session.compactor, request, reason)
-        least = _LEAST_TOKENS if reason == "manual" else max(_LEAST_TOKENS, int(_LEAST_SHARE * found.threshold))
+        found = await preview(self.session.compactor, request, "manual" if by_hand else "trigger")
+        least = _LEAST_TOKENS if by_hand else max(_LEAST_TOKENS, int(_LEAST_SHARE * found.threshold))
         plan = await self._plan(found, request, least)
         if plan is None:
             return
         self._look_again = (self.session.compactor.compactions, math.inf)  # once for each compaction
-        self.asking.by_hand = reason == "manual"
+        self.asking.by_hand = by_hand
         caller = self._caller(provider)
         prices, window = await self._listed(caller, provider)
         before = self.limits.summary_cost
