@@ -74,16 +74,17 @@ class Caller:
     def _request(self, messages: Sequence[Message], metadata: Mapping[str, Any] | None = None, **more: Any) -> Any:
         from amplifier_core import ChatRequest
 
-        given: dict[str, Any] = {
+        given = {
             "messages": list(messages),
             "model": self.model,
             "max_output_tokens": self.max_output,
             "stream": False,
             "timeout": self.timeout,
             "metadata": {"purpose": COMPACTION_PURPOSE, "stream": False, **(metadata or {})},
+            **more,
         }
         try:
-            return ChatRequest.model_validate({**given, **more})
+            return ChatRequest.model_validate(given)
         except ValueError as problem:
             raise CallFailed(type(problem).__name__, is_free=True) from None
 

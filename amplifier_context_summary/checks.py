@@ -114,7 +114,6 @@ _SEGMENT = re.compile(r"[/:#\\]+")
 _NUMBERS = re.compile(r"[\d\W_]+")
 _HASH = re.compile(r"[0-9a-f]{7,}")
 _ESCAPED = re.compile(r"\\(.)")  # in a text of JSON
-_PLAIN = {"n": "\n", "r": "\r", "t": "\t"}
 _MOST_NAMES = 60  # of one line that are looked for
 
 
@@ -242,7 +241,7 @@ def _texts(entry: Entry) -> Iterator[str]:
     yield text_of(entry.message.get("content"))
     for call in calls_of(entry.message):
         yield from (call.name, arguments_text(call))
-        yield _ESCAPED.sub(lambda found: _PLAIN.get(found[1], found[1]), json_text(arguments_of(call)))
+        yield _ESCAPED.sub(lambda found: " " if found[1] in "nrt" else found[1], json_text(arguments_of(call)))
     if entry.answered_ids:
         for result in results_of(entry.message):
             yield result_text(result.content)

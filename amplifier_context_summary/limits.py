@@ -40,10 +40,6 @@ class Prices:
     write: float = _WRITE
     output: float = _OUTPUT
 
-    def in_units_of(self, fresh: float) -> Prices:
-        """Return them in the price of a fresh input token of another model."""
-        return Prices(self.fresh / fresh, self.read / fresh, self.write / fresh, self.output / fresh)
-
     def of_input(self, usage: Usage) -> float:
         """Return the price of what a response read."""
         read = min(usage.cache_read_tokens, usage.input_tokens)
@@ -56,10 +52,9 @@ class Prices:
 
 def prices_of(pricing: object) -> Prices | None:
     """Return the prices in a kernel's `Pricing`; None if there is none that makes sense."""
-    fresh, output = price_in(pricing, "input"), price_in(pricing, "output")
+    fresh, read, write, output = (price_in(pricing, kind) for kind in ("input", "cache_read", "cache_write", "output"))
     if not fresh or output is None:
         return None
-    read, write = price_in(pricing, "cache_read"), price_in(pricing, "cache_write")
     return Prices(fresh, fresh * _READ if read is None else read, fresh * _WRITE if write is None else write, output)
 
 
