@@ -65,7 +65,6 @@ class SummaryManager(ContextManager, SessionCompanion):
         self.records.history = self.history
         self.limits = Limits()
         self.writer = Writer(config, self.session, self.records, self.limits, providers, tools)
-        self._settings = config
         self._provider: Any = None  # of the last request
         self._estimated = 0.0  # cost of the last request, until its usage is reported
         self._estimated_upto = -1  # last seq of the history that it was estimated at
@@ -78,17 +77,17 @@ class SummaryManager(ContextManager, SessionCompanion):
 
     async def before_request(self, token_budget: int | None, provider: object) -> None:
         """Wait for a summary before a request that would compact without one (`summary_background: false`)."""
-        if self._settings.summary_background:
+        if self.writer.config.summary_background:
             return
         await self.session.ready()
-        await self.writer.wait(self._settings.summary_timeout)
+        await self.writer.wait(self.writer.config.summary_timeout)
         if self.compactor.last_sent is None:
             return
         key = (name_of(provider), model_of(provider) or "")
         request = await self.requests.request_for(self.requests.budget(token_budget, provider).tokens, key)
         if (await preview(self.compactor, request, "trigger")).is_due:
-            self.writer.start("trigger", request, provider)
-            await self.writer.wait(self._settings.summary_timeout)
+            self.writer.start(request, provider)
+            await self.writer.wait(self.writer.config.summary_timeout)
 
     def handed_out(self, sent: SentView, provider: object) -> None:
         """Note the last request, and ask for the next summary if it is due."""
@@ -101,7 +100,7 @@ class SummaryManager(ContextManager, SessionCompanion):
         # If the session is not resumed, it was closed while this request was on its way.
         if self.session.is_open and self.writer.takes_up(sent):
             request = ViewRequest(sent.limits, sent.prefix, tuple(sent.system), sent.view.counter)
-            self.writer.start("trigger", request, provider)
+            self.writer.start(request, provider)
 
     def on_response(self, response: Response) -> None:
         """Note a response; what its input cost bounds what summaries may cost."""

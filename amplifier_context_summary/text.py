@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal, get_args
 
 from amplifier_context_core.messages.tokens import TokenCounter
@@ -21,12 +22,12 @@ SECTIONS: tuple[Section, ...] = get_args(Section)
 
 MAX_LINES = 200  # of a text
 MAX_CHARS = 800  # of a line; what is longer is cut at the end of a word
-HEADS: Mapping[str, str] = {
+HEADS: Mapping[str, str] = {  # in the order in which a view shows them
     "person": "The person:",
-    "work": "The work:",
     "findings": "Found out:",
     "files": "Files:",
     "values": "Values:",
+    "work": "The work:",
 }
 MARK = re.compile(r"\bm([1-9]\d{0,17})(?:\.\d{1,4})?\b")
 _WORTH: Mapping[Section, int] = {"person": 9, "work": 8, "findings": 6, "values": 5, "files": 4}
@@ -73,12 +74,9 @@ class Text:
 
     def __str__(self) -> str:
         """Return it as a model reads and writes it."""
-        parts = (
-            "\n".join([f"## {section.capitalize()}", *(f"- {line.text}" for line in lines)])
-            for section in SECTIONS
-            if (lines := [line for line in self.lines if line.section == section])
-        )
-        return "\n\n".join(parts)
+        sections = groupby(self.lines, lambda line: line.section)
+        parts = ([f"## {section.capitalize()}", *(f"- {line.text}" for line in lines)] for section, lines in sections)
+        return "\n\n".join(map("\n".join, parts))
 
     def tokens(self, counter: TokenCounter) -> int:
         """Return the tokens that it takes in a view, about."""

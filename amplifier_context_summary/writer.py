@@ -13,7 +13,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -170,9 +170,8 @@ class Writer:
         def outdated() -> str:  # a focus may quote what was erased: then the session has dropped it
             return edited() or ("its focus was dropped meanwhile" if focus and compactor.focus_drops != drops else "")
 
-        room = text_room(found.segments, request.counter)
-        text = newest.text if newest else Text()
-        return Plan(entries, *place, text, request, saved, room, focus, outdated)
+        former, room = newest.text if newest else Text(), text_room(found.segments, request.counter)
+        return Plan(entries, *place, former, request, saved, room, focus, outdated)
 
     async def _keep(self, plan: Plan, made: Made, caller: Caller, cost: float) -> None:
         """Keep the record of a range, unless what was asked about it is out of date."""
@@ -182,8 +181,7 @@ class Writer:
         if why := plan.outdated():
             raise OutOfDate(why)
         writer = caller.model or model_of(caller.provider) or name_of(caller.provider)
-        place = (plan.start, plan.covered, plan.last, digest)
-        self.records.add(Record(*place, made.text, made.carrier, writer, cost))
+        self.records.add(Record(plan.start, plan.covered, plan.last, digest, made.text, made.carrier, writer, cost))
         self.asking.note("ready")
         self.asking.upto, self.asking.dropped = f"m{plan.last}", made.dropped
         if made.dropped:
@@ -221,7 +219,7 @@ class Writer:
         ours, _ = await listed(provider, None)
         theirs, window = await listed(caller.provider, caller.model)
         self.session_prices = ours or Prices()
-        prices = theirs.in_units_of(ours.fresh) if ours and theirs else Prices()
+        prices = Prices(*(price / ours.fresh for price in astuple(theirs))) if ours and theirs else Prices()
         return prices, window if caller.model else None
 
     # -- questions --------------------------------------------------------------------------------------------------
