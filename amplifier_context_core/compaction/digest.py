@@ -55,15 +55,14 @@ _TROUBLE_TRIES = 8  # lines that only quote trouble, until it is taken that ther
 # A numbered line of a file, or one a search found. A compiler's word follows its place at once.
 _SOURCE = re.compile(r"\s*\d+\s*[\u2192|\t]|\s*[\w./@-]+[:-]\d+[:-](?!\s*(?:\d+:\s*)?(?:fatal |)error)", re.I)
 _LOCATION = re.compile(r"(.*\w\.\w{1,5})?[:-]?\d+(?:[:-].*)?")
-# What nobody asks for by name: a time, how long something took, and the two versions of a file that a diff compares.
-_PASSING = re.compile(r"\d{4}-\d\d-\d\dT\d.*|(?:\d+m)?\d+(?:\.\d+)?m?s|[0-9a-f]{6,40}\.\.+[0-9a-f]{6,40}")
+# Tokens with digits that are no names: times, durations, and the line of a diff with the hashes of both versions.
+_NO_NAME = re.compile(r"\d{4}-\d\d-\d\dT\d.*|(?:\d+m)?\d+(?:\.\d+)?m?s|[0-9a-f]{6,40}\.\.+[0-9a-f]{6,40}")
 # Names of Go, Python, JavaScript and Rust that a model knows; no file, as `context.md` is one.
 _LIBRARY = re.compile(
     r"(?:Array|Date|JSON|Math|Object|Promise|assert|asyncio|bufio|bytes|collections|console|context|errors|exec|filepath|"
     r"fmt|fs|functools|http|io|itertools|json|log|logging|math|mock|np|os|pathlib|pd|process|pytest|re|regexp|require|"
     r"slog|sort|std|strconv|strings|subprocess|sync|sys|t|testing|time|typing)\.(?:[A-Z]|[a-z]{5})"
 )
-_DIFF_SIDE = re.compile(r"[ab]/(?=.)")
 _HEAD = re.compile(rf"<{TAG}>\n\[m(\d{{1,18}})(?: to m(\d{{1,18}}))? (?:in short: a record|left out\])")
 _KEY = re.compile(r'"([\w-]{5,})"\s*:')
 _TROUBLE = ("error", "exception", "failed", "failure", "fatal", "traceback", "denied", "not found", "cannot ")
@@ -423,10 +422,10 @@ def _candidates(text: str, weight: float) -> list[tuple[float, str]]:
     ranked: list[tuple[float, str]] = []
     is_diff = "diff --git a/" in text
     for token in identifiers(text, 400):
-        if _PASSING.fullmatch(token):
+        if _NO_NAME.fullmatch(token):
             continue
-        if is_diff and _DIFF_SIDE.match(token):
-            token = token[2:]
+        if is_diff and token.startswith(("a/", "b/")):
+            token = token[2:]  # the path without the side of the diff
         score = weight + (0.5 if "/" in token or "." in token else 0.0) - 0.015 * max(0, len(token) - 24)
         if _LIBRARY.match(token):
             score -= 1.0
