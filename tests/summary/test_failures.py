@@ -50,6 +50,16 @@ async def test_an_answer_that_fails_its_checks_is_asked_for_once_more_with_the_r
     assert started[1]["input_tokens"] > started[0]["input_tokens"]
 
 
+async def test_an_attempt_has_failed_if_the_limits_forbid_to_ask_for_a_better_answer() -> None:
+    hooks = HookRegistry()
+    recorder = EventRecorder().attach(hooks, EVENTS)
+    manager = summary_manager(Writer("empty"), hooks=hooks, max_summary_calls=1)
+    await drive(manager, SESSION[:41])
+    assert recorder.names() == ["context:summary_started", "context:summary_failed"]
+    assert (await manager.explain())["summary"]["reason"] == "it was empty"
+    assert manager.limits.failures == 1
+
+
 async def test_events_report_calls_and_quote_nothing() -> None:
     hooks = HookRegistry()
     recorder = EventRecorder().attach(hooks, EVENTS)
