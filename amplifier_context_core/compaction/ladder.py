@@ -68,22 +68,23 @@ _DEFAULT = ("supersede", "fold", "condense", "clip", "clear", "drop")
 _LEAST_PROTECTED = 0.6  # of the budget without the fixed part: clipping leaves protected segments at least this
 _AFTER_DROPPING = 0.7  # of the budget: what is left when rounds had to be dropped to meet it
 _STATE_SHARE = 0.10  # of the budget: what the newest todo lists, plans and approvals may fill verbatim
+_NEWEST = 2  # newest rounds that all passes but the last spare, if they fit the share below
+_NEWEST_SHARE = 1 / 3  # of the budget. docs/reports/evaluation.md (The two newest rounds)
 _CLIPPED_TO = 0.8  # of the trigger: what protected segments that left no room are clipped to
 
 
 class Pass(NamedTuple):
     """What a run over all strategies spares."""
 
-    spares: frozenset[
-        str
-    ]  # "recent" rounds; the share of "people"; what they wrote up to the newest "chapter" (cached)
+    # "recent" rounds; the two "newest"; the share of "people"; what they wrote up to the newest "chapter" (cached)
+    spares: frozenset[str]
     enough: float  # share of the way from target to trigger; above it the next compaction would come too soon
 
 
 PASSES = (
-    Pass(frozenset({"recent", "people"}), 0.4),
-    Pass(frozenset({"people"}), 0.2),
-    Pass(frozenset({"chapter"}), 0.7),
+    Pass(frozenset({"recent", "newest", "people"}), 0.4),
+    Pass(frozenset({"newest", "people"}), 0.2),
+    Pass(frozenset({"newest", "chapter"}), 0.7),
     Pass(frozenset(), 0.7),
 )
 
@@ -202,12 +203,15 @@ def apply_alone(strategy: Strategy, draft: Draft, goal: Goal) -> Draft:
 def _run_passes(run: _Run, ladder: Sequence[Strategy], goal: Goal, trigger: int, recent_tokens: int) -> None:
     """Run passes, each of which protects less, until one ends below what is enough for it."""
     folded_up_to = max((segment.last for segment in run.draft.segments if segment.chapter), default=0)
-    recent = _recent(run.draft.segments, recent_tokens)
+    spared = {
+        "recent": _recent(run.draft.segments, recent_tokens),
+        "newest": _recent(run.draft.segments[-_NEWEST:], int(goal.budget * _NEWEST_SHARE)),
+    }
     for step in PASSES:
         enough = goal.target + int(step.enough * (trigger - goal.target))
         now = replace(
             goal,
-            recent=recent if "recent" in step.spares else frozenset(),
+            recent=frozenset[int]().union(*(firsts for name, firsts in spared.items() if name in step.spares)),
             human_tokens=goal.human_tokens if "people" in step.spares else 0,
             folded_up_to=folded_up_to if "chapter" in step.spares else 0,
             ceiling=enough if run.draft.tokens > trigger else 0,

@@ -178,6 +178,18 @@ def test_recent_rounds_are_spared_while_old_ones_can_give() -> None:
     assert asked.asked[-1][1].recent == frozenset()
 
 
+@pytest.mark.parametrize(("over", "spared"), [(0, 2), (3, 1)])
+def test_all_passes_but_the_last_spare_the_two_newest_rounds_that_fit_a_third_of_the_budget(
+    over: int, spared: int
+) -> None:
+    made = draft(*talk())
+    asked = Recording()
+    budget = 3 * sum(segment.tokens for segment in made.segments[-2:]) - over
+    reduced(made, [asked], target=1, budget=budget, trigger=budget, recent_tokens=0)
+    newest = frozenset(segment.first for segment in made.segments[-spared:])
+    assert [goal.recent for _, goal in asked.asked] == [newest, newest, newest, frozenset()]
+
+
 def test_a_target_below_what_is_protected_moves_up_to_it() -> None:
     asked = Recording()
     made = draft(user(LONG), says("x"), says("end"))
