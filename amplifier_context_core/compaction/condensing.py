@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, groupby
-from operator import attrgetter
+from itertools import accumulate
 
 from ..messages.parsing import text_of
 from ..messages.tokens import TokenCounter
@@ -180,8 +179,8 @@ def _named(fact: Fact, scored: Sequence[tuple[str, float]]) -> Fact:
 def _shorten_calls(lines: list[_Line], room: int, last: int) -> int:
     """Bring calls into their room (characters), the older the shorter, in place; return the characters they take.
 
-    Of the oldest, nothing but the tool and names stay where not even the beginnings of all calls find room. Calls of
-    the `last` entry stay.
+    Where not even the beginnings of all calls find room, nothing but the tool and names stay: of calls that say no more
+    than how large their output was, and then of the others, the oldest first. Calls of the `last` entry stay.
     """
     share = room / max(sum(_cost(line.fact) for line in lines), 1)
     for line in lines if share < 1 else ():
@@ -189,15 +188,18 @@ def _shorten_calls(lines: list[_Line], room: int, last: int) -> int:
             line.fact = _shortened(_without_size(line.fact), share * (0.6 + 0.8 * line.place / max(last, 1)))
     _pass_on_names(lines)
     left = sum(_cost(line.fact) for line in lines)
-    bare: list[_Line] = []
-    for place, of_entry in groupby(lines, key=attrgetter("place")):
-        if left <= room or place == last:
+    kept = dict(enumerate(lines))
+    for number in sorted(kept, key=lambda number: (bool(lines[number].fact.outcome), number)):
+        line = lines[number]
+        if left <= room:
             break
-        for line in of_entry:
-            left -= _cost(line.fact)
-            line.fact = line.fact if line.fact.sentences else _bare(line.fact)
-            bare.append(line)
-    lines[: len(bare)] = [line for line in bare if line.fact.sentences or line.fact.names]
+        if line.place == last or line.fact.sentences:
+            continue
+        left -= _cost(line.fact)
+        line.fact = _bare(line.fact)
+        if not line.fact.names:
+            del kept[number]
+    lines[:] = kept.values()
     return left
 
 

@@ -56,6 +56,14 @@ def test_the_size_of_an_output_goes_and_its_trouble_stays() -> None:
     assert '"' in text.splitlines()[-1]
 
 
+def test_how_a_call_ended_outlasts_newer_calls_that_only_listed_or_read() -> None:
+    failed = "3 failed, 40 passed in 2.1s\nE   ValueError: bad_token_9f31\n" + FILE
+    reads = [m for n in range(30) for m in (call(f"c{n}", path=f"src/mod_{n}.py"), result(f"c{n}", FILE))]
+    after = kept(digests(call("t", name="run", path="make test"), result("t", failed), *reads), 0.4)
+    assert '"3 failed, 40 passed in 2.1s"' in after[0].text
+    assert after[1].text.startswith(f"m{after[1].first} read; src/mod_")
+
+
 def test_names_of_a_sentence_that_goes_are_kept_with_the_call_beside_it() -> None:
     messages = [
         m
