@@ -225,11 +225,11 @@ def without_round(segment: Segment, round_: Round, counter: TokenCounter) -> lis
 
 
 def quote(text: str, room: int) -> str:
-    """Return a quotation of at most about `room` characters, on one line."""
+    """Return a quotation of at most `room` characters and its "…", on one line; a word that is cut is left out."""
     flat = single_line(text[: room * 3])
     if len(flat) <= room and len(text) <= room * 3:
         return flat
-    return flat[: word_end(flat, room)] + " …"
+    return flat[: word_end(flat, room, reach=room)] + " …"
 
 
 def _facts(round_: Round, known: Names, room: int, summaries: ResultSummaries) -> Iterable[Fact]:

@@ -54,6 +54,13 @@ def test_durations_and_the_versions_that_a_diff_compares_are_no_names() -> None:
         assert passing not in line.text
 
 
+def test_a_quotation_that_is_cut_holds_no_part_of_a_name() -> None:
+    path = "github.com/depot/" + "/".join(f"part{n}" for n in range(8))
+    (line,) = digests(call("a"), result("a", f"Error: the module could not be found, {'so ' * 20}see {path}\n" * 3))
+    assert "Error: the module could not be found" in line.text
+    assert all(word == path for word in line.text.split() if word.startswith("github.com"))
+
+
 def test_names_of_a_project_are_kept_before_those_of_libraries() -> None:
     known = [f"fmt.Printf{n}" for n in range(40)]
     own = [f"depot.Order{n}" for n in range(40)]
