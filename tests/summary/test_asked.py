@@ -121,7 +121,7 @@ async def test_a_late_summary_is_put_in_when_the_provider_writes_the_prefix_agai
     assert digest(bare(await manager.get_messages_for_request(BUDGET, other))) == digest(bare(view))
 
 
-@pytest.mark.parametrize("share", [0.3, 0.95])
+@pytest.mark.parametrize("share", [0.5, 0.95])
 async def test_a_model_is_asked_when_a_view_has_the_share_of_the_trigger_that_the_config_says(share: float) -> None:
     provider = Provider(good)
     manager = summary_manager(provider, summarize_at=share)
