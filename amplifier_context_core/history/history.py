@@ -407,10 +407,13 @@ class History:
         fresh: list[Entry] = []
         turns = LoopTurns()
         for item in found.order:
-            if isinstance(item, Entry):
+            turn = order[-1].turn if order else 0
+            if isinstance(item, Entry) and item.turn >= turn:
                 order.append(item)
                 continue
-            entry = self._draft(*item, await self._count(item[0]), order[-1].turn if order else 0)
+            # What follows a new message of a person, up to the next one, is of its turn.
+            message, info = parse_message(item.message) if isinstance(item, Entry) else item
+            entry = self._draft(message, info, await self._count(message), turn)
             order.append(entry)
             fresh.append(entry)
             await turns.give()

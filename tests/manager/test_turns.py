@@ -37,6 +37,15 @@ async def test_a_transcript_set_at_once_has_the_turns_it_has_added_one_by_one() 
     assert at_once.turn_count == one_by_one.turn_count == 2
 
 
+async def test_what_follows_a_reminder_that_a_host_makes_a_persons_message_is_of_its_turn() -> None:
+    talk = [{"role": "user", "content": "<system-reminder>Be brief.</system-reminder>"}, *rounds(1)]
+    manager = await feed(new_manager(), talk)
+    stored = await manager.get_messages()
+    await manager.set_messages([{**stored[0], "content": "One."}, *stored[1:]])
+    assert turns(manager) == ["u1", "a1", "a1"]
+    assert bare(await manager.get_messages())[1:] == bare(stored)[1:]
+
+
 # --- interrupting -----------------------------------------------------------------------------------------------------
 
 
