@@ -408,12 +408,11 @@ class History:
         turns = LoopTurns()
         for item in found.order:
             turn = order[-1].turn if order else 0
-            if isinstance(item, Entry) and item.turn >= turn:
-                order.append(item)
+            if isinstance(item, Entry):
+                # What follows a new message of a person, up to the next one, is of its turn.
+                order.append(item if item.turn >= turn else item._replace(turn=turn))
                 continue
-            # What follows a new message of a person, up to the next one, is of its turn.
-            message, info = parse_message(item.message) if isinstance(item, Entry) else item
-            entry = self._draft(message, info, await self._count(message), turn)
+            entry = self._draft(*item, await self._count(item[0]), turn)
             order.append(entry)
             fresh.append(entry)
             await turns.give()

@@ -43,6 +43,7 @@ async def test_what_follows_a_reminder_that_a_host_makes_a_persons_message_is_of
     stored = await manager.get_messages()
     await manager.set_messages([{**stored[0], "content": "One."}, *stored[1:]])
     assert turns(manager) == ["u1", "a1", "a1"]
+    assert await manager.store.read(manager.session_id) == list(manager.snapshot())
     assert bare(await manager.get_messages())[1:] == bare(stored)[1:]
 
 
