@@ -48,7 +48,7 @@ from .rendering.renderer import RenderedMessage
 from .rendering.rounds import Round
 from .stores import MemoryStore, Store, open_store
 from .transcript.entry import Entry
-from .transcript.search import SearchIndex
+from .transcript.searchable import SearchIndex
 from .transcript.transcript import Snapshot, Transcript
 
 __all__ = [

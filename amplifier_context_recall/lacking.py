@@ -19,7 +19,7 @@ from amplifier_context_core.messages.parsing import SYSTEM_ROLES, Message, calls
 from amplifier_context_core.stores.yielding import yield_gil
 from amplifier_context_core.transcript.entry import Entry, seqs_of
 from amplifier_context_core.transcript.recalled import RECALL_TOOL
-from amplifier_context_core.transcript.search import message_text
+from amplifier_context_core.transcript.searchable import message_text
 
 from .recall_pages import Counter, Source
 

@@ -21,7 +21,7 @@ from amplifier_context_core.messages.hashing import text_digest
 from amplifier_context_core.plugins import Plugins
 from amplifier_context_core.stores.protocol import KeepsVectors, KeptVector, Store
 from amplifier_context_core.transcript.entry import Entry
-from amplifier_context_core.transcript.search import searchable_text
+from amplifier_context_core.transcript.searchable import searchable_text
 from amplifier_context_core.transcript.transcript import Snapshot
 
 Matrix = NDArray[np.float32]

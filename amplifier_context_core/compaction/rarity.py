@@ -7,7 +7,7 @@ import re
 from array import array
 from collections.abc import Sequence
 
-from ..transcript.query import UNSPACED
+from ..transcript.searchable import UNSPACED
 
 _TERM = re.compile(rf"[^\W\d_{UNSPACED}]{{2,}}|\d+(?:[.,:/-]\d+)*|[{UNSPACED}]+")
 _IS_UNSPACED = re.compile(f"[{UNSPACED}]")

@@ -9,27 +9,21 @@ FTS5 as syntax.
 from __future__ import annotations
 
 import re
+import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import orjson
 
 from ..transcript.entry import Entry
-from ..transcript.query import READ_AT_ONCE, UNSPACED, Query, Term, names
+from ..transcript.query import READ_AT_ONCE, Query, Term, names
 from ..transcript.ranking import Text, search
-from ..transcript.search import ScanIndex, ranked_text, searchable_text
+from ..transcript.search import ScanIndex, ranked_text
+from ..transcript.searchable import UNSPACED, searchable_text
 from ..transcript.transcript import Snapshot
+from .search_tables import TABLES, can_index, create_tables
 from .yielding import INDEXED, yielding
 
-if TYPE_CHECKING:
-    import sqlite3
-
-TABLES = ("words", "names")
-_CREATE = (
-    "CREATE VIRTUAL TABLE words USING fts5(text, tokenize = 'porter unicode61 remove_diacritics 2'{0})",
-    "CREATE VIRTUAL TABLE names USING fts5(text, tokenize = 'trigram'{0})",
-)
 _RUN = re.compile(f"[{UNSPACED}]{{1,1000}}")  # a call for a longer one would stop other threads for milliseconds
 # One row of all keys: each row that Python reads costs as much as SQLite's search for it.
 _NEWEST = """
@@ -38,20 +32,6 @@ _NEWEST = """
     )
 """
 _HASH_BYTES = 4_000_000  # of words in memory before they are written to the index: a quarter less time than FTS5's 1 MB
-
-
-def can_index(db: sqlite3.Connection) -> bool:
-    """True if this build of SQLite has FTS5 with both tokenizers."""
-    import sqlite3  # a session that is never searched does not load it
-
-    if sqlite3.sqlite_version_info < (3, 34):  # has no trigram
-        return False
-    return db.execute("SELECT 1 FROM pragma_module_list WHERE name = 'fts5'").fetchone() is not None
-
-
-def create_tables(db: sqlite3.Connection, options: str = "") -> None:
-    for statement in _CREATE:
-        db.execute(statement.format(options))
 
 
 def add_texts(db: sqlite3.Connection, texts: Iterable[tuple[int, str]], *, replace: bool = False) -> None:
@@ -144,8 +124,6 @@ class WordIndex:
         if not entries.begins_with(self._history):
             self._close()
         if self._db is None:
-            import sqlite3
-
             self._db = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
             if not can_index(self._db):
                 self._close()

@@ -8,10 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from .question_hints import asked_dates, asked_role
+from .searchable import UNSPACED
 
-# CJK radicals to ideographs with kana and bopomofo between, Hangul, compatibility forms, halfwidth kana and Hangul, and
-# the planes of rarer ideographs: text without spaces.
-UNSPACED = "\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc\U00020000-\U0003ffff"
 READ_AT_ONCE = 20_000  # characters of a text: a millisecond or two
 
 _LONGEST_PHRASE = 4  # characters without spaces that are taken as one word; of longer runs each pair is one

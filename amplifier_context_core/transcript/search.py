@@ -1,26 +1,17 @@
-"""The protocol of a search index, and the index that is always there: a scan of the history."""
+"""The index that is always there, a scan of the history, and what guards the index of a plug-in."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, cast
 
 from ..failures import Report, failure
-from ..messages.parsing import Message, arguments_text, calls_of, result_text, results_of, text_of
 from .entry import Entry
 from .query import PARTS, Query, Term, fold, names, root
 from .ranking import Text, finder, search
+from .searchable import SearchIndex, searchable_text
 from .transcript import CopyingSnapshot, Snapshot
-
-
-@runtime_checkable
-class SearchIndex(Protocol):
-    """Finds entries by words."""
-
-    def search(self, history: Iterable[Entry], query: str, limit: int) -> list[Entry]:
-        """Return at most `limit` entries that match `query`, best first."""
-        ...
 
 
 class ScanIndex:
@@ -94,19 +85,7 @@ def has_phrase(text: str, term: Term) -> bool:
     return f" {' '.join(term.parts)}{'' if term.is_prefix else ' '}" in f" {words} "
 
 
-def searchable_text(entry: Entry) -> str:
-    return message_text(entry.message)
-
-
 def ranked_text(entry: Entry, text: str | None = None) -> Text:
     given = entry.message.get("name") if entry.role in ("user", "assistant") else None  # others are names of tools
     name = given if isinstance(given, str) else ""
     return Text(searchable_text(entry) if text is None else text, entry.role, entry.created, name)
-
-
-def message_text(message: Message) -> str:
-    """Content, calls and their arguments, outputs of tools."""
-    parts = [text_of(message.get("content"))]
-    parts.extend(f"{call.name} {arguments_text(call)}" for call in calls_of(message))
-    parts.extend(result_text(result.content) for result in results_of(message) if result.content.__class__ is dict)
-    return "\n".join(part for part in parts if part)

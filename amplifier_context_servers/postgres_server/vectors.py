@@ -12,7 +12,7 @@ from amplifier_context_core.errors import StoreError
 from amplifier_context_core.messages.hashing import text_digest
 from amplifier_context_core.stores.codec import decode_entry, decode_extra
 from amplifier_context_core.stores.protocol import KeptVector
-from amplifier_context_core.transcript.search import searchable_text
+from amplifier_context_core.transcript.searchable import searchable_text
 
 from . import queries
 from .pool import PostgresPool

@@ -9,7 +9,7 @@ import pytest
 from amplifier_context_core.messages.hashing import text_digest
 from amplifier_context_core.stores import KeepsVectors, KeptVector, Store
 from amplifier_context_core.transcript.entry import Entry
-from amplifier_context_core.transcript.search import searchable_text
+from amplifier_context_core.transcript.searchable import searchable_text
 
 from .fixtures import MakeStore, StoreFixtures
 from .samples import entry, odd_entries

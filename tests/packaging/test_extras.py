@@ -99,6 +99,22 @@ def test_importing_persistent_loads_no_driver_of_a_server_and_no_screen() -> Non
     assert done.stdout == "[]\n", done.stderr
 
 
+@pytest.mark.parametrize("module", ["simple", "persistent", "summary"])
+def test_what_searches_is_loaded_by_the_first_search(module: str) -> None:
+    searching = ("transcript.query", "transcript.ranking", "transcript.search", "stores.word_index")
+    done = python(
+        f"import amplifier_context_{module}, asyncio; from amplifier_context_core import ContextManager\n"
+        f"loaded = lambda: [name for name in {searching!r} if f'amplifier_context_core.{{name}}' in sys.modules]\n"
+        "async def session():\n"
+        "    manager = ContextManager()\n"
+        "    await manager.add_message({'role': 'user', 'content': 'a grey heron'})\n"
+        "    assert await manager.get_messages_for_request()\n"
+        "    print(loaded(), await manager.search('heron'), len(loaded()))\n"
+        "asyncio.run(session())"
+    )
+    assert done.stdout == "[] ['m1'] 4\n", done.stderr
+
+
 def test_ctrl_c_while_the_command_is_loaded_is_one_line() -> None:
     interrupt = "lambda *_: __import__('signal').raise_signal(2)"
     done = python(f"sys.modules['click'] = type('Loading', (), {{'__getattr__': {interrupt}}})(); {RUN}")

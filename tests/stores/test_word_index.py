@@ -13,7 +13,8 @@ from amplifier_context_core.stores import word_index
 from amplifier_context_core.stores.word_index import WordIndex
 from amplifier_context_core.transcript.query import Term
 from amplifier_context_core.transcript.ranking import frequent
-from amplifier_context_core.transcript.search import ScanIndex, SearchIndex
+from amplifier_context_core.transcript.search import ScanIndex
+from amplifier_context_core.transcript.searchable import SearchIndex
 from amplifier_context_testing.contract.samples import entry
 from tests.threads import longest_wait_beside
 

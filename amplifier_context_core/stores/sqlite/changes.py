@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from ...errors import StoreError
 from ...transcript.entry import Entry
 from ..codec import loads
+from ..search_tables import TABLES, can_index
 from ..validation import check_index, no_session, session_exists
-from ..word_index import TABLES, can_index
 from .driver import required_row
 from .errors import is_index_damage
 from .queries import check_archive, find_session, session_rows

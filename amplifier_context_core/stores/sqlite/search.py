@@ -8,8 +8,10 @@ from collections.abc import Iterator, Sequence
 
 from ...transcript.query import Query
 from ...transcript.ranking import Text, search
-from ...transcript.search import ScanIndex, ranked_text, searchable_text
-from ..word_index import TABLES, Fts, add_texts, can_index, create_tables
+from ...transcript.search import ScanIndex, ranked_text
+from ...transcript.searchable import searchable_text
+from ..search_tables import TABLES, can_index, create_tables
+from ..word_index import Fts, add_texts
 from .changes import drop_index, save_session_row
 from .queries import find_session, iterate_rows
 from .rows import ENTRY_COLUMNS, decode_entry_row

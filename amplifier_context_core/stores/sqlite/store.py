@@ -21,7 +21,7 @@ from typing import TypeVar
 from ...errors import NotErased, StoreError
 from ...transcript.entry import Entry
 from ..protocol import Durability, Extent, KeptVector, OnRepair, Repair, SessionInfo, report_repair
-from ..sqlite import changes, queries, search
+from ..sqlite import changes, queries
 from ..validation import check_index, check_session_id, no_session, session_exists, url_path
 from .engine import SqliteEngine
 from .errors import REPAIR, damaged_messages, is_index_damage, is_unwritable
@@ -175,24 +175,33 @@ class DatabaseStore(ABC):
             return await self._search(session_id, query, limit)
 
     async def _search(self, session_id: str, query: str, limit: int) -> list[int]:
-        found = await self._read(session_id, lambda db: search.matching_seqs(db, session_id, query, limit))
-        if found is not None:
-            return found
+        def found(db: sqlite3.Connection) -> list[int] | None:
+            from .search import matching_seqs  # here, and in the thread: many sessions are never searched
+
+            return matching_seqs(db, session_id, query, limit)
+
+        def fill(db: sqlite3.Connection) -> bool:
+            from .search import index_next_batch
+
+            return index_next_batch(db, session_id)
+
+        def found_or_scanned(db: sqlite3.Connection) -> list[int]:
+            from .search import scan
+
+            seqs = found(db)
+            return scan(db, session_id, query, limit) if seqs is None else seqs
+
+        seqs = await self._read(session_id, found)
+        if seqs is not None:
+            return seqs
         engine = self._engine_of(session_id)
         try:
             # A text file of another program stays without a database until it is opened: only then is it locked.
-            while await engine.run(engine.path.exists) and await engine.write(
-                lambda db: search.index_next_batch(db, session_id)
-            ):
+            while await engine.run(engine.path.exists) and await engine.write(fill):
                 pass
         except StoreError as problem:
             if not is_unwritable(problem.__cause__):
                 raise
-
-        def found_or_scanned(db: sqlite3.Connection) -> list[int]:
-            found = search.matching_seqs(db, session_id, query, limit)
-            return search.scan(db, session_id, query, limit) if found is None else found
-
         return await self._read(session_id, found_or_scanned)
 
     async def vectors(self, session_id: str, model: str) -> list[KeptVector]:

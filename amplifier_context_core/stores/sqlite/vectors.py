@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from ...messages.hashing import text_digest
-from ...transcript.search import searchable_text
+from ...transcript.searchable import searchable_text
 from ..protocol import KeptVector
 from .queries import find_session, rows_by_seq
 from .rows import decode_entry_row, first_key, number_in

@@ -8,9 +8,9 @@ from contextlib import closing
 from pathlib import Path
 
 from ...errors import StoreError
+from ..search_tables import TABLES, can_index
 from ..sqlite import queries
 from ..sqlite.queries import ReadResult, is_intact
-from ..word_index import TABLES, can_index
 from .errors import damage_error, store_error
 from .rows import SessionRow, first_key
 from .schema import SLOT_BITS, has_search_table, open_to_read
