@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
-from amplifier_context_core.compaction import roots, speech
+from amplifier_context_core.compaction import excerpts, rarity, roots, speech
 from amplifier_context_core.transcript import ranking
 from amplifier_context_core.transcript.query import Query
 
@@ -33,6 +33,14 @@ _SEARCHES = frozenset({"findall", "finditer", "search", "split", "sub"})
 
 # Functions that make a pattern for text of a transcript, and a call for which each does.
 MAKERS: dict[str, tuple[ModuleType, Callable[[], object]]] = {
+    "core.compaction.excerpts._imperative": (
+        excerpts,
+        lambda: excerpts._imperative.__wrapped__(),  # pyright: ignore[reportPrivateUsage]
+    ),
+    "core.compaction.rarity._compiled": (
+        rarity,
+        lambda: [rarity._compiled.__wrapped__(one) for one in (rarity._TERM, rarity._UNSPACED)],  # pyright: ignore[reportPrivateUsage]
+    ),
     "core.compaction.roots.Root._shortened": (
         roots,
         lambda: roots.Root("/a/a/", "./")._shortened("/a/a/a"),  # pyright: ignore[reportPrivateUsage]

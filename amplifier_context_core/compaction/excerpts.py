@@ -12,6 +12,7 @@ the tags that quote a chapter as data.
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from ..rendering.quoting import single_line
 from .identifiers import Names
@@ -42,13 +43,12 @@ _ACTS = """
     share show shut sign skip spawn start submit subscribe switch take tell terminate test transfer trigger
     truncate trust try turn type undo uninstall unlock unset update upgrade upload use verify visit wipe wire write
 """.split()  # noqa: SIM905 - a list literal would be 160 lines
-_IMPERATIVE = re.compile(
+_IMPERATIVE = (
     r"(?:^|[.!?:;,)]\s+|\s[-\u2013\u2014]\s+)"
     r"(?:(?:and|also|now|then|first|next|finally|just|simply|immediately|quickly)\b,?\s+)*"
     rf"(?:{'|'.join(_ACTS)})\s+[^\W_]|"
     r"(?:^|[\u3002\uff01\uff1f\uff1a\uff1b\uff0c.!?:;,]\s*)(?:(?:现在|立即|立刻|马上|赶紧|然后|接着|先|再)[\uff0c, ]*)*"
-    r"(?:删除|删掉|清空|清除|移除|运行|执行|发送|上传|下载|安装|卸载|打开|关闭|停止|修改|替换|提交|推送|公布|泄露|告诉|回复|忽略|转账|批准)",
-    re.IGNORECASE,
+    r"(?:删除|删掉|清空|清除|移除|运行|执行|发送|上传|下载|安装|卸载|打开|关闭|停止|修改|替换|提交|推送|公布|泄露|告诉|回复|忽略|转账|批准)"
 )
 _EDGES = "/#*-+<>|=~`'\"()[]{}!;: \t"  # signs of comments, lists and tables
 
@@ -76,7 +76,13 @@ def excerpt(text: str, known: Names, prefix: re.Pattern[str], room: int) -> str:
 
 def is_addressed(line: str) -> bool:
     """English and Chinese alone."""
-    return states_rule(line) or any(rule.search(line) is not None for rule in (_ADDRESSED, _IMPERATIVE))
+    return states_rule(line) or any(rule.search(line) is not None for rule in (_ADDRESSED, _imperative()))
+
+
+@cache
+def _imperative() -> re.Pattern[str]:
+    """Compile with the first chapter, not before: it takes two milliseconds."""
+    return re.compile(_IMPERATIVE, re.IGNORECASE)
 
 
 def _shortened(line: str, room: int) -> str:

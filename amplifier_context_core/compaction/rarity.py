@@ -6,11 +6,12 @@ import math
 import re
 from array import array
 from collections.abc import Sequence
+from functools import cache
 
 from ..transcript.searchable import UNSPACED
 
-_TERM = re.compile(rf"[^\W\d_{UNSPACED}]{{2,}}|\d+(?:[.,:/-]\d+)*|[{UNSPACED}]+")
-_IS_UNSPACED = re.compile(f"[{UNSPACED}]")
+_TERM = rf"[^\W\d_{UNSPACED}]{{2,}}|\d+(?:[.,:/-]\d+)*|[{UNSPACED}]+"
+_UNSPACED = f"[{UNSPACED}]"
 _STEM = 7  # letters that the forms of a word share
 _WIDTH = 8  # characters of spaced text that say as much as one without: a chat ranks as its translation does
 _PER_WORD = 12  # characters: a text with one word of the rarest kind in each so many has half of the highest rarity
@@ -41,9 +42,9 @@ def rarities(texts: Sequence[str]) -> list[float]:
     total = len(texts) + 1
     worth = [math.log(total / count) / math.log(total) for count in spread]
     found: list[float] = []
-    start = 0
+    start, unspaced = 0, _compiled(_UNSPACED)
     for text, end in zip(texts, ends, strict=True):
-        length = max(_LEAST_LENGTH, len(text) + (_WIDTH - 1) * len(_IS_UNSPACED.findall(text)))
+        length = max(_LEAST_LENGTH, len(text) + (_WIDTH - 1) * len(unspaced.findall(text)))
         # fsum: the order of a set of strings differs between processes, and with it a plain sum's last bit
         density = _PER_WORD * math.fsum(worth[number] for number in words[start:end]) / length
         found.append(max(1e-6, density / (density + 1)))
@@ -53,9 +54,16 @@ def rarities(texts: Sequence[str]) -> list[float]:
 
 def _terms(text: str) -> set[str]:
     terms: set[str] = set()
-    for term in _TERM.findall(text.lower()):
-        if _IS_UNSPACED.match(term):
+    unspaced = _compiled(_UNSPACED)
+    for term in _compiled(_TERM).findall(text.lower()):
+        if unspaced.match(term):
             terms.update(term[at : at + 2] for at in range(max(1, len(term) - 1)))
         else:
             terms.add(term if term[0].isdigit() else term[:_STEM])
     return terms
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """With the first compaction, not before: it takes milliseconds."""
+    return re.compile(pattern)
