@@ -14,9 +14,7 @@ import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import Annotated, Literal, NamedTuple
-
-from pydantic import PlainSerializer
+from typing import Literal, NamedTuple
 
 from ..messages.parsing import Message
 from ..messages.tokens import TokenCounter
@@ -238,7 +236,7 @@ class Checkpoint:
     covered: int  # entries it replaces, counted from the first after the leading instructions
     upto: int  # highest seq among them
     # Hash of what it covers, by content: the same history in another session has the same. Empty where it is saved.
-    digest: Annotated[bytes, PlainSerializer(bytes.decode)]
+    digest: bytes
     segments: tuple[Segment, ...]
     tokens: int
     made_at: int  # highest seq in the history when it was made

@@ -9,11 +9,14 @@ Field names are keys on disk: to rename one takes a new version. Pure: no I/O, n
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import Any, cast
 
+import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from ..compaction.checkpoint import Checkpoint, Segment
@@ -21,7 +24,7 @@ from ..economics.meter import Correction
 from ..economics.trigger import CompactionBackoff
 from ..history.redactions import Redaction
 from ..rendering.rounds import Round
-from ..stores.codec import loads, message_json
+from ..stores.codec import loads
 from ..transcript.entry import Entry
 from .first_state import from_version_1
 from .view import View
@@ -95,7 +98,6 @@ class SessionState:
 
 
 _PLACE_IN_MEMORY = re.compile(r" at 0x[0-9a-fA-F]+")
-_ADAPTER = TypeAdapter(SessionState)
 
 
 def view_state(view: View, checkpoint: Checkpoint) -> ViewState:
@@ -123,8 +125,18 @@ def counter_name(counter: object) -> str:
 
 
 def dump(state: SessionState) -> bytes:
-    # In its mode "json", pydantic refuses keys with lone surrogates, which messages and items may have.
-    return message_json(_ADAPTER.dump_python(state))
+    try:
+        return orjson.dumps(state, default=_plain)
+    except (orjson.JSONEncodeError, UnicodeError):  # lone surrogates, which messages and items may have
+        return json.dumps(state, default=_plain, separators=(",", ":")).encode()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):  # the digest of a checkpoint, which is empty here
+        return value.decode()
+    if isinstance(value, tuple):  # with names: orjson takes none
+        return tuple(cast("tuple[Any, ...]", value))
+    return {one.name: getattr(value, one.name) for one in fields(value)}  # json takes no dataclass
 
 
 def load(data: bytes) -> SessionState | None:
@@ -140,6 +152,12 @@ def load(data: bytes) -> SessionState | None:
             read = from_version_1(given) if given["version"] == 1 else given
             if given["version"] not in (1, VERSION):
                 raise ValueError(f"of version {given['version']}, not {VERSION}")
-        return _ADAPTER.validate_python(read)
+        return _adapter().validate_python(read)
     except ValidationError as problem:
         raise ValueError(f"no session state: {problem.error_count()} errors") from None
+
+
+@cache
+def _adapter() -> TypeAdapter[SessionState]:
+    """Make it with the first state that is read, not before: it takes fifteen milliseconds."""
+    return TypeAdapter(SessionState)
