@@ -115,6 +115,18 @@ def test_what_searches_is_loaded_by_the_first_search(module: str) -> None:
     assert done.stdout == "[] ['m1'] 4\n", done.stderr
 
 
+def test_importing_compiles_no_slow_pattern_and_makes_no_reader_of_saved_states() -> None:
+    done = python(
+        "import re, pydantic.type_adapter as adapters\n"
+        "noted, compiled = [], re.compile\n"
+        "re.compile = lambda pattern, flags=0: noted.append(str(pattern)) or compiled(pattern, flags)\n"
+        "adapters.TypeAdapter.__init__ = lambda _, type: noted.append(str(type))\n"
+        "import amplifier_context_simple, amplifier_context_persistent\n"
+        "print(len(noted) > 30, [one for one in noted if 'SessionState' in one or '\u2e80-\u9fff' in one])"
+    )
+    assert done.stdout == "True []\n", done.stderr
+
+
 def test_ctrl_c_while_the_command_is_loaded_is_one_line() -> None:
     interrupt = "lambda *_: __import__('signal').raise_signal(2)"
     done = python(f"sys.modules['click'] = type('Loading', (), {{'__getattr__': {interrupt}}})(); {RUN}")
