@@ -78,6 +78,11 @@ def parse_message(raw: object) -> ParsedMessage:
     if raw.__class__ is not dict and not isinstance(raw, Mapping):
         raise InvalidMessage("message", f"must be an object, got {type(raw).__name__}")
     message: Message = copy_checked(cast(object, raw))
+    return message, info_of(message)
+
+
+def info_of(message: Message) -> MessageInfo:
+    """Check a message of plain JSON data, without a copy. Raises `InvalidMessage`, as `parse_message` does."""
     role = message.get("role")
     if role is None:
         raise InvalidMessage("role", "is missing")
@@ -86,16 +91,16 @@ def parse_message(raw: object) -> ParsedMessage:
     metadata = message.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
         raise InvalidMessage("metadata", f"must be an object or null, got {_kind(metadata)}")
-    content = message.get("content")
-    _check_content(content, "content")
+    kinds = _kinds_of(message.get("content"))
     _check_calls(message)
-    in_blocks = content.__class__ is list
-    answers = tuple(result.call_id for result in results_of(message)) if in_blocks or role == "tool" else ()
+    has_results = role == "tool" or "tool_result" in kinds
+    answers = tuple(result.call_id for result in results_of(message)) if has_results else ()
     if role == "tool" and not answers:
         raise InvalidMessage("tool_call_id", "a tool result needs the id of the call it answers")
     # An id in a content block and in `tool_calls` is one call. An id twice in one list is two calls.
-    calls = tuple(call.id for call in calls_of(message)) if in_blocks or message.get("tool_calls") else ()
-    return message, MessageInfo(role, calls, answers, is_human(message))
+    has_calls = message.get("tool_calls") or not CALL_BLOCKS.isdisjoint(kinds)
+    calls = tuple(call.id for call in calls_of(message)) if has_calls else ()
+    return MessageInfo(role, calls, answers, is_human(message))
 
 
 def calls_of(message: Message) -> Iterator[Call]:
@@ -292,6 +297,26 @@ def copy_checked(raw: object) -> Any:
     return _copy_within(raw, MAX_DEPTH)
 
 
+def is_plain(parsed: object) -> bool:
+    """True if what orjson parsed is as `copy_checked` would return it. It may not be if it nests too deep, or holds a
+    float, which may have been an integer beyond 64 bits.
+    """
+    level: list[Any] = [parsed]
+    for _ in range(MAX_DEPTH):
+        inner: list[Any] = []
+        for container in level:
+            for one in container.values() if container.__class__ is dict else container:
+                kind = one.__class__
+                if kind is dict or kind is list:
+                    inner.append(one)
+                elif kind is float:
+                    return False
+        if not inner:
+            return True
+        level = inner
+    return False
+
+
 def _copy_within(raw: object, depth: int) -> Any:
     try:
         return _copy_checked(raw, depth)
@@ -363,23 +388,26 @@ def _paired(text: str) -> str:
     return text
 
 
-def _check_content(content: object, path: str) -> None:
+def _kinds_of(content: object) -> set[str]:
+    """Return the types of the blocks, which are checked."""
+    kinds: set[str] = set()
     if content is None or isinstance(content, str):
-        return
+        return kinds
     if not isinstance(content, list):
-        raise InvalidMessage(path, f"must be text, null or a list of blocks, got {_kind(content)}")
+        raise InvalidMessage("content", f"must be text, null or a list of blocks, got {_kind(content)}")
     for index, block in enumerate(cast("list[object]", content)):
-        where = f"{path}[{index}]"
         if not isinstance(block, dict):
-            raise InvalidMessage(where, f"a block must be an object, got {_kind(block)}")
+            raise InvalidMessage(f"content[{index}]", f"a block must be an object, got {_kind(block)}")
         block = cast("dict[str, Any]", block)
         kind = block.get("type")
         if not isinstance(kind, str):
-            raise InvalidMessage(f"{where}.type", "a block needs a type")
+            raise InvalidMessage(f"content[{index}].type", "a block needs a type")
         if kind in CALL_BLOCKS and not _is_id(block.get("id")):
-            raise InvalidMessage(f"{where}.id", "a tool call needs an id")
+            raise InvalidMessage(f"content[{index}].id", "a tool call needs an id")
         if kind == "tool_result" and not _is_id(block.get("tool_call_id") or block.get("tool_use_id")):
-            raise InvalidMessage(f"{where}.tool_call_id", "a tool result needs the id of the call it answers")
+            raise InvalidMessage(f"content[{index}].tool_call_id", "a tool result needs the id of the call it answers")
+        kinds.add(kind)
+    return kinds
 
 
 def _check_calls(message: Message) -> None:

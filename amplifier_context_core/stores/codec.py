@@ -14,7 +14,7 @@ from typing import Any, cast
 import orjson
 
 from ..errors import InvalidMessage, StoreError
-from ..messages.parsing import Message, parse_message
+from ..messages.parsing import Message, ParsedMessage, info_of, is_plain, parse_message
 from ..messages.timestamps import timestamp_of
 from ..messages.usage import Response, Usage, cost_in
 from ..transcript.entry import Entry
@@ -61,13 +61,16 @@ def decode_entry(
 ) -> Entry:
     """Return an entry as it was when it was encoded. Raise `StoreError` if it is damaged."""
     try:
-        read, info = parse_message(loads(message))
+        read, info = _parsed(message)
     except (ValueError, InvalidMessage, RecursionError) as problem:
         raise StoreError(f"m{seq} of session {session_id!r} is damaged ({type(problem).__name__})") from None
-    fields = extra or {}
+    stamp = timestamp_of(read) or ""
+    if not extra:  # as of most
+        return Entry.of(seq, read, info, turn=turn, tokens=tokens, session_id=session_id, created=stamp)
+    fields = extra
     created = _text(fields.get("created"))
     if created is None:
-        created = timestamp_of(read) or ""
+        created = stamp
     entry = Entry.of(
         seq,
         read,
@@ -81,6 +84,17 @@ def decode_entry(
     )
     trace = _text(fields.get("erased"))
     return entry if trace is None else entry._replace(redaction_trace=trace)
+
+
+def _parsed(data: bytes | str) -> ParsedMessage:
+    """Parse a message. What orjson made is not copied: nobody else has it, and it is JSON."""
+    try:
+        message = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return parse_message(loads(data))
+    if message.__class__ is dict and is_plain(message):
+        return message, info_of(message)
+    return parse_message(loads(data))
 
 
 def decode_extra(origin: str | None, extra: str | None) -> dict[str, Any]:

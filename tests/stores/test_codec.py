@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import reduce
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core import StoreError
+from amplifier_context_core import InvalidMessage, StoreError
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.timestamps import timestamp_of
 from amplifier_context_core.messages.usage import Response, Usage
@@ -109,6 +110,37 @@ def test_a_message_is_one_line_of_utf_8(message: dict[str, Any]) -> None:
     assert b"\0" not in line
     text = line.decode("utf-8")  # as a database takes it
     assert repr(loads(text)) == repr(loads(line)) == repr(read) == repr(json.loads(text))
+
+
+DEEPEST = {"role": "user", "content": "x", "of": reduce(lambda inner, _: [inner], range(98), [])}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(f'{{"role": "user", "content": "x", "of": [{one}]}}' for one in ("1" * 19, "9" * 25, "-1e3", "1.5", "1e999")),
+        *(f'{{"role": "user", "content": "{one}"}}' for one in (r"\ud83d\udca9", r"\ud83d", "1" * 30, "{[" * 200)),
+        json.dumps(DEEPEST),
+        json.dumps({**DEEPEST, "of": [DEEPEST["of"]]}),
+        '{"role": "user", "content": [{"text": "no type"}]}',
+        '{"content": "no role"}',
+        "[1]",
+        '"text"',
+        "NaN",
+        '{"role": "user", "content": "x", "of": NaN}',
+    ],
+)
+def test_a_stored_message_is_decoded_as_parsing_its_json_checks_and_copies_it(text: str) -> None:
+    try:
+        read, info = parse_message(json.loads(text))
+    except InvalidMessage:
+        with pytest.raises(StoreError):
+            decode_entry("s", 1, 0, 0, text)
+    else:
+        for data in (text, text.encode()):
+            given = decode_entry("s", 1, 0, 0, data)
+            assert repr(given.message) == repr(read)
+            assert given == Entry.of(1, read, info, turn=0, tokens=0, session_id="s", created="")
 
 
 def test_an_ordinary_entry_has_no_extra() -> None:

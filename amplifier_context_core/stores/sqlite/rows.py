@@ -97,9 +97,9 @@ def decode_entry_row(row: RawRow, session_id: str, key: int) -> Entry | None:
     try:
         if _checksum(seq, turn, tokens, extra, message) + key != crc:
             return None
-        known = cast("dict[str, Any]", loads(extra)) if extra else {}
+        known = cast("dict[str, Any]", loads(extra)) if extra else None
         if origin is not None:
-            known.setdefault("session_id", origin.decode())
+            known = {"session_id": origin.decode(), **(known or {})}
         return decode_entry(session_id, seq, turn, tokens, message, known)
     except (StoreError, TypeError, ValueError, AttributeError):
         return None
