@@ -1,7 +1,8 @@
 """The connections to one PostgreSQL server: a pool of psycopg on a loop thread, the schema, and errors in words.
 
-A pool one of whose connections broke is not used again: its other connections may be broken too. The next call connects
-once by itself, so that a server that is down is reported in its own words, and then opens another pool.
+A pool one of whose connections broke is not used again: its other connections may be broken too. Nor is one that has no
+connection and gets none. The next call connects once by itself, so that a server that is down is reported in its own
+words, and then opens another pool.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 
 _FETCH_ROWS = 50  # rows made at once: the driver blocks all other threads meanwhile
 _GRACE = 5.0  # seconds after the statement timeout (at most as long again) until a silent server is disconnected
+_RETRY = 0.2  # seconds after which a pool tries a refused connection once more, and then no more
 _GONE = ("42P01", "3F000", "25006")  # SQLSTATEs: a table or the schema is gone; a connection to a standby
 
 
@@ -135,6 +137,11 @@ class PostgresPool:
             self._closing.add(task)  # event loops hold their tasks weakly
             task.add_done_callback(self._closing.discard)
 
+    async def _close_without_connections(self, refused: AsyncConnectionPool[Any]) -> None:
+        """Close the pool that was refused a connection, if it has no other: its callers begin again."""
+        if self._pool is refused and refused.get_stats()["pool_size"] == 0:
+            self._close_later()
+
     async def _open(self) -> AsyncConnectionPool[Connection]:
         async with self._opening:
             if self._pool is None:
@@ -148,6 +155,8 @@ class PostgresPool:
                     open=False,
                     configure=self._configure,
                     max_idle=60.0,
+                    reconnect_timeout=_RETRY,  # by default it tries for minutes, more and more seldom
+                    reconnect_failed=self._close_without_connections,
                     name="amplifier-context",
                 )
                 await pool.open()

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import psycopg
+import psycopg_pool
 import pytest
 
+from amplifier_context_core import StoreError
 from amplifier_context_servers.postgres_server.pool import Connection, PostgresPool
 from amplifier_context_servers.postgres_server.store import PostgresStore
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries
 from tests.stores.postgres.tables import ask
+from tests.stores.proxy import proxied
 from tests.stores.servers import with_parameters
 
 pytestmark = pytest.mark.postgres
@@ -59,3 +63,63 @@ class TestPool:
         assert await pool.loop_thread.run(pool.run(work)) == 5
         await pool.loop_thread.run(pool.stop())
         pool.loop_thread.stop()
+
+    async def test_callers_of_a_pool_that_gets_no_connection_are_told_why(
+        self, url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Not after the statement timeout, for which they would wait if all connections were busy."""
+        with proxied(5432) as proxy:
+            at_proxy = with_parameters(url.replace(":5432", f":{proxy.port}"), statement_timeout=600)
+            pool = PostgresPool(PostgresStore.from_url(at_proxy)._key)
+            opened = psycopg_pool.AsyncConnectionPool.open
+
+            async def refused(self: Any, *arguments: Any) -> None:
+                proxy.refuse()
+                await opened(self, *arguments)
+
+            monkeypatch.setattr(psycopg_pool.AsyncConnectionPool, "open", refused)
+            async with asyncio.timeout(60):
+                with pytest.raises(StoreError, match="cannot be reached"):
+                    await pool.loop_thread.run(pool.ask("SELECT 1", {}))
+                proxy.accept()
+                monkeypatch.undo()
+                assert await pool.loop_thread.run(pool.ask("SELECT 1", {})) == [(1,)]
+            await pool.loop_thread.run(pool.stop())
+            pool.loop_thread.stop()
+
+    async def test_a_caller_waits_for_a_busy_connection_where_the_server_takes_no_other(self, url: str) -> None:
+        pool = FullPool(PostgresStore.from_url(with_parameters(url, pool_size=2))._key)
+        held, released = asyncio.Event(), asyncio.Event()
+
+        async def hold(connection: Connection) -> str:
+            held.set()
+            await released.wait()
+            return "released"
+
+        async def both() -> list[Any]:
+            holding = asyncio.create_task(pool.run(hold))
+            await held.wait()
+            waiting = asyncio.create_task(pool.ask("SELECT 1", {}))
+            while pool.refusals < 2:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)  # for the pool to give up
+            released.set()
+            return await asyncio.gather(holding, waiting)
+
+        async with asyncio.timeout(60):
+            assert await pool.loop_thread.run(both()) == ["released", [(1,)]]
+        await pool.loop_thread.run(pool.stop())
+        pool.loop_thread.stop()
+
+
+class FullPool(PostgresPool):
+    """The server takes two connections: one to look whether it is there, and one for the pool."""
+
+    left, refusals = 2, 0
+
+    async def _configure(self, connection: Connection) -> None:
+        if not self.left:
+            self.refusals += 1
+            raise psycopg.OperationalError("too many connections")
+        self.left -= 1
+        await super()._configure(connection)
