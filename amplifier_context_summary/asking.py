@@ -106,9 +106,11 @@ class Asking:
             Refused: the limits forbid the call.
             OutOfDate: a handler of the first event edited what it is about.
         """
-        cost = question.size * question.prices.fresh + question.written * question.prices.output
-        if refused := self.limits.refusal(self.config, self.clock(), question.size, cost, by_hand=self.by_hand):
+        size, prices = question.size, question.prices
+        if refused := self.limits.refusal(self.config, self.clock(), size):
             raise Refused(refused)
+        if prices.of(Usage(size, question.written)) > self.limits.left(self.config, prices.fresh, by_hand=self.by_hand):
+            raise Refused("summary_spend")
         self.note("running")
         await self._emit(STARTED, question.about)
         if why := question.outdated():

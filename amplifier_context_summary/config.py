@@ -63,8 +63,11 @@ class SummaryConfig(Config):
         ge=0,
         description="tokens of calls in ten minutes: their input, and the longest answer of the next one",
     )
-    summary_spend: float = Field(
-        0.12, ge=0, description="what summaries may cost, as a share of what the session's input has cost until then"
+    summary_spend: float | None = Field(
+        None,
+        ge=0,
+        description="what summaries may cost, as a share of what the session's input has cost until then; default "
+        "0.12, of a cheaper model as much less as its input costs less",
     )
 
 

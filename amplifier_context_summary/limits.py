@@ -27,6 +27,7 @@ WINDOW = 600.0  # seconds: ten minutes, as lossless-claw limits its calls
 _FIRST_BACK_OFF = 30.0  # seconds after the first failure; it doubles with each further one
 _LONGEST_BACK_OFF = 3_600.0
 _LONGEST_RETRY_AFTER = 86_400.0  # seconds a provider may ask for
+_SPEND = 0.12  # of what the session's input has cost, for a model at its price
 # Prices of tokens relative to a fresh input token, where a provider names none (docs/reports/evaluation.md).
 _READ, _WRITE, _OUTPUT = 0.1, 1.25, 5.0
 
@@ -78,16 +79,18 @@ class Limits:
     recent: tuple[tuple[_Amount, _Count], ...] = ()
     not_before: _Amount = 0.0
 
-    def left(self, config: SummaryConfig, *, by_hand: bool) -> float:
-        """Return the money that may be spent now; a first call for a compaction by hand is not bounded by it."""
-        return math.inf if by_hand and not self.calls else config.summary_spend * self.session_cost - self.summary_cost
+    def left(self, config: SummaryConfig, price: float, *, by_hand: bool) -> float:
+        """Return the money that may be spent now on a model whose input has a price relative to the session's model.
 
-    def refusal(self, config: SummaryConfig, now: float, tokens: int, cost: float, *, by_hand: bool = False) -> str:
-        """Return the key of the config or the wait that forbids a call now; empty if it may be made.
+        By default a cheaper one lowers the bill. A first call for a compaction by hand is not bounded.
+        """
+        share = _SPEND * min(1.0, price) if config.summary_spend is None else config.summary_spend
+        return math.inf if by_hand and not self.calls else share * self.session_cost - self.summary_cost
 
-        Args:
-            tokens: of its input, about.
-            cost: that it would have, about.
+    def refusal(self, config: SummaryConfig, now: float, tokens: int) -> str:
+        """Return the key of the config or the wait that forbids a call now, with about so many tokens of input.
+
+        It is empty if the call may be made, for the money that is `left`.
         """
         self.recent = tuple(one for one in self.recent if now - WINDOW < one[0] <= now)
         if self.waits(now):
@@ -95,9 +98,8 @@ class Limits:
         if len(self.recent) >= config.max_summary_calls:
             return "max_summary_calls"
         used = sum(tokens for _, tokens in self.recent)
-        if self.recent and used + tokens + config.summary_output > config.max_summary_tokens:
-            return "max_summary_tokens"
-        return "summary_spend" if cost > self.left(config, by_hand=by_hand) else ""
+        is_too_much = self.recent and used + tokens + config.summary_output > config.max_summary_tokens
+        return "max_summary_tokens" if is_too_much else ""
 
     def begin(self, now: float, tokens: int) -> None:
         """Note a call that is made now, with the tokens of its input."""

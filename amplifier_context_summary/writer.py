@@ -258,7 +258,7 @@ class Writer:
             raise Refused("the window of the model is too small")
         if (wanted := min(room, int(plan.saved / prices.fresh))) < _LEAST_TOKENS:
             raise Refused("to read the range costs more than its digest saves")
-        left = self.limits.left(config, by_hand=self.asking.by_hand)
+        left = self.limits.left(config, prices.fresh, by_hand=self.asking.by_hand)
         paid_for = (left - most * prices.output) / prices.fresh - beside
         if (room := int(min(wanted, paid_for))) < max(_LEAST_TOKENS, wanted * _LEAST_READ):
             raise Refused("summary_spend")

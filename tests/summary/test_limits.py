@@ -104,17 +104,16 @@ def test_saved_limits_that_make_no_sense_are_left_out(saved: object) -> None:
 @pytest.mark.parametrize("now", [NOW - 86_400 * 400, NOW + 86_400])
 def test_a_clock_that_was_set_makes_no_session_wait_for_ever(now: float) -> None:
     made = limits()
-    assert made.refusal(CONFIG, now, 10, 1.0) == ""
+    assert made.refusal(CONFIG, now, 10) == ""
     made.failed(now)
     assert 0 < made.waits(now) <= 3_600
 
 
-def test_the_next_call_must_fit_into_the_share_with_its_own_cost() -> None:
-    made = Limits(session_cost=1_000.0)
-    made.begin(NOW, 10)
-    made.summary_cost += 60.0
-    assert made.refusal(CONFIG, NOW, 10, 40.0) == ""
-    assert made.refusal(CONFIG, NOW, 10, 41.0) == "summary_spend"
+@pytest.mark.parametrize(("price", "share"), [(0.2, 0.024), (1.0, 0.12), (3.0, 0.12)])
+def test_the_default_share_is_smaller_for_a_cheaper_model(price: float, share: float) -> None:
+    made = Limits(session_cost=1_000.0, summary_cost=10.0)
+    assert made.left(SummaryConfig(), price, by_hand=False) == pytest.approx(1_000 * share - 10)
+    assert made.left(SummaryConfig(summary_spend=0.12), price, by_hand=False) == 110
 
 
 def test_prices_are_those_of_the_provider() -> None:

@@ -82,16 +82,33 @@ async def test_a_call_without_an_answer_counts_its_input_unless_the_provider_ref
     assert cost == 0 or cost > 1_000
 
 
+async def priced(price: float, messages: list[dict[str, Any]], **config: Any) -> tuple[Any, Writer]:
+    """The manager of a session at its end, and the writer that it asked, at a price in that of the session's model."""
+    own, writer = Writer(name="own", pricing=(1.0, 5.0)), Writer(pricing=(price, 5 * price))
+    manager = summary_manager(None, summary_provider="writer", **config)
+    manager.writer.providers = lambda: {"own": own, "writer": writer}
+    for message in messages:
+        await manager.add_message(message)
+        if message["role"] != "assistant":
+            await manager.get_messages_for_request(BUDGET, own)
+            await wait_for_summaries(manager)
+    return manager, writer
+
+
+async def test_by_default_a_cheaper_model_lowers_the_bill_but_a_share_of_the_config_is_the_money_of_any() -> None:
+    session = work(480, output=300)
+    default, _ = await priced(0.2, session, summary_spend=None)
+    given, _ = await priced(0.2, session, summary_spend=0.12)
+    assert default.limits.calls >= 1
+    assert 0.015 < default.limits.summary_cost / default.limits.session_cost <= 0.024
+    assert 0.06 < given.limits.summary_cost / given.limits.session_cost <= 0.12
+    for manager in (default, given):
+        assert manager.limits.calls <= 1.2 * manager.compactor.compactions
+
+
 async def test_of_a_range_as_much_is_read_as_its_digest_saves_at_the_prices_of_both_models() -> None:
     async def read(price: float, **config: Any) -> int:
-        own, writer = Writer(name="own", pricing=(1.0, 5.0)), Writer(pricing=(price, 5 * price))
-        manager = summary_manager(None, summary_provider="writer", **config)
-        manager.writer.providers = lambda: {"own": own, "writer": writer}
-        for message in ONE_CALL:
-            await manager.add_message(message)
-            if message["role"] != "assistant":
-                await manager.get_messages_for_request(BUDGET, own)
-                await wait_for_summaries(manager)
+        _, writer = await priced(price, ONE_CALL, **config)
         return len(str(writer.asked[0].messages[1].content))
 
     assert await read(0.2) > await read(1.0) > await read(3.0)
