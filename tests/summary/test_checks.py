@@ -13,7 +13,7 @@ from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_core.transcript.transcript import Transcript
 from amplifier_context_summary.checks import RejectedAnswer, Reply, Shown, checked, lines_in
-from amplifier_context_summary.text import MAX_LINES, Line, Text
+from amplifier_context_summary.text import MAX_CHARS, MAX_LINES, Line, Text
 
 CALL = {"id": "c1", "tool": "run", "arguments": {"command": "pytest tests/test_lexer.py"}}
 HISTORY: list[dict[str, Any]] = [
@@ -113,9 +113,44 @@ def test_the_next_step_may_name_what_is_still_to_be_made() -> None:
     assert kept("## Work\n- Next.js is in src/parser.py (m1)") == []
 
 
-def test_names_of_the_former_text_still_count() -> None:
-    former = Text((Line("files", "src/parser.py: parse_all_tokens() (m70)"),))
-    assert kept("## Files\n- src/parser.py: parse_all_tokens() renamed (m70, m3)", former=former)
+def test_names_and_marks_of_the_former_text_still_count() -> None:
+    former = Text((Line("files", "src/parser.py: parse_all_tokens() (m70)"), Line("person", "Wants it fast. (m60)")))
+    line = "src/parser.py: parse_all_tokens() renamed (m70, m3)"
+    assert kept(f"## Files\n- {line}", former=former) == [line]
+    assert kept("## Person\n- Wants it as fast as before. (m60)", former=former) == [
+        "Wants it as fast as before. (m60)"
+    ]
+
+
+def test_a_quotation_is_completed_to_the_newest_sentence_that_holds_it() -> None:
+    messages = [{"role": "user", "content": text} for text in ("Do delete the logs.", "Never delete the logs.")]
+    assert kept('## Person\n- "delete the logs"', messages) == ['"Never delete the logs."']
+
+
+def test_a_quotation_in_a_line_of_the_former_text_stays_as_it_was() -> None:
+    messages = [{"role": "user", "content": "Never delete the logs."}]
+    former = Text((Line("person", 'Rule: "Do delete the logs, all of them." (m60)'),))
+    for line in (former.lines[0].text, 'Still: "Do delete the logs, all of them." (m60)'):
+        assert kept(f"## Person\n- {line}", messages, former) == [line]
+    former = Text((Line("person", 'Asks to "delete the logs" (m60)'),))
+    assert kept(f"## Person\n- {former.lines[0].text}", messages, former) == [former.lines[0].text]
+
+
+def test_a_text_has_so_many_lines_and_no_line_is_longer_than_so_many_characters() -> None:
+    lines = lines_in(Reply("\n".join(["## Values", *(f"- value {number}" for number in range(1_000))])))
+    assert len(lines) == MAX_LINES
+    (_, line), *_ = lines_in(Reply(f"## Values\n- {'word ' * 1_000}"))
+    assert len(line) <= MAX_CHARS + 2
+    assert line.endswith("word …")
+
+
+def test_a_line_that_whole_sentences_make_too_long_is_dropped() -> None:
+    topics = ("the tests", "the notes", "the index")
+    said = " ".join(f"Never delete {topic} {'of the parser ' * 65}again." for topic in topics)
+    quoted = " ".join(f'"Never delete {topic}"' for topic in topics)
+    answer = f"## Person\n- {quoted} (m1)\n## Findings\n- We go on."
+    _, flaws = checked(lines_in(Reply(answer)), Shown(entries([{"role": "user", "content": said}]), Text()))
+    assert flaws == {"length": 1}
 
 
 def test_of_lines_that_do_not_count_the_reasons_are_counted() -> None:
