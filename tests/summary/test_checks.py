@@ -92,6 +92,7 @@ def test_a_wish_without_the_mark_of_a_persons_message_is_no_wish(line: str) -> N
         ("`lexer.py` breaks E501 at line 14 (m3)", True),
         ("tests/test_lexer.py passes: 12 passed (m2, m3)", True),
         ("src/parser.py breaks E501 (m3)", False),
+        ("lib/abc breaks E501 (m3)", False),
         ("parse_all_tokens is called (m3)", False),
         ("082c2c4 passes (m3)", True),
         ("082c2c5 passes (m3)", False),
@@ -221,6 +222,17 @@ def test_whatever_is_answered_a_text_is_bounded_and_checking_it_again_changes_no
         fitted = text.fitted(approx_token_counter, most)
         assert fitted.tokens(approx_token_counter) <= most
         assert fitted.fitted(approx_token_counter, fitted.tokens(approx_token_counter)) == fitted
+
+
+def test_a_line_of_nothing_but_unknown_marks_is_empty() -> None:
+    lines = lines_in(Reply("## Values\n- (m99)\n- We go on."))
+    assert checked(lines, Shown(entries(HISTORY), Text())) == (Text((Line("values", "We go on."),)), {"empty": 1})
+
+
+def test_what_is_done_goes_before_what_is_open_where_there_is_no_room() -> None:
+    lines = (Line("work", "Done: it (m3)"), Line("work", "Open: the parser and the lexer"))
+    room = Text(lines[1:]).tokens(approx_token_counter)
+    assert Text(lines).fitted(approx_token_counter, room).lines == lines[1:]
 
 
 def test_what_a_person_wants_stays_longest_where_there_is_no_room() -> None:

@@ -138,3 +138,16 @@ async def test_a_request_costs_its_estimate_until_a_plausible_report_however_oft
     assert reported > 6_000
     await manager.get_messages_for_request(BUDGET)
     assert manager.limits.session_cost == reported
+
+
+async def test_only_the_first_call_by_hand_need_not_be_earned() -> None:
+    provider = Provider(good)
+    manager = summary_manager(provider, summary_spend=0.001)
+    await drive(manager, SESSION[:27])
+    await manager.compact()
+    assert len(provider.requests) == 1
+    await drive(manager, SESSION[27:61])
+    await manager.compact()
+    assert len(provider.requests) == 1
+    assert (await manager.explain())["summary"]["reason"] == "summary_spend"
+    await manager.close()
