@@ -109,6 +109,15 @@ def test_a_clock_that_was_set_makes_no_session_wait_for_ever(now: float) -> None
     assert 0 < made.waits(now) <= 3_600
 
 
+def test_the_tokens_of_calls_leave_room_for_the_longest_answer_of_the_next_one() -> None:
+    config = SummaryConfig(max_summary_tokens=1_000, summary_output=400)
+    made = Limits()
+    made.begin(NOW, 300)
+    assert made.refusal(config, NOW, 300) == ""
+    assert made.refusal(config, NOW, 301) == "max_summary_tokens"
+    assert made.refusal(config, NOW + 601, 301) == ""
+
+
 @pytest.mark.parametrize(("price", "share"), [(0.2, 0.024), (1.0, 0.12), (3.0, 0.12)])
 def test_the_default_share_is_smaller_for_a_cheaper_model(price: float, share: float) -> None:
     made = Limits(session_cost=1_000.0, summary_cost=10.0)
