@@ -67,27 +67,24 @@ def decode_entry(
     stamp = timestamp_of(read) or ""
     if not extra:  # as of most
         return Entry.of(seq, read, info, turn=turn, tokens=tokens, session_id=session_id, created=stamp)
-    fields = extra
-    created = _text(fields.get("created"))
-    if created is None:
-        created = stamp
+    created = _text(extra.get("created"))
     entry = Entry.of(
         seq,
         read,
         info,
         turn=turn,
         tokens=tokens,
-        session_id=_text(fields.get("session_id")) or session_id,
-        created=created,
-        completed=_text(fields.get("completed")),
-        response=_response(fields.get("response")),
+        session_id=_text(extra.get("session_id")) or session_id,
+        created=stamp if created is None else created,
+        completed=_text(extra.get("completed")),
+        response=_response(extra.get("response")),
     )
-    trace = _text(fields.get("erased"))
+    trace = _text(extra.get("erased"))
     return entry if trace is None else entry._replace(redaction_trace=trace)
 
 
 def _parsed(data: bytes | str) -> ParsedMessage:
-    """Parse a message. What orjson made is not copied: nobody else has it, and it is JSON."""
+    """Parse a message. Objects that orjson made are not copied: they are JSON, and no other code holds them."""
     try:
         message = orjson.loads(data)
     except orjson.JSONDecodeError:
