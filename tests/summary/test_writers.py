@@ -12,6 +12,7 @@ from amplifier_core import HookRegistry
 
 from amplifier_context_core import ContextManager, count_tokens, load_config
 from amplifier_context_testing import EventRecorder, check_request, coding_session
+from amplifier_context_testing.summaries.asked import asked
 from tests.summary.scripted import BUDGET, OFTEN, summary_manager
 from tests.timers import timers_of
 from tests.writers import (
@@ -169,6 +170,16 @@ async def test_a_session_with_little_money_asks_no_model() -> None:
     done = await course(writer, summary_spend=0.001)
     assert writer.asked == []
     assert done.explained["summary"]["reason"] == "summary_spend"
+
+
+async def test_each_range_has_a_quarter_of_the_threshold_or_waits_for_more() -> None:
+    writer, threshold = Writer("good"), 0.92 * BUDGET
+    await course(writer, messages=240, max_summary_calls=1_000, max_summary_tokens=10**9)
+    said = [*FIRST, *list(coding_session(240, seed=7))[1:]]  # m1 is the first
+    spans = [(int(one.first[1:]), int(one.last[1:])) for request in writer.asked if (one := asked(request))]
+    ranges = [count_tokens(said[first - 1 : last]) for first, last in spans]
+    assert len(ranges) >= 20
+    assert min(ranges) >= threshold / 4
 
 
 async def test_the_money_is_spread_over_the_session() -> None:
