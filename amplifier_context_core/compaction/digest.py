@@ -426,7 +426,7 @@ def _candidates(text: str, weight: float) -> list[tuple[float, str]]:
             continue
         if is_diff and token.startswith(("a/", "b/")):
             token = token[2:]  # the path without the side of the diff
-        score = weight + (0.5 if "/" in token or "." in token else 0.0) - 0.015 * max(0, len(token) - 24)
+        score = weight - 0.015 * max(0, len(token) - 24)
         if _LIBRARY.match(token):
             score -= 1.0
         if token in keys:
