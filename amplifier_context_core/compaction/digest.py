@@ -65,6 +65,11 @@ _LIBRARY = re.compile(
 )
 _HEAD = re.compile(rf"<{TAG}>\n\[m(\d{{1,18}})(?: to m(\d{{1,18}}))? (?:in short: a record|left out\])")
 _KEY = re.compile(r'"([\w-]{5,})"\s*:')
+# A name that is given a number or a short text: `retryLimit = 5 * time.Second`, `"retries": 3`.
+_CONSTANT = re.compile(
+    r"""\b([A-Za-z_][\w.]{3,59})["']?\s{0,4}(?::?=|:)\s{0,4}"""
+    r"""(\d[\w.]{0,11}(?: \* [\w.]{1,20})?|"[^"\n]{1,30}"|'[^'\n]{1,30}')(?=[\s,;)}]|$)"""
+)
 _TROUBLE = ("error", "exception", "failed", "failure", "fatal", "traceback", "denied", "not found", "cannot ")
 
 
@@ -280,7 +285,8 @@ def _speech(entry: Entry, text: str, known: Names, room: int) -> Fact:
 def _call(
     entry: Entry, call: Call, found: tuple[Entry, Result] | None, known: Names, room: int, summaries: ResultSummaries
 ) -> Fact:
-    shown, hidden = _show_arguments(arguments_of(call), max(_LEAST_ARGUMENTS, room // 2), known)
+    arguments = arguments_of(call)
+    shown, hidden = _show_arguments(arguments, max(_LEAST_ARGUMENTS, room // 2), known)
     head = f"{entry.mark} {single_line(call.name)[:60] or 'call'} {shown}".rstrip()
     known.update(names_in(shown))
     if call.name == RECALL_TOOL:  # its result is a copy: a chapter has the facts of the original
@@ -295,7 +301,7 @@ def _call(
     else:
         outcome = _outcome(text, known)
     known.update(names_in(outcome))
-    candidates = _candidates(hidden, 1.5) + _candidates(text, 1.0)
+    candidates = _constants(arguments, hidden) + _candidates(hidden, 1.5) + _candidates(text, 1.0)
     return _fact(head, outcome, candidates, known, max(30, room - len(head) // 2))
 
 
@@ -358,12 +364,10 @@ def _show_arguments(arguments: Mapping[str, Any], room: int, known: Names) -> tu
     """Return the arguments in at most about `room` characters, and the text that did not fit."""
     shown: list[str] = []
     hidden: list[str] = []
-    for keys in EDIT_ARGUMENTS:
-        before, after = map(arguments.get, keys)
-        if isinstance(before, str) and isinstance(after, str):
-            rest = {key: value for key, value in arguments.items() if key not in keys}
-            shown_rest, hidden_rest = _show_arguments(rest, room // 2, known)
-            return f"{shown_rest} {_change(before, after, room // 2)}", f"{hidden_rest}\n{before}\n{after}"
+    if edit := _edit(arguments):
+        rest = {key: value for key, value in arguments.items() if value not in edit}
+        shown_rest, hidden_rest = _show_arguments(rest, room // 2, known)
+        return f"{shown_rest} {_change(*edit, room // 2)}", "\n".join((hidden_rest, *edit))
     ordered = sorted(arguments.items(), key=lambda item: item[1] is None or isinstance(item[1], bool))
     for key, value in ordered:
         text = value if isinstance(value, str) else to_compact_text(value)
@@ -382,6 +386,15 @@ def _show_arguments(arguments: Mapping[str, Any], room: int, known: Names) -> tu
         shown.append(piece)
         room -= len(piece)
     return " ".join(shown), "\n".join(hidden)
+
+
+def _edit(arguments: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the text that an edit takes away, and the one that it brings."""
+    for keys in EDIT_ARGUMENTS:
+        before, after = map(arguments.get, keys)
+        if isinstance(before, str) and isinstance(after, str):
+            return before, after
+    return None
 
 
 def _change(old: str, new: str, room: int) -> str:
@@ -412,6 +425,14 @@ def _whole_words(text: str, end: int) -> int:
     first = text.find(" ")
     first = first if first >= 0 else len(text)
     return first if first <= LONGEST else end
+
+
+def _constants(arguments: Mapping[str, Any], hidden: str) -> list[tuple[float, str]]:
+    """Return names with the values that a call gives them; of an edit those that it changes."""
+    before, after = _edit(arguments) or ("", hidden)
+    old = set(_CONSTANT.findall(before[:_SCAN_HEAD]))
+    new = dict.fromkeys(pair for pair in _CONSTANT.findall(after[:_SCAN_HEAD]) if pair not in old)
+    return [(1.5, f"{name}={value}") for name, value in new]
 
 
 def _candidates(text: str, weight: float) -> list[tuple[float, str]]:

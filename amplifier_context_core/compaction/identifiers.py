@@ -17,7 +17,7 @@ _EDGES = "./:@#-"
 _SHORTEST = 5  # characters
 LONGEST = 120  # characters; longer runs are data, not names
 _MARKING = frozenset("0123456789/_.")
-_JOINT = re.compile(r"[./:#]+")
+_JOINT = re.compile(r"[./:#=]+")
 
 
 def identifiers(text: str, limit: int = 10_000) -> list[str]:

@@ -167,3 +167,22 @@ def test_of_an_edit_it_shows_what_changed() -> None:
     (line,) = digests(edit, result("a", "done"))
     assert "- value = 0 + value = sum(items)" in line.text
     assert "return value" not in line.text.partition(";")[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("const scanLimit = 500", "scanLimit=500"),
+        ("    reviewTimeout := 5 * time.Minute", "reviewTimeout=5 * time.Minute"),
+        ('  "retryCount": 3,', "retryCount=3"),
+        ("default_name: 'alpha'", "default_name='alpha'"),
+    ],
+)
+def test_a_constant_that_an_edit_brings_stands_with_its_value(line: str, shown: str) -> None:
+    old = "first = read(source)\nbufferSize = 64\nlast = write(target)\n"
+    new = f"first = read(source)\nbufferSize = 64\ncheck(first)\n{line}\nlast = write(target, first)\n"
+    arguments = json.dumps({"file_path": "a.go", "old_string": old, "new_string": new})
+    edit = says(None, tool_calls=[{"id": "a", "function": {"name": "Edit", "arguments": arguments}}])
+    (entry,) = digests(edit, result("a", "done"))
+    assert shown in entry.text
+    assert "bufferSize=64" not in entry.text
