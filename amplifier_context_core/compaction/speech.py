@@ -39,7 +39,8 @@ _RULE = re.compile(
 _ANNOUNCED = re.compile(
     r"(?:(?:ok(?:ay)?|great|good|perfect|excellent|now|next|first|then|alright|right|sure|and|so|also)\b[,.! ]*)*"
     r"(?:let me|let['\u2019]s|i['\u2019]?ll|i will|i['\u2019]m going to|i am going to|i need to|i should|i want to|"
-    r"we need to|time to|checking|looking|reading|running|searching)\b",
+    r"we need to|time to|checking|looking|reading|running|searching|"
+    r"i(?: now)? have (?:enough|everything|a (?:good|clear|full|complete|better) (?:understanding|picture|idea)))\b",
     re.IGNORECASE,
 )
 _CONCLUDED = re.compile(
