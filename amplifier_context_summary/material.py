@@ -22,7 +22,7 @@ from functools import cache
 from itertools import accumulate, chain, islice
 from typing import Any, NamedTuple, cast
 
-from amplifier_context_core.compaction.digest import EDIT_ARGUMENTS
+from amplifier_context_core.compaction.digest import EDIT_ARGUMENTS, PERSON_SAID
 from amplifier_context_core.compaction.identifiers import identifiers
 from amplifier_context_core.messages.parsing import (
     Call,
@@ -54,7 +54,6 @@ _TROUBLE = re.compile(
 )
 _SCANNED = 20_000  # lines of one result
 _FREQUENT = 4  # lines of a result that a name may be in to say which of them were used
-_PERSON_SAID = "the user said:"  # as Claude Code puts it
 _REMINDER = re.compile(r"<(system-reminders?)[\s>]")
 
 
@@ -148,7 +147,7 @@ class _Quotation:
 
     def _result(self, text: str, *, is_change: bool) -> str:
         """Return a result cut to its room; of a change its first line says enough, unless it failed."""
-        if _PERSON_SAID in text[:_LONG_LINE]:  # a call that a person refused, with the reason
+        if PERSON_SAID in text[:_LONG_LINE]:  # a call that a person refused, with the reason
             return clip_text(text, self._room.person)
         if is_change and _TROUBLE.search(text[:_LONG_LINE]) is None:
             return text.strip().split("\n", 1)[0][:_LONG_LINE]

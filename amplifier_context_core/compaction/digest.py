@@ -35,6 +35,10 @@ _CHARS_PER_TOKEN = 3.0  # identifiers cost more tokens a character than prose
 _LEAST_CHARS = 60
 _LEAST_ARGUMENTS = 80  # characters of what a tool was called with
 _MOST_CHARS = 3_000
+PERSON_SAID = "the user said:"  # in the result of a call that a person refused, as Claude Code puts it
+_REFUSAL_CHARS = 600  # of a result, from its start, in which it stands
+_REASON_CHARS = 400  # of what the person said
+_REASON_WORTH = 0.7  # of its sentences, as the agent's: a result is no person, and its words state no rule
 _VERDICT = re.compile(
     r"\b\d+ (?:\w+ ){0,2}(?:pass(?:ed|ing)|fail(?:ed|ing|ures?)|errors?|problems?|issues?|vulnerabilities)\b|"
     r"(?-i:^\W*(?:ok\s+\S|PASS|FAIL(?:ED|URE)?\b|SUCCESS))|"
@@ -248,6 +252,8 @@ def _facts(round_: Round, known: Names, room: int, summaries: ResultSummaries) -
             for call in calls_of(entry.message):
                 found = results.take(call.id)
                 yield _call(entry, call, found, known, max(_LEAST_CHARS, room // max(calls, 1)), summaries)
+                if found and (reason := _reason(result_text(found[1].content))):
+                    yield Fact(f"{found[0].mark} result, a refusal", speaker="agent", sentences=reason)
     for entry, result in results.left():
         text = result_text(result.content)
         head = f"{entry.mark} result of {single_line(result.name or 'an earlier call')}"
@@ -322,6 +328,8 @@ def _size(text: str) -> str:
 def _outcome(text: str, known: Names) -> str:
     """Return how a call ended: a short result, or its size with its verdict and first error, or with an excerpt."""
     size = _size(text)
+    if _reason(text):
+        return "refused"
     if size.startswith('"') or not text.strip():
         return size
     said = list(dict.fromkeys(filter(None, (quote(_verdict(text), _VERDICT_CHARS), quote(_trouble(text), 140)))))
@@ -329,6 +337,13 @@ def _outcome(text: str, known: Names) -> str:
         return f"{size}: " + ", ".join(f'"{line}"' for line in said)
     line = excerpt(text, known, _SOURCE, tuning.TUNING.excerpt_chars)
     return f'{size}, "{line}"' if line else size
+
+
+def _reason(text: str) -> tuple[Sentence, ...]:
+    """Return what a person said who refused a call; nothing of another result."""
+    start = text.find(PERSON_SAID, 0, _REFUSAL_CHARS)
+    said = text[start + len(PERSON_SAID) :][:_REASON_CHARS] if start >= 0 else ""
+    return tuple(one._replace(worth=max(one.worth, _REASON_WORTH)) for one in read(said, "agent"))
 
 
 def _verdict(text: str) -> str:

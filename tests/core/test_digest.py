@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from amplifier_context_core.compaction.condensing import only_people
 from amplifier_context_core.compaction.digest import TAG, chapter_of, single_line
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.tokens import approx_token_counter
@@ -151,6 +152,15 @@ def test_of_a_run_of_tests_it_says_first_how_it_ended(verdict: str) -> None:
     (line,) = digests(call("a"), result("a", output))
     said = " ".join(verdict.split())
     assert f'31 lines: "{said}"' in line.text or f'32 lines: "{said}"' in line.text
+
+
+def test_why_a_person_refused_a_call_is_told_and_states_no_rule() -> None:
+    refused = "The user rejected the tool use. To tell you how to proceed, the user said:\nNever push, ask me first."
+    (entry,) = digests(call("a"), result("a", refused))
+    assert entry.text.endswith("-> refused\nm2 result, a refusal: Never push, ask me first.")
+    assert only_people([entry], approx_token_counter) == []
+    late = digests(call("a"), result("a", "a line of a log\n" * 99 + refused))
+    assert "refusal" not in late[0].text
 
 
 @pytest.mark.parametrize("last", ["    pass", "    fail(reason)", "ok", "exit 1", "success = True"])
