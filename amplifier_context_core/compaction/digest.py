@@ -24,12 +24,11 @@ from ..transcript.recalled import RECALL_TOOL
 from . import tuning
 from .checkpoint import Chapter, ChapterText, DigestEntry, Fact, Segment
 from .excerpts import excerpt
-from .identifiers import LONGEST, Names, identifiers, is_identifier, names_in, with_parts
+from .identifiers import LONGEST, Names, is_identifier, names_in
+from .name_choice import candidates, constants, pick
 from .roots import root_of
 from .speech import Sentence, Speaker, joined, read, select, word_end
 
-_SCAN_HEAD = 24_000  # characters of an output searched for identifiers, from its start
-_SCAN_TAIL = 8_000  # and from its end
 _ARGUMENT_CHARS = 120  # an argument value up to this long is quoted whole
 _CHARS_PER_TOKEN = 3.0  # identifiers cost more tokens a character than prose
 _LEAST_CHARS = 60
@@ -58,22 +57,7 @@ EDIT_ARGUMENTS = (
 _TROUBLE_TRIES = 8  # lines that only quote trouble, until it is taken that there is none
 # A numbered line of a file, or one a search found. A compiler's word follows its place at once.
 _SOURCE = re.compile(r"\s*\d+\s*[\u2192|\t]|\s*[\w./@-]+[:-]\d+[:-](?!\s*(?:\d+:\s*)?(?:fatal |)error)", re.I)
-_LOCATION = re.compile(r"(.*\w\.\w{1,5})?[:-]?\d+(?:[:-].*)?")
-# Tokens with digits that are no names: times, durations, and the line of a diff with the hashes of both versions.
-_NO_NAME = re.compile(r"\d{4}-\d\d-\d\dT\d.*|(?:\d+m)?\d+(?:\.\d+)?m?s|[0-9a-f]{6,40}\.\.+[0-9a-f]{6,40}")
-# Names of Go, Python, JavaScript and Rust that a model knows; no file, as `context.md` is one.
-_LIBRARY = re.compile(
-    r"(?:Array|Date|JSON|Math|Object|Promise|assert|asyncio|bufio|bytes|collections|console|context|errors|exec|filepath|"
-    r"fmt|fs|functools|http|io|itertools|json|log|logging|math|mock|np|os|pathlib|pd|process|pytest|re|regexp|require|"
-    r"slog|sort|std|strconv|strings|subprocess|sync|sys|t|testing|time|typing)\.(?:[A-Z]|[a-z]{5})"
-)
 _HEAD = re.compile(rf"<{TAG}>\n\[m(\d{{1,18}})(?: to m(\d{{1,18}}))? (?:in short: a record|left out\])")
-_KEY = re.compile(r'"([\w-]{5,})"\s*:')
-# A name that is given a number or a short text: `retryLimit = 5 * time.Second`, `"retries": 3`.
-_CONSTANT = re.compile(
-    r"""\b([A-Za-z_][\w.]{3,59})["']?\s{0,4}(?::?=|:)\s{0,4}"""
-    r"""(\d[\w.]{0,11}(?: \* [\w.]{1,20})?|"[^"\n]{1,30}"|'[^'\n]{1,30}')(?=[\s,;)}]|$)"""
-)
 _TROUBLE = ("error", "exception", "failed", "failure", "fatal", "traceback", "denied", "not found", "cannot ")
 
 
@@ -257,7 +241,7 @@ def _facts(round_: Round, known: Names, room: int, summaries: ResultSummaries) -
     for entry, result in results.left():
         text = result_text(result.content)
         head = f"{entry.mark} result of {single_line(result.name or 'an earlier call')}"
-        yield _fact(head, _size(text), _candidates(text, 1.0), known, room)
+        yield _fact(head, _size(text), candidates(text, 1.0), known, room)
 
 
 def _spoken(entry: Entry) -> str:
@@ -275,7 +259,7 @@ def _speech(entry: Entry, text: str, known: Names, room: int) -> Fact:
     if not speaker:
         line = quote(text, room)
         known.update(names_in(line))
-        return _fact(f"{entry.mark} {speaker_name}: {line}", "", _candidates(text, 2.0), known, room // 2)
+        return _fact(f"{entry.mark} {speaker_name}: {line}", "", candidates(text, 2.0), known, room // 2)
     most = tuning.TUNING.person_chars if entry.human else tuning.TUNING.agent_chars
     spoken = read(text, speaker)
     if speaker == "agent" and entry.call_ids:
@@ -283,7 +267,7 @@ def _speech(entry: Entry, text: str, known: Names, room: int) -> Fact:
     [sentences] = select([spoken], most)
     known.update(names_in(joined(sentences)))
     fact = _fact(
-        f"{entry.mark} {speaker_name}", "", _candidates(text, 2.0) if len(text) > most else [], known, room // 2
+        f"{entry.mark} {speaker_name}", "", candidates(text, 2.0) if len(text) > most else [], known, room // 2
     )
     return replace(fact, speaker=speaker, sentences=sentences)
 
@@ -298,7 +282,7 @@ def _call(
     if call.name == RECALL_TOOL:  # its result is a copy: a chapter has the facts of the original
         return Fact(head)
     if found is None:
-        return _fact(head, "no result", _candidates(hidden, 1.5), known, room // 2)
+        return _fact(head, "no result", candidates(hidden, 1.5), known, room // 2)
     result_entry, result = found
     text = result_text(result.content)
     summary = summaries.of(result_entry, call.id)
@@ -307,12 +291,13 @@ def _call(
     else:
         outcome = _outcome(text, known)
     known.update(names_in(outcome))
-    candidates = _constants(arguments, hidden) + _candidates(hidden, 1.5) + _candidates(text, 1.0)
-    return _fact(head, outcome, candidates, known, max(30, room - len(head) // 2))
+    named = constants(*(_edit(arguments) or ("", hidden)))
+    ranked = [*named, *candidates(hidden, 1.5), *candidates(text, 1.0)]
+    return _fact(head, outcome, ranked, known, max(30, room - len(head) // 2))
 
 
-def _fact(head: str, outcome: str, candidates: Sequence[tuple[float, str]], known: Names, room: int) -> Fact:
-    chosen = _pick(candidates, known, room)
+def _fact(head: str, outcome: str, ranked: Sequence[tuple[float, str]], known: Names, room: int) -> Fact:
+    chosen = pick(ranked, known, room)
     return Fact(head, outcome, tuple(name for _, name in chosen), tuple(worth for worth, _ in chosen))
 
 
@@ -440,57 +425,3 @@ def _whole_words(text: str, end: int) -> int:
     first = text.find(" ")
     first = first if first >= 0 else len(text)
     return first if first <= LONGEST else end
-
-
-def _constants(arguments: Mapping[str, Any], hidden: str) -> list[tuple[float, str]]:
-    """Return names with the values that a call gives them; of an edit those that it changes."""
-    before, after = _edit(arguments) or ("", hidden)
-    old = set(_CONSTANT.findall(before[:_SCAN_HEAD]))
-    new = dict.fromkeys(pair for pair in _CONSTANT.findall(after[:_SCAN_HEAD]) if pair not in old)
-    return [(1.5, f"{name}={value}") for name, value in new]
-
-
-def _candidates(text: str, weight: float) -> list[tuple[float, str]]:
-    """A score says how likely the identifier is to be needed again."""
-    if len(text) > _SCAN_HEAD + _SCAN_TAIL:
-        text = text[:_SCAN_HEAD] + "\n" + text[-_SCAN_TAIL:]
-    keys = set(_KEY.findall(text))
-    ranked: list[tuple[float, str]] = []
-    is_diff = "diff --git a/" in text
-    for token in identifiers(text, 400):
-        if _NO_NAME.fullmatch(token):
-            continue
-        if is_diff and token.startswith(("a/", "b/")):
-            token = token[2:]  # the path without the side of the diff
-        score = weight - 0.015 * max(0, len(token) - 24)
-        if _LIBRARY.match(token):
-            score -= 1.0
-        if token in keys:
-            score -= 0.7  # a key of a schema: its value says more
-        if token.isdigit() or (token[0].isdigit() and ":" in token):
-            score -= 0.6  # line numbers, timestamps
-        location = _LOCATION.fullmatch(token) if ":" in token or "-" in token else None
-        if location is not None:
-            if location[1]:
-                ranked.append((score, location[1]))
-            score -= 1.0  # a line of a file: the file is the name
-        ranked.append((score, token))
-    return ranked
-
-
-def _pick(candidates: Sequence[tuple[float, str]], known: Names, room: int) -> list[tuple[float, str]]:
-    """Return the best unknown candidates that fit into `room` characters, in the order of their appearance."""
-    order = sorted(range(len(candidates)), key=lambda index: (-candidates[index][0], index))
-    chosen: list[int] = []
-    for index in order:
-        token = candidates[index][1]
-        if token in known:
-            continue
-        if len(token) + 1 > room:
-            if room < 8:
-                break
-            continue
-        known.update(with_parts((token,)))
-        chosen.append(index)
-        room -= len(token) + 1
-    return [candidates[index] for index in sorted(chosen)]

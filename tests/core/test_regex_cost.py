@@ -23,7 +23,7 @@ LONGEST_PIECE = 200  # characters; what reads no more at once may take the squar
 
 # Patterns that read few characters at once: how many, and what limits them.
 PIECES = {
-    "core.compaction.digest._LOCATION": (120, "`identifiers.LONGEST`"),
+    "core.compaction.name_choice._LOCATION": (120, "`identifiers.LONGEST`"),
     "core.compaction.excerpts._imperative 0": (82, "`tuning.excerpt_chars`, and the mark of a cut"),
     "core.transcript.question_hints._LABEL": (80, "`MAX_LABEL`"),
 }
