@@ -24,7 +24,7 @@ class Tuning:
     people: float = 0.8  # share of the room for people's sentences, where not all that they wrote themselves fits
     pasted: float = 0.05  # share of the room that sentences which people pasted may take of that
     # Share of what is left then, for sentences of the agent. docs/reports/evaluation.md (Sentences and names)
-    agent: float = 0.58
+    agent: float = 0.60
     # Share of what is left then, for calls; above it they are cut: mark, tool and names of the oldest stay. As above
     calls: float = 0.25
     freshness: float = 0.2  # worth of the newest entry above the oldest. At 0.5 recall fell by 0.001 at 10 % and 5 %
