@@ -398,20 +398,19 @@ def _edit(arguments: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _change(old: str, new: str, room: int) -> str:
-    """Return the first and the last line that an edit takes away, and that it brings, and how many they are."""
+    """Return the lines that an edit brings, and then those that it takes away: what is cut off later is the end."""
     before, after = old.splitlines(), new.splitlines()
     both = range(min(len(before), len(after)))
     start = next((n for n in both if before[n] != after[n]), len(both))
     end = next((n for n in both[: len(both) - start] if before[-1 - n] != after[-1 - n]), len(both) - start)
-    sides = (("-", before[start : len(before) - end]), ("+", after[start : len(after) - end]))
+    sides = (("+", after[start : len(after) - end]), ("-", before[start : len(before) - end]))
     return " ".join(_side(sign, lines, room // 2) for sign, lines in sides if lines)
 
 
 def _side(sign: str, lines: Sequence[str], room: int) -> str:
-    filled = [line for line in lines if line.strip()] or [""]
-    ends = filled[:1] if len(filled) == 1 else [filled[0], filled[-1]]
-    text = " … ".join(quote(line.strip(), max(20, room // len(ends))) for line in ends)
-    return f"{sign} {text}" if len(lines) <= len(ends) else f"{sign} {text} ({len(lines):,} lines)"
+    text = " ".join(filter(None, map(str.strip, lines)))
+    shown = quote(text, max(20, room))
+    return f"{sign} {shown}" if len(shown) >= len(text) else f"{sign} {shown} ({len(lines):,} lines)"
 
 
 def _whole_words(text: str, end: int) -> int:

@@ -175,7 +175,7 @@ def test_of_an_edit_it_shows_what_changed() -> None:
     arguments = json.dumps({"file_path": "a.py", "old_string": old, "new_string": new})
     edit = says(None, tool_calls=[{"id": "a", "function": {"name": "Edit", "arguments": arguments}}])
     (line,) = digests(edit, result("a", "done"))
-    assert "- value = 0 + value = sum(items)" in line.text
+    assert "+ value = sum(items) - value = 0" in line.text
     assert "return value" not in line.text.partition(";")[0]
 
 
