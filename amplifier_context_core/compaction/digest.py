@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..messages.parsing import Call, Message, Result, arguments_of, blocks_of, calls_of, result_text, text_of
+from ..messages.reminders import is_summary_of_host
 from ..messages.tokens import TokenCounter, count_message_tokens
 from ..rendering.json_tables import to_compact_text
 from ..rendering.quoting import TAG, single_line
@@ -253,17 +254,19 @@ def _spoken(entry: Entry) -> str:
 
 
 def _speech(entry: Entry, text: str, known: Names, room: int) -> Fact:
-    speaker: Speaker = "person" if entry.human else "agent" if entry.role == "assistant" else ""
-    name = entry.message.get("name")
+    is_summary = not entry.human and is_summary_of_host(text)  # a model wrote it
+    speaker: Speaker = "person" if entry.human else "agent" if entry.role == "assistant" or is_summary else ""
+    name = "summary" if is_summary else entry.message.get("name")
     speaker_name = single_line(name)[:60] if isinstance(name, str) and name else entry.role
     if not speaker:
         line = quote(text, room)
         known.update(names_in(line))
         return _fact(f"{entry.mark} {speaker_name}: {line}", "", candidates(text, 2.0), known, room // 2)
-    most = tuning.TUNING.person_chars if entry.human else tuning.TUNING.agent_chars
+    shares = tuning.TUNING
+    most = shares.person_chars if entry.human else shares.summary_chars if is_summary else shares.agent_chars
     spoken = read(text, speaker)
     if speaker == "agent" and entry.call_ids:
-        spoken = [Sentence(one.text, round(one.worth * tuning.TUNING.beside_calls, 3)) for one in spoken]
+        spoken = [Sentence(one.text, round(one.worth * shares.beside_calls, 3)) for one in spoken]
     [sentences] = select([spoken], most)
     known.update(names_in(joined(sentences)))
     fact = _fact(

@@ -16,6 +16,7 @@ class Tuning:
 
     person_chars: int = 4_000  # of one message that a person wrote. Issue 12: room for all of it at every budget
     agent_chars: int = 3_000  # of the agent's sentences in one message. Frontier: 0 leaves the agent's sentences out
+    summary_chars: int = 1_500  # of the sentences in a summary that the host wrote: at 3,000 the agent's own lose most
     # Of the worth of an agent's sentence, what it has beside calls: what is said at the end of a turn is what came of
     # it. docs/reports/evaluation.md (Working memory)
     beside_calls: float = 0.6

@@ -154,6 +154,15 @@ def test_of_a_run_of_tests_it_says_first_how_it_ended(verdict: str) -> None:
     assert f'31 lines: "{said}"' in line.text or f'32 lines: "{said}"' in line.text
 
 
+def test_a_summary_that_the_host_wrote_is_read_as_the_agents_words() -> None:
+    begun = "This session is being continued from a previous conversation that ran out of context. The summary:\n"
+    parts = [f"The cause of fault {number} was the missing lock in part{number}.py.\n" for number in range(9)]
+    (entry,) = digests(user(begun + "".join(parts)))
+    assert entry.text.startswith("m1 summary: ")
+    assert all(part.strip() in entry.text for part in parts)
+    assert only_people([entry], approx_token_counter) == []
+
+
 def test_why_a_person_refused_a_call_is_told_and_states_no_rule() -> None:
     refused = "The user rejected the tool use. To tell you how to proceed, the user said:\nNever push, ask me first."
     (entry,) = digests(call("a"), result("a", refused))
