@@ -42,6 +42,7 @@ class Count:
     tokens: int | None  # of the whole request, as the provider counted them; None if it did not
     estimated: int | None  # of the whole request, with the provider's reserve; None if unknown
     limit: int | None  # tokens that the provider takes; None if unknown
+    messages: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])  # of the view, as they were counted
 
     @property
     def is_too_large(self) -> bool:
@@ -88,7 +89,6 @@ def count_of(raw: object, *, fitted: bool = False) -> Count:
 @dataclass(frozen=True, slots=True)
 class Measured:
     plan: Plan
-    messages: list[dict[str, Any]]  # of the view, as they were counted
     attempt: Count
     first: Count | None  # count of the view before any compaction; None if that was too large to ask about
     # ``not_needed``, ``target_reached``, ``protected_floor`` (what is left must stay, or is too little to free),
@@ -102,7 +102,7 @@ class Measured:
         job = self.plan.result.job if self.plan.result else self.plan.postponed
         threshold = self.plan.verdict.threshold
         return {
-            "base_view": self.messages,
+            "base_view": self.attempt.messages,
             "final_attempt": self.attempt.raw,
             "outcome": self.outcome,
             "measured_before": self.first.tokens if self.first else None,
@@ -126,7 +126,6 @@ class MeasuredRequest:
     count_calls: int = 0
     _decision: HookDecision | None = None  # of the handlers, once they were asked
     _focus_drops: int = 0  # of the compactor before they were asked
-    _messages: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     _counted: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])  # here, and by its provider
     _selected_for: int = 0  # `TokenLimits.accepted` of the last selection
 
@@ -184,7 +183,7 @@ class MeasuredRequest:
             outcome = "measurement_unavailable" if attempt.tokens is None else outcome
         # The session goes on with the limits that the last count shows.
         plan = replace(plan, candidate=replace(plan.candidate, request=replace(self.request, limits=limits)))
-        return Measured(plan, self._messages, attempt, first, outcome, limits, self.count_calls)
+        return Measured(plan, attempt, first, outcome, limits, self.count_calls)
 
     async def _as_it_is(self, limits: TokenLimits) -> Plan:
         """Plan the view of this budget neither compacted nor clipped."""
@@ -221,9 +220,9 @@ class MeasuredRequest:
                 return await compactor.compact(CompactionJob(plan, injected=injected, focus_drops=self._focus_drops))
 
     async def _count(self, plan: Plan) -> Count:
-        self._messages = self.messages_of(plan.sent)
+        messages = self.messages_of(plan.sent)
         self.count_calls += 1
-        attempt = count_of(await self.count_view(self._messages))
+        attempt = replace(count_of(await self.count_view(messages)), messages=messages)
         if attempt.tokens is not None and attempt.tokens < MIN_RATIO * plan.counted:
             attempt = replace(attempt, tokens=None)  # not of this view, or of a part of it
         if attempt.size is not None and plan.counted:
@@ -241,10 +240,10 @@ class MeasuredRequest:
 
     async def _fitted(self, attempt: Count) -> Count | None:
         """Ask for a shorter answer, which leaves the input more room; return None if that does not help."""
-        raw = await self.fit_output(self._messages, attempt.raw) if self.fit_output else None
+        raw = await self.fit_output(attempt.messages, attempt.raw) if self.fit_output else None
         if raw is None:
             return None
-        fitted = count_of(raw, fitted=True)
+        fitted = replace(count_of(raw, fitted=True), messages=attempt.messages)
         self.count_calls += int(raw["count_calls"])
         return None if fitted.is_too_large else fitted
 
