@@ -34,7 +34,6 @@ class ViewTail:
         self._rounds = RoundList()
         self._indexes: dict[int, int] = {}  # by seq
         self._shown: list[tuple[Round, RenderedRound]] = []  # the rounds as they were rendered last
-        self._known: dict[int, tuple[Round, RenderedRound]] = {}  # by identity, rendered rounds without their new index
         self._stale = 0  # index in `_rounds` of the first round that may differ from what was rendered
 
     def __contains__(self, seq: int) -> bool:
@@ -51,26 +50,24 @@ class ViewTail:
 
     async def render(self) -> None:
         """Render the rounds that are new or changed; if this is cancelled, the next call continues."""
-        stale = self._shown[self._stale :]
+        known = {id(round_): (round_, rendered) for round_, rendered in self._shown[self._stale :]}
         del self._shown[self._stale :]
-        for round_, rendered in stale:
-            self._known[id(round_)] = (round_, rendered)
+        for _, rendered in known.values():
             self.tokens -= rendered.tokens
             self.recalled -= recalled_size(rendered.messages)
         rounds = self._rounds.rounds
         while self._stale < len(rounds):
             batch = rounds[self._stale : self._stale + YIELD_EVERY]
-            new = [round_ for round_ in batch if id(round_) not in self._known]
+            new = [round_ for round_ in batch if id(round_) not in known]
             for round_, rendered in zip(new, await rendered_rounds(self._renderer, new), strict=True):
-                self._known[id(round_)] = (round_, rendered)
-            shown = [self._known.pop(id(round_)) for round_ in batch]
+                known[id(round_)] = (round_, rendered)
+            shown = [known.pop(id(round_)) for round_ in batch]
             self.tokens += sum(rendered.tokens for _, rendered in shown)
             self.recalled = sum((recalled_size(rendered.messages) for _, rendered in shown), self.recalled)
             self._shown.extend(shown)
             self._stale = len(self._shown)
             if self._stale < len(rounds):
                 await asyncio.sleep(0)
-        self._known.clear()
 
     @property
     def is_stale(self) -> bool:
