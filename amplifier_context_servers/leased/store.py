@@ -58,7 +58,6 @@ class LeasedStore(Generic[D]):
         self._drivers, self._key = drivers, key
         self._ttl, self._archive = ttl, archive
         self._lock = threading.Lock()
-        self._pid = 0  # of the process that uses the driver
         self._driver: D | None = None
         self._running_calls = 0
         self._closing = False
@@ -256,13 +255,12 @@ class LeasedStore(Generic[D]):
         """Run work on the driver's loop. With `begin` false, only if this store has a driver."""
         with self._lock:
             driver = self._driver
-            if driver is None or self._pid != os.getpid():
+            if driver is None or driver.loop_thread.pid != os.getpid():
                 if not begin:
                     return cast(T, None)
                 if driver is not None:
                     raise StoreError("this store was in use when the process forked; open another one in the child")
                 driver = self._driver = self._drivers.acquire(self._key)
-                self._pid = os.getpid()
             self._running_calls += 1
         return await driver.loop_thread.run(self._run(driver, work))
 
