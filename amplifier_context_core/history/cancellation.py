@@ -6,9 +6,15 @@ cancellation counts only if the history grew since the last turn was closed.
 
 from __future__ import annotations
 
+from typing import Literal
+
+OnInterrupt = Literal["keep", "discard", "repair"]
+
 
 class Cancellation:
-    def __init__(self) -> None:
+    def __init__(self, policy: OnInterrupt) -> None:
+        self.policy: OnInterrupt = policy
+        self.interrupted: frozenset[int] = frozenset()  # turns whose unanswered calls were stopped
         self.is_pending = False  # the current turn was cancelled, and the policy was not applied yet
         self._closed_at_seq = -1  # last seq when the policy was applied or a turn began
 

@@ -28,15 +28,13 @@ from ..transcript.provenance import response_of
 from ..transcript.returned_views import HandedViews
 from ..transcript.transcript import Snapshot, Transcript, common_prefix_length, copy_entry
 from .append_queue import AppendQueue, PendingAppend
-from .cancellation import Cancellation
+from .cancellation import Cancellation, OnInterrupt
 from .redactions import Redactions, redactions_of, to_redact, without_former_hashes
 from .stored import OnConflict, StoredTranscript
 
 log = logging.getLogger(__name__)
 _Redacted = tuple[list[Entry], NotErased | None]
 _SetResult = Literal["unchanged", "edited", "needs views"]
-
-OnInterrupt = Literal["keep", "discard", "repair"]
 _T = TypeVar("_T")
 
 
@@ -65,20 +63,18 @@ class History:
         clock: Callable[[], str] = utc_now,
         add_timestamp: Callable[[Message, str], Message] = with_timestamp,
     ) -> None:
-        self.interrupted: frozenset[int] = frozenset()  # turns whose unanswered calls were stopped
         self.cleared_seq = 0  # the highest seq when the history was cleared last
         self._stored = StoredTranscript(session_id, store, self._count, on_conflict=on_conflict, notify=notify)
         self.redactions = Redactions(self._stored.everything)
         self._counter = counter
         self._observers = observers
-        self._on_interrupt = on_interrupt
         self._clock = clock
         self._add_timestamp = add_timestamp
         self._lock = CrossLoopLock()
         self._queue = AppendQueue(self._lock, self._commit_batch, self._start_task)
         self._work: set[asyncio.Task[Any]] = set()
         self._replay_detector = ReplayDetector(self.snapshot, self._stored.load)
-        self._cancellation = Cancellation()
+        self._cancellation = Cancellation(on_interrupt)
 
     # -- opening and loading ----------------------------------------------------------------------------------------
 
@@ -98,7 +94,7 @@ class History:
         """
         self._stored.begin(transcript, shown)
         self.redactions.are_known = not transcript.last_seq  # else a checkpoint lists them
-        self.interrupted = interrupted
+        self._cancellation.interrupted = interrupted
         self._replay_detector.stop()
         if len(transcript):
             self._replay_detector.on_resume()
@@ -166,6 +162,10 @@ class History:
     @property
     def turn_count(self) -> int:
         return self._transcript.turn_count
+
+    @property
+    def interrupted(self) -> frozenset[int]:
+        return self._cancellation.interrupted
 
     # -- changing ---------------------------------------------------------------------------------------------------
 
@@ -380,12 +380,12 @@ class History:
     async def _apply_cancellation_policy(self) -> None:
         if not self._cancellation.is_pending:
             return
-        if self._on_interrupt == "discard":
+        if self._cancellation.policy == "discard":
             await self._remove_current_turn(finished_too=True)
-        elif self._on_interrupt == "repair":
+        elif self._cancellation.policy == "repair":
             turn = await self._stored.current_turn()
             if turn:
-                self.interrupted |= {turn[0].turn}
+                self._cancellation.interrupted |= {turn[0].turn}
         self._cancellation.close(self._transcript.last_seq)
 
     async def _remove_current_turn(self, *, finished_too: bool) -> list[Entry]:
@@ -399,7 +399,7 @@ class History:
         if keep <= self._transcript.gap.stop:
             await self._stored.load()
         await self._stored.replace(keep)
-        self.interrupted -= {entry.turn for entry in turn}  # the next turn may bear the same number
+        self._cancellation.interrupted -= {entry.turn for entry in turn}  # the next turn may bear the same number
         return turn
 
     async def _edit(self, stored: Snapshot, same: int, found: Alignment) -> None:
@@ -423,7 +423,7 @@ class History:
             log.info("set_messages edited the history: %d kept, %d new", len(order) - len(fresh), len(fresh))
             await self._stored.replace(keep, order[keep:])
             if self.interrupted:
-                self.interrupted &= {entry.turn for entry in order}
+                self._cancellation.interrupted &= {entry.turn for entry in order}
             if not order:
                 self._reset_turns()
         for entry in fresh:
@@ -439,6 +439,5 @@ class History:
             self._observers.notify("amplifier_context_appended", session_id=self.session_id, entry=copy_entry(entry))
 
     def _reset_turns(self) -> None:
-        self.interrupted = frozenset()
-        self._cancellation.is_pending = False
+        self._cancellation.interrupted, self._cancellation.is_pending = frozenset(), False
         self._replay_detector.stop()
