@@ -232,7 +232,7 @@ def _handlers(manager: ContextManager) -> dict[str, Callable[[str, dict[str, Any
     async def returned(event: str, data: dict[str, Any]) -> Any:
         text = None
         try:
-            text = await manager.items.collect((data or {}).get("result"), output_text)
+            text = await manager.session.items.collect((data or {}).get("result"), output_text)
         except Exception as problem:  # noqa: BLE001 - a hook of a pool or a queue, or a fault here
             log.warning("keeping the item of a tool's result failed (%s)", type(problem).__name__)
         if text is None:

@@ -161,11 +161,11 @@ class OneLoop:
 def on_one_loop(
     method: Callable[Concatenate[Any, _P], Coroutine[Any, Any, _T]],
 ) -> Callable[Concatenate[Any, _P], Coroutine[Any, Any, _T]]:
-    """Let a method of a session raise `ContextError` while another live event loop makes a request or an edit."""
+    """Let a method of a manager raise `ContextError` while another live event loop makes a request or an edit."""
 
     @wraps(method)
-    async def guarded(session: Any, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        with session.one_loop.at_work():
-            return await method(session, *args, **kwargs)
+    async def guarded(manager: Any, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with manager.session.one_loop.at_work():
+            return await method(manager, *args, **kwargs)
 
     return guarded

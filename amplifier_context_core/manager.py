@@ -53,8 +53,7 @@ class ContextManager:
         started = options.get("on_new_session")
         self.session = session = Session(config, plugins, clock, partial(started, self) if started else None, options)
         self.config, self.store, self.session_id = config, session.store, session.history.session_id
-        self.history, self.compactor, self.meter = session.history, session.compactor, session.meter
-        self.items, self.warnings, self.one_loop = session.items, session.warnings, session.one_loop
+        self.history, self.compactor, self.warnings = session.history, session.compactor, session.warnings
         self.answers = Answers(session)
         self.requests = Requests(session, self.answers, clock)
         self._search = SessionSearch(config, plugins, session.store, self.history, session.load, self.warnings.fault)
@@ -93,7 +92,9 @@ class ContextManager:
         """
         session = self.session
         await session.ready()
-        if not self.items.is_saved:  # a message may say what became of them: they must outlive this process with it
+        if (
+            not self.session.items.is_saved
+        ):  # a message may say what became of them: they must outlive this process with it
             await session.save()
         response: Response | None = None
         requested_at: str | None = None
@@ -151,7 +152,7 @@ class ContextManager:
         before, revision = self.history.last_seq, self.history.revision
         if await self.history.set(messages, self.requests.handed_views):
             new = [entry.message for entry in self.history.snapshot() if entry.seq > before]
-            self.items.came_back(new)
+            self.session.items.came_back(new)
             if self.history.revision != revision:
                 self.requests.warn_of_chapters(new)
             await self.session.save_edited()
@@ -164,7 +165,7 @@ class ContextManager:
         self.compactor.drop_state()
         self.warnings.reset()
         self.answers.cache_health.clear()
-        self.items.clear()
+        self.session.items.clear()
         self.answers.reports.clear()
         await self.session.save()
 
@@ -249,21 +250,21 @@ class ContextManager:
     @property
     def pool(self) -> ContextPool[Any]:
         """Items of the session by id; assign another one to replace it."""
-        return self.items.pool
+        return self.session.items.pool
 
     @pool.setter
     def pool(self, pool: ContextPool[Any]) -> None:
-        self.items.pool = pool
+        self.session.items.pool = pool
         self.requests.host.offer("context.pool", pool)
 
     @property
     def queue(self) -> ContextQueue[Any]:
         """The newest items of the session; assign another one to replace it."""
-        return self.items.queue
+        return self.session.items.queue
 
     @queue.setter
     def queue(self, queue: ContextQueue[Any]) -> None:
-        self.items.queue = queue
+        self.session.items.queue = queue
         self.requests.host.offer("context.queue", queue)
 
     async def recall_room(self, wanted: int) -> int:

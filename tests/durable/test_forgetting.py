@@ -335,14 +335,14 @@ async def test_forgetting_keeps_the_budgets_of_a_session(place: Place) -> None:
     manager, _ = await dwelling(place)
     await ask(manager, SMALL)
     await manager.pin("m3")
-    learned = dict(manager.meter.corrections)
+    learned = dict(manager.session.meter.corrections)
     assert await manager.forget(["m2"]) == ["m2"]
     assert (await manager.explain())["view"]["budget"] == SMALL
     assert manager.compactor.focus is None
     manager = await again(manager, place)
     await manager.load()
     assert manager.compactor.cache.by_budget.keys() == {SMALL, BUDGET}
-    assert (manager.compactor.pins, manager.meter.corrections) == ({3}, learned)
+    assert (manager.compactor.pins, manager.session.meter.corrections) == ({3}, learned)
     assert "(erased)" in str(await manager.recall("m2"))
     await ask(manager, SMALL)
     await manager.close()

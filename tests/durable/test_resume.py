@@ -97,13 +97,13 @@ async def test_what_was_learned_pinned_and_shortened_is_there_again(place: Place
         await manager.pin(small.mark)
         await manager.compact_summary(answered, "in short")
         await manager.compact_summary("to_come", "of the future")
-        manager.meter.report(1_000, Usage(1_500), ("anthropic", "m"))
-        known = manager.meter.estimate(2_000, ("anthropic", "m"))
+        manager.session.meter.report(1_000, Usage(1_500), ("anthropic", "m"))
+        known = manager.session.meter.estimate(2_000, ("anthropic", "m"))
         view = await ask(manager)
     async with opened(place) as manager:
         assert text(await ask(manager)) == text(view)
         assert manager.compactor.pins == {small.seq}
-        assert manager.meter.estimate(2_000, ("anthropic", "m")) == known
+        assert manager.session.meter.estimate(2_000, ("anthropic", "m")) == known
         await feed(manager, [call("to_come"), {"role": "tool", "tool_call_id": "to_come", "content": "long " * 500}])
         for name in (answered, "to_come"):
             assert any(name in short for short in manager.compactor.short_forms.known.values())
@@ -191,7 +191,9 @@ async def test_a_view_of_giants_without_a_checkpoint_is_the_same_after_a_resume(
     async with opened(place, max_tokens=8_000, output_share=0.1) as manager:
         view = await ask(await feed(manager, talk.messages))
         assert not manager.compactor.compactions
-        manager.meter.report(1_000, Usage(3_000), ("", ""))  # what is learned later changes no limit of this view
+        manager.session.meter.report(
+            1_000, Usage(3_000), ("", "")
+        )  # what is learned later changes no limit of this view
     async with opened(place, max_tokens=8_000, output_share=0.1) as manager:
         assert text(await ask(manager)) == text(view)
 

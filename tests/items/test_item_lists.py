@@ -70,9 +70,9 @@ async def test_a_list_that_two_requests_sent_is_recorded_once() -> None:
     manager = await feed(new_manager(), [PROMPT])
     await manager.pool.add(ContextItem("body", "report q3", "q3"))
     await ask(manager)
-    listed = manager.items.sent_list
+    listed = manager.session.items.sent_list
     await feed(manager, [ANSWER])
-    manager.items.sent_list = listed  # of a request that was planned before the answer came
+    manager.session.items.sent_list = listed  # of a request that was planned before the answer came
     await feed(manager, [ANSWER])
     assert sum("pool, by id:" in str(message["content"]) for message in await manager.get_messages()) == 1
 

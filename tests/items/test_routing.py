@@ -361,7 +361,7 @@ async def test_forgetting_a_list_forgets_the_items_that_it_shows(store: Store) -
     assert "harmless" in view
     await manager.close()
     again = opened(store)
-    for shown in (view, str(await ask(again)), str(await again.get_messages()), str(again.items.saved())):
+    for shown in (view, str(await ask(again)), str(await again.get_messages()), str(again.session.items.saved())):
         assert "4711" not in shown
         assert "q3" not in shown
     await again.close()

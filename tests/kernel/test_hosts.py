@@ -231,7 +231,7 @@ async def test_a_side_call_that_states_its_purpose_teaches_the_meter_nothing() -
             data = {"usage": {"input_tokens": tokens, "output_tokens": 1}, **({"purpose": purpose} if purpose else {})}
             await opened.coordinator.hooks.emit("llm:response", data)
         await context.add_message({"role": "assistant", "content": "Done."})
-        (correction,) = context.meter.corrections.values()
+        (correction,) = context.session.meter.corrections.values()
         assert correction.last == (counted, counted + 40)
 
 
@@ -249,7 +249,7 @@ async def test_a_view_that_a_page_counts_while_the_model_answers_is_not_taken_fo
         usage = {"input_tokens": sent.counted + 40, "output_tokens": 1}
         await opened.coordinator.hooks.emit("llm:response", {"usage": usage})
         await context.add_message({"role": "assistant", "content": "Done."})
-        (correction,) = context.meter.corrections.values()
+        (correction,) = context.session.meter.corrections.values()
         assert correction.last == (sent.counted, sent.counted + 40)
 
 

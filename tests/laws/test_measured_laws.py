@@ -105,8 +105,8 @@ class Session:
     async def state(self) -> bytes:
         manager = self.manager
         counter = await manager.token_counter()
-        state = collect_state(manager.history, manager.compactor, manager.meter, manager.warnings, counter, {})
-        beside = [await manager.get_messages(), manager.items.changed_list(BUDGET) is None]
+        state = collect_state(manager.history, manager.compactor, manager.session.meter, manager.warnings, counter, {})
+        beside = [await manager.get_messages(), manager.session.items.changed_list(BUDGET) is None]
         return dump(state) + json.dumps(beside).encode()
 
     async def add(self, steps: Any) -> None:

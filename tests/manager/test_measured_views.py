@@ -289,11 +289,11 @@ async def test_without_a_shorter_answer_that_helps_it_is_clipped(longest: int | 
 async def test_a_committed_count_corrects_the_meter() -> None:
     manager = await feed(new_manager(**settings()), work(8))
     result = await measure(manager, Counting())
-    assert manager.meter.corrections == {}
+    assert manager.session.meter.corrections == {}
     await result["transaction"].commit()
     sent = manager.compactor.last_sent
     assert sent is not None
-    assert manager.meter.estimate(sent.counted, ("", "")) == result["measured_after"]
+    assert manager.session.meter.estimate(sent.counted, ("", "")) == result["measured_after"]
 
 
 async def test_usage_of_the_loops_own_request_is_taken_before_that_of_side_calls() -> None:
@@ -306,7 +306,7 @@ async def test_usage_of_the_loops_own_request_is_taken_before_that_of_side_calls
     await manager.add_message({"role": "assistant", "content": "Done."})
     sent = manager.compactor.last_sent
     assert sent is not None
-    assert manager.meter.estimate(sent.counted, ("", "")) == 1_800
+    assert manager.session.meter.estimate(sent.counted, ("", "")) == 1_800
 
 
 async def test_a_loop_that_claimed_usage_and_reports_none_leaves_the_events() -> None:
@@ -315,7 +315,7 @@ async def test_a_loop_that_claimed_usage_and_reports_none_leaves_the_events() ->
     await ask(manager)
     manager.on_response(Response(usage=Usage(1_900)))
     await manager.add_message({"role": "assistant", "content": "Done."})
-    assert manager.meter.corrections["", ""].reports == 1
+    assert manager.session.meter.corrections["", ""].reports == 1
 
 
 # -- texts to retain ---------------------------------------------------------------------------------------------------
@@ -359,7 +359,7 @@ async def test_hard_fit_by_the_providers_own_count() -> None:
     """A provider that was measured to count twice as much must be sent half."""
     manager = await feed(new_manager(), [*work(60), steered("STEER LEFT")])
     provider = SimpleNamespace(name="p")
-    manager.meter.correction(("p", "")).ratio = 2.0
+    manager.session.meter.correction(("p", "")).ratio = 2.0
     view = await manager.request_retention(
         retain_contents=["STEER LEFT"], provider=provider, token_budget=BUDGET, hard_fit=True
     )

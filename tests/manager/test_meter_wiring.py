@@ -47,7 +47,7 @@ class Session:
 
     @property
     def known(self) -> Any:
-        return self.manager.meter.correction(("anthropic", "model-1"))
+        return self.manager.session.meter.correction(("anthropic", "model-1"))
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ async def test_a_side_call_between_view_and_answer_is_not_counted(running: Sessi
     assert running.known.reports == 1
     assert running.known.offset == pytest.approx(3_000, rel=0.05)
     counted = size(await ask(running.manager, None, running.asked_for))
-    estimate = running.manager.meter.estimate(counted, ("anthropic", "model-1"))
+    estimate = running.manager.session.meter.estimate(counted, ("anthropic", "model-1"))
     assert estimate == pytest.approx(counted + 3_000, rel=0.05)
 
 
@@ -170,4 +170,4 @@ async def test_after_the_session_nothing_is_heard_any_more() -> None:
         "llm:response", {"provider": "anthropic", "model": "model-1", "status": "ok", "usage": {"input_tokens": 9}}
     )
     await manager.add_message({"role": "assistant", "content": "Yes."})
-    assert manager.meter.correction(("anthropic", "model-1")).reports == 0
+    assert manager.session.meter.correction(("anthropic", "model-1")).reports == 0

@@ -325,7 +325,7 @@ async def test_explain_and_events_report_figures_of_the_provider_that_agree_with
         assert shown == pytest.approx(view["tokens"], rel=0.15)
         assert each["floor"]["tokens"] <= view["tokens"] + 1
         assert each["floor"]["tokens"] == pytest.approx(sum(member["tokens"] for member in members), abs=len(members))
-    units = session.manager.meter.units(KEY)
+    units = session.manager.session.meter.units(KEY)
     everything = units.request(sum(entry.tokens for entry in session.manager.snapshot()))
     assert (await session.manager.explain())["history_tokens"] == pytest.approx(everything, rel=0.1)
     announced = session.recorder.named(PRE_COMPACT)

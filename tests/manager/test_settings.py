@@ -62,7 +62,7 @@ async def corrections(manager: ContextManager, view: list[Message]) -> int:
     """The models whose counts are corrected after an answer."""
     manager.on_response(Response(usage=Usage(5_000)))
     await manager.add_message(says())
-    return len(manager.meter.corrections)
+    return len(manager.session.meter.corrections)
 
 
 def showing(words: str) -> Measure:

@@ -146,7 +146,7 @@ async def test_the_usage_of_an_answer_teaches_the_meter_about_its_own_request_on
     await session.get_messages_for_request(LARGE, SimpleNamespace(name="gemini", default_model="gemini-2.5-pro"))
     session.on_response(Response("gpt-5.6", "openai", Usage(sent.counted * 2)))
     await session.add_message({"role": "assistant", "content": "Done."})
-    assert list(session.meter.corrections) == [sent.key]
+    assert list(session.session.meter.corrections) == [sent.key]
 
 
 @pytest.mark.parametrize("fails", ["the provider reports it", "the person goes on"])

@@ -63,7 +63,7 @@ class Run:
             self.answers = [await running.execute(f"Look around, part {number}.") for number in range(prompts)]
             self.explained = await running.coordinator.get_capability("context.explain")()
             manager = running.coordinator.get("context")
-            self.correction = manager.meter.correction(manager.compactor.last_sent.key)
+            self.correction = manager.session.meter.correction(manager.compactor.last_sent.key)
         return self
 
 
