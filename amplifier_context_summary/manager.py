@@ -98,7 +98,7 @@ class SummaryManager(ContextManager, SessionCompanion):
             self._estimated = sent.shared_prefix_tokens * Prices().read + rest * Prices().write
             self.limits.session_cost += self._estimated
         # If the session is not resumed, it was closed while this request was on its way.
-        if self.session.is_open and self.writer.takes_up(sent):
+        if self.session.opening.is_open and self.writer.takes_up(sent):
             request = ViewRequest(sent.limits, sent.prefix, tuple(sent.system), sent.view.counter)
             self.writer.start(request, provider)
 

@@ -57,7 +57,7 @@ class Forgetting:
             return is_list(entry.message) and lists_any(text_of(entry.message.get("content")), lines)
 
         counter = await session.counter()
-        async with session.saving.hold():  # else a state from before is saved after the erasure, with the text
+        async with session.saves.lock.hold():  # else a state from before is saved after the erasure, with the text
             is_derived = bool(items) or session.items.lists_text(forms) or await self._state_holds(forms)
             is_selected = True  # also after an error: the store may have replaced messages although its answer was lost
             try:

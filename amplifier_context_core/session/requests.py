@@ -278,7 +278,7 @@ class Requests:
         await session.companion.before_request(token_budget, provider)
         await session.ready()
         await self.checkpoint.before_request(self.host.preserve_evidence(), session.counter, session.messages)
-        session.request_begins()
+        session.saves.request_begins()
 
     async def _with_items(
         self, budget: int, provider: object, required: frozenset[int]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from ..compaction.ladder import build_ladder
@@ -71,14 +72,8 @@ class Session:
         )
         self.companion = options.get("companion") or SessionCompanion()
         self.one_loop = OneLoop()  # makes requests and edits
-        self.is_open = False  # the store is open, and what it holds was resumed
-        # Held while the state is collected and saved, so that an older one never replaces a newer one.
-        self.saving = CrossLoopLock()
-        self._opening = CrossLoopLock()
-        self._is_new = False  # the store had no history of it when it was opened
-        self._on_new_session = on_new_session
-        self._refusals = Refusals()
-        self._saved_changes = 0
+        self.opening = Opening(partial(self._resume, on_new_session))
+        self.saves = Saves()
 
     async def ready(self) -> None:
         """Open the store and resume what it holds, once; every method does this first.
@@ -87,12 +82,7 @@ class Session:
             SessionInUse: another writer has the session.
             StoreError: the store cannot be opened or read; the next call tries again.
         """
-        if self.is_open:
-            return
-        async with self._opening.hold():
-            if not self.is_open:
-                await self._resume()
-                self.is_open = True
+        await self.opening.ready()
 
     async def load(self) -> None:
         await self.ready()
@@ -112,29 +102,31 @@ class Session:
     async def close(self) -> None:
         """Save what a resumed session continues from, then close the store."""
         try:
-            if self.is_open:
+            if self.opening.is_open:
                 await self.history.finish()
                 await self.save()
         finally:
             self.items.withdraw()
-            self.is_open = False  # the next call resumes again: another writer may have had the session meanwhile
+            self.opening.is_open = False  # the next call resumes again: another writer may have had the session
             await self.store.close()
 
     async def warn_if_unknown(self) -> None:
         """Warn if a host resumes a session of which nothing is known: a wrong id or store looks like a lost history."""
         await self.ready()
-        if self._is_new and all(entry.role in SYSTEM_ROLES for entry in self.history.snapshot()):
+        if self.opening.is_new and all(entry.role in SYSTEM_ROLES for entry in self.history.snapshot()):
             self.warnings.note(
                 "resume",
                 "its host resumes it, but no history of this id was found: it begins empty; check id and store",
             )
 
-    async def _resume(self) -> None:
+    async def _resume(self, on_new_session: Callable[[], Awaitable[None]] | None) -> bool:
+        """Return True if the store has no history of the session."""
         self.companion.reopened()
         async with self.compactor.lock.hold():  # a request on its way would fill the cache with views of before
-            self._is_new = await self._continue()
-        if self._is_new and self._on_new_session:
-            await self._on_new_session()
+            is_new = await self._continue()
+        if is_new and on_new_session:
+            await on_new_session()
+        return is_new
 
     async def _continue(self) -> bool:
         self.compactor.drop_state()  # another program may have erased what it quotes
@@ -146,7 +138,7 @@ class Session:
             self.companion.restore(resumed.state.extra, self.history.revision)
             if resumed.is_cut:  # the newest human message may be among the entries that the checkpoints cover
                 await self.compactor.cache.show_newest_human()
-        self._saved_changes = self.compactor.changes
+        self.saves.changes = self.compactor.changes
         last_seq = self.history.last_seq  # as far as is known: an earlier process may have sent it
         self.compactor.short_forms.shown(last_seq)
         self.items.restore((resumed.state.items or SavedItems()) if resumed.state else None)
@@ -158,17 +150,17 @@ class Session:
         """Save what a resumed session continues from; nothing while it is closed: another writer may have it.
         `changes_only`: save only if a view was changed since, or to try again what the store refused.
         """
-        if changes_only and not self._is_save_due():
+        if changes_only and not self.saves.are_due(self.compactor.changes):
             return
         await self.counter()  # it may take long to load, and `state` needs it
-        async with self.saving.hold():
-            if not self.is_open:
+        async with self.saves.lock.hold():
+            if not self.opening.is_open:
                 return
             changes = self.compactor.changes
-            if self.history.last_seq and (self._is_save_due() or not changes_only):
+            if self.history.last_seq and (self.saves.are_due(changes) or not changes_only):
                 state = replace(await self.state(), items=self.items.saved())
-                self._note_saved(await save_state(self.store, self.history.session_id, state))
-            self._saved_changes = changes
+                self.saves.note(self.history.session_id, await save_state(self.store, self.history.session_id, state))
+            self.saves.changes = changes
 
     async def state(self) -> SessionState:
         extra = self.companion.state(self.history.revision)
@@ -191,32 +183,51 @@ class Session:
         await self.save(changes_only=True)
         return done
 
-    def request_begins(self) -> None:
-        """What the store refused to save is saved again after some requests."""
-        self._refusals.requests += 1
 
-    def _is_save_due(self) -> bool:
-        return self.compactor.changes != self._saved_changes or self._refusals.is_next_due
+class Opening:
+    """`resume` runs once, and once more after each close, which sets `is_open` back."""
 
-    def _note_saved(self, problem: StoreError | None) -> None:
-        """The first refusal of several is logged."""
-        if problem is None:
-            self._refusals.count = 0
+    def __init__(self, resume: Callable[[], Awaitable[bool]]) -> None:
+        self.is_open = False  # the store is open, and what it holds was resumed
+        self.is_new = False  # what `resume` returned: the store had no history of the session
+        self._resume = resume
+        self._lock = CrossLoopLock()
+
+    async def ready(self) -> None:
+        if self.is_open:
             return
-        self._refusals.count += 1
-        self._refusals.requests = 0
-        level = logging.WARNING if self._refusals.count == 1 else logging.DEBUG
-        text = "session %s: its checkpoint was not saved, and is saved with the next: %s"
-        log.log(level, text, self.history.session_id, problem)
+        async with self._lock.hold():
+            if not self.is_open:
+                self.is_new = await self._resume()
+                self.is_open = True
 
 
-class Refusals:
-    """Saves that the store refused: `count` since the last that it took, `requests` since the last refusal."""
+class Saves:
+    """What the store has of the session state, and what it refused."""
 
     def __init__(self) -> None:
-        self.count = self.requests = 0
+        # Held while the state is collected and saved, so that an older one never replaces a newer one.
+        self.lock = CrossLoopLock()
+        self.changes = 0  # of the views, up to the last save
+        self._refusals = 0  # since the last save that the store took
+        self._requests = 0  # since the last refusal
 
-    @property
-    def is_next_due(self) -> bool:
-        """True with the next request, then after twice as many each time."""
-        return bool(self.count) and self.requests >= min(2 ** (self.count - 1), _MAX_WAIT)
+    def request_begins(self) -> None:
+        """What the store refused to save is saved again after some requests."""
+        self._requests += 1
+
+    def are_due(self, changes: int) -> bool:
+        """True if views changed since, or to try again: with the next request, then after twice as many each time."""
+        is_next_due = bool(self._refusals) and self._requests >= min(2 ** (self._refusals - 1), _MAX_WAIT)
+        return changes != self.changes or is_next_due
+
+    def note(self, session_id: str, problem: StoreError | None) -> None:
+        """The first refusal of several is logged."""
+        if problem is None:
+            self._refusals = 0
+            return
+        self._refusals += 1
+        self._requests = 0
+        level = logging.WARNING if self._refusals == 1 else logging.DEBUG
+        text = "session %s: its checkpoint was not saved, and is saved with the next: %s"
+        log.log(level, text, session_id, problem)
