@@ -143,9 +143,9 @@ async def pins(at: OpenedStore, session_id: str) -> None:
     """List the messages of a session that `pin` keeps, with their texts."""
     manager = await copy_of(at, session_id, None)
     await manager.ready()
-    if not manager.compactor.pins:
+    if not manager.compactor.directions.pins:
         click.echo(f"{shell_quoted(session_id)} has no pins", err=True)
-    for seq in sorted(manager.compactor.pins):
+    for seq in sorted(manager.compactor.directions.pins):
         message = await manager.recall(f"m{seq}")
         text = words(message) if message else "(no longer in the history)"
         if is_json():

@@ -110,7 +110,7 @@ class ContextManager:
             await session.save()
         if entry is None:
             return
-        self.compactor.short_forms.result_came(entry.seq, entry.answered_ids)
+        self.compactor.directions.short_forms.result_came(entry.seq, entry.answered_ids)
         if entry.role == "assistant":
             self.answers.answered(response)
         else:

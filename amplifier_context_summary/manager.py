@@ -133,7 +133,8 @@ class SummaryManager(ContextManager, SessionCompanion):
             return await super().compact(focus, first, last)
         focus = None if focus is None else checked_text("focus", focus)
         await self.session.ready()
-        self.compactor.focus = focus or self.compactor.focus
+        directions = self.compactor.directions
+        directions.focus = focus or directions.focus
         request = await self.requests.for_last_budget()
         self.writer.start(request, self._provider, by_hand=True)
         await self.writer.wait(self.writer.config.compact_wait)

@@ -151,7 +151,7 @@ class Writer:
 
     async def _plan(self, found: Preview, request: ViewRequest, least: int) -> Plan | None:
         """Return what the next compaction folds and no record covers; None if that has fewer tokens than `least`."""
-        history, upto, compactor = found.history, found.folded_upto, self.session.compactor
+        history, upto, directions = found.history, found.folded_upto, self.session.compactor.directions
         # A manual compaction may fold less than was summarised ahead; its range is then asked for by itself.
         records = [record for record in await self.records.verified() if record.upto <= upto]
         newest = records[-1] if records else None
@@ -163,12 +163,12 @@ class Writer:
             return None
         first = min(entry.seq for entry in entries)
         saved = tokens - sum(entry.tokens for entry in found.digest.values() if entry.first >= first)
-        focus = "\n\n".join(text for text in (compactor.focus, compactor.injected) if text) or None
+        focus = "\n\n".join(text for text in (directions.focus, directions.injected) if text) or None
         place = (start - history.leading_count, end - history.leading_count)
-        drops, edited = compactor.focus_drops, self.records.watch(history.revision, place[1])
+        drops, edited = directions.focus_drops, self.records.watch(history.revision, place[1])
 
         def outdated() -> str:  # a focus may quote what was erased: then the session has dropped it
-            return edited() or ("its focus was dropped meanwhile" if focus and compactor.focus_drops != drops else "")
+            return edited() or ("its focus was dropped meanwhile" if focus and directions.focus_drops != drops else "")
 
         former, room = newest.text if newest else Text(), text_room(found.segments, request.counter)
         return Plan(entries, *place, former, request, saved, room, focus, outdated)

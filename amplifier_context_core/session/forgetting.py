@@ -70,7 +70,7 @@ class Forgetting:
             if is_selected:
                 self._search.forget()
                 gone = {call for entry in left for call in (*entry.call_ids, *entry.answered_ids)}
-                session.compactor.short_forms.drop(lambda call, text: call in gone or holds(text, forms))
+                session.compactor.directions.short_forms.drop(lambda call, text: call in gone or holds(text, forms))
                 shared_cache.clear()
         if is_selected:
             await session.save()

@@ -177,7 +177,7 @@ class Requests:
                 "warnings": [*session.warnings.texts],
                 "cache": self._answers.cache_health.line,
             }
-            pins, exact = frozenset(compactor.pins), session.counter.is_exact
+            pins, exact = frozenset(compactor.directions.pins), session.counter.is_exact
             return own | await in_thread(explain, last, history, config=session.config, pins=pins, exact=exact)
 
     async def chapters(self) -> list[dict[str, Any]]:
@@ -188,13 +188,13 @@ class Requests:
 
     async def usage(self, sent: SentView | None = None) -> dict[str, Any]:
         """Return the usage of a view, by default of the last one."""
-        session = self._session
+        session, compactor = self._session, self._session.compactor
         if sent is None:
             await session.ready()
             sent = await self.last_sent()
-        async with session.compactor.lock.hold():
-            reported = self._answers.reports.reported(session.compactor.compactions)
-            return window_usage(sent, session.compactor.pins, exact=session.counter.is_exact, reported=reported)
+        async with compactor.lock.hold():
+            reported = self._answers.reports.reported(compactor.compactions)
+            return window_usage(sent, compactor.directions.pins, exact=session.counter.is_exact, reported=reported)
 
     async def recall_room(self, wanted: int) -> int:
         session = self._session

@@ -140,7 +140,7 @@ class Session:
                 await self.compactor.cache.show_newest_human()
         self.saves.changes = self.compactor.changes
         last_seq = self.history.last_seq  # as far as is known: an earlier process may have sent it
-        self.compactor.short_forms.shown(last_seq)
+        self.compactor.directions.short_forms.shown(last_seq)
         self.items.restore((resumed.state.items or SavedItems()) if resumed.state else None)
         return resumed.is_new
 

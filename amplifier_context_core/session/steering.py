@@ -30,7 +30,8 @@ class Steering:
         span = span_of(first, last)
         focus = None if focus is None else checked_text("focus", focus)
         await session.ready()
-        session.compactor.focus = focus or session.compactor.focus
+        directions = session.compactor.directions
+        directions.focus = focus or directions.focus
         report = await session.then_save(self._compact(span))
         if report is None:
             return {"compacted": False, "reason": "nothing could be freed, or a handler postponed it"}
@@ -43,7 +44,7 @@ class Steering:
         compactor = self._session.compactor
         async with compactor.lock.hold():
             plan = await self._plan()
-            job = CompactionJob(plan, span, focus_drops=compactor.focus_drops)
+            job = CompactionJob(plan, span, focus_drops=compactor.directions.focus_drops)
             result = (await compactor.compact(job)).result
             if result is None or not result.has_gain:
                 return {"would_compact": False, "reason": "nothing could be freed"}
@@ -93,7 +94,7 @@ class Steering:
         if entry is None:
             raise PinRefused(f"{mark}: the history has no such message")
         if not checked_flag("pinned", pinned):
-            compactor.pins.discard(entry.seq)
+            compactor.directions.pins.discard(entry.seq)
             await session.save()
             return
         async with compactor.lock.hold():  # or another task could pin between the check and its pin
@@ -102,12 +103,12 @@ class Steering:
                 check_pin,
                 entry,
                 history,
-                frozenset(compactor.pins),
+                frozenset(compactor.directions.pins),
                 capacity=last.limits.capacity if last else self._requests.last_asked()[0],
                 units=last.limits.units if last else Units(),
                 pin_share=session.config.pin_share,
             )
-            compactor.pins.add(entry.seq)
+            compactor.directions.pins.add(entry.seq)
         await compactor.show_verbatim((entry.seq,))
         await session.save()
 

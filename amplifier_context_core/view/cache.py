@@ -34,11 +34,10 @@ MAX_BUDGETS = 32  # budgets whose view is remembered
 
 
 class ViewCache:
-    def __init__(self, history: History, config: Config, factory: ViewFactory, pins: Collection[int]) -> None:
+    def __init__(self, history: History, config: Config, factory: ViewFactory) -> None:
         self._views: list[View] = []  # least recently used first
         self._by_budget: dict[int, View] = {}  # the view that served a budget last
         self._edits = 0  # of views in place
-        self._pins = pins
         self._history = history
         self._config = config
         self.factory = factory
@@ -55,7 +54,7 @@ class ViewCache:
 
     def revision(self, budget: int) -> Revision:
         view = self._by_budget.get(budget)
-        return Revision(view, view.checkpoint if view else None, frozenset(self._pins), self._edits)
+        return Revision(view, view.checkpoint if view else None, frozenset(self.factory.directions.pins), self._edits)
 
     def touch(self, budget: int, view: View) -> None:
         if view in self._views:

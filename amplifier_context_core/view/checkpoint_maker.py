@@ -6,7 +6,7 @@ Nothing of the session changes: `Compactor.commit` does that.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ParamSpec, TypeVar
 
@@ -27,7 +27,6 @@ from .candidate import Candidate
 from .figures import outcome
 from .plan import CompactionJob, CompactionResult
 from .sent_view import shared_prefix
-from .short_forms import ShortForms
 from .view_draft import ViewDraft
 from .view_factory import ViewFactory
 from .view_request import ViewRequest
@@ -46,8 +45,6 @@ class CheckpointMaker:
     config: Config
     ladder: Sequence[Strategy]
     factory: ViewFactory
-    pins: Collection[int]
-    short_forms: ShortForms
     carry: Carry | None  # puts a provider's own compaction beside the chapters of a new checkpoint; None for none
     # Awaited before strategies run in a thread: it reads what they need; None for nothing.
     prepare: Callable[[], Awaitable[None]] | None
@@ -71,7 +68,8 @@ class CheckpointMaker:
             return _result(job, old, time.monotonic() - started, ladder)
         is_asked = bool(job.focus or job.injected or job.kept)
         segments = await self.with_carrier(given.whole(ladder.draft.segments), request)
-        of_session = self.pins or self.short_forms or interrupted or is_asked or Draft(segments).has_texts
+        directions = self.factory.directions
+        of_session = directions.pins or directions.short_forms or interrupted or is_asked or Draft(segments).has_texts
         last_seq = self.history.last_seq
         checkpoint = await in_thread(_checkpoint, job, segments, given.covered, last_seq, from_content=not of_session)
         view = self.factory.for_limits(checkpoint, limits, counter)
@@ -96,10 +94,11 @@ class CheckpointMaker:
         target, capacity = job.target, job.request.limits.capacity
         # Recalled text of the newest round does not count: recalls bring no compaction closer.
         kept = 0 if given.open_rounds else newest_recalled(given.draft.segments)
-        goal = _goal_of(job, self.config, max(1, target + kept - growth), self.short_forms.known)
+        directions = self.factory.directions
+        goal = _goal_of(job, self.config, max(1, target + kept - growth), directions.short_forms.known)
         pin_tokens = int(capacity * self.config.pin_share)
         protection = Protection(
-            frozenset(self.pins), pin_tokens, job.kept, given.open_rounds, job.request.most_human_tokens
+            frozenset(directions.pins), pin_tokens, job.kept, given.open_rounds, job.request.most_human_tokens
         )
         trigger = max(1, job.request.limits.threshold + kept - growth)
         recent = max(0, int(target * self.config.protected_recent) - growth)

@@ -31,12 +31,12 @@ from .cache import ViewCache
 from .candidate import Candidate
 from .checkpoint_maker import Carry, CheckpointMaker
 from .compaction_log import CompactionLog
+from .directions import Directions
 from .figures import clipped_protected, many_re_reads, overflow
 from .plan import CompactionJob, CompactionResult, Plan
 from .sent_view import SentView
 from .sent_views import SentViews
 from .session_warnings import SessionWarnings
-from .short_forms import ShortForms
 from .verdict import Verdict, threshold_of
 from .view_factory import ViewFactory
 from .view_request import ViewRequest
@@ -63,11 +63,7 @@ class Compactor:
     ) -> None:
         # `changes` are of the views, in this process: when it grows, the session state is to be saved.
         self.compactions = self.changes = self.tokens_saved = 0
-        self.pins: set[int] = set()
-        self.short_forms = ShortForms()
-        self.focus: str | None = None  # what summaries should dwell on
-        self.injected: str | None = None  # the same, of the handlers of the compaction that was accepted last
-        self.focus_drops = 0  # times that both were dropped by a command: what quotes an earlier one is out of date
+        self.directions = Directions()
         # Hashes of the texts of chapters that `start_over` dropped; no process has the same.
         self.dropped_chapters: set[int] = set()
         self._history = history
@@ -77,9 +73,9 @@ class Compactor:
         self.hooks = hooks
         self._warnings = warnings
         self.lock = CrossLoopLock()  # held by the task that works on the views
-        factory = ViewFactory(config, ladder, self.pins, self.short_forms)
-        self.cache = ViewCache(history, config, factory, self.pins)
-        self.maker = CheckpointMaker(history, config, ladder, factory, self.pins, self.short_forms, carry, prepare)
+        factory = ViewFactory(config, ladder, self.directions)
+        self.cache = ViewCache(history, config, factory)
+        self.maker = CheckpointMaker(history, config, ladder, factory, carry, prepare)
         self._in_flight = CrossLoopLock()  # held from the announcement of a compaction to its end
         self.sent = SentViews()
         self.log = CompactionLog()  # of the accepted compactions
@@ -138,7 +134,7 @@ class Compactor:
         """Note a short form, in the views too that took the result in but were not handed out. `seq`: of the result;
         None for the next result of the call.
         """
-        if self.short_forms.register(seq, call_id, text) and seq is not None:
+        if self.directions.short_forms.register(seq, call_id, text) and seq is not None:
             async with self.lock.hold():
                 self.cache.render_again(seq)
 
@@ -153,20 +149,13 @@ class Compactor:
         self.dropped_chapters.update(hash(text.strip()) for text in texts)  # Python's hash of a text has a secret key
         self.cache.start_over(counter)
         self.sent.clear()
-        self.drop_focus()
+        self.directions.drop_focus()
 
     def drop_state(self) -> None:
         """Drop the views, and what commands and handlers asked for: the history or the state is another from now on."""
         self.cache.clear()
         self.sent.clear()
-        self.pins.clear()
-        self.short_forms.clear()
-        self.drop_focus()
-
-    def drop_focus(self) -> None:
-        self.focus = self.injected = None
-        self.focus_drops += 1
-        self.cache.note_edit()
+        self.directions.clear()
 
     # -- compaction -------------------------------------------------------------------------------------------------
 
@@ -210,7 +199,7 @@ class Compactor:
         Returns:
             No result if a handler postponed it, or if it was out of date or needless by then.
         """
-        job = CompactionJob(plan, span, focus_drops=self.focus_drops)
+        job = CompactionJob(plan, span, focus_drops=self.directions.focus_drops)
         if with_hooks:
             if not job.is_manual and not self.cache.is_current(plan):
                 return plan, None  # another compaction ended meanwhile
@@ -264,8 +253,8 @@ class Compactor:
         if new.checkpoint:
             key = self.cache.factory.compatibility_key(job.request.counter)
             shared_cache.put(key, new.checkpoint, new.backoff)
-        self.short_forms.shown(new.newest_seq)
-        self.injected = job.injected
+        self.directions.short_forms.shown(new.newest_seq)
+        self.directions.injected = job.injected
         self.compactions += 1
         self.tokens_saved += result.report["before_tokens"] - result.report["after_tokens"]
         self._warn_of_re_reads(result.re_reads, job.request.limits)
@@ -288,9 +277,10 @@ class Compactor:
 
     async def compact(self, job: CompactionJob) -> Plan:
         """The caller holds the lock."""
-        if job.focus_drops != self.focus_drops:  # what handlers injected may have been erased since
-            job = replace(job, injected=None, focus_drops=self.focus_drops)
-        result = await self.maker.result(replace(job, focus=self.focus))
+        directions = self.directions
+        if job.focus_drops != directions.focus_drops:  # what handlers injected may have been erased since
+            job = replace(job, injected=None, focus_drops=directions.focus_drops)
+        result = await self.maker.result(replace(job, focus=directions.focus))
         return replace(job.plan, candidate=result.candidate, result=result)
 
     def back_off(self, plan: Plan) -> None:
@@ -321,7 +311,7 @@ class Compactor:
             self._warnings.once("overflow", text, budget=sent.limits.budget, members=members)
         if serves:
             self.commit(plan)
-        self.short_forms.shown(sent.newest_seq)
+        self.directions.short_forms.shown(sent.newest_seq)
         return self.sent.note(sent, plan.pause, self.compactions)
 
     async def hand_out_if(

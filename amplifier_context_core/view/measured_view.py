@@ -125,7 +125,7 @@ class MeasuredRequest:
     fit_output: FitOutput | None  # the loop's callback that asks for a shorter answer; may be None
     count_calls: int = 0
     _decision: HookDecision | None = None  # of the handlers, once they were asked
-    _focus_drops: int = 0  # of the compactor before they were asked
+    _focus_drops: int = 0  # of the directions before they were asked
     _counted: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])  # here, and by its provider
     _selected_for: int = 0  # `TokenLimits.accepted` of the last selection
 
@@ -207,7 +207,7 @@ class MeasuredRequest:
         job = CompactionJob(plan)
         async with compactor.alone():
             if self._decision is None:
-                self._focus_drops = compactor.focus_drops
+                self._focus_drops = compactor.directions.focus_drops
                 self._decision = await compactor.ask_handlers(job)
             if self._decision.denied and job.tokens <= limits.capacity:
                 return replace(plan, postponed=job)

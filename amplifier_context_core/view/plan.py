@@ -108,7 +108,7 @@ class CompactionJob:
     # due.
     span: range | None = None
     injected: str | None = None  # what handlers of the compaction want a summary to dwell on
-    focus_drops: int = 0  # of the compactor when this was made: once it differs, `injected` may have been erased
+    focus_drops: int = 0  # of the directions when this was made: once it differs, `injected` may have been erased
     focus: str | None = None
 
     @property

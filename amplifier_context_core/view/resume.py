@@ -163,17 +163,17 @@ def collect_state(
     counter: TokenCounter,
     extra: dict[str, Any],
 ) -> SessionState:
-    cache, short_forms = compactor.cache, compactor.short_forms
+    cache, directions, short_forms = compactor.cache, compactor.directions, compactor.directions.short_forms
     return replace(
         collect_checkpoints(history, cache, counter),
         corrections=tuple((*key, replace(correction)) for key, correction in meter.corrections.items()),
-        pins=tuple(sorted(compactor.pins)),
+        pins=tuple(sorted(directions.pins)),
         short_forms=tuple((seq, dict(forms)) for seq, forms in short_forms.known.items()),
         at_once=tuple((seq, dict(forms)) for seq, forms in short_forms.at_once.items()),
         pending_summaries=dict(short_forms.pending),
         interrupted=tuple(sorted(history.interrupted)),
-        focus=compactor.focus,
-        injected=compactor.injected,
+        focus=directions.focus,
+        injected=directions.injected,
         compactions=compactor.compactions,
         tokens_saved=compactor.tokens_saved,
         log=tuple(compactor.log.rows),
@@ -195,9 +195,10 @@ def restore_state(
     """Continue from all but the checkpoints, which `resume` has restored."""
     for provider, model, correction in state.corrections:
         meter.corrections[provider, model] = correction
-    compactor.pins.update(state.pins)
-    compactor.short_forms.restore(state.short_forms, state.at_once, state.pending_summaries)
-    compactor.focus, compactor.injected = state.focus, state.injected
+    directions = compactor.directions
+    directions.pins.update(state.pins)
+    directions.short_forms.restore(state.short_forms, state.at_once, state.pending_summaries)
+    directions.focus, directions.injected = state.focus, state.injected
     compactor.compactions, compactor.tokens_saved = state.compactions, state.tokens_saved
     compactor.log.restore(state.log)
     warnings.restore(state.warnings_sent)

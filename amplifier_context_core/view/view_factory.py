@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 from ..compaction.checkpoint import Checkpoint
@@ -21,7 +21,7 @@ from ..messages.tokens import TokenCounter
 from ..rendering.renderer import Renderer
 from ..transcript.transcript import Snapshot
 from . import shared_cache
-from .short_forms import ShortForms
+from .directions import Directions
 from .view import View
 from .view_request import ViewRequest
 
@@ -62,12 +62,9 @@ def settings_in(key: str) -> dict[str, Any]:
 class ViewFactory:
     """`ladder` is part of `compatibility_key`."""
 
-    def __init__(
-        self, config: Config, ladder: Sequence[Strategy], pins: Collection[int], short_forms: ShortForms
-    ) -> None:
+    def __init__(self, config: Config, ladder: Sequence[Strategy], directions: Directions) -> None:
         self._config = config
-        self._pins = pins
-        self._short_forms = short_forms
+        self.directions = directions
         # Core's own keys only: a module's own keys may hold a URL with a password.
         unset = {name for name in _ADDED if getattr(config, name) == Config.model_fields[name].default}
         shown = set(Config.model_fields) - _NOT_SHOWN - unset
@@ -108,13 +105,13 @@ class ViewFactory:
             counter,
             output_limit,
             output_bytes=self._config.max_tool_result_bytes,
-            summaries=self._short_forms.at_once,
+            summaries=self.directions.short_forms.at_once,
             tables=self._config.json_tables,
             fewer_line_numbers=self._config.fewer_line_numbers,
             # Of the saved limit, so that a resumed view shows each output as it did.
             offload_limit=int(output_limit * self._config.offload_above / self._config.output_share),
         )
-        return View(checkpoint, budget, renderer, keep=self._pins, revision=revision, backoff=backoff)
+        return View(checkpoint, budget, renderer, keep=self.directions.pins, revision=revision, backoff=backoff)
 
     async def of_history(self, history: Snapshot, interrupted: frozenset[int], request: ViewRequest) -> View:
         """Return a view of this history, from its start or from a checkpoint of another session with the same one."""
@@ -124,7 +121,7 @@ class ViewFactory:
             checkpoint, backoff = await in_thread(self._inherited, history, limits, counter)
         view = self.for_limits(checkpoint, limits, counter, backoff)
         await view.update(history, len(history), interrupted)
-        for seq in self._pins:  # a checkpoint of another session knows nothing of them
+        for seq in self.directions.pins:  # a checkpoint of another session knows nothing of them
             await view.show_verbatim(seq, history)
         return view
 

@@ -83,9 +83,9 @@ async def shown(manager: ContextManager) -> dict[str, Any]:
         "messages": await manager.get_messages(),
         "marks": [entry.mark for entry in manager.snapshot()],
         "report": await manager.explain(),
-        "pins": sorted(manager.compactor.pins),
+        "pins": sorted(manager.compactor.directions.pins),
         "turns": manager.turn_count,
-        "focus": manager.compactor.focus,
+        "focus": manager.compactor.directions.focus,
     }
 
 

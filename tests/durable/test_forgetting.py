@@ -140,7 +140,7 @@ async def test_a_text_is_forgotten_from_short_forms_focus_and_pins_too(place: Pl
     await manager.compact_summary("to_come", f"will use {SECRET}")
     await manager.compact_summary("to_come_too", "will use nothing")
     await manager.compact(f"dwell on {SECRET}")
-    manager.compactor.injected = f"dwell on {SECRET}"
+    manager.compactor.directions.injected = f"dwell on {SECRET}"
     assert await manager.forget(containing=SECRET) == ["m2"]
     assert SECRET not in await everything(manager)
     manager = await again(manager, place)
@@ -314,11 +314,11 @@ async def test_forgetting_nothing_drops_nothing(place: Place, containing: str) -
     marks = [] if containing else ["m9999"]
     assert await manager.forget(marks, containing=containing) == []
     assert digest(await ask(manager)) == digest(before)
-    assert (manager.compactor.focus, manager.compactor.compactions) == ("dwell on the paths", compactions)
+    assert (manager.compactor.directions.focus, manager.compactor.compactions) == ("dwell on the paths", compactions)
     assert await manager.store.load_checkpoint(manager.session_id)
     manager = await again(manager, place)
     assert digest(await ask(manager)) == digest(before)
-    assert manager.compactor.focus == "dwell on the paths"
+    assert manager.compactor.directions.focus == "dwell on the paths"
     await manager.close()
 
 
@@ -326,7 +326,7 @@ async def test_a_text_that_only_the_focus_has_is_forgotten(place: Place) -> None
     manager, _ = await dwelling(place)
     await manager.compact(f"dwell on {SECRET}")
     assert await manager.forget(containing=SECRET) == []
-    assert manager.compactor.focus is None
+    assert manager.compactor.directions.focus is None
     assert SECRET.encode() not in (await manager.store.load_checkpoint(manager.session_id) or b"")
     await manager.close()
 
@@ -338,11 +338,11 @@ async def test_forgetting_keeps_the_budgets_of_a_session(place: Place) -> None:
     learned = dict(manager.session.meter.corrections)
     assert await manager.forget(["m2"]) == ["m2"]
     assert (await manager.explain())["view"]["budget"] == SMALL
-    assert manager.compactor.focus is None
+    assert manager.compactor.directions.focus is None
     manager = await again(manager, place)
     await manager.load()
     assert manager.compactor.cache.by_budget.keys() == {SMALL, BUDGET}
-    assert (manager.compactor.pins, manager.session.meter.corrections) == ({3}, learned)
+    assert (manager.compactor.directions.pins, manager.session.meter.corrections) == ({3}, learned)
     assert "(erased)" in str(await manager.recall("m2"))
     await ask(manager, SMALL)
     await manager.close()

@@ -102,11 +102,11 @@ async def test_what_was_learned_pinned_and_shortened_is_there_again(place: Place
         view = await ask(manager)
     async with opened(place) as manager:
         assert text(await ask(manager)) == text(view)
-        assert manager.compactor.pins == {small.seq}
+        assert manager.compactor.directions.pins == {small.seq}
         assert manager.session.meter.estimate(2_000, ("anthropic", "m")) == known
         await feed(manager, [call("to_come"), {"role": "tool", "tool_call_id": "to_come", "content": "long " * 500}])
         for name in (answered, "to_come"):
-            assert any(name in short for short in manager.compactor.short_forms.known.values())
+            assert any(name in short for short in manager.compactor.directions.short_forms.known.values())
 
 
 async def test_an_unreadable_checkpoint_is_reported_and_the_view_rebuilt(place: Place) -> None:
@@ -318,8 +318,8 @@ async def test_a_session_used_again_after_its_close_has_what_another_program_lef
     assert await other.forget(containing=secret) == ["m3"]
     await other.close()
     assert len(await first.get_messages()) == 3
-    assert first.compactor.pins == set()
-    assert first.compactor.focus is None
+    assert first.compactor.directions.pins == set()
+    assert first.compactor.directions.focus is None
     await first.close()
     store = place.store()
     assert secret.encode() not in (await store.load_checkpoint(place.session_id()) or b"")

@@ -240,7 +240,7 @@ async def test_no_compaction_that_quotes_what_was_erased_meanwhile_becomes_the_s
     quotes.forget = lambda: manager.forget(containing="hunter2-0815")
     await request()
     unregister()
-    assert manager.compactor.injected is None
+    assert manager.compactor.directions.injected is None
     assert "hunter2-0815" not in str(await ask(manager, BUDGET))
     await manager.close()
     assert b"hunter2-0815" not in (await manager.store.load_checkpoint(manager.session_id) or b"")

@@ -40,7 +40,7 @@ async def pins_taken(manager: ContextManager, view: list[Message]) -> int:
             await manager.pin(f"m{number}")
     except PinRefused:
         pass
-    return len(manager.compactor.pins)
+    return len(manager.compactor.directions.pins)
 
 
 async def recall_room(manager: ContextManager, view: list[Message]) -> int:

@@ -42,7 +42,7 @@ async def test_an_argument_of_another_type_is_an_error_that_names_it_and_changes
     with pytest.raises(ValueError, match=rf"^{name}: must be .*, got (str|bytes|int)$"):
         await getattr(manager, method)(**arguments)
     assert await manager.get_messages() == before
-    assert not manager.compactor.pins
+    assert not manager.compactor.directions.pins
 
 
 # -- compact -----------------------------------------------------------------------------------------------------------

@@ -269,7 +269,7 @@ async def test_pinned_that_is_no_truth_value_is_refused_and_pins_nothing(pinned:
     manager = await session(compacted=False)
     tool = tool_of(manager, allow=["pin"])
     assert await refused(tool, "pin", mark="m5", pinned=pinned) == "`pinned` must be true or false"
-    assert not manager.compactor.pins
+    assert not manager.compactor.directions.pins
 
 
 @pytest.mark.parametrize(

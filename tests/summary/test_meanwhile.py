@@ -61,7 +61,7 @@ async def test_a_focus_that_is_forgotten_while_a_model_is_asked_is_in_no_state()
     await compacting
     assert SECRET not in str(manager.state(0))
     assert SECRET not in text(await manager.get_messages_for_request(BUDGET))
-    assert manager.compactor.focus is None
+    assert manager.compactor.directions.focus is None
     await manager.close()
 
 
