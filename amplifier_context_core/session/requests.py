@@ -173,7 +173,7 @@ class Requests:
                 "session_id": session.history.session_id,
                 "turns": session.history.turn_count,
                 "compactions": compactor.compactions,
-                "tokens_saved": compactor.tokens_saved,  # as the providers count
+                "tokens_saved": compactor.log.tokens_saved,  # as the providers count
                 "warnings": [*session.warnings.texts],
                 "cache": self._answers.cache_health.line,
             }

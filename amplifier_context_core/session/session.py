@@ -138,7 +138,7 @@ class Session:
             self.companion.restore(resumed.state.extra, self.history.revision)
             if resumed.is_cut:  # the newest human message may be among the entries that the checkpoints cover
                 await self.compactor.cache.show_newest_human()
-        self.saves.changes = self.compactor.changes
+        self.saves.changes = self.compactor.cache.changes
         last_seq = self.history.last_seq  # as far as is known: an earlier process may have sent it
         self.compactor.directions.short_forms.shown(last_seq)
         self.items.restore((resumed.state.items or SavedItems()) if resumed.state else None)
@@ -150,13 +150,13 @@ class Session:
         """Save what a resumed session continues from; nothing while it is closed: another writer may have it.
         `changes_only`: save only if a view was changed since, or to try again what the store refused.
         """
-        if changes_only and not self.saves.are_due(self.compactor.changes):
+        if changes_only and not self.saves.are_due(self.compactor.cache.changes):
             return
         await self.counter()  # it may take long to load, and `state` needs it
         async with self.saves.lock.hold():
             if not self.opening.is_open:
                 return
-            changes = self.compactor.changes
+            changes = self.compactor.cache.changes
             if self.history.last_seq and (self.saves.are_due(changes) or not changes_only):
                 state = replace(await self.state(), items=self.items.saved())
                 self.saves.note(self.history.session_id, await save_state(self.store, self.history.session_id, state))

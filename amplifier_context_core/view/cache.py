@@ -38,6 +38,7 @@ class ViewCache:
         self._views: list[View] = []  # least recently used first
         self._by_budget: dict[int, View] = {}  # the view that served a budget last
         self._edits = 0  # of views in place
+        self.changes = 0  # of views, in this process: when it grows, the session state is to be saved
         self._history = history
         self._config = config
         self.factory = factory
@@ -73,6 +74,7 @@ class ViewCache:
         A twin stays beside it: requests may alternate between a limit for which the newest human message is clipped,
         and one that has room for it.
         """
+        self.changes += 1
         for old in self.views if new.budget == budget else ():
             if old.budget == budget and old is not new and not _is_twin(old, new):
                 self._by_budget = {key: new if view is old else view for key, view in self._by_budget.items()}

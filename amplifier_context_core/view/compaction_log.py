@@ -1,4 +1,6 @@
-"""The last compactions of a session: when, why, and what they did. No content, so `forget` leaves it.
+"""The accepted compactions of a session: how many, and when, why and what the last of them did. No content, so `forget`
+leaves it.
+
 Pure: no I/O, no clock.
 """
 
@@ -18,14 +20,20 @@ class CompactionLog:
     """The newest row is last."""
 
     def __init__(self) -> None:
+        self.count = self.tokens_saved = 0  # of all, also those that have no row, or none yet
         self._rows: deque[dict[str, Any]] = deque(maxlen=_MOST)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         return [copy_json(row) for row in self._rows]
 
-    def restore(self, rows: Iterable[Mapping[str, Any]]) -> None:
+    def restore(self, count: int, tokens_saved: int, rows: Iterable[Mapping[str, Any]]) -> None:
+        self.count, self.tokens_saved = count, tokens_saved
         self._rows = deque(map(dict, rows), maxlen=_MOST)
+
+    def accepted(self, report: Mapping[str, Any]) -> None:
+        self.count += 1
+        self.tokens_saved += report["before_tokens"] - report["after_tokens"]
 
     def add(self, at: str, report: Mapping[str, Any]) -> str:
         """Add the report of a compaction at a time (ISO 8601); return its line of text."""

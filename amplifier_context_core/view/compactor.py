@@ -61,8 +61,6 @@ class Compactor:
         carry: Carry | None = None,
         prepare: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        # `changes` are of the views, in this process: when it grows, the session state is to be saved.
-        self.compactions = self.changes = self.tokens_saved = 0
         self.directions = Directions()
         # Hashes of the texts of chapters that `start_over` dropped; no process has the same.
         self.dropped_chapters: set[int] = set()
@@ -78,7 +76,11 @@ class Compactor:
         self.maker = CheckpointMaker(history, config, ladder, factory, carry, prepare)
         self._in_flight = CrossLoopLock()  # held from the announcement of a compaction to its end
         self.sent = SentViews()
-        self.log = CompactionLog()  # of the accepted compactions
+        self.log = CompactionLog()
+
+    @property
+    def compactions(self) -> int:
+        return self.log.count
 
     @property
     def last_sent(self) -> SentView | None:
@@ -242,7 +244,6 @@ class Compactor:
         elif result is not None or plan.postponed is not None:  # no other attempt before the view has grown
             self.back_off(plan)
         if plan.is_copy or (result is not None and result.has_gain):
-            self.changes += 1
             self.cache.put_in(budget, view)
         else:
             self.cache.touch(budget, view)
@@ -255,8 +256,7 @@ class Compactor:
             shared_cache.put(key, new.checkpoint, new.backoff)
         self.directions.short_forms.shown(new.newest_seq)
         self.directions.injected = job.injected
-        self.compactions += 1
-        self.tokens_saved += result.report["before_tokens"] - result.report["after_tokens"]
+        self.log.accepted(result.report)
         self._warn_of_re_reads(result.re_reads, job.request.limits)
 
     async def announce(self, result: CompactionResult) -> None:
@@ -312,7 +312,7 @@ class Compactor:
         if serves:
             self.commit(plan)
         self.directions.short_forms.shown(sent.newest_seq)
-        return self.sent.note(sent, plan.pause, self.compactions)
+        return self.sent.note(sent, plan.pause, self.log.count)
 
     async def hand_out_if(
         self, plan: Plan, agree: Callable[[], bool]

@@ -174,8 +174,8 @@ def collect_state(
         interrupted=tuple(sorted(history.interrupted)),
         focus=directions.focus,
         injected=directions.injected,
-        compactions=compactor.compactions,
-        tokens_saved=compactor.tokens_saved,
+        compactions=compactor.log.count,
+        tokens_saved=compactor.log.tokens_saved,
         log=tuple(compactor.log.rows),
         warnings_sent=warnings.sent(),
         erased=history.redactions.all(),
@@ -199,8 +199,7 @@ def restore_state(
     directions.pins.update(state.pins)
     directions.short_forms.restore(state.short_forms, state.at_once, state.pending_summaries)
     directions.focus, directions.injected = state.focus, state.injected
-    compactor.compactions, compactor.tokens_saved = state.compactions, state.tokens_saved
-    compactor.log.restore(state.log)
+    compactor.log.restore(state.compactions, state.tokens_saved, state.log)
     warnings.restore(state.warnings_sent)
     history.cleared_seq = max(history.cleared_seq, state.cleared_seq)  # of a manager that is used again after its close
     history.redactions.note(state.erased)
