@@ -213,7 +213,7 @@ class Requests:
         found = handed_views(compactor, merge=merge)
         if not found:
             found = await views_of_before(compactor, await self.for_last_budget(), merge=merge)
-        erased, dropped = await session.history.redacted_seqs(), compactor.dropped_chapters
+        erased, dropped = await session.history.redacted_seqs(), compactor.sent.dropped_chapters
         return HandedViews(found, partial(is_dropped_chapter, dropped=dropped, erased=erased))
 
     def warn_of_chapters(self, new: Sequence[Message]) -> None:

@@ -22,7 +22,6 @@ from ..errors import ContextOverflow, PinRefused
 from ..events import COMPACTION, POST_COMPACT, PRE_COMPACT, HookDecision, Hooks, emit, inside_handler
 from ..history.history import History
 from ..locks import CrossLoopLock, Hold
-from ..messages.parsing import text_of
 from ..messages.tokens import TokenCounter
 from ..outgoing.outgoing import tokens_of
 from ..plugins import Observers
@@ -62,8 +61,6 @@ class Compactor:
         prepare: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.directions = Directions()
-        # Hashes of the texts of chapters that `start_over` dropped; no process has the same.
-        self.dropped_chapters: set[int] = set()
         self._history = history
         self._config = config
         self._meter = meter
@@ -145,12 +142,8 @@ class Compactor:
 
         The next views are made from the history, for the budgets that the session had.
         """
-        shown = [one for view in self.cache.views if view.checkpoint for one in view.checkpoint.shown]
-        shown += [one for sent in self.sent.handed_out for one in sent.messages]
-        texts = [text_of(one.message.get("content")) for one in shown if one.seq <= 0]
-        self.dropped_chapters.update(hash(text.strip()) for text in texts)  # Python's hash of a text has a secret key
+        self.sent.start_over(one for view in self.cache.views if view.checkpoint for one in view.checkpoint.shown)
         self.cache.start_over(counter)
-        self.sent.clear()
         self.directions.drop_focus()
 
     def drop_state(self) -> None:

@@ -49,7 +49,7 @@ def is_dropped_chapter(message: Message, dropped: Collection[int], erased: Colle
     """True if a message is a chapter of a view that was dropped because it may quote what was erased.
 
     Args:
-        dropped: see `Compactor.dropped_chapters`.
+        dropped: see `SentViews.dropped_chapters`.
         erased: seqs of erased entries; a chapter that names one may quote it, of any origin.
     """
     spans = chapter_spans(message)

@@ -6,12 +6,13 @@ Not locked: the `Compactor` lets one task in at a time, but for `announce`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..economics.cold_cache import Pause, PrefixBreak
 from ..economics.meter import Key
 from ..events import PREFIX_CHANGED, Hooks, emit, inside_handler
+from ..messages.parsing import text_of
 from ..outgoing.prefix import RequestPrefix
 from ..rendering.renderer import RenderedMessage
 from .sent_view import SentView, shared_prefix
@@ -28,6 +29,8 @@ class SentViews:
         self.changed: PrefixBreak | None = None
         # Budget (tokens) and provider of the newest request, which `clear` keeps; None before the first.
         self.asked: tuple[int, Key] | None = None
+        # Hashes of the texts of chapters that `start_over` dropped; no process has the same.
+        self.dropped_chapters: set[int] = set()
         self._by_key: dict[Key, SentView] = {}
         self._former: deque[SentView] = deque(maxlen=_MAX_FORMER)
 
@@ -92,6 +95,13 @@ class SentViews:
             except BaseException:
                 self.changed = self.changed or reason
                 raise
+
+    def start_over(self, shown: Iterable[RenderedMessage]) -> None:
+        """Drop the views. Their chapters, and those among the messages `shown`, stay known by their hashes."""
+        dropped = [*shown, *(one for sent in self.handed_out for one in sent.messages)]
+        texts = [text_of(one.message.get("content")) for one in dropped if one.seq <= 0]
+        self.dropped_chapters.update(hash(text.strip()) for text in texts)  # Python's hash of a text has a secret key
+        self.clear()
 
     def clear(self) -> None:
         if self.last is not None:
