@@ -67,9 +67,7 @@ class Session:
         ladder = options.get("ladder")
         steps = list(ladder) if ladder is not None else build_ladder(config, plugins)
         carry, prepare = options.get("carry"), options.get("prepare")
-        self.compactor = Compactor(
-            self.history, config, steps, self.meter, observers, hooks, self.warnings, carry, prepare
-        )
+        self.compactor = Compactor(self.history, config, steps, self.meter, observers, self.warnings, carry, prepare)
         self.companion = options.get("companion") or SessionCompanion()
         self.one_loop = OneLoop()  # makes requests and edits
         self.opening = Opening(partial(self._resume, on_new_session))

@@ -19,7 +19,7 @@ from ..economics.cold_cache import Pause, PrefixBreak
 from ..economics.meter import Key, Meter
 from ..economics.trigger import TokenLimits, back_off, token_limits
 from ..errors import ContextOverflow, PinRefused
-from ..events import COMPACTION, POST_COMPACT, PRE_COMPACT, HookDecision, Hooks, emit, inside_handler
+from ..events import COMPACTION, POST_COMPACT, PRE_COMPACT, HookDecision, emit, inside_handler
 from ..history.history import History
 from ..locks import CrossLoopLock, Hold
 from ..messages.tokens import TokenCounter
@@ -55,7 +55,6 @@ class Compactor:
         ladder: Sequence[Strategy],
         meter: Meter,
         observers: Observers,
-        hooks: Hooks | None,
         warnings: SessionWarnings,
         carry: Carry | None = None,
         prepare: Callable[[], Awaitable[None]] | None = None,
@@ -65,7 +64,6 @@ class Compactor:
         self._config = config
         self._meter = meter
         self._observers = observers
-        self.hooks = hooks
         self._warnings = warnings
         self.lock = CrossLoopLock()  # held by the task that works on the views
         factory = ViewFactory(config, ladder, self.directions)
@@ -179,7 +177,7 @@ class Compactor:
 
     async def ask_handlers(self, job: CompactionJob) -> HookDecision:
         """The caller is `alone`."""
-        return await emit(self.hooks, self, PRE_COMPACT, dict(job.announcement))
+        return await emit(self._warnings.hooks, self, PRE_COMPACT, dict(job.announcement))
 
     async def compacted(
         self, plan: Plan, *, span: range | None = None, with_hooks: bool = True
@@ -259,8 +257,8 @@ class Compactor:
         if result.has_gain:
             report = result.report
             self._observers.notify("amplifier_context_folded", session_id=self._history.session_id, report=report)
-            await emit(self.hooks, self, COMPACTION, report)
-        await emit(self.hooks, self, POST_COMPACT, result.report)
+            await emit(self._warnings.hooks, self, COMPACTION, report)
+        await emit(self._warnings.hooks, self, POST_COMPACT, result.report)
         await self._warn_of_protected(result)
 
     def shows_current_history(self, plan: Plan) -> bool:
