@@ -74,12 +74,7 @@ class Session:
         self.saves = Saves()
 
     async def ready(self) -> None:
-        """Open the store and resume what it holds, once; every method does this first.
-
-        Raises:
-            SessionInUse: another writer has the session.
-            StoreError: the store cannot be opened or read; the next call tries again.
-        """
+        """See `ContextManager.ready`."""
         await self.opening.ready()
 
     async def load(self) -> None:
@@ -121,25 +116,21 @@ class Session:
         """Return True if the store has no history of the session."""
         self.companion.reopened()
         async with self.compactor.lock.hold():  # a request on its way would fill the cache with views of before
-            is_new = await self._continue()
-        if is_new and on_new_session:
+            self.compactor.drop_state()  # another program may have erased what it quotes
+            resumed = await resume(self.store, self.history, self.compactor.cache, self.counter)
+            for problem in resumed.problems:
+                self.warnings.note("repair", problem)
+            if resumed.state:
+                restore_state(resumed.state, self.history, self.compactor, self.meter, self.warnings)
+                self.companion.restore(resumed.state.extra, self.history.revision)
+                if resumed.is_cut:  # the newest human message may be among the entries that the checkpoints cover
+                    await self.compactor.cache.show_newest_human()
+            self.saves.changes = self.compactor.cache.changes
+            last_seq = self.history.last_seq  # as far as is known: an earlier process may have sent it
+            self.compactor.directions.short_forms.shown(last_seq)
+            self.items.restore((resumed.state.items or SavedItems()) if resumed.state else None)
+        if resumed.is_new and on_new_session:
             await on_new_session()
-        return is_new
-
-    async def _continue(self) -> bool:
-        self.compactor.drop_state()  # another program may have erased what it quotes
-        resumed = await resume(self.store, self.history, self.compactor.cache, self.counter)
-        for problem in resumed.problems:
-            self.warnings.note("repair", problem)
-        if resumed.state:
-            restore_state(resumed.state, self.history, self.compactor, self.meter, self.warnings)
-            self.companion.restore(resumed.state.extra, self.history.revision)
-            if resumed.is_cut:  # the newest human message may be among the entries that the checkpoints cover
-                await self.compactor.cache.show_newest_human()
-        self.saves.changes = self.compactor.cache.changes
-        last_seq = self.history.last_seq  # as far as is known: an earlier process may have sent it
-        self.compactor.directions.short_forms.shown(last_seq)
-        self.items.restore((resumed.state.items or SavedItems()) if resumed.state else None)
         return resumed.is_new
 
     # -- saving -----------------------------------------------------------------------------------------------------
