@@ -15,7 +15,6 @@ from dataclasses import replace
 from ..compaction.re_reads import ReReads
 from ..compaction.strategies import Strategy
 from ..config import Config
-from ..economics.cold_cache import Pause, PrefixBreak
 from ..economics.meter import Key, Meter
 from ..economics.trigger import TokenLimits, back_off, token_limits
 from ..errors import ContextOverflow, PinRefused
@@ -99,13 +98,6 @@ class Compactor:
     def limits(self, budget: int, key: Key) -> TokenLimits:
         return token_limits(self._config, self._meter, budget, key)
 
-    def prefix_break(self, request: ViewRequest, pause: Pause) -> PrefixBreak | None:
-        """Return why a request after a pause writes the whole prefix again, whatever its view; None if it need not.
-
-        At such a moment the view may change at no extra cost, as it may within an accepted compaction.
-        """
-        return self.sent.break_before(request.prefix, request.system, pause, request.limits.cache_ttl)
-
     def alone(self) -> Hold:
         """Return a hold. To enter it waits for the compaction in flight; from then on the caller's is in flight."""
         return self._in_flight.hold()
@@ -170,7 +162,10 @@ class Compactor:
         if clipped := await plan.candidate.clipped_human():
             plan = await self.cache.with_verbatim(plan, (clipped,))
         checkpoint = plan.view.checkpoint
-        if checkpoint is None or request.late is None or self.prefix_break(request, plan.pause) is None:
+        if checkpoint is None or request.late is None:
+            return plan
+        # Where the whole prefix is written again, a view may change at no extra cost, as within a compaction.
+        if self.sent.break_before(request.prefix, request.system, plan.pause, request.limits.cache_ttl) is None:
             return plan
         segments = await self.maker.late(request.late, checkpoint, request)
         return plan if segments is checkpoint.segments else await self.cache.with_segments(plan, segments)
@@ -261,11 +256,6 @@ class Compactor:
         await emit(self._warnings.hooks, self, POST_COMPACT, result.report)
         await self._warn_of_protected(result)
 
-    def shows_current_history(self, plan: Plan) -> bool:
-        """True if the history of a plan was not edited since; messages may have come after it."""
-        then = plan.history
-        return self._history.unchanged_since(then.revision) >= len(then) - then.leading_count
-
     async def compact(self, job: CompactionJob) -> Plan:
         """The caller holds the lock."""
         directions = self.directions
@@ -312,7 +302,9 @@ class Compactor:
         `agree`: called right before the session changes, with nothing in between.
         """
         async with self.lock.hold():
-            if not self.shows_current_history(plan) or not agree():
+            then = plan.history  # messages may have come after it
+            is_edited = self._history.unchanged_since(then.revision) < len(then) - then.leading_count
+            if is_edited or not agree():
                 return None
             is_current = plan.revision == self.cache.revision(plan.request.limits.budget)
             return self.hand_out(plan, serves=True), plan.result if is_current else None

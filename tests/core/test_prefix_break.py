@@ -20,12 +20,10 @@ from amplifier_context_core.economics.cold_cache import (
 )
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.timestamps import seconds_of
-from amplifier_context_core.messages.tokens import approx_token_counter
 from amplifier_context_core.outgoing.prefix import RequestPrefix
 from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_core.transcript.transcript import Snapshot, Transcript
 from amplifier_context_core.view.sent_views import SentViews
-from amplifier_context_core.view.view_request import ViewRequest
 from tests.managers import new_manager
 from tests.messages import result, says, user
 
@@ -127,7 +125,7 @@ async def test_a_change_that_makes_the_provider_write_all_again_is_known_before_
     def reason(key: tuple[str, str] = key, system: str = "", **tools: object) -> PrefixBreak | None:
         prompt = [RenderedMessage({"role": "system", "content": system}, 1)] if system else []
         prefix = RequestPrefix.of(key, tools, prompt)
-        return compactor.prefix_break(ViewRequest(limits, prefix, tuple(prompt), approx_token_counter), Pause())
+        return compactor.sent.break_before(prefix, prompt, Pause(), limits.cache_ttl)
 
     assert reason() is None, "before the first request nothing is known"
     await manager.get_messages_for_request(1_000, SimpleNamespace(name="anthropic", default_model="m"))
