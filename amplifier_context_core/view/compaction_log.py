@@ -1,6 +1,4 @@
-"""The accepted compactions of a session: how many, and when, why and what the last of them did. No content, so `forget`
-leaves it.
-
+"""The accepted compactions: how many; of the last, when, why, and what they did. No content, so `forget` leaves it.
 Pure: no I/O, no clock.
 """
 
