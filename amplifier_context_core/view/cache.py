@@ -147,9 +147,8 @@ class ViewCache:
         base = self._base_for(budget)
         if base in judged:
             candidate, verdict = judged[base]
-            return Plan(
-                candidate, verdict.unless_postponed(candidate), pause, history, interrupted, self.revision(budget)
-            )
+            verdict = verdict.unless_postponed(candidate)
+            return Plan(candidate, verdict, pause, history, interrupted, self.revision(budget))
         if base is None or not await self._refresh(base, history, interrupted):  # the history it covered was edited
             await self._history.load()
             history, interrupted = self._history.snapshot(), self._history.interrupted
