@@ -103,9 +103,7 @@ class Requests:
         await self._begin(None, provider)
         required = await self._retained(retain_contents)
         for_view, listed = await self._with_items(self.budget(None, provider).tokens, provider, required)
-        request = MeasuredRequest(
-            session.compactor, for_view, session.config, session.meter, self.outgoing, count_view, fit_output
-        )
+        request = MeasuredRequest(session.compactor, for_view, session.config, self.outgoing, count_view, fit_output)
         measured = await request.run()
 
         async def accept(agree: Callable[[], bool]) -> bool:

@@ -121,7 +121,7 @@ class Session:
             for problem in resumed.problems:
                 self.warnings.note("repair", problem)
             if resumed.state:
-                restore_state(resumed.state, self.history, self.compactor, self.meter, self.warnings)
+                restore_state(resumed.state, self.history, self.compactor)
                 self.companion.restore(resumed.state.extra, self.history.revision)
                 if resumed.is_cut:  # the newest human message may be among the entries that the checkpoints cover
                     await self.compactor.cache.show_newest_human()
@@ -153,7 +153,7 @@ class Session:
 
     async def state(self) -> SessionState:
         extra = self.companion.state(self.history.revision)
-        return collect_state(self.history, self.compactor, self.meter, self.warnings, await self.counter(), extra)
+        return collect_state(self.history, self.compactor, await self.counter(), extra)
 
     async def save_edited(self) -> None:
         """Messages may have been taken out of the history."""

@@ -61,9 +61,9 @@ class Compactor:
         self.directions = Directions()
         self._history = history
         self._config = config
-        self._meter = meter
+        self.meter = meter
         self._observers = observers
-        self._warnings = warnings
+        self.warnings = warnings
         self.lock = CrossLoopLock()  # held by the task that works on the views
         factory = ViewFactory(config, ladder, self.directions)
         self.cache = ViewCache(history, config, factory)
@@ -96,7 +96,7 @@ class Compactor:
         return plan.reason is not None and not (has_room and inside_handler(self))
 
     def limits(self, budget: int, key: Key) -> TokenLimits:
-        return token_limits(self._config, self._meter, budget, key)
+        return token_limits(self._config, self.meter, budget, key)
 
     def alone(self) -> Hold:
         """Return a hold. To enter it waits for the compaction in flight; from then on the caller's is in flight."""
@@ -172,7 +172,7 @@ class Compactor:
 
     async def ask_handlers(self, job: CompactionJob) -> HookDecision:
         """The caller is `alone`."""
-        return await emit(self._warnings.hooks, self, PRE_COMPACT, dict(job.announcement))
+        return await emit(self.warnings.hooks, self, PRE_COMPACT, dict(job.announcement))
 
     async def compacted(
         self, plan: Plan, *, span: range | None = None, with_hooks: bool = True
@@ -248,12 +248,12 @@ class Compactor:
     async def announce(self, result: CompactionResult) -> None:
         """The caller does not hold `lock`. It saves the session first: a handler may hang or end the process."""
         for name, why in result.ladder.skipped if result.ladder else ():
-            self._warnings.fault(f"strategy {name} {why}; it is skipped")
+            self.warnings.fault(f"strategy {name} {why}; it is skipped")
         if result.has_gain:
             report = result.report
             self._observers.notify("amplifier_context_folded", session_id=self._history.session_id, report=report)
-            await emit(self._warnings.hooks, self, COMPACTION, report)
-        await emit(self._warnings.hooks, self, POST_COMPACT, result.report)
+            await emit(self.warnings.hooks, self, COMPACTION, report)
+        await emit(self.warnings.hooks, self, POST_COMPACT, result.report)
         await self._warn_of_protected(result)
 
     async def compact(self, job: CompactionJob) -> Plan:
@@ -289,7 +289,7 @@ class Compactor:
             text, members = overflow(sent)
             if self._config.strict:
                 raise ContextOverflow(text)
-            self._warnings.once("overflow", text, budget=sent.limits.budget, members=members)
+            self.warnings.once("overflow", text, budget=sent.limits.budget, members=members)
         if serves:
             self.commit(plan)
         self.directions.short_forms.shown(sent.newest_seq)
@@ -312,10 +312,10 @@ class Compactor:
     def _warn_of_re_reads(self, found: ReReads, limits: TokenLimits) -> None:
         """Once, and again after a compaction that found none."""
         if not found.sources:
-            self._warnings.rearm("re-reads", limits.budget)
+            self.warnings.rearm("re-reads", limits.budget)
         elif found.sources >= _MANY_SOURCES:
             text, figures = many_re_reads(found, limits)
-            self._warnings.once("re-reads", text, budget=limits.budget, **figures)
+            self.warnings.once("re-reads", text, budget=limits.budget, **figures)
 
     async def _warn_of_protected(self, result: CompactionResult) -> None:
         """Warn, once, that what must stay is above the threshold, or was clipped, or that pins found no room."""
@@ -331,4 +331,4 @@ class Compactor:
             return  # the view that is handed out above its budget is reported by itself
         pin_tokens = int(limits.capacity * self._config.pin_share)
         text, members = clipped_protected(ladder, limits, request.system_tokens, pin_tokens)
-        self._warnings.once("floor", text, budget=limits.budget, members=members)
+        self.warnings.once("floor", text, budget=limits.budget, members=members)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from ..config import Config
-from ..economics.meter import MIN_RATIO, Meter, Units
+from ..economics.meter import MIN_RATIO, Units
 from ..economics.trigger import TokenLimits, exact_limits
 from ..errors import ContextOverflow
 from ..events import HookDecision, inside_handler
@@ -119,7 +119,6 @@ class MeasuredRequest:
     compactor: Compactor
     request: ViewRequest  # that the views are for; each step gives it limits
     config: Config
-    meter: Meter
     messages_of: Callable[[SentView], list[dict[str, Any]]]  # returns the messages of a view as its provider takes them
     count_view: CountView
     fit_output: FitOutput | None  # the loop's callback that asks for a shorter answer; may be None
@@ -272,20 +271,20 @@ class MeasuredRequest:
         accepted = sent.limits.accepted if sent and sent.limits.budget == limits.budget else None
         if accepted is None or accepted >= limits.accepted:
             return limits
-        return exact_limits(self.config, self.meter, limits.budget, accepted, limits.units, key)
+        return exact_limits(self.config, self.compactor.meter, limits.budget, accepted, limits.units, key)
 
     def _limits(self, attempt: Count, limits: TokenLimits) -> TokenLimits:
         if attempt.size is None or not self._counted:
             return limits
         key = self.request.key
         counted, size = self._counted[-1]
-        ratio = self.meter.known(key).ratio
+        ratio = self.compactor.meter.known(key).ratio
         if len(self._counted) > 1 and abs(step := self._counted[0][0] - counted) >= _LEAST_STEP:
             seen = (self._counted[0][1] - size) / step
             ratio = seen if seen > 0 else ratio
-        accepted = attempt.accepted(self.meter.accepted(limits.budget, key))
+        accepted = attempt.accepted(self.compactor.meter.accepted(limits.budget, key))
         units = Units.exact(counted, size, ratio)
-        return exact_limits(self.config, self.meter, limits.budget, accepted, units, key)
+        return exact_limits(self.config, self.compactor.meter, limits.budget, accepted, units, key)
 
 
 class RequestTransaction:

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..economics.meter import Meter
 from ..errors import StoreError
 from ..futures import in_thread
 from ..history.history import History
@@ -20,7 +19,6 @@ from ..transcript.transcript import Transcript
 from .cache import ViewCache
 from .compactor import Compactor
 from .session_state import SessionState, UncompactedViewState, counter_name, dump, load, view_state
-from .session_warnings import SessionWarnings
 
 log = logging.getLogger(__name__)
 
@@ -155,18 +153,11 @@ def collect_checkpoints(history: History, cache: ViewCache, counter: TokenCounte
     )
 
 
-def collect_state(
-    history: History,
-    compactor: Compactor,
-    meter: Meter,
-    warnings: SessionWarnings,
-    counter: TokenCounter,
-    extra: dict[str, Any],
-) -> SessionState:
+def collect_state(history: History, compactor: Compactor, counter: TokenCounter, extra: dict[str, Any]) -> SessionState:
     cache, directions, short_forms = compactor.cache, compactor.directions, compactor.directions.short_forms
     return replace(
         collect_checkpoints(history, cache, counter),
-        corrections=tuple((*key, replace(correction)) for key, correction in meter.corrections.items()),
+        corrections=tuple((*key, replace(correction)) for key, correction in compactor.meter.corrections.items()),
         pins=tuple(sorted(directions.pins)),
         short_forms=tuple((seq, dict(forms)) for seq, forms in short_forms.known.items()),
         at_once=tuple((seq, dict(forms)) for seq, forms in short_forms.at_once.items()),
@@ -177,7 +168,7 @@ def collect_state(
         compactions=compactor.log.count,
         tokens_saved=compactor.log.tokens_saved,
         log=tuple(compactor.log.rows),
-        warnings_sent=warnings.sent(),
+        warnings_sent=compactor.warnings.sent(),
         erased=history.redactions.all(),
         cleared_seq=history.cleared_seq,
         extra=extra,
@@ -189,18 +180,16 @@ def holds_text(state: SessionState, forms: Collection[str]) -> bool:
     return any(form.encode("utf-8", "surrogatepass") in data for form in forms)
 
 
-def restore_state(
-    state: SessionState, history: History, compactor: Compactor, meter: Meter, warnings: SessionWarnings
-) -> None:
+def restore_state(state: SessionState, history: History, compactor: Compactor) -> None:
     """Continue from all but the checkpoints, which `resume` has restored."""
     for provider, model, correction in state.corrections:
-        meter.corrections[provider, model] = correction
+        compactor.meter.corrections[provider, model] = correction
     directions = compactor.directions
     directions.pins.update(state.pins)
     directions.short_forms.restore(state.short_forms, state.at_once, state.pending_summaries)
     directions.focus, directions.injected = state.focus, state.injected
     compactor.log.restore(state.compactions, state.tokens_saved, state.log)
-    warnings.restore(state.warnings_sent)
+    compactor.warnings.restore(state.warnings_sent)
     history.cleared_seq = max(history.cleared_seq, state.cleared_seq)  # of a manager that is used again after its close
     history.redactions.note(state.erased)
     history.redactions.are_known = True

@@ -105,7 +105,7 @@ class Session:
     async def state(self) -> bytes:
         manager = self.manager
         counter = await manager.token_counter()
-        state = collect_state(manager.history, manager.compactor, manager.session.meter, manager.warnings, counter, {})
+        state = collect_state(manager.history, manager.compactor, counter, {})
         beside = [await manager.get_messages(), manager.session.items.changed_list(BUDGET) is None]
         return dump(state) + json.dumps(beside).encode()
 

@@ -52,13 +52,7 @@ class Written(Session):
         manager: Any = self.manager
         while manager.writer.is_running and not self.writer.pending:  # until a model is asked, or is not
             await asyncio.sleep(0)
-        parts = (
-            manager.history,
-            manager.compactor,
-            manager.session.meter,
-            manager.warnings,
-            await manager.token_counter(),
-        )
+        parts = (manager.history, manager.compactor, await manager.token_counter())
         return dump(collect_state(*parts, manager.state(0)))
 
     async def answer(self, _: None) -> None:

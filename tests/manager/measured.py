@@ -70,7 +70,7 @@ async def measure(manager: ContextManager, count: Counting, **more: Any) -> dict
 async def state_of(manager: ContextManager) -> bytes:
     """All that is kept beside the history, as it would be saved."""
     counter = await manager.token_counter()
-    return dump(collect_state(manager.history, manager.compactor, manager.session.meter, manager.warnings, counter, {}))
+    return dump(collect_state(manager.history, manager.compactor, counter, {}))
 
 
 def settings(**more: Any) -> dict[str, Any]:

@@ -59,7 +59,7 @@ async def drive(
 
 async def state_of(manager: Any) -> bytes:
     counter = await manager.token_counter()
-    parts = (manager.history, manager.compactor, manager.session.meter, manager.warnings, counter, manager.state(0))
+    parts = (manager.history, manager.compactor, counter, manager.state(0))
     return dump(collect_state(*parts))
 
 
