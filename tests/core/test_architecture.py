@@ -6,7 +6,7 @@ import ast
 import importlib.metadata
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -39,7 +39,7 @@ LAYERS = (
     ("repair",),
 )
 MAX_LEVELS = 10
-MAX_LINES = 500  # of one file
+MAX_ATTRIBUTES = 12  # that an instance keeps
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 PURE = "Pure: no I/O, no clock"
 IMPURE = (
@@ -237,9 +237,82 @@ def test_no_file_of_a_package_hides_a_module_of_python_or_of_a_dependency(folder
     assert not (names - {"__init__", folder}) & taken  # a module of the folder's own name is the package itself
 
 
-def test_no_file_is_longer_than_five_hundred_lines() -> None:
-    folders = [*PACKAGES.values(), *(ROOT / name for name in ("bench", "docs", "examples", "tests"))]
-    files = [path for folder in folders for path in sources(folder)]
-    assert len(files) > 500
-    lengths = {str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines()) for path in files}
-    assert {name: length for name, length in lengths.items() if length > MAX_LINES} == {}
+def may_change(node: ast.ClassDef) -> bool:
+    """True for a dataclass that is not frozen. What any other class annotates in its body is no attribute it keeps."""
+    made = [ast.unparse(one) for one in node.decorator_list if "dataclass" in ast.unparse(one)]
+    return any("frozen=True" not in one for one in made)
+
+
+def kept(node: ast.ClassDef) -> set[str]:
+    """Return what instances of a class keep: its slots, what its methods assign to themselves, and the fields of a
+    dataclass that is not frozen.
+    """
+    found = set[str]()
+    for one in node.body:
+        if isinstance(one, ast.AnnAssign) and may_change(node) and "ClassVar" not in ast.unparse(one.annotation):
+            found.add(ast.unparse(one.target))
+        elif isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == "__slots__":
+            found.update(ast.literal_eval(one.value))
+        elif isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)) and one.args.args:
+            itself = one.args.args[0].arg
+            stored = (each for each in ast.walk(one) if isinstance(each, ast.Attribute))
+            assigned = (each for each in stored if isinstance(each.ctx, ast.Store))
+            found.update(each.attr for each in assigned if ast.unparse(each.value) == itself)
+    return found - {one.name for one in node.body if isinstance(one, ast.FunctionDef)} - {"__weakref__"}
+
+
+def with_bases(name: str, classes: dict[str, list[ast.ClassDef]]) -> set[str]:
+    """Return what instances of a class keep, with what they inherit from other classes of these."""
+    found = set[str]()
+    for node in classes.get(name, ()):
+        bases = (ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases)
+        found |= kept(node).union(*(with_bases(base, classes) for base in bases if base != name))
+    return found
+
+
+def classes_of(modules: Iterable[ast.Module]) -> dict[str, list[ast.ClassDef]]:
+    classes: dict[str, list[ast.ClassDef]] = {}
+    for node in (one for module in modules for one in ast.walk(module) if isinstance(one, ast.ClassDef)):
+        classes.setdefault(node.name, []).append(node)
+    return classes
+
+
+@pytest.mark.parametrize("package", sorted(FOLDERS.keys() - {"testing"}))
+def test_no_class_keeps_more_than_twelve_attributes(package: str) -> None:
+    """Attributes that can disagree: those of a frozen dataclass, a tuple or a config cannot, after it was made.
+
+    A class has those of its bases in the same package: to inherit from a part of itself divides nothing.
+    """
+    classes = classes_of(parsed(path) for path in sources(FOLDERS[package]))
+    numbers = {name: len(with_bases(name, classes)) for name in classes}
+    assert {name: number for name, number in numbers.items() if number > MAX_ATTRIBUTES} == {}
+
+
+def test_every_way_to_keep_an_attribute_counts() -> None:
+    classes = classes_of(
+        [
+            ast.parse(
+                "class Base:\n"
+                "    __slots__ = ('slot', '__weakref__')\n"
+                "class Class(Base):\n"
+                "    a_constant = 1\n"
+                "    def __init__(this, other):\n"
+                "        this.first, this.second = other.of_another = 1, 2\n"
+                "        this.part.of_a_part = 1\n"
+                "        def later(): this.third += 1\n"
+                "    async def method(self): self.fourth: int = 1; self.derived = 1\n"
+                "    @property\n"
+                "    def derived(self): return 1\n"
+                "@dataclass(slots=True)\n"
+                "class Fields:\n"
+                "    field: int = 0\n"
+                "    shared: ClassVar[int] = 0\n"
+                "@dataclass(frozen=True)\n"
+                "class Value:\n"
+                "    field: int\n"
+            )
+        ]
+    )
+    found = {name: with_bases(name, classes) for name in classes}
+    assert found.pop("Class") == {"first", "second", "third", "fourth", "slot"}
+    assert found == {"Base": {"slot"}, "Fields": {"field"}, "Value": set()}
