@@ -17,11 +17,12 @@ from amplifier_context_core.compaction.checkpoint import Draft, Segment
 from amplifier_context_core.compaction.strategies import FoldRounds, Goal
 from amplifier_context_core.events import PRE_COMPACT
 from amplifier_context_core.view import tail
+from amplifier_context_core.view.plan import Plan
 from amplifier_context_testing import check_request
 from tests.authors import make_manager
 from tests.manager.measured import Counting, measure, settings
 from tests.managers import Watch, ask, feed, new_manager
-from tests.messages import work
+from tests.messages import rounds, work
 
 SECRET = "SECRET-hunter2-SECRET"
 
@@ -35,6 +36,25 @@ async def chat(manager: ContextManager, turns: int, **words: str) -> None:
     for n in range(turns):
         await manager.add_message({"role": "user", "content": f"{words.get(f'm{n}', f'task {n}')} {'words ' * 60}"})
         await manager.add_message({"role": "assistant", "content": f"done {n} {'answer text ' * 60}"})
+
+
+async def test_a_compaction_is_committed_while_the_views_are_locked(monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = await feed(new_manager(), work(60))
+    compactor, locked = manager.compactor, list[bool]()
+    commit = compactor.commit
+
+    def noted(plan: Plan) -> bool:
+        if plan.result is not None:
+            locked.append(compactor.lock._holder is not None)
+        return commit(plan)
+
+    monkeypatch.setattr(compactor, "commit", noted)
+    await ask(manager, 4_000)
+    await manager.compact()
+    measured = await measure(await feed(manager, rounds(60, start=500)), Counting(limit=4_000))
+    assert await measured["transaction"].commit()
+    assert locked == [True] * len(locked)
+    assert len(locked) >= 3
 
 
 # -- an edit while the view is made ------------------------------------------------------------------------------------

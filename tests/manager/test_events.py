@@ -16,7 +16,7 @@ from amplifier_context_core.compaction.strategies import FoldRounds
 from amplifier_context_testing import EventRecorder
 from tests.manager.measured import grow, settings
 from tests.managers import Watch, ask, feed, new_manager
-from tests.messages import rounds, size, text, user, words, work
+from tests.messages import call, result, rounds, size, text, user, words, work
 
 BUDGET = 4_000
 PRE, POST, COMPACTION, WARNING, PREFIX_CHANGED, USAGE = events.EVENTS
@@ -207,6 +207,23 @@ async def test_a_no_does_not_postpone_past_the_budget() -> None:
         await feed(manager, rounds(1, start=100 + number))
         await ask(manager, BUDGET)
     assert (await manager.explain())["compactions"] >= 1
+
+
+async def test_a_no_does_not_hold_once_a_round_is_complete_that_outgrew_the_budget_while_it_was_open() -> None:
+    answers = ["deny"]
+
+    async def denies_once(event: str, data: dict[str, Any]) -> HookResult:
+        return HookResult(action=answers.pop() if answers else "continue")  # type: ignore[arg-type]
+
+    manager, recorder = await worked(37, denies_once, compact_threshold=0.92)
+    await ask(manager, BUDGET)
+    assert (recorder.count(PRE), manager.compactor.compactions) == (1, 0)
+    await feed(manager, [call(*"abcdef")])
+    for id in "abcdef":
+        assert manager.compactor.compactions == 0, "no more of the view can be compacted than when the handler refused"
+        await feed(manager, [result(id, words(id, 600))])
+        await ask(manager, BUDGET)
+    assert (recorder.count(PRE), manager.compactor.compactions) == (2, 1)
 
 
 async def test_a_no_holds_for_a_view_with_the_human_message_whole_again_although_the_session_changed() -> None:

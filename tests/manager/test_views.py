@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from amplifier_context_core.messages.tokens import approx_token_counter
+from amplifier_context_core.rendering.renderer import Renderer
+from amplifier_context_core.transcript.transcript import Snapshot
+from amplifier_context_core.view.view import View
 from amplifier_context_testing import check_request
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.managers import ask, feed, new_manager
@@ -17,6 +22,17 @@ BUDGET = 4_000
 async def test_a_system_prompt_alone_is_given_alone() -> None:
     manager = await feed(new_manager(), [{"role": "system", "content": "You wait."}])
     assert await manager.get_messages_for_request(BUDGET) == [{"role": "system", "content": "You wait."}]
+
+
+async def test_a_history_in_which_a_seq_comes_twice_is_shown_whole() -> None:
+    """No store of ours keeps such a one."""
+    history = list((await feed(new_manager(), work(40))).snapshot())
+    twice = Snapshot.of([*history[:30], *history[20:]])
+    view = View(None, 100_000, Renderer(approx_token_counter, 10_000), keep=())
+    async with asyncio.timeout(10):
+        assert await view.update(twice, len(twice), frozenset())
+        assert await view.update(Snapshot.of([*twice, *history]), len(twice), frozenset())
+    assert len(view.messages()) >= len(twice) + len(history)
 
 
 # -- valid, always -----------------------------------------------------------------------------------------------------
