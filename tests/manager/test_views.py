@@ -14,7 +14,7 @@ from amplifier_context_core.view.view import View
 from amplifier_context_testing import check_request
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.managers import ask, feed, new_manager
-from tests.messages import Message, rounds, shared_prefix, size, text, work
+from tests.messages import Message, call, rounds, says, shared_prefix, size, text, user, work
 
 BUDGET = 4_000
 
@@ -33,6 +33,26 @@ async def test_a_history_in_which_a_seq_comes_twice_is_shown_whole() -> None:
         assert await view.update(twice, len(twice), frozenset())
         assert await view.update(Snapshot.of([*twice, *history]), len(twice), frozenset())
     assert len(view.messages()) >= len(twice) + len(history)
+
+
+async def test_a_view_whose_rendering_was_cancelled_shows_what_another_shows() -> None:
+    """A result that answers calls of two old rounds moves all rounds behind them."""
+    both = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": id, "content": id} for id in "ab"]}
+    talk = [user(), call("a"), call("b"), *(says(str(number)) for number in range(1_200)), both, says("Done.")]
+    history = list((await feed(new_manager(), talk)).snapshot())
+    early, whole = Snapshot.of(history[:-2]), Snapshot.of(history)
+    disturbed, calm = (View(None, 1_000_000, Renderer(approx_token_counter, 10_000), keep=()) for _ in range(2))
+    await disturbed.update(early, len(early), frozenset())
+    disturbed.tail.add(history[-2])
+    task = asyncio.create_task(disturbed.tail.render())
+    await asyncio.sleep(0)
+    assert task.cancel()
+    await asyncio.wait([task])
+    assert disturbed.tail.is_stale
+    for view in (disturbed, calm):
+        assert await view.update(whole, len(whole), frozenset())
+    assert [one.message for one in disturbed.messages()] == [one.message for one in calm.messages()]
+    assert (disturbed.tokens, disturbed.recalled) == (calm.tokens, calm.recalled)
 
 
 # -- valid, always -----------------------------------------------------------------------------------------------------
