@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any, TypeVar
 
 from ..compaction.ladder import build_ladder
@@ -70,12 +69,12 @@ class Session:
         self.compactor = Compactor(self.history, config, steps, self.meter, observers, self.warnings, carry, prepare)
         self.companion = options.get("companion") or SessionCompanion()
         self.one_loop = OneLoop()  # makes requests and edits
-        self.opening = Opening(partial(self._resume, on_new_session))
+        self.opening = Opening(on_new_session)
         self.saves = Saves()
 
     async def ready(self) -> None:
         """See `ContextManager.ready`."""
-        await self.opening.ready()
+        await self.opening.ready(self._resume)
 
     async def load(self) -> None:
         await self.ready()
@@ -112,7 +111,7 @@ class Session:
                 "its host resumes it, but no history of this id was found: it begins empty; check id and store",
             )
 
-    async def _resume(self, on_new_session: Callable[[], Awaitable[None]] | None) -> bool:
+    async def _resume(self) -> bool:
         """Return True if the store has no history of the session."""
         self.companion.reopened()
         async with self.compactor.lock.hold():  # a request on its way would fill the cache with views of before
@@ -129,8 +128,6 @@ class Session:
             last_seq = self.history.last_seq  # as far as is known: an earlier process may have sent it
             self.compactor.directions.short_forms.shown(last_seq)
             self.items.restore((resumed.state.items or SavedItems()) if resumed.state else None)
-        if resumed.is_new and on_new_session:
-            await on_new_session()
         return resumed.is_new
 
     # -- saving -----------------------------------------------------------------------------------------------------
@@ -174,20 +171,23 @@ class Session:
 
 
 class Opening:
-    """`resume` runs once, and once more after each close, which sets `is_open` back."""
+    """The session is resumed once, and once more after each close, which sets `is_open` back."""
 
-    def __init__(self, resume: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(self, on_new_session: Callable[[], Awaitable[None]] | None) -> None:
         self.is_open = False  # the store is open, and what it holds was resumed
-        self.is_new = False  # what `resume` returned: the store had no history of the session
-        self._resume = resume
+        self.is_new = False  # the store had no history of the session when it was opened
+        self._on_new_session = on_new_session
         self._lock = CrossLoopLock()
 
-    async def ready(self) -> None:
+    async def ready(self, resume: Callable[[], Awaitable[bool]]) -> None:
+        """`resume` returns True for a new session. It is not kept: a cycle with the session would free that late."""
         if self.is_open:
             return
         async with self._lock.hold():
             if not self.is_open:
-                self.is_new = await self._resume()
+                self.is_new = await resume()
+                if self.is_new and self._on_new_session:
+                    await self._on_new_session()
                 self.is_open = True
 
 

@@ -1,18 +1,19 @@
-"""What is forgotten is no more in the memory of this process either."""
+"""What is forgotten, and a manager that is dropped, is no more in the memory of this process either."""
 
 from __future__ import annotations
 
 import gc
 import sqlite3
+import weakref
 from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextManager
+from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.transcript.entry import Entry
 from tests.embedders import Deterministic, searching
-from tests.managers import ask, new_manager
-from tests.messages import block, says, user
+from tests.managers import ask, feed, new_manager
+from tests.messages import block, says, user, work
 
 SECRET = "said-in-this-module-alone"
 
@@ -57,3 +58,17 @@ async def test_the_index_of_words_in_this_process_is_dropped_with_what_was_forgo
     (index,) = opened
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         index.execute("SELECT 1")
+
+
+async def test_a_manager_that_is_dropped_is_freed_with_its_last_reference() -> None:
+    """Its views take much memory, and the garbage collector may come late."""
+    manager = ContextManager(load_config({"token_counter": "heuristic"}))
+    await ask(await feed(manager, work(20)), 4_000)
+    await manager.close()
+    parts = [weakref.ref(part) for part in (manager, manager.session, manager.compactor)]
+    gc.disable()
+    try:
+        del manager
+        assert [part() for part in parts] == [None] * 3
+    finally:
+        gc.enable()
