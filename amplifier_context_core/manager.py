@@ -92,9 +92,8 @@ class ContextManager:
         """
         session = self.session
         await session.ready()
-        if (
-            not self.session.items.is_saved
-        ):  # a message may say what became of them: they must outlive this process with it
+        # A message may say what became of them: they must outlive this process with it.
+        if not session.items.is_saved:
             await session.save()
         response: Response | None = None
         requested_at: str | None = None

@@ -191,9 +191,8 @@ async def test_a_view_of_giants_without_a_checkpoint_is_the_same_after_a_resume(
     async with opened(place, max_tokens=8_000, output_share=0.1) as manager:
         view = await ask(await feed(manager, talk.messages))
         assert not manager.compactor.compactions
-        manager.session.meter.report(
-            1_000, Usage(3_000), ("", "")
-        )  # what is learned later changes no limit of this view
+        # What is learned later changes no limit of this view.
+        manager.session.meter.report(1_000, Usage(3_000), ("", ""))
     async with opened(place, max_tokens=8_000, output_share=0.1) as manager:
         assert text(await ask(manager)) == text(view)
 
