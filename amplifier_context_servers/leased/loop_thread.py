@@ -27,7 +27,7 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self.pid = os.getpid()  # of the process that its thread is in
+        self.pid = os.getpid()  # of the process that made it
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._running: set[Future[Any]] = set()  # event loops hold their tasks weakly
