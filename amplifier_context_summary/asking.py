@@ -168,7 +168,7 @@ class Asking:
 
     async def _emit(self, event: str, about: dict[str, Any]) -> None:
         session_id = self.session.history.session_id  # a conflict changes it (`on_conflict`)
-        await emit(self.session.warnings.hooks, self, event, {"session_id": session_id, **about, **self._spent()})
+        await emit(self.session.compactor.hooks, self, event, {"session_id": session_id, **about, **self._spent()})
 
     def _spent(self) -> dict[str, Any]:
         return {

@@ -67,7 +67,7 @@ class History:
         self._stored = StoredTranscript(session_id, store, self._count, on_conflict=on_conflict, notify=notify)
         self.redactions = Redactions(self._stored.everything)
         self._counter = counter
-        self._observers = observers
+        self.observers = observers
         self._clock = clock
         self._add_timestamp = add_timestamp
         self._lock = CrossLoopLock()
@@ -210,7 +210,7 @@ class History:
     async def clear(self) -> None:
         """Marks are not reused."""
         await self.shielded(self._clear())
-        self._observers.notify("amplifier_context_cleared", session_id=self.session_id)
+        self.observers.notify("amplifier_context_cleared", session_id=self.session_id)
 
     async def interrupt(self) -> list[Entry]:
         """Remove the unfinished current turn from the history; return the removed entries."""
@@ -434,9 +434,9 @@ class History:
         return await measure(message, await self._counter())
 
     def _notify_appended(self, entry: Entry) -> None:
-        if self._observers.watch("amplifier_context_appended"):
+        if self.observers.watch("amplifier_context_appended"):
             # A copy, because an observer may not change the history.
-            self._observers.notify("amplifier_context_appended", session_id=self.session_id, entry=copy_entry(entry))
+            self.observers.notify("amplifier_context_appended", session_id=self.session_id, entry=copy_entry(entry))
 
     def _reset_turns(self) -> None:
         self._cancellation.interrupted, self._cancellation.is_pending = frozenset(), False

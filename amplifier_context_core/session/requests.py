@@ -324,12 +324,12 @@ class Requests:
 
     async def _announce_sent(self, sent: SentView) -> None:
         """Emit what a view that was handed out means for the provider's cache, and how full its window is by now."""
-        compactor, hooks, reports = self._session.compactor, self._session.warnings.hooks, self._answers.reports
-        await compactor.sent.announce(hooks, compactor)
+        compactor, reports = self._session.compactor, self._answers.reports
+        await compactor.sent.announce(compactor.hooks, compactor)
         step = step_of(sent)
         if step != reports.step and not inside_handler(compactor):
             reports.step = step
-            await emit(hooks, compactor, USAGE, await self.usage(sent))
+            await emit(compactor.hooks, compactor, USAGE, await self.usage(sent))
 
     async def _retained(self, texts: Sequence[str]) -> frozenset[int]:
         texts = checked_texts("retain_contents", texts)

@@ -48,13 +48,12 @@ class Session:
         self.config = config
         self.store: Store = options.get("store") or MemoryStore()
         self.warnings = SessionWarnings(id, hooks)
-        observers = Observers(plugins, self.warnings.fault)
         self.counter = SessionCounter(config, plugins, self.warnings.fault, options.get("counter"))
         self.history = History(
             id,
             self.store,
             self.counter,
-            observers,
+            Observers(plugins, self.warnings.fault),
             on_interrupt=config.on_interrupt,
             on_conflict=config.on_conflict,
             notify=self.warnings.note,
@@ -66,7 +65,7 @@ class Session:
         ladder = options.get("ladder")
         steps = list(ladder) if ladder is not None else build_ladder(config, plugins)
         carry, prepare = options.get("carry"), options.get("prepare")
-        self.compactor = Compactor(self.history, config, steps, self.meter, observers, self.warnings, carry, prepare)
+        self.compactor = Compactor(self.history, config, steps, self.meter, hooks, self.warnings, carry, prepare)
         self.companion = options.get("companion") or SessionCompanion()
         self.one_loop = OneLoop()  # makes requests and edits
         self.opening = Opening(on_new_session)

@@ -18,12 +18,11 @@ from ..config import Config
 from ..economics.meter import Key, Meter
 from ..economics.trigger import TokenLimits, back_off, token_limits
 from ..errors import ContextOverflow, PinRefused
-from ..events import COMPACTION, POST_COMPACT, PRE_COMPACT, HookDecision, emit, inside_handler
+from ..events import COMPACTION, POST_COMPACT, PRE_COMPACT, HookDecision, Hooks, emit, inside_handler
 from ..history.history import History
 from ..locks import CrossLoopLock, Hold
 from ..messages.tokens import TokenCounter
 from ..outgoing.outgoing import tokens_of
-from ..plugins import Observers
 from . import shared_cache
 from .cache import ViewCache
 from .candidate import Candidate
@@ -53,7 +52,7 @@ class Compactor:
         config: Config,
         ladder: Sequence[Strategy],
         meter: Meter,
-        observers: Observers,
+        hooks: Hooks | None,
         warnings: SessionWarnings,
         carry: Carry | None = None,
         prepare: Callable[[], Awaitable[None]] | None = None,
@@ -62,7 +61,7 @@ class Compactor:
         self._history = history
         self._config = config
         self.meter = meter
-        self._observers = observers
+        self.hooks = hooks
         self.warnings = warnings
         self.lock = CrossLoopLock()  # held by the task that works on the views
         factory = ViewFactory(config, ladder, self.directions)
@@ -172,7 +171,7 @@ class Compactor:
 
     async def ask_handlers(self, job: CompactionJob) -> HookDecision:
         """The caller is `alone`."""
-        return await emit(self.warnings.hooks, self, PRE_COMPACT, dict(job.announcement))
+        return await emit(self.hooks, self, PRE_COMPACT, dict(job.announcement))
 
     async def compacted(
         self, plan: Plan, *, span: range | None = None, with_hooks: bool = True
@@ -250,10 +249,10 @@ class Compactor:
         for name, why in result.ladder.skipped if result.ladder else ():
             self.warnings.fault(f"strategy {name} {why}; it is skipped")
         if result.has_gain:
-            report = result.report
-            self._observers.notify("amplifier_context_folded", session_id=self._history.session_id, report=report)
-            await emit(self.warnings.hooks, self, COMPACTION, report)
-        await emit(self.warnings.hooks, self, POST_COMPACT, result.report)
+            report, history = result.report, self._history
+            history.observers.notify("amplifier_context_folded", session_id=history.session_id, report=report)
+            await emit(self.hooks, self, COMPACTION, report)
+        await emit(self.hooks, self, POST_COMPACT, result.report)
         await self._warn_of_protected(result)
 
     async def compact(self, job: CompactionJob) -> Plan:

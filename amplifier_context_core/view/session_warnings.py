@@ -22,8 +22,8 @@ class SessionWarnings:
         self.texts: list[str] = []  # newest last
         # Those of `once` that were given, each with the budget that it is about, in tokens, or 0.
         self.kinds: dict[str, int] = {}
-        self.hooks = hooks  # by which the session emits its events
         self._session_id = session_id
+        self._hooks = hooks
         self._pending: list[dict[str, Any]] = []
         self._faults: set[str] = set()
 
@@ -65,7 +65,7 @@ class SessionWarnings:
     async def emit_pending(self, owner: object) -> None:
         """The caller holds no lock: handlers run meanwhile."""
         while self._pending:
-            await emit(self.hooks, owner, WARNING, self._pending.pop(0))
+            await emit(self._hooks, owner, WARNING, self._pending.pop(0))
 
     def reset(self) -> None:
         """Drop the warnings about a history that was cleared."""
