@@ -13,6 +13,7 @@ from ...errors import ConfigError, StoreError
 from ..protocol import SessionInfo
 from ..session_lock import lock_holder
 from ..sqlite.driver import Connection
+from ..sqlite.errors import needs_rollback
 from ..sqlite.rows import SESSION_COLUMNS, SessionRow, decode_session_row
 from ..sqlite.schema import is_log_left
 from ..validation import check_session_id
@@ -65,7 +66,16 @@ def _row(db: sqlite3.Connection, files: SessionFiles) -> SessionRow | None:
         return None
     # Without a log no process writes, and no lock is needed.
     how = "mode=ro" if is_log_left(Path(files.database)) else "immutable=1"
-    db.execute("ATTACH ? AS one", (f"file:{quote(files.database)}?{how}",))
+    try:
+        return _row_in(db, files.database, how)
+    except sqlite3.OperationalError as problem:
+        if not needs_rollback(problem):
+            raise
+    return _row_in(db, files.database, "mode=rw")
+
+
+def _row_in(db: sqlite3.Connection, path: str, how: str) -> SessionRow | None:
+    db.execute("ATTACH ? AS one", (f"file:{quote(path)}?{how}",))
     try:
         row = db.execute(_SELECT).fetchone()
     finally:

@@ -96,6 +96,11 @@ def damage_error(text: str) -> sqlite3.Error:
     return driver_error(sqlite3.DatabaseError, text, "SQLITE_CORRUPT")
 
 
+def needs_rollback(error: BaseException | None) -> bool:
+    """True if the error says that a crash left a journal, which a connection that changes nothing cannot roll back."""
+    return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY_ROLLBACK
+
+
 def is_unwritable(error: BaseException | None) -> bool:
     """True if the error says that nothing can be written; reading may still be possible."""
     if isinstance(error, OSError):

@@ -17,7 +17,7 @@ from pathlib import Path
 from ...errors import StoreError
 from ..protocol import Durability
 from .driver import Connection, connect, opening
-from .errors import REPAIR, code_of, damage_error, is_unwritable
+from .errors import REPAIR, code_of, damage_error, is_unwritable, needs_rollback
 from .journal import JournalMode, journal_mode
 
 SIDECARS = ("-wal", "-shm", "-journal")  # files beside a database
@@ -94,7 +94,8 @@ def open_database(
 
 
 def open_to_read(path: Path, busy: float) -> Connection:
-    """Return a connection that changes nothing, and needs no space, folder or file that it could write to.
+    """Return a connection that changes nothing, and needs no space, folder or file that it could write to: only a
+    transaction that a crash interrupted is rolled back where it left a journal.
 
     If there is no file, the database is empty. If shared memory cannot be created beside the log and there is no log,
     the file is read as immutable. With a log it is not: the log holds the newest messages. Raise `StoreError` if the
@@ -107,9 +108,13 @@ def open_to_read(path: Path, busy: float) -> Connection:
     try:
         return _opened_to_read(path, busy, "mode=ro")
     except sqlite3.OperationalError as problem:
-        if not is_unwritable(problem) or is_log_left(path):
+        if needs_rollback(problem):
+            how = "mode=rw"  # undoes what a crash left of a transaction, as any reader must
+        elif not is_unwritable(problem) or is_log_left(path):
             raise
-    return _opened_to_read(path, busy, "immutable=1")
+        else:
+            how = "immutable=1"
+    return _opened_to_read(path, busy, how)
 
 
 def open_in_memory(path: Path, fill: Fill | None = None) -> Connection:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_context_core.stores import Store, open_store
+from amplifier_context_core.stores import Repair, Repairable, Store, open_store
 from amplifier_context_core.stores.sqlite import journal
 from amplifier_context_core.stores.sqlite.journal import file_system
 from amplifier_context_testing.contract.concurrency import Concurrency
@@ -96,24 +96,48 @@ async def test_no_log_is_left_beside_the_file_and_erased_text_is_in_none(url: st
     assert await store.sessions() == []
 
 
+def interrupt_commit(path: Path, target: Path) -> None:
+    """Write what a crash amid a commit leaves of a database and its journal."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("PRAGMA journal_mode = TRUNCATE")
+        before = path.read_bytes()
+        db.execute("PRAGMA cache_size = 1")
+        db.execute("BEGIN")
+        db.execute("UPDATE entries SET message = CAST(message || ? AS TEXT)", ("x" * 100_000,))
+        left = {ending: path.with_name(path.name + ending).read_bytes() for ending in ("", "-journal")}
+        db.execute("ROLLBACK")
+    assert left[""] != before, "pages were written before the commit"
+    for ending, content in left.items():
+        target.with_name(target.name + ending).write_bytes(content)
+
+
 async def test_a_journal_of_an_interrupted_commit_is_applied(tmp_path: Path) -> None:
     """Also where nothing but the journal says that the file is not what was committed."""
     path = tmp_path / "a.db"
     store = open_store(f"sqlite:{path}?journal=truncate")
     await store.append("s", entries(1, 3))
     await store.close()
-    with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        db.execute("PRAGMA journal_mode = TRUNCATE")
-        db.execute("PRAGMA cache_size = 1")
-        db.execute("BEGIN")
-        db.execute("UPDATE entries SET message = CAST(message || ? AS TEXT)", ("x" * 100_000,))
-        for ending in ("", "-journal"):
-            (tmp_path / f"then.db{ending}").write_bytes((tmp_path / f"a.db{ending}").read_bytes())
-        db.execute("ROLLBACK")
-    assert (tmp_path / "then.db").read_bytes() != path.read_bytes(), "pages were written before the commit"
+    interrupt_commit(path, tmp_path / "then.db")
     store = open_store(f"sqlite:{tmp_path / 'then.db'}?journal=truncate")
     assert_same(await store.read("s"), entries(1, 3))
     await store.append("s", entries(4, 4))
+    await store.close()
+
+
+@pytest.mark.parametrize("call", ["sessions", "repair"])
+async def test_what_opens_no_session_applies_it_too(url: str, tmp_path: Path, call: str) -> None:
+    store, repairs = open_store(url), list[Repair]()
+    await store.append("s", entries(1, 3))
+    await store.close()
+    path = next(tmp_path.rglob("*.db"))
+    interrupt_commit(path, path)
+    if call == "sessions":
+        assert [(info.session_id, info.length) for info in await store.sessions()] == [("s", 3)]
+    else:
+        assert isinstance(store, Repairable)
+        await store.repair("s", repairs.append)
+    assert repairs == []
+    assert_same(await store.read("s"), entries(1, 3))
     await store.close()
 
 
