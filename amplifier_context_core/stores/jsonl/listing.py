@@ -77,7 +77,8 @@ def _row(db: sqlite3.Connection, files: SessionFiles) -> SessionRow | None:
 def _row_in(db: sqlite3.Connection, path: str, how: str) -> SessionRow | None:
     db.execute("ATTACH ? AS one", (f"file:{quote(path)}?{how}",))
     try:
-        row = db.execute(_SELECT).fetchone()
+        is_empty = db.execute("PRAGMA one.schema_version").fetchone() == (0,)  # a crash came before its first commit
+        row = None if is_empty else db.execute(_SELECT).fetchone()
     finally:
         db.execute("DETACH one")
     return None if row is None else decode_session_row(row)

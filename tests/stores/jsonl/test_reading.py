@@ -108,3 +108,15 @@ async def test_a_folder_with_an_odd_name_does_not_hide_the_sessions(tmp_path: Pa
     (odd / "context-messages.jsonl").write_text("{}\n")
     assert [info.session_id for info in await store.sessions()] == ["mine"]
     await store.close()
+
+
+async def test_a_session_whose_creation_was_interrupted_is_not_listed(root: Path) -> None:
+    files = Files(root)
+    files.database.parent.mkdir()
+    with closing(sqlite3.connect(files.database)) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+    assert files.database.stat().st_size
+    store = JsonlStore(root)
+    assert await store.sessions() == []
+    assert await store.open("s") == Extent()
+    await store.close()
