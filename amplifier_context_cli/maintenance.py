@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
 from click.exceptions import Exit
 
-from amplifier_context_core.errors import ContextError
+from amplifier_context_core.errors import ContextError, StoreError
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.stores import Checkable, Repair, Repairable, Store
 from amplifier_context_core.stores.iteration import read_in_batches
@@ -26,6 +27,7 @@ from .store_options import OpenedStore, on_store, run_command, store_at
 from .stored_managers import manager_of
 
 _ANY = "any"  # a session id; the session need not exist
+INCOMPLETE = b'{"version": "of an incomplete copy"}'  # in place of the checkpoint, until all is copied
 _FORK_POINT = re.compile(r"[mua]\d{1,18}")
 
 
@@ -39,8 +41,9 @@ _FORK_POINT = re.compile(r"[mua]\d{1,18}")
 def copy(source: str, target: str, chosen: tuple[str, ...]) -> None:
     """Copy sessions with their archives from one store to another.
 
-    FROM and TO are URLs, such as jsonl:FOLDER or sqlite:FILE. A session that exists in TO is not changed. Sessions
-    are copied in the order of their last change, so that `sessions` lists them in the same order.
+    FROM and TO are URLs, such as jsonl:FOLDER or sqlite:FILE. A session that exists in TO is not changed, unless it is
+    what an interrupted copy left: that is copied again. Sessions are copied in the order of their last change, so that
+    `sessions` lists them in the same order.
     """
 
     async def work() -> bool:
@@ -52,7 +55,7 @@ def copy(source: str, target: str, chosen: tuple[str, ...]) -> None:
             existing = {info.session_id for info in await new.store.sessions()}
             copied = 0
             for name in names:
-                if name in existing:
+                if name in existing and not await _is_incomplete(new.store, name):
                     print_fact(f"{shell_quoted(name)}: exists there, not changed", session_id=name, copied=False)
                     continue
                 length = await _copy(old, new.store, name)
@@ -68,10 +71,17 @@ def copy(source: str, target: str, chosen: tuple[str, ...]) -> None:
 
 
 async def _copy(at: OpenedStore, new: Store, name: str) -> int:
-    """Copy a session and return its number of messages; delete the incomplete copy after a failure."""
+    """Copy a session and return its number of messages; delete the incomplete copy after a failure.
+
+    Until the last call, the checkpoint says that the copy is incomplete: a crash leaves nothing that looks complete.
+    """
     old = at.store
     length = (await old.extent(name)).length
+    await new.open(name)  # from here on no other program copies it
+    if await _is_incomplete(new, name):
+        await new.delete(name)
     try:
+        await new.save_checkpoint(name, 0, INCOMPLETE)
         archived = await old.archived(name)
         current = {entry.seq for entry in await old.find(name, [entry.seq for entry in archived])}
         gone = [entry for entry in archived if entry.seq not in current]
@@ -82,9 +92,8 @@ async def _copy(at: OpenedStore, new: Store, name: str) -> int:
             await new.append(name, entries)
         await at.require_all(name, length - (await new.extent(name)).length)
         data = await old.load_checkpoint(name)
-        covered = _covered_by(data)
-        if data and covered is not None:
-            await new.save_checkpoint(name, covered, data)
+        if data != INCOMPLETE:  # else the copy is incomplete, too
+            await new.save_checkpoint(name, *_usable(data))
     except (ContextError, OSError, click.ClickException):
         await new.delete(name)
         raise
@@ -92,13 +101,22 @@ async def _copy(at: OpenedStore, new: Store, name: str) -> int:
     return length
 
 
-def _covered_by(checkpoint: bytes | None) -> int | None:
-    """Return how many entries a checkpoint covers, one of `compat` none; None if it is of another version."""
+async def _is_incomplete(store: Store, name: str) -> bool:
+    """True if an interrupted copy left the session."""
+    with suppress(StoreError):  # a damaged session is one that exists
+        return await store.load_checkpoint(name) == INCOMPLETE
+    return False
+
+
+def _usable(checkpoint: bytes | None) -> tuple[int, bytes]:
+    """Return how many entries a checkpoint covers, one of `compat` none, and its bytes; none if it is of another
+    version.
+    """
     try:
         saved = load(checkpoint) if checkpoint else None
     except ValueError:
-        return None  # a resume builds a new one
-    return saved.covered_count if saved else 0
+        return 0, b""  # a resume builds a new one
+    return saved.covered_count if saved else 0, checkpoint or b""
 
 
 async def _highest(store: Store, name: str, archived: set[int]) -> list[Entry]:

@@ -261,7 +261,7 @@ class StoredContext(ContextStore):
 
     async def _save_tokens(self, tokens: tuple[int, int]) -> None:
         checkpoint = await self._store.load_checkpoint(self._session_id)
-        if checkpoint is None or _decode_tokens(checkpoint) is not None:
+        if not checkpoint or _decode_tokens(checkpoint) is not None:
             await self._store.save_checkpoint(self._session_id, 0, orjson.dumps({_TOKENS: tokens}))
         self._tokens = tokens
 

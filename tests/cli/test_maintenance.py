@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from amplifier_context_cli.maintenance import INCOMPLETE
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.stores import open_store
+from amplifier_context_testing.contract.samples import entry
 from tests.cli.kept import Run, fill, messages, opened
 from tests.stores.jsonl.files import garble
 
@@ -169,6 +171,23 @@ def test_a_copy_gives_no_seq_again_that_was_given(run: Run, url: str, tmp_path: 
     other = f"jsonl:{tmp_path / 'other'}"
     run("copy", url, other)
     assert asyncio.run(extent(url)) == asyncio.run(extent(other)) == (2, 4)
+
+
+def test_what_an_interrupted_copy_left_is_copied_again(run: Run, filled: str, tmp_path: Path) -> None:
+    other, third = f"jsonl:{tmp_path / 'other'}", f"sqlite:{tmp_path / 'third.db'}"
+
+    async def begin() -> None:
+        store = open_store(other)
+        await store.save_checkpoint("one", 0, INCOMPLETE)
+        await store.append("one", [entry(1, session_id="one")])
+        await store.close()
+
+    asyncio.run(begin())
+    run("copy", other, third)
+    for target in (other, third):
+        assert "1 of 1 session copied" in run("copy", filled, target, "--session", "one").output
+        assert messages(run, "one", target) == messages(run, "one", filled)
+        assert "one: exists there, not changed" in run("copy", filled, target).output
 
 
 def test_a_rewind_archives_what_came_later_and_the_session_goes_on_from_there(run: Run, filled: str) -> None:

@@ -67,6 +67,11 @@ class TestStoredContext(ContextStoreContract):
         assert len(await second.get_history()) == len(TYPED + WIRE) + 1
         assert await second.get_context_tokens() == (12, 35)
 
+    async def test_a_copy_of_a_session_without_tokens_keeps_later_ones(self, store: Store) -> None:
+        await store.save_checkpoint("copied", 0, b"")  # as the command `copy` does
+        await StoredContext(store, "copied").set_context_tokens(12, 34)
+        assert await StoredContext(store, "copied").get_context_tokens() == (12, 34)
+
     async def test_entries_are_as_the_core_makes_them(self, store: Store) -> None:
         context = StoredContext(store, "s", clock=lambda: "2026-02-03T04:05:06.000+00:00")
         await context.extend([user("one"), calls("a"), answers("a")])
