@@ -1,9 +1,8 @@
 """Kill writers at random moments and check what is left. `survive` does so to any store, by its URL.
 
-A server process, warm and with one thread, forks a child for every kill. The child appends, replaces and saves
-checkpoints for as long as it lives, on servers also forks. On a pipe it reports each call before and after it. After
-the kill the session must be what was acknowledged, with or without the one call in progress, complete. The next append
-must succeed.
+A server process, warm and with one thread, forks a child for every kill. The child appends, replaces, forks and saves
+checkpoints for as long as it lives. On a pipe it reports each call before and after it. After the kill the session must
+be what was acknowledged, with or without the one call in progress, complete. The next append must succeed.
 
     async def test_nothing_acknowledged_is_lost(tmp_path):
         await survive(f"sqlite:{tmp_path}/kills.db", kills=200, seed=1)
@@ -91,7 +90,7 @@ async def _work(
     for number in range(300):
         length = len(state.history)
         kinds = {"append": 42, "batch": 22, "burst": 12, "replace": 12, "checkpoint": 12}
-        kinds["fork"] = 12 if on_server and length else 0
+        kinds["fork"] = 12 if length else 0
         what = chance.choices(list(kinds), list(kinds.values()))[0]
         count = {"append": 1, "checkpoint": 0, "fork": 0, "replace": chance.randrange(4)}.get(
             what, chance.randrange(2, 7)
@@ -296,7 +295,7 @@ async def survive(
         durability: Durability of the children's store.
         tamper: Called with the session id after each kill, to damage what was not acknowledged.
         longest: Maximum seconds of a child's life after its first call; more where that is too short to do much.
-        on_server: True if killed writers leave leases, which must expire. Then children fork sessions as well.
+        on_server: True if killed writers leave leases, which must expire.
     """
     chance = random.Random(seed)
     acknowledged, state, last_seq = 0, State(), 0
@@ -323,8 +322,7 @@ async def survive(
             if tamper:
                 tamper(session_id, struck, chance)
             state, last_seq = await survived(url, session_id, struck)
-            if on_server:
-                await _look_at_forks(url, struck.forks)
+            await _look_at_forks(url, struck.forks)
     return acknowledged
 
 
