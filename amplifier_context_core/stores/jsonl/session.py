@@ -18,7 +18,7 @@ from ..sqlite.errors import store_error
 from ..sqlite.journal import JournalMode
 from ..sqlite.locks import SessionLocks
 from ..sqlite.repair import repair_session
-from ..sqlite.schema import SIDECARS, open_in_memory, sidecar, sync_folder
+from ..sqlite.schema import SIDECARS, open_in_memory, replacement, sidecar, sync_folder
 from ..sqlite.secure_erase import is_erase_pending, remove_copies
 from ..sqlite.worker import SqliteWorker
 from .files import add_lines, exists, remove
@@ -142,7 +142,8 @@ class MirroredSession(Companion):
         name = self.files.session_id
         is_changed = self.engine.lock(name, again=True)
         try:
-            if exists(self.files.database) and self.engine.verify(name):
+            is_there = exists(self.files.database) or replacement(self.engine.path).exists()
+            if is_there and self.engine.verify(name):
                 self.disconnect()
                 found = repair_session(self.engine.path, Path(self.files.main))
                 for repair in found[:-1] or found:  # without the sum of one

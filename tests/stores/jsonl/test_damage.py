@@ -10,6 +10,7 @@ import pytest
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Repair
 from amplifier_context_core.stores.jsonl.store import JsonlStore
+from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries
 from tests.stores.jsonl.files import Files, garble, write
 
@@ -83,6 +84,18 @@ async def test_a_file_that_is_no_database_is_kept_and_the_text_is_the_session(ro
     assert len(list((root / "s").glob("context.db.damaged-*"))) == 1
     await store.close()
     assert [json.loads(line) for line in files.lines] == [one.message for one in entries(1, 6)]
+
+
+async def test_a_repair_that_was_interrupted_is_completed_by_the_next(root: Path) -> None:
+    """Also where the damaged database is moved away, and the new one is not in its place yet."""
+    files = await write(root)
+    files.database.rename(files.path("context.db.repaired"))
+    store = JsonlStore(root)
+    with pytest.raises(StoreError, match=r"was interrupted.*amplifier_context_core\.repair"):
+        await store.open("s")
+    await store.repair("s")
+    assert_same(await store.read("s"), entries(1, 10))
+    await store.close()
 
 
 async def test_a_session_is_deleted_with_what_repairs_left_of_it(root: Path) -> None:
