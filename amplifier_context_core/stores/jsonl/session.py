@@ -18,7 +18,7 @@ from ..sqlite.errors import store_error
 from ..sqlite.journal import JournalMode
 from ..sqlite.locks import SessionLocks
 from ..sqlite.repair import repair_session
-from ..sqlite.schema import SIDECARS, open_in_memory, replacement, sidecar, sync_folder
+from ..sqlite.schema import SIDECARS, VERSION, open_in_memory, replacement, sidecar, sync_folder
 from ..sqlite.secure_erase import is_erase_pending, remove_copies
 from ..sqlite.worker import SqliteWorker
 from .files import add_lines, exists, remove
@@ -87,6 +87,9 @@ class MirroredSession(Companion):
 
     def _adopt(self) -> None:
         db = self.engine.database()
+        former = former_files(self.files)
+        if former:  # what the database was made from is changed from here on
+            _flush(db)
         db.execute("BEGIN IMMEDIATE")  # after an error the engine rolls it back
         self._mirror.adopt(db)
         self._mirror.before_commit(db)
@@ -94,8 +97,7 @@ class MirroredSession(Companion):
         self._erases = is_erase_pending(db)  # a crash came before it was done
         self.after_commit(db)
         with suppress(OSError):  # the next opening tries it again
-            if former_files(self.files):
-                _flush(db)
+            if former:
                 put_away(self.files)
 
     def fill(self, db: sqlite3.Connection) -> None:
@@ -259,6 +261,7 @@ def _flush(db: sqlite3.Connection) -> None:
     """Write everything to the disk, whatever `durability` says."""
     (before,) = db.execute("PRAGMA synchronous").fetchone()
     db.execute("PRAGMA synchronous = FULL")
+    db.execute(f"PRAGMA user_version = {VERSION}")  # a commit: after it no journal is left that undoes the one before
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     db.execute(f"PRAGMA synchronous = {int(before)}")
 

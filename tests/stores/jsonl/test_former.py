@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
 import tarfile
 from pathlib import Path
 
@@ -10,7 +12,9 @@ import pytest
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Extent, MemoryStore, Repair, Store
 from amplifier_context_core.stores.jsonl import former
+from amplifier_context_core.stores.jsonl.mirror import Identity, Mirror
 from amplifier_context_core.stores.jsonl.store import JsonlStore
+from amplifier_context_core.stores.sqlite.rows import SessionRow
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries, entry
 from tests.stores.jsonl.crashes import using
@@ -119,6 +123,26 @@ async def test_messages_that_the_former_index_does_not_know_are_new(root: Path) 
     store = JsonlStore(root)
     assert await store.open("whole") == Extent(11, 14)
     assert (await store.read("whole"))[-1].message["content"] == "theirs"
+    await store.close()
+
+
+async def test_what_is_carried_over_is_synced_before_the_text_is_written_again(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever `durability` says: the text is what the database was made from."""
+    write_all, copied = Mirror._write_all, tmp_path / "erased"
+    copied.mkdir()
+
+    def noted(mirror: Mirror, db: sqlite3.Connection, session: SessionRow) -> Identity:
+        shutil.copy(Files(root, "erased").database, copied)  # its log may be lost
+        return write_all(mirror, db, session)
+
+    monkeypatch.setattr(Mirror, "_write_all", noted)
+    store = JsonlStore(root, durability="flush")
+    await store.open("erased")
+    await store.close()
+    store = JsonlStore(tmp_path)
+    await assert_held(store, "erased")
     await store.close()
 
 
