@@ -102,9 +102,9 @@ async def _work(
             call["new"] = [*new, state.history[-1]]  # the existing entry moves
         if what == "fork":
             call["fork"] = f"{session_id} {seed} {number}"
-        _say(call)
+        say(call)
         await _do(store, session_id, call)
-        _say({"done": number})
+        say({"done": number})
         seq += count
         state = after(state, call)
 
@@ -115,7 +115,7 @@ async def _do(store: Store, session_id: str, call: Event) -> None:
 
         async def one(entry: Entry) -> None:
             await store.append(session_id, [entry])
-            _say({"seq": entry.seq})
+            say({"seq": entry.seq})
 
         await asyncio.gather(*map(one, new))
     elif call["do"] == "replace":
@@ -141,37 +141,43 @@ def _size(chance: random.Random) -> int:
     return chance.choice((10, 60, 60, 400, 400, 3_000, 40_000 if chance.random() < 0.3 else 100))
 
 
-def _say(event: Event) -> None:
+def say(event: Event) -> None:
+    """Report to the parent."""
     os.write(1, json.dumps(event).encode() + b"\n")
 
 
-def serve() -> None:
-    """Fork a child for each line on standard input, and kill it at the next one."""
+def change_session(request: Event) -> None:
+    history = tuple((seq, size) for seq, size in request["history"])
+    state = State(history, tuple(request["checkpoint"]) if request["checkpoint"] else None)
+    arguments = (
+        request["url"],
+        request["session_id"],
+        request["durability"],
+        request["seed"],
+        state,
+        request["seq"],
+        request["on_server"],
+    )
+    asyncio.run(_work(*arguments))
+
+
+def serve(work: Callable[[Event], None]) -> None:
+    """Fork a child for each line on standard input, which does this, and kill it at the next one."""
     for line in sys.stdin:
         request = json.loads(line)
-        open_store(request["url"])  # opens nothing, but loads the store's modules
+        if "url" in request:
+            open_store(request["url"])  # opens nothing, but loads the store's modules
         child = os.fork()
         if not child:
-            history = tuple((seq, size) for seq, size in request["history"])
-            state = State(history, tuple(request["checkpoint"]) if request["checkpoint"] else None)
             try:
-                arguments = (
-                    request["url"],
-                    request["session_id"],
-                    request["durability"],
-                    request["seed"],
-                    state,
-                    request["seq"],
-                    request["on_server"],
-                )
-                asyncio.run(_work(*arguments))
+                work(request)
             except BaseException:  # noqa: BLE001 - sent to the parent, which fails the test
-                _say({"failed": traceback.format_exc()})
+                say({"failed": traceback.format_exc()})
             os._exit(0)
         sys.stdin.readline()
         os.kill(child, signal.SIGKILL)  # the child was not waited for yet, so its id is not reused
         os.waitpid(child, 0)
-        _say({"dead": True})
+        say({"dead": True})
 
 
 # -- the parent -------------------------------------------------------------------------------------------------------
@@ -191,8 +197,8 @@ def after(state: State, call: Event) -> State:
 class Victims:
     """The server process."""
 
-    def __init__(self) -> None:
-        command = [sys.executable, "-W", "error", __file__]
+    def __init__(self, *module: str) -> None:
+        command = [sys.executable, "-W", "error", *module]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._in = cast("IO[bytes]", self._process.stdin)
         self._out = cast("IO[bytes]", self._process.stdout)
@@ -227,9 +233,9 @@ class Victims:
 
 
 @contextmanager
-def victims() -> Generator[Victims]:
-    """Yield the server process, and end it afterwards."""
-    server = Victims()
+def victims(*module: str) -> Generator[Victims]:
+    """Yield the server process of a module, and end it afterwards."""
+    server = Victims(*(module or (__file__,)))
     try:
         yield server
     finally:
@@ -378,4 +384,4 @@ if __name__ == "__main__":
     if sys.argv[1:]:  # a URL and a seed: a single writer, of session "s", for a recording
         asyncio.run(_work(sys.argv[1], "s", "fsync", int(sys.argv[2]), State(), 0, on_server=False))
     else:
-        serve()
+        serve(change_session)

@@ -1,8 +1,8 @@
 """Power cuts of a database, replayed from the system calls of a writer that `strace` recorded.
 
-`record` runs a writer of `kills` under strace. `Trace.cut` writes what a power cut after any of its calls may leave: of
-each file what was synced, and of each later write any of its sectors. A new file, a new name and a removed one reach
-the disk when their folder is synced; before that they may or may not have.
+`record` runs a program under strace. `Trace.cut` writes what a power cut after any of its calls may leave: of each file
+what was synced, and of each later write any of its sectors. A new file, a new name and a removed one reach the disk
+when their folder is synced; before that each may or may not have. A file that is renamed has one of both names.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import random
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from typing import NamedTuple
 from tests.stores import kills
 
 SECTOR = 512  # bytes that a disk writes whole or not at all
-_CALLS = "openat,pwrite64,write,ftruncate,fsync,fdatasync,unlink,rename"
+_CALLS = "openat,pwrite64,write,ftruncate,fsync,fdatasync,unlink,unlinkat,rename"
 _LINE = re.compile(r"(?P<thread>\d+) +(?P<rest>.*)")
 _UNFINISHED = re.compile(r"(?P<start>.*) <unfinished \.\.\.>")
 _RESUMED = re.compile(r"<\.\.\. \w+ resumed>(?P<end>.*)")
@@ -35,7 +35,7 @@ class Call(NamedTuple):
     Attributes:
         name: of the call.
         path: of the file, or of the folder that is synced.
-        data: bytes that are written, or the new name of a file.
+        data: bytes that are written, or the new path of a file.
         place: offset of a write, or the size to which a file is cut.
     """
 
@@ -52,10 +52,16 @@ class _File:
     Attributes:
         synced: its content when it was synced last.
         writes: since then, as (place, bytes), or (size, None) where it was cut.
+        size: with these writes.
     """
 
     synced: bytes = b""
     writes: list[tuple[int, bytes | None]] = field(default_factory=list[tuple[int, bytes | None]])
+    size: int = 0
+
+    def write(self, place: int, data: bytes | None) -> None:
+        self.writes.append((place, data))
+        self.size = place if data is None else max(self.size, place + len(data))
 
     def content(self, chance: random.Random | None = None) -> bytes:
         """Return its content; with `chance` what a power cut leaves of it."""
@@ -77,57 +83,109 @@ class _File:
         return bytes(content)
 
 
+@dataclass
+class _Names:
+    """The names of the files of a disk: those in memory, and the changes of them that are not synced."""
+
+    now: dict[str, _File]
+    synced: dict[str, _File]
+    changes: list[tuple[str, str, _File]] = field(default_factory=list[tuple[str, str, _File]])  # former and new name
+
+    def change(self, former: str, new: str) -> None:
+        """Rename a file; or remove it, if the new name is empty; or create it, if the former one is."""
+        file = self.now.pop(former, None) or _File()
+        if new:
+            self.now[new] = file
+        self.changes.append((former, new, file))
+
+    def sync(self, folder: str) -> None:
+        """Write the changes of a folder to the disk."""
+        left: list[tuple[str, str, _File]] = []
+        for one in self.changes:
+            if any(name and str(Path(name).parent) == folder for name in one[:2]):
+                self.apply(self.synced, one)
+            else:
+                left.append(one)
+        self.changes = left
+
+    @staticmethod
+    def apply(names: dict[str, _File], change: tuple[str, str, _File]) -> None:
+        former, new, file = change
+        names.pop(former, None)
+        if new:
+            names[new] = file
+
+    def after_cut(self, chance: random.Random) -> dict[str, _File]:
+        names = dict(self.synced)
+        share = chance.choice((0.0, 0.5, 0.9, 1.0))
+        for one in self.changes:
+            if chance.random() < share:
+                self.apply(names, one)
+        return names
+
+
 class Trace:
-    """The calls of a writer on the files of one folder, and what it said.
+    """The calls of a program on the files of a folder, and what it said.
 
     Args:
         calls: in the order in which they ended.
         folder: of the files.
+        before: the files that were there, by path.
     """
 
-    def __init__(self, calls: list[Call], folder: Path) -> None:
+    def __init__(self, calls: list[Call], folder: Path, before: dict[str, bytes]) -> None:
         self.calls = calls
-        self._folder = str(folder)
+        self._folder, self._before = folder, before
+
+    def moment(self, chance: random.Random) -> int:
+        """Return the number of a call: any, or as often one that follows the change of a name."""
+        named = [n for n, call in enumerate(self.calls, 1) if call.name in ("rename", "unlink")]
+        return chance.choice(named) if named and chance.random() < 0.5 else chance.randrange(len(self.calls) + 1)
 
     def cut(self, at: int, target: Path, chance: random.Random) -> list[kills.Event]:
-        """Write what a power cut before the call with this number may leave; return what the writer had said."""
-        named: dict[str, _File] = {}  # in memory
-        on_disk: dict[str, _File] = {}  # names that were synced with their folder
+        """Write what a power cut before the call with this number may leave; return what the program had said."""
+        files = {name: _File(content, size=len(content)) for name, content in self._before.items()}
+        names = _Names(files, dict(files))
         said: list[kills.Event] = []
         for call in self.calls[:at]:
-            file = named.get(call.path)
+            file = names.now.get(call.path)
             if call.name == "said":
                 said.append(json.loads(call.data))
-            elif call.name == "openat":
-                named.setdefault(call.path, _File())
-            elif call.name == "pwrite64" and file:
-                file.writes.append((call.place, call.data))
-            elif call.name == "ftruncate" and file:
-                file.writes.append((call.place, None))
-            elif call.name == "unlink":
-                named.pop(call.path, None)
-            elif call.name == "sync" and call.path == self._folder:
-                on_disk = dict(named)
-            elif call.name == "sync" and file:
+            elif call.name == "openat" and file is None:
+                names.change("", call.path)
+            elif call.name in ("rename", "unlink"):
+                names.change(call.path, call.data.decode())
+            elif call.name == "sync" and file is None:
+                names.sync(call.path)
+            elif file is None:
+                continue
+            elif call.name == "sync":
                 file.synced, file.writes = file.content(), []
-        for name in named.keys() | on_disk.keys():
-            file = chance.choice([files[name] for files in (named, on_disk) if name in files])
-            is_there = (name in named and name in on_disk) or chance.random() < 0.5
-            if is_there and not name.endswith("-shm"):
-                (target / Path(name).name).write_bytes(file.content(chance))
+            elif call.name == "write":
+                file.write(file.size, call.data)
+            elif call.name == "pwrite64":
+                file.write(call.place, call.data)
+            elif call.name == "ftruncate":
+                file.write(call.place, None)
+        for name, file in names.after_cut(chance).items():
+            if not name.endswith("-shm"):
+                path = target / Path(name).relative_to(self._folder)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(file.content(chance))
         return said
 
 
-def record(url: str, folder: Path, seed: int) -> Trace:
-    """Run a writer of session ``s`` at this URL, whose files are in `folder`, and return its calls.
+def record(program: Sequence[str], folder: Path) -> Trace:
+    """Run a Python program, given by arguments of the interpreter, and return its calls on the files of a folder.
 
     Raises:
         FileNotFoundError: strace is not installed.
     """
     log = folder.parent / "strace.log"
+    before = {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     strace = ["strace", "-f", "-y", "-xx", "-s", "100000000", "-o", str(log), "-e", f"trace={_CALLS}"]
-    subprocess.run([*strace, sys.executable, kills.__file__, url, str(seed)], check=True, stdout=subprocess.DEVNULL)
-    return Trace(list(_calls(log, folder)), folder)
+    subprocess.run([*strace, sys.executable, *program], check=True, stdout=subprocess.DEVNULL)
+    return Trace(list(_calls(log, folder)), folder, before)
 
 
 def _calls(log: Path, folder: Path) -> Iterator[Call]:
@@ -140,13 +198,20 @@ def _calls(log: Path, folder: Path) -> Iterator[Call]:
         if name == "write" and arguments.startswith("1<"):
             yield from (Call("said", "", part) for part in texts[0].splitlines())
             continue
-        path = texts[0].decode() if name in ("openat", "unlink") else _bytes(_PATH.findall(arguments)[0]).decode()
-        if Path(path) != folder and Path(path).parent != folder:
+        is_named = name in ("openat", "unlink", "unlinkat", "rename")
+        path = (texts[0] if is_named else _bytes(_PATH.findall(arguments)[0])).decode()
+        if not Path(path).is_relative_to(folder):
             continue
-        assert name not in ("write", "rename"), f"the model has no {name}"
+        assert name != "unlinkat", "the model has no unlinkat"
         if name == "openat":
             if "O_CREAT" in arguments:
                 yield Call(name, path)
+            if "O_TRUNC" in arguments:
+                yield Call("ftruncate", path)
+        elif name == "rename":
+            yield Call(name, path, texts[1])
+        elif name == "write":  # all of ours are at the end of the file
+            yield Call(name, path, texts[0])
         elif name == "pwrite64":
             yield Call(name, path, texts[0], int(arguments.rpartition(",")[2]))
         elif name == "ftruncate":
