@@ -13,7 +13,7 @@ from click.exceptions import Exit
 
 from amplifier_context_core.errors import ContextError, StoreError
 from amplifier_context_core.messages.parsing import parse_message
-from amplifier_context_core.stores import Checkable, Repair, Repairable, Store
+from amplifier_context_core.stores import Checkable, Extent, Repair, Repairable, Store
 from amplifier_context_core.stores.iteration import read_in_batches
 from amplifier_context_core.stores.validation import check_conversation_id, derived_session_id, is_recovered
 from amplifier_context_core.transcript.entry import Entry
@@ -27,7 +27,7 @@ from .store_options import OpenedStore, on_store, run_command, store_at
 from .stored_managers import manager_of
 
 _ANY = "any"  # a session id; the session need not exist
-INCOMPLETE = b'{"version": "of an incomplete copy"}'  # in place of the checkpoint, until all is copied
+INCOMPLETE = b'{"version": "none: it is an incomplete copy"}'  # in place of the checkpoint, until all is copied
 _FORK_POINT = re.compile(r"[mua]\d{1,18}")
 
 
@@ -41,9 +41,9 @@ _FORK_POINT = re.compile(r"[mua]\d{1,18}")
 def copy(source: str, target: str, chosen: tuple[str, ...]) -> None:
     """Copy sessions with their archives from one store to another.
 
-    FROM and TO are URLs, such as jsonl:FOLDER or sqlite:FILE. A session that exists in TO is not changed, unless it is
-    what an interrupted copy left: that is copied again. Sessions are copied in the order of their last change, so that
-    `sessions` lists them in the same order.
+    FROM and TO are URLs, such as jsonl:FOLDER or sqlite:FILE. A session that exists in TO is not changed, unless an
+    interrupted copy left it, and it holds nothing else: then it is copied again. Sessions are copied in the order of
+    their last change, so that `sessions` lists them in the same order.
     """
 
     async def work() -> bool:
@@ -55,10 +55,14 @@ def copy(source: str, target: str, chosen: tuple[str, ...]) -> None:
             existing = {info.session_id for info in await new.store.sessions()}
             copied = 0
             for name in names:
-                if name in existing and not await _is_incomplete(new.store, name):
-                    print_fact(f"{shell_quoted(name)}: exists there, not changed", session_id=name, copied=False)
+                exists = name in existing and not await _is_incomplete(new.store, name)
+                length = None if exists else await _copy(old, new.store, name)
+                if length is None:
+                    sentence = f"{shell_quoted(name)}: exists there, not changed"
+                    if await _is_incomplete(new.store, name):
+                        sentence += "; it is an incomplete copy with changes of its own"
+                    print_fact(sentence, session_id=name, copied=False)
                     continue
-                length = await _copy(old, new.store, name)
                 sentence = f"{shell_quoted(name)}: {counted(length, 'message')}"
                 print_fact(sentence, session_id=name, copied=True, length=length)
                 copied += 1
@@ -70,22 +74,25 @@ def copy(source: str, target: str, chosen: tuple[str, ...]) -> None:
         raise Exit(1)
 
 
-async def _copy(at: OpenedStore, new: Store, name: str) -> int:
-    """Copy a session and return its number of messages; delete the incomplete copy after a failure.
+async def _copy(at: OpenedStore, new: Store, name: str) -> int | None:
+    """Copy a session and return its number of messages; None if it exists. Delete the incomplete copy after a failure.
 
     Until the last call, the checkpoint says that the copy is incomplete: a crash leaves nothing that looks complete.
     """
     old = at.store
     length = (await old.extent(name)).length
-    await new.open(name)  # from here on no other program copies it
-    if await _is_incomplete(new, name):
-        await new.delete(name)
+    archived = await old.archived(name)
+    current = {entry.seq for entry in await old.find(name, [entry.seq for entry in archived])}
+    gone = [entry for entry in archived if entry.seq not in current]
+    gone += await _highest(old, name, {entry.seq for entry in gone})
+    # Decided while the session is locked: no other program creates it, or goes on with it, meanwhile.
+    while await new.open(name) != Extent() or await new.load_checkpoint(name) is not None:
+        if not (await _is_incomplete(new, name) and await _is_of_copy(old, new, name, gone)):
+            await new.release(name)
+            return None
+        await new.delete(name)  # this unlocks it
     try:
         await new.save_checkpoint(name, 0, INCOMPLETE)
-        archived = await old.archived(name)
-        current = {entry.seq for entry in await old.find(name, [entry.seq for entry in archived])}
-        gone = [entry for entry in archived if entry.seq not in current]
-        gone += await _highest(old, name, {entry.seq for entry in gone})
         await new.append(name, gone)
         await new.replace(name, 0, ())  # moves the archived entries to the archive
         async for entries in read_in_batches(old, name):
@@ -106,6 +113,19 @@ async def _is_incomplete(store: Store, name: str) -> bool:
     with suppress(StoreError):  # a damaged session is one that exists
         return await store.load_checkpoint(name) == INCOMPLETE
     return False
+
+
+async def _is_of_copy(old: Store, new: Store, name: str, gone: list[Entry]) -> bool:
+    """True if a session holds nothing but what a copy writes: no other program has gone on with it."""
+    archived = await new.archived(name)
+    if not archived and await new.read(name, 0, len(gone) + 1) in ([], gone):  # they are archived by the next call
+        return True
+    at = 0
+    async for entries in read_in_batches(new, name):
+        if await old.read(name, at, at + len(entries)) != entries:
+            return False
+        at += len(entries)
+    return archived == gone
 
 
 def _usable(checkpoint: bytes | None) -> tuple[int, bytes]:

@@ -13,7 +13,10 @@ import pytest
 
 from amplifier_context_cli.maintenance import INCOMPLETE
 from amplifier_context_core import ContextManager, load_config
-from amplifier_context_core.stores import open_store
+from amplifier_context_core.stores import Extent, open_store
+from amplifier_context_core.stores.protocol import OnRepair
+from amplifier_context_core.stores.sqlite.store import SqliteStore
+from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_testing.contract.samples import entry
 from tests.cli.kept import Run, fill, messages, opened
 from tests.stores.jsonl.files import garble
@@ -179,7 +182,9 @@ def test_what_an_interrupted_copy_left_is_copied_again(run: Run, filled: str, tm
     async def begin() -> None:
         store = open_store(other)
         await store.save_checkpoint("one", 0, INCOMPLETE)
-        await store.append("one", [entry(1, session_id="one")])
+        source = open_store(filled)
+        await store.append("one", await source.read("one", 0, 2))
+        await source.close()
         await store.close()
 
     asyncio.run(begin())
@@ -188,6 +193,52 @@ def test_what_an_interrupted_copy_left_is_copied_again(run: Run, filled: str, tm
         assert "1 of 1 session copied" in run("copy", filled, target, "--session", "one").output
         assert messages(run, "one", target) == messages(run, "one", filled)
         assert "one: exists there, not changed" in run("copy", filled, target).output
+
+
+@pytest.mark.parametrize("change", ["append", "edit"])
+def test_an_incomplete_copy_that_a_host_went_on_with_is_not_copied_again(
+    run: Run, filled: str, tmp_path: Path, change: str
+) -> None:
+    other = f"jsonl:{tmp_path / 'other'}"
+
+    async def go_on() -> list[Entry]:
+        store = open_store(other)
+        await store.save_checkpoint("one", 0, INCOMPLETE)
+        await store.append("one", [entry(1, session_id="one"), entry(2, session_id="one")])
+        await store.replace("one", 2 if change == "append" else 1, [entry(3, "of the host", session_id="one")])
+        if change == "edit":
+            await store.replace("one", 1, [])
+        kept = [*await store.read("one"), *await store.archived("one")]
+        await store.close()
+        return kept
+
+    async def kept() -> list[Entry]:
+        store = open_store(other)
+        found = [*await store.read("one"), *await store.archived("one")]
+        await store.close()
+        return found
+
+    before = asyncio.run(go_on())
+    output = run("copy", filled, other).output
+    assert "one: exists there, not changed; it is an incomplete copy with changes of its own" in output
+    assert asyncio.run(kept()) == before
+
+
+def test_a_session_that_a_host_creates_during_a_copy_is_not_changed(
+    run: Run, filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, opened_first = f"sqlite:{tmp_path / 'other.db'}", SqliteStore.open
+
+    async def open_late(store: SqliteStore, session_id: str, on_repair: OnRepair | None = None) -> Extent:
+        monkeypatch.setattr(SqliteStore, "open", opened_first)
+        host = open_store(other)
+        await host.append(session_id, [entry(1, "of the host", session_id=session_id)])
+        await host.close()
+        return await store.open(session_id, on_repair)
+
+    monkeypatch.setattr(SqliteStore, "open", open_late)
+    assert "one: exists there, not changed\n" in run("copy", filled, other, "--session", "one", code=1).output
+    assert "of the host" in str(messages(run, "one", other))
 
 
 def test_a_rewind_archives_what_came_later_and_the_session_goes_on_from_there(run: Run, filled: str) -> None:
