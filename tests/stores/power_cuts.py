@@ -175,17 +175,17 @@ class Trace:
         return said
 
 
-def record(program: Sequence[str], folder: Path) -> Trace:
-    """Run a Python program, given by arguments of the interpreter, and return its calls on the files of a folder.
+def record(program: Sequence[str], *folders: Path) -> list[Trace]:
+    """Run a Python program, given by arguments of the interpreter, and return its calls on the files of each folder.
 
     Raises:
         FileNotFoundError: strace is not installed.
     """
-    log = folder.parent / "strace.log"
-    before = {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    log = folders[0].parent / "strace.log"
+    before = [{str(path): path.read_bytes() for path in one.rglob("*") if path.is_file()} for one in folders]
     strace = ["strace", "-f", "-y", "-xx", "-s", "100000000", "-o", str(log), "-e", f"trace={_CALLS}"]
     subprocess.run([*strace, sys.executable, *program], check=True, stdout=subprocess.DEVNULL)
-    return Trace(list(_calls(log, folder)), folder, before)
+    return [Trace(list(_calls(log, one)), one, files) for one, files in zip(folders, before, strict=True)]
 
 
 def _calls(log: Path, folder: Path) -> Iterator[Call]:

@@ -21,7 +21,7 @@ async def test_nothing_acknowledged_is_lost_in_two_hundred_power_cuts(tmp_path: 
     seed = random.randrange(2**32)
     written = tmp_path / "written"
     written.mkdir()
-    trace = record([kills.__file__, f"sqlite:{written}/cut.db", str(seed)], written)
+    (trace,) = record([kills.__file__, f"sqlite:{written}/cut.db", str(seed)], written)
     chance = random.Random(seed)
     for number in range(CUTS):
         left = tmp_path / f"left {number}"
