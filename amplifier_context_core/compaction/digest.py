@@ -36,9 +36,9 @@ _LEAST_CHARS = 60
 _LEAST_ARGUMENTS = 80  # characters of what a tool was called with
 _MOST_CHARS = 3_000
 PERSON_SAID = "the user said:"  # in the result of a call that a person refused, as Claude Code puts it
-_REFUSAL_CHARS = 600  # of a result, from its start, in which it stands
+_REFUSAL = re.compile(r"\s{0,9}The user (?:doesn't want|rejected)")  # how it begins
+_REFUSAL_CHARS = 600  # of a result, from its start, in which what the person said begins
 _REASON_CHARS = 400  # of what the person said
-_REASON_WORTH = 0.7  # of its sentences, as the agent's: a result is no person, and its words state no rule
 _VERDICT = re.compile(
     r"\b\d+ (?:\w+ ){0,2}(?:pass(?:ed|ing)|fail(?:ed|ing|ures?)|errors?|problems?|issues?|vulnerabilities)\b|"
     r"(?-i:^\W*(?:ok\s+\S|PASS|FAIL(?:ED|URE)?\b|SUCCESS))|"
@@ -254,7 +254,7 @@ def _spoken(entry: Entry) -> str:
 
 
 def _speech(entry: Entry, text: str, known: Names, room: int) -> Fact:
-    is_summary = not entry.human and is_summary_of_host(text)  # a model wrote it
+    is_summary = entry.role == "user" and not entry.human and is_summary_of_host(text)  # a model wrote it
     speaker: Speaker = "person" if entry.human else "agent" if entry.role == "assistant" or is_summary else ""
     name = "summary" if is_summary else entry.message.get("name")
     speaker_name = single_line(name)[:60] if isinstance(name, str) and name else entry.role
@@ -291,10 +291,13 @@ def _call(
     summary = summaries.of(result_entry, call.id)
     if summary is not None:
         outcome = quote(summary, room)
+    elif _reason(text):
+        outcome, text = "refused", ""  # the next line of the chapter has it
     else:
         outcome = _outcome(text, known)
     known.update(names_in(outcome))
-    named = constants(*(_edit(arguments) or ("", hidden)))
+    keys = _edit(arguments)
+    named = constants(_changed_lines(*(arguments[key] for key in keys))[1]) if keys else []
     ranked = [*named, *candidates(hidden, 1.5), *candidates(text, 1.0)]
     return _fact(head, outcome, ranked, known, max(30, room - len(head) // 2))
 
@@ -316,8 +319,6 @@ def _size(text: str) -> str:
 def _outcome(text: str, known: Names) -> str:
     """Return how a call ended: a short result, or its size with its verdict and first error, or with an excerpt."""
     size = _size(text)
-    if _reason(text):
-        return "refused"
     if size.startswith('"') or not text.strip():
         return size
     said = list(dict.fromkeys(filter(None, (quote(_verdict(text), _VERDICT_CHARS), quote(_trouble(text), 140)))))
@@ -328,10 +329,12 @@ def _outcome(text: str, known: Names) -> str:
 
 
 def _reason(text: str) -> tuple[Sentence, ...]:
-    """Return what a person said who refused a call; nothing of another result."""
-    start = text.find(PERSON_SAID, 0, _REFUSAL_CHARS)
-    said = text[start + len(PERSON_SAID) :][:_REASON_CHARS] if start >= 0 else ""
-    return tuple(one._replace(worth=max(one.worth, _REASON_WORTH)) for one in read(said, "agent"))
+    """Return what a person said who refused a call; nothing of another result.
+
+    Its sentences rank as the agent's: a result is no person, and its words state no rule.
+    """
+    start = text.find(PERSON_SAID, 0, _REFUSAL_CHARS) if _REFUSAL.match(text) else -1
+    return read(quote(text[start + len(PERSON_SAID) :].strip(), _REASON_CHARS), "agent") if start >= 0 else ()
 
 
 def _verdict(text: str) -> str:
@@ -367,10 +370,11 @@ def _show_arguments(arguments: Mapping[str, Any], room: int, known: Names) -> tu
     """Return the arguments in at most about `room` characters, and the text that did not fit."""
     shown: list[str] = []
     hidden: list[str] = []
-    if edit := _edit(arguments):
-        rest = {key: value for key, value in arguments.items() if value not in edit}
+    if keys := _edit(arguments):
+        before, after = (arguments[key] for key in keys)
+        rest = {key: value for key, value in arguments.items() if key not in keys}
         shown_rest, hidden_rest = _show_arguments(rest, room // 2, known)
-        return f"{shown_rest} {_change(*edit, room // 2)}", "\n".join((hidden_rest, *edit))
+        return f"{shown_rest} {_change(before, after, room // 2)}".rstrip(), f"{hidden_rest}\n{before}\n{after}"
     ordered = sorted(arguments.items(), key=lambda item: item[1] is None or isinstance(item[1], bool))
     for key, value in ordered:
         text = value if isinstance(value, str) else to_compact_text(value)
@@ -392,28 +396,33 @@ def _show_arguments(arguments: Mapping[str, Any], room: int, known: Names) -> tu
 
 
 def _edit(arguments: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the text that an edit takes away, and the one that it brings."""
-    for keys in EDIT_ARGUMENTS:
-        before, after = map(arguments.get, keys)
-        if isinstance(before, str) and isinstance(after, str):
-            return before, after
-    return None
+    """Return the names of the arguments that hold the old and the new text, if the call is an edit."""
+    edits = (keys for keys in EDIT_ARGUMENTS if all(isinstance(arguments.get(key), str) for key in keys))
+    return next(edits, None)
 
 
 def _change(old: str, new: str, room: int) -> str:
     """Return the lines that an edit brings, and then those that it takes away: what is cut off later is the end."""
+    taken, brought = _changed_lines(old, new)
+    sides = (_side("+", brought, room // 2), _side("-", taken, room // 2))
+    return " ".join(filter(None, sides))
+
+
+def _changed_lines(old: str, new: str) -> tuple[list[str], list[str]]:
+    """Return the lines from the first to the last that differ, of both texts."""
     before, after = old.splitlines(), new.splitlines()
     both = range(min(len(before), len(after)))
     start = next((n for n in both if before[n] != after[n]), len(both))
     end = next((n for n in both[: len(both) - start] if before[-1 - n] != after[-1 - n]), len(both) - start)
-    sides = (("+", after[start : len(after) - end]), ("-", before[start : len(before) - end]))
-    return " ".join(_side(sign, lines, room // 2) for sign, lines in sides if lines)
+    return before[start : len(before) - end], after[start : len(after) - end]
 
 
 def _side(sign: str, lines: Sequence[str], room: int) -> str:
-    text = " ".join(filter(None, map(str.strip, lines)))
+    filled = [line.strip() for line in lines if line.strip()]
+    text = " ".join(filled)
     shown = quote(text, max(20, room))
-    return f"{sign} {shown}" if len(shown) >= len(text) else f"{sign} {shown} ({len(lines):,} lines)"
+    size = f" ({len(filled):,} lines)" if len(filled) > 1 and len(shown) < len(text) else ""
+    return f"{sign} {shown}{size}" if filled else ""
 
 
 def _whole_words(text: str, end: int) -> int:

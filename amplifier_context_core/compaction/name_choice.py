@@ -19,18 +19,18 @@ _LIBRARY = re.compile(
     r"slog|sort|std|strconv|strings|subprocess|sync|sys|t|testing|time|typing)\.(?:[A-Z]|[a-z]{5})"
 )
 _KEY = re.compile(r'"([\w-]{5,})"\s*:')
-# A name that is given a number or a short text: `retryLimit = 5 * time.Second`, `"retries": 3`.
+# A line that gives a name a number or a short text: `const retryLimit = 5 * time.Second`, `"retries": 3,`.
 _CONSTANT = re.compile(
-    r"""\b([A-Za-z_][\w.]{3,59})["']?\s{0,4}(?::?=|:)\s{0,4}"""
-    r"""(\d[\w.]{0,11}(?: \* [\w.]{1,20})?|"[^"\n]{1,30}"|'[^'\n]{1,30}')(?=[\s,;)}]|$)"""
+    r"""(?:[a-z#]{3,8} ){0,3}["']?([A-Za-z_][\w.-]{3,59})["']?(?:: ?[\w.\[\]]{1,30})?\s{0,20}(?::?=|:)\s{0,20}"""
+    r"""(\(?\d[\w.()+*/<% -]{0,40}|"[^"]{1,30}"|'[^']{1,30}')\s{0,4}[,;]?\s{0,4}(?:(?:#|//).*)?"""
 )
+_LONGEST_LINE = 160  # characters
 
 
-def constants(before: str, after: str) -> list[tuple[float, str]]:
-    """Return, with their scores, the names that an edit gives a value, each with it: `scanLimit=500`."""
-    old = set(_CONSTANT.findall(before[:_SCAN_HEAD]))
-    new = dict.fromkeys(pair for pair in _CONSTANT.findall(after[:_SCAN_HEAD]) if pair not in old)
-    return [(1.5, f"{name}={value}") for name, value in new]
+def constants(lines: Sequence[str]) -> list[tuple[float, str]]:
+    """Return, with their scores, the names that lines of an edit give a value, each with it: `scanLimit=500`."""
+    found = (_CONSTANT.fullmatch(line.strip()) for line in lines if len(line) <= _LONGEST_LINE)
+    return [(1.5, f"{one[1]}={one[2].strip()}") for one in found if one]
 
 
 def candidates(text: str, weight: float) -> list[tuple[float, str]]:
@@ -67,7 +67,7 @@ def pick(ranked: Sequence[tuple[float, str]], known: Names, room: int) -> list[t
     chosen: list[int] = []
     for index in order:
         token = ranked[index][1]
-        if token in known:
+        if token in known and "=" not in token:  # a value may be what it was before
             continue
         if len(token) + 1 > room:
             if room < 8:

@@ -40,7 +40,8 @@ _ANNOUNCED = re.compile(
     r"(?:(?:ok(?:ay)?|great|good|perfect|excellent|now|next|first|then|alright|right|sure|and|so|also)\b[,.! ]*)*"
     r"(?:let me|let['\u2019]s|i['\u2019]?ll|i will|i['\u2019]m going to|i am going to|i need to|i should|i want to|"
     r"we need to|time to|checking|looking|reading|running|searching|"
-    r"i(?: now)? have (?:enough|everything|a (?:good|clear|full|complete|better) (?:understanding|picture|idea)))\b",
+    r"i(?: now)? have (?:enough|everything|a (?:good|clear|full|complete|better) (?:understanding|picture|idea))"
+    r"(?=.{0,30}$))\b",
     re.IGNORECASE,
 )
 _CONCLUDED = re.compile(

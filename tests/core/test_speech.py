@@ -34,6 +34,8 @@ def test_what_an_agent_asks_or_concludes_is_worth_more_than_what_it_does() -> No
 def test_that_an_agent_has_read_enough_is_worth_as_little_as_its_next_call() -> None:
     said = "Now I have enough context. Good, I have everything I need. I have a full picture. Let me edit the file."
     assert max(sentence.worth for sentence in read(said, "agent")) <= 0.15
+    (found,) = read("I have a clear picture, and the cause is the lock that a fork leaves behind.", "agent")
+    assert found.worth > 0.3
 
 
 def test_a_number_adds_nothing_to_the_worth_of_what_it_numbers() -> None:
