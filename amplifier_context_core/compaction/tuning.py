@@ -37,7 +37,7 @@ class Tuning:
     least_chapters: int = 1_200
     # Of the geometric mean of the budget and the tokens that chapters replace, what they may fill where that is more: a
     # small view of a long session keeps as much as it can. The same experiment
-    chapters_of_replaced: float = 0.145
+    chapters_of_replaced: float = 0.17
     condensed_share: float = 0.65  # of the tokens that chapters may fill: what condensing aims at. Frontier
     # Of the same, what it aims at at most, to keep all that people wrote themselves. docs/reports/evaluation.md (Chats)
     condensed_for_people: float = 0.75
