@@ -1,6 +1,7 @@
 """Protected segments: what no strategy may remove, found before any strategy runs.
 
-- the task, also where a second message states it again, the newest human message, the newest round, pins;
+- the task, also where a second message states it again, the newest human message with the command that it is the text
+  of, the newest round, pins;
 - rounds that carry loaded-tool state or a provider's own compaction, and rounds with a result from after the latter;
 - the newest notice of each hook and of each source of reminders;
 - the newest version of each tool state: a todo list, a plan, an approval.
@@ -13,13 +14,13 @@ fits, and not every request compacts. The newest human message is not clipped wh
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from ..messages.media import MEDIA_BLOCKS
 from ..messages.parsing import Message, arguments_of, is_signed, json_text, listed_call, metadata_of, text_of
-from ..messages.reminders import is_native_context, lineages_of
+from ..messages.reminders import is_command, is_native_context, lineages_of
 from ..messages.tokens import TokenCounter
 from ..rendering.quoting import clip_quoted
 from ..rendering.renderer import RenderedMessage
@@ -91,7 +92,8 @@ def mark_protected(
         reasons[len(segments) - 1] = "newest round"
     if any(turns):
         if not any(segment.is_human for segment in later):
-            reasons[max(range(len(turns)), key=lambda index: (turns[index], index))] = "newest human message"
+            newest = max(range(len(turns)), key=lambda index: (turns[index], index))
+            reasons |= dict.fromkeys(_with_command(segments, newest), "newest human message")
         reasons |= dict.fromkeys(task_of(segments), "task")
     wanted, refused = _wanted(segments, protection)
     reasons |= wanted
@@ -100,6 +102,14 @@ def mark_protected(
         for index, segment in enumerate(segments)
     ]
     return marked, refused
+
+
+def _with_command(segments: Sequence[Segment], newest: int) -> Iterator[int]:
+    """Yield the index, and before it that of the command of the host whose text the message is."""
+    before = segments[newest - 1].human_entry if newest else None
+    if before is not None and is_command(text_of(before.message.get("content"))):
+        yield newest - 1
+    yield newest
 
 
 def _wanted(segments: Sequence[Segment], protection: Protection) -> tuple[dict[int, str], list[str]]:

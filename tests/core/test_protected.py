@@ -48,6 +48,16 @@ def test_pins_beyond_their_share_are_no_pins_oldest_first_served() -> None:
     assert refused == ["m4"]
 
 
+def test_the_command_whose_text_is_the_newest_human_message_stays_with_it() -> None:
+    command = user("<command-message>review</command-message>\n<command-name>/review</command-name>")
+    skill = user("Base directory for this skill: /skills/review\n\nRead the change.")
+    before = (user("task"), says("done"), user("next"), says("done"))
+    after = (call("a"), result("a"), says("b"))
+    both = why(*before, command, skill, *after)
+    assert [mark for mark, reason in both.items() if reason == "newest human message"] == ["m5", "m6"]
+    assert "m5" not in why(*before, user("also"), skill, *after)
+
+
 def test_rounds_with_loaded_tools_stay() -> None:
     state = {"openai:tool_search_items": []}
     assert why(user("task"), call("a", metadata=state), result("a"), says("b"), says("c"))["m2"] == "loaded tools"
