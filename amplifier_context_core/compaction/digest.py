@@ -297,7 +297,7 @@ def _call(
         outcome = _outcome(text, known)
     known.update(names_in(outcome))
     keys = _edit(arguments)
-    named = constants(_changed_lines(*(arguments[key] for key in keys))[1]) if keys else []
+    named = constants(*_changed_lines(*(arguments[key] for key in keys))) if keys else []
     ranked = [*named, *candidates(hidden, 1.5), *candidates(text, 1.0)]
     return _fact(head, outcome, ranked, known, max(30, room - len(head) // 2))
 

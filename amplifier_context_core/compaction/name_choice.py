@@ -21,16 +21,24 @@ _LIBRARY = re.compile(
 _KEY = re.compile(r'"([\w-]{5,})"\s*:')
 # A line that gives a name a number or a short text: `const retryLimit = 5 * time.Second`, `"retries": 3,`.
 _CONSTANT = re.compile(
-    r"""(?:[a-z#]{3,8} ){0,3}["']?([A-Za-z_][\w.-]{3,59})["']?(?:: ?[\w.\[\]]{1,30})?\s{0,20}(?::?=|:)\s{0,20}"""
+    r"""(?:[a-z#]{3,8} ){0,3}["']?([A-Za-z_][\w.-]{3,59})["']?(?:: ?[A-Za-z_\[][\w.\[\]]{0,29})?\s{0,20}(?::?=|:)\s{0,20}"""
     r"""(\(?\d[\w.()+*/<% -]{0,40}|"[^"]{1,30}"|'[^']{1,30}')\s{0,4}[,;]?\s{0,4}(?:(?:#|//).*)?"""
 )
 _LONGEST_LINE = 160  # characters
+_MOST_LINES = 1_000  # of an edit
 
 
-def constants(lines: Sequence[str]) -> list[tuple[float, str]]:
-    """Return, with their scores, the names that lines of an edit give a value, each with it: `scanLimit=500`."""
-    found = (_CONSTANT.fullmatch(line.strip()) for line in lines if len(line) <= _LONGEST_LINE)
-    return [(1.5, f"{one[1]}={one[2].strip()}") for one in found if one]
+def constants(before: Sequence[str], after: Sequence[str]) -> list[tuple[float, str]]:
+    """Return, with their scores, the names that an edit gives a value, each with it: `scanLimit=500`.
+
+    Args:
+        before: lines that the edit takes away.
+        after: lines that it brings; of more than a thousand the first.
+    """
+    old = set(before)
+    lines = (line.strip() for line in after[:_MOST_LINES] if len(line) <= _LONGEST_LINE and line not in old)
+    found = filter(None, map(_CONSTANT.fullmatch, lines))
+    return [(1.5, text) for text in dict.fromkeys(f"{one[1]}={one[2].strip()}" for one in found)]
 
 
 def candidates(text: str, weight: float) -> list[tuple[float, str]]:

@@ -32,6 +32,7 @@ from .strategies.base import task_of, with_protection
 
 _TRIES = 6  # clippings until a message is small enough; each aims a little lower
 _LEAST = 24  # tokens a clipped message keeps
+_COMMAND = 300  # tokens of a command that stays with its text; a larger one would take the room to work in
 # Reasons for which a segment stays as it is, as long as anything else can give.
 VERBATIM = ("pinned", "asked for", "native context")
 _FOLLOWING_SHARE = 1 / 8  # of the budget: left for what follows the newest human message
@@ -107,7 +108,7 @@ def mark_protected(
 def _with_command(segments: Sequence[Segment], newest: int) -> Iterator[int]:
     """Yield the index, and before it that of the command of the host whose text the message is."""
     before = segments[newest - 1].human_entry if newest else None
-    if before is not None and is_command(text_of(before.message.get("content"))):
+    if before is not None and before.tokens <= _COMMAND and is_command(text_of(before.message.get("content"))):
         yield newest - 1
     yield newest
 

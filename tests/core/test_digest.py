@@ -216,6 +216,16 @@ def test_a_constant_that_an_edit_brings_stands_with_its_value(line: str, shown: 
     assert "bufferSize=64" not in entry.text
 
 
+def test_a_constant_is_named_once_and_only_of_a_line_that_the_edit_changed() -> None:
+    kept = "bufferSize = 64"
+    (entry,) = digests(
+        edit(f"one\n{kept}\ntwo", f"three\n{kept}\nreplicas: 3\nstart: 12:30\nreplicas: 3"), result("a", "ok")
+    )
+    assert entry.text.partition("; ")[2].split().count("replicas=3") == 1
+    assert "bufferSize=64" not in entry.text
+    assert "start=" not in entry.text
+
+
 def test_a_constant_that_gets_its_former_value_again_is_named_again() -> None:
     steps = [("500", "600"), ("600", "500"), ("500", "600")]
     edits = [(edit(f"scanLimit = {old}", f"scanLimit = {new}"), result("a", "done")) for old, new in steps]

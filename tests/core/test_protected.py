@@ -56,6 +56,8 @@ def test_the_command_whose_text_is_the_newest_human_message_stays_with_it() -> N
     both = why(*before, command, skill, *after)
     assert [mark for mark, reason in both.items() if reason == "newest human message"] == ["m5", "m6"]
     assert "m5" not in why(*before, user("also"), skill, *after)
+    long = user(f"<command-args>{WORDS}</command-args>")
+    assert "m5" not in why(*before, long, skill, *after)
 
 
 def test_rounds_with_loaded_tools_stay() -> None:
