@@ -21,7 +21,8 @@ _LIBRARY = re.compile(
 _KEY = re.compile(r'"([\w-]{5,})"\s*:')
 # A line that gives a name a number or a short text: `const retryLimit = 5 * time.Second`, `"retries": 3,`.
 _CONSTANT = re.compile(
-    r"""(?:[a-z#]{3,8} ){0,3}["']?([A-Za-z_][\w.-]{3,59})["']?(?:: ?[A-Za-z_\[][\w.\[\]]{0,29})?\s{0,20}(?::?=|:)\s{0,20}"""
+    r"""(?:[a-z#]{3,8} ){0,3}["']?([A-Za-z_][\w.-]{3,59})["']?(?:: ?[A-Za-z_\[][\w.\[\]]{0,29})?"""
+    r"""\s{0,20}(?::?=|:)\s{0,20}"""
     r"""(\(?\d[\w.()+*/<% -]{0,40}|"[^"]{1,30}"|'[^']{1,30}')\s{0,4}[,;]?\s{0,4}(?:(?:#|//).*)?"""
 )
 _LONGEST_LINE = 160  # characters
