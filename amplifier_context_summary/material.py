@@ -22,7 +22,7 @@ from functools import cache
 from itertools import accumulate, chain, islice
 from typing import Any, NamedTuple, cast
 
-from amplifier_context_core.compaction.digest import EDIT_ARGUMENTS, PERSON_SAID
+from amplifier_context_core.compaction.digest import EDIT_ARGUMENTS, edit_keys
 from amplifier_context_core.compaction.identifiers import identifiers
 from amplifier_context_core.messages.parsing import (
     Call,
@@ -35,7 +35,7 @@ from amplifier_context_core.messages.parsing import (
     results_of,
     text_of,
 )
-from amplifier_context_core.messages.reminders import is_command, is_skill
+from amplifier_context_core.messages.reminders import is_command, is_skill, reason_of_refusal
 from amplifier_context_core.messages.tokens import TokenCounter
 from amplifier_context_core.rendering.quoting import escape_tags, single_line, without_surrogates
 from amplifier_context_core.rendering.truncate import clip_text
@@ -147,7 +147,7 @@ class _Quotation:
 
     def _result(self, text: str, *, is_change: bool) -> str:
         """Return a result cut to its room; of a change its first line says enough, unless it failed."""
-        if PERSON_SAID in text[:_LONG_LINE]:  # a call that a person refused, with the reason
+        if reason_of_refusal(text):
             return clip_text(text, self._room.person)
         if is_change and _TROUBLE.search(text[:_LONG_LINE]) is None:
             return text.strip().split("\n", 1)[0][:_LONG_LINE]
@@ -251,11 +251,9 @@ def _spoken(entry: Entry) -> str:
 
 def _with_changes(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return arguments with what edits changed in place of their old and new texts."""
-    for old, new in EDIT_ARGUMENTS:
-        before, after = given.get(old), given.get(new)
-        if isinstance(before, str) and isinstance(after, str):
-            rest = {key: value for key, value in given.items() if key not in (old, new)}
-            return {**rest, "change": _difference(before, after)}
+    if keys := edit_keys(given):
+        rest = {key: value for key, value in given.items() if key not in keys}
+        return {**rest, "change": _difference(*(given[key] for key in keys))}
     edits = given.get("edits")
     if isinstance(edits, list):  # several in one call
         return {**given, "edits": "\n".join(map(_text_of_edit, cast("list[Any]", edits)))}

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..messages.parsing import Call, Message, Result, arguments_of, blocks_of, calls_of, result_text, text_of
-from ..messages.reminders import is_summary_of_host
+from ..messages.reminders import is_summary_of_host, reason_of_refusal
 from ..messages.tokens import TokenCounter, count_message_tokens
 from ..rendering.json_tables import to_compact_text
 from ..rendering.quoting import TAG, single_line
@@ -35,10 +35,7 @@ _CHARS_PER_TOKEN = 3.0  # identifiers cost more tokens a character than prose
 _LEAST_CHARS = 60
 _LEAST_ARGUMENTS = 80  # characters of what a tool was called with
 _MOST_CHARS = 3_000
-PERSON_SAID = "the user said:"  # in the result of a call that a person refused, as Claude Code puts it
-_REFUSAL = re.compile(r"\s{0,9}The user (?:doesn't want|rejected)")  # how it begins
-_REFUSAL_CHARS = 600  # of a result, from its start, in which what the person said begins
-_REASON_CHARS = 400  # of what the person said
+_REASON_CHARS = 400  # of what a person said who refused a call
 _VERDICT = re.compile(
     r"\b\d+ (?:\w+ ){0,2}(?:pass(?:ed|ing)|fail(?:ed|ing|ures?)|errors?|problems?|issues?|vulnerabilities)\b|"
     r"(?-i:^\W*(?:ok\s+\S|PASS|FAIL(?:ED|URE)?\b|SUCCESS))|"
@@ -236,9 +233,7 @@ def _facts(round_: Round, known: Names, room: int, summaries: ResultSummaries) -
         if entry.role == "assistant":
             for call in calls_of(entry.message):
                 found = results.take(call.id)
-                yield _call(entry, call, found, known, max(_LEAST_CHARS, room // max(calls, 1)), summaries)
-                if found and (reason := _reason(result_text(found[1].content))):
-                    yield Fact(f"{found[0].mark} result, a refusal", speaker="agent", sentences=reason)
+                yield from _call(entry, call, found, known, max(_LEAST_CHARS, room // max(calls, 1)), summaries)
     for entry, result in results.left():
         text = result_text(result.content)
         head = f"{entry.mark} result of {single_line(result.name or 'an earlier call')}"
@@ -277,29 +272,32 @@ def _speech(entry: Entry, text: str, known: Names, room: int) -> Fact:
 
 def _call(
     entry: Entry, call: Call, found: tuple[Entry, Result] | None, known: Names, room: int, summaries: ResultSummaries
-) -> Fact:
-    arguments = arguments_of(call)
-    shown, hidden = _show_arguments(arguments, max(_LEAST_ARGUMENTS, room // 2), known)
+) -> Iterable[Fact]:
+    """Yield a call with its outcome, and then, of one that a person refused, the reason."""
+    shown, hidden, named = _show_call(arguments_of(call), max(_LEAST_ARGUMENTS, room // 2), known)
     head = f"{entry.mark} {single_line(call.name)[:60] or 'call'} {shown}".rstrip()
     known.update(names_in(shown))
     if call.name == RECALL_TOOL:  # its result is a copy: a chapter has the facts of the original
-        return Fact(head)
+        yield Fact(head)
+        return
     if found is None:
-        return _fact(head, "no result", candidates(hidden, 1.5), known, room // 2)
+        yield _fact(head, "no result", candidates(hidden, 1.5), known, room // 2)
+        return
     result_entry, result = found
-    text = result_text(result.content)
+    text, reason = result_text(result.content), ""
     summary = summaries.of(result_entry, call.id)
     if summary is not None:
         outcome = quote(summary, room)
-    elif _reason(text):
-        outcome, text = "refused", ""  # the next line of the chapter has it
+    elif reason := reason_of_refusal(text):
+        outcome, text = "refused", ""
     else:
         outcome = _outcome(text, known)
     known.update(names_in(outcome))
-    keys = _edit(arguments)
-    named = constants(*_changed_lines(*(arguments[key] for key in keys))) if keys else []
     ranked = [*named, *candidates(hidden, 1.5), *candidates(text, 1.0)]
-    return _fact(head, outcome, ranked, known, max(30, room - len(head) // 2))
+    yield _fact(head, outcome, ranked, known, max(30, room - len(head) // 2))
+    if reason:  # ranked as the agent's words: a result is no person, and states no rule
+        sentences = read(quote(reason, _REASON_CHARS), "agent")
+        yield Fact(f"{result_entry.mark} result, a refusal", speaker="agent", sentences=sentences)
 
 
 def _fact(head: str, outcome: str, ranked: Sequence[tuple[float, str]], known: Names, room: int) -> Fact:
@@ -326,15 +324,6 @@ def _outcome(text: str, known: Names) -> str:
         return f"{size}: " + ", ".join(f'"{line}"' for line in said)
     line = excerpt(text, known, _SOURCE, tuning.TUNING.excerpt_chars)
     return f'{size}, "{line}"' if line else size
-
-
-def _reason(text: str) -> tuple[Sentence, ...]:
-    """Return what a person said who refused a call; nothing of another result.
-
-    Its sentences rank as the agent's: a result is no person, and its words state no rule.
-    """
-    start = text.find(PERSON_SAID, 0, _REFUSAL_CHARS) if _REFUSAL.match(text) else -1
-    return read(quote(text[start + len(PERSON_SAID) :].strip(), _REASON_CHARS), "agent") if start >= 0 else ()
 
 
 def _verdict(text: str) -> str:
@@ -366,15 +355,32 @@ def _trouble(text: str) -> str:
     return ""
 
 
+def edit_keys(arguments: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the names of the arguments that hold the old and the new text, if a call is an edit."""
+    edits = (keys for keys in EDIT_ARGUMENTS if all(isinstance(arguments.get(key), str) for key in keys))
+    return next(edits, None)
+
+
+def _show_call(arguments: Mapping[str, Any], room: int, known: Names) -> tuple[str, str, list[tuple[float, str]]]:
+    """Return the arguments in at most about `room` characters, the text that did not fit, and constants of an edit.
+
+    Of an edit the lines that it brings come before those that it takes away: condensing cuts the end.
+    """
+    keys = edit_keys(arguments)
+    if keys is None:
+        return *_show_arguments(arguments, room, known), []
+    before, after = (arguments[key] for key in keys)
+    rest = {key: value for key, value in arguments.items() if key not in keys}
+    shown, hidden = _show_arguments(rest, room // 2, known)
+    taken, brought = _changed_lines(before, after)
+    parts = (shown, _side("+", brought, room // 4), _side("-", taken, room // 4))
+    return " ".join(filter(None, parts)), f"{hidden}\n{before}\n{after}", constants(taken, brought)
+
+
 def _show_arguments(arguments: Mapping[str, Any], room: int, known: Names) -> tuple[str, str]:
     """Return the arguments in at most about `room` characters, and the text that did not fit."""
     shown: list[str] = []
     hidden: list[str] = []
-    if keys := _edit(arguments):
-        before, after = (arguments[key] for key in keys)
-        rest = {key: value for key, value in arguments.items() if key not in keys}
-        shown_rest, hidden_rest = _show_arguments(rest, room // 2, known)
-        return f"{shown_rest} {_change(before, after, room // 2)}".rstrip(), f"{hidden_rest}\n{before}\n{after}"
     ordered = sorted(arguments.items(), key=lambda item: item[1] is None or isinstance(item[1], bool))
     for key, value in ordered:
         text = value if isinstance(value, str) else to_compact_text(value)
@@ -393,19 +399,6 @@ def _show_arguments(arguments: Mapping[str, Any], room: int, known: Names) -> tu
         shown.append(piece)
         room -= len(piece)
     return " ".join(shown), "\n".join(hidden)
-
-
-def _edit(arguments: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the names of the arguments that hold the old and the new text, if the call is an edit."""
-    edits = (keys for keys in EDIT_ARGUMENTS if all(isinstance(arguments.get(key), str) for key in keys))
-    return next(edits, None)
-
-
-def _change(old: str, new: str, room: int) -> str:
-    """Return the lines that an edit brings, and then those that it takes away: what is cut off later is the end."""
-    taken, brought = _changed_lines(old, new)
-    sides = (_side("+", brought, room // 2), _side("-", taken, room // 2))
-    return " ".join(filter(None, sides))
 
 
 def _changed_lines(old: str, new: str) -> tuple[list[str], list[str]]:

@@ -26,6 +26,10 @@ _OF_PROGRAMS = _REMINDERS | {
 _INTERRUPT = re.compile(r"\s*\[Request interrupted by user(?: for tool use)?\]\s*")  # as Claude Code notes it
 # How Claude Code begins the summary that it puts in place of a conversation, in the name of its user.
 _CONTINUED = re.compile(r"\s*This session is being continued from a previous conversation that ran out of context\.")
+# How Claude Code begins the result of a call that its user refused, and what is before the user's reason in it.
+_REFUSED = re.compile(r"\s{0,9}The user (?:doesn't want|rejected)")
+_REASON = "the user said:"
+_REFUSAL_CHARS = 600  # of a result, from its start, in which the reason begins
 # What Claude Code makes of a command that its user calls; a message with the command's prompt follows.
 _OF_COMMANDS = frozenset({"command-name", "command-message", "command-args"})
 _SKILL = "Base directory for this skill:"  # how it begins the text of a skill
@@ -69,6 +73,12 @@ def is_command(text: str) -> bool:
 def is_skill(text: str) -> bool:
     """True if a host put the text of a skill into a user's message."""
     return text.lstrip().startswith(_SKILL)
+
+
+def reason_of_refusal(result: str) -> str:
+    """Return what a person said who refused a call, from the text of its result; empty for every other result."""
+    start = result.find(_REASON, 0, _REFUSAL_CHARS) if _REFUSED.match(result) else -1
+    return result[start + len(_REASON) :].strip() if start >= 0 else ""
 
 
 def lineages_of(role: str, metadata: Mapping[str, Any], text: str) -> frozenset[str]:

@@ -172,7 +172,7 @@ def test_a_summary_that_the_host_wrote_is_read_as_the_agents_words() -> None:
     assert only_people([entry], approx_token_counter) == []
 
 
-def test_why_a_person_refused_a_call_is_told_and_states_no_rule() -> None:
+def test_why_a_person_refused_a_call_is_kept_and_states_no_rule() -> None:
     refused = "The user rejected the tool use. To tell you how to proceed, the user said:\nNever push, ask me first."
     (entry,) = digests(call("a"), result("a", refused))
     assert entry.text.endswith("-> refused\nm2 result, a refusal: Never push, ask me first.")
@@ -240,4 +240,4 @@ def test_a_constant_that_gets_its_former_value_again_is_named_again() -> None:
 @pytest.mark.parametrize(("old", "new"), [("a.go", "b.go"), ("same", "same"), ("", " \n"), ("x = 1\n" * 9, "")])
 def test_an_edit_names_its_file_whatever_it_changes(old: str, new: str) -> None:
     (entry,) = digests(edit(old, new), result("a", "done"))
-    assert entry.text.startswith("m1 Edit file_path=a.go") or entry.text.startswith("m1 Edit a.go")
+    assert re.match(r"m1 \w+ (file_path=)?a\.go\b", entry.text)

@@ -96,7 +96,7 @@ def test_of_an_edit_the_lines_stay_that_it_changed_and_its_result_says_only_whet
         "m2 result of m1.1: The file was updated.",
     ]
     assert "old_string not found" in shown([calls(("edit", change)), result("Error: old_string not found")])
-    refused = "The person rejected it. To tell you how to proceed, the user said:\nuse `g`"
+    refused = "The user rejected it. To tell you how to proceed, the user said:\nuse `g`"
     assert shown([calls(("edit", change)), result(refused)]).endswith("the user said:\n  use `g`")
     several = {"path": "a.py", "edits": [{"oldText": "x", "newText": "y"}, {"oldText": "n", "newText": "m"}, 7]}
     assert shown([calls(("edit", several))]).endswith("-x\n  +y\n  ...\n  -n\n  +m\n  7")
