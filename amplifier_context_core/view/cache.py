@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from ..compaction.checkpoint import Segment
 from ..config import Config
-from ..economics.cold_cache import pause_of
 from ..economics.trigger import CompactionBackoff
 from ..history.history import History
 from ..messages.tokens import TokenCounter
@@ -24,7 +23,6 @@ from . import shared_cache
 from .candidate import Candidate
 from .plan import Plan, Revision
 from .session_state import SessionState, rehydrate
-from .verdict import Verdict, verdict_on
 from .view import View, with_segments
 from .view_factory import MIN_BUDGET_RATIO, ViewFactory
 from .view_request import ViewRequest
@@ -136,28 +134,25 @@ class ViewCache:
             await self._history.load()
         # The history may change while this waits: all of it is of one state, and `is_current` compares with that.
         history, interrupted = self._history.snapshot(), self._history.interrupted
-        pause = pause_of(history)
-        judged: dict[View, tuple[Candidate, Verdict]] = {}
+        plans: dict[View, Plan] = {}
         for view in eligible:
             if await self._refresh(view, history, interrupted):
-                candidate = await Candidate.of(view, request)
-                judged[view] = candidate, (verdict := verdict_on(candidate, pause, self._config))
-                if verdict.reason is None and not await candidate.clipped_human():
-                    return Plan(candidate, verdict, pause, history, interrupted, self.revision(budget))
+                plan = plans[view] = await self._plan(view, request, history, interrupted)
+                if plan.reason is None and not await plan.candidate.clipped_human():
+                    return plan
         base = self._base_for(budget)
-        if base in judged:
-            candidate, verdict = judged[base]
-            verdict = verdict.unless_postponed(candidate)
-            return Plan(candidate, verdict, pause, history, interrupted, self.revision(budget))
+        if base in plans:
+            return plans[base].unless_postponed()
         if base is None or not await self._refresh(base, history, interrupted):  # the history it covered was edited
             await self._history.load()
             history, interrupted = self._history.snapshot(), self._history.interrupted
-            pause = pause_of(history)
             base = await self.factory.of_history(history, interrupted, request)
             await self._show_newest_human(base, history)  # its checkpoint may be of another session, with newer ones
-        candidate = await Candidate.of(base, request)
-        verdict = verdict_on(candidate, pause, self._config).unless_postponed(candidate)
-        return Plan(candidate, verdict, pause, history, interrupted, self.revision(budget))
+        return (await self._plan(base, request, history, interrupted)).unless_postponed()
+
+    async def _plan(self, view: View, request: ViewRequest, history: Snapshot, interrupted: frozenset[int]) -> Plan:
+        candidate, revision = await Candidate.of(view, request), self.revision(request.limits.budget)
+        return Plan.of(candidate, history, interrupted, revision, self._config)
 
     async def all_current(self, plan: Plan) -> list[View]:
         """Return the chosen view and all others of the session, up to date with the same history; it is loaded."""

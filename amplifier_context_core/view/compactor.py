@@ -34,7 +34,6 @@ from .plan import CompactionJob, CompactionResult, Plan
 from .sent_view import SentView
 from .sent_views import SentViews
 from .session_warnings import SessionWarnings
-from .verdict import Verdict, threshold_of
 from .view_factory import ViewFactory
 from .view_request import ViewRequest
 
@@ -210,10 +209,8 @@ class Compactor:
         """Commit a plan; return it as one whose view need not be compacted, or as it is if it is out of date."""
         if not self.commit(plan):
             return plan
-        threshold = threshold_of(plan.candidate, self._config) if plan.result else plan.verdict.threshold
         revision = self.cache.revision(plan.request.limits.budget)
-        verdict = Verdict(None, threshold)
-        return replace(plan, verdict=verdict, revision=revision, is_copy=False, result=None, postponed=None)
+        return replace(Plan.of(plan.candidate, plan.history, plan.interrupted, revision, self._config), reason=None)
 
     def commit(self, plan: Plan) -> bool:
         """Let the view of a plan serve its budget from now on. This is the one place where a plan changes the session.

@@ -100,7 +100,7 @@ class Measured:
     def report(self) -> dict[str, Any]:
         """Return the result of the contract, without its transaction. Figures are the provider's tokens."""
         job = self.plan.result.job if self.plan.result else self.plan.postponed
-        threshold = self.plan.verdict.threshold
+        threshold = self.plan.threshold
         return {
             "base_view": self.attempt.messages,
             "final_attempt": self.attempt.raw,

@@ -17,15 +17,14 @@ from ..compaction.checkpoint import Checkpoint
 from ..compaction.ladder import LadderResult
 from ..compaction.re_reads import ReReads
 from ..config import Config
-from ..economics.cold_cache import Pause
-from ..economics.trigger import TokenLimits, compaction_target
+from ..economics.cold_cache import Pause, pause_of
+from ..economics.trigger import TokenLimits, cold_threshold, compaction_target, compaction_threshold, recall_room
 from ..outgoing.outgoing import tokens_of
 from ..rendering.renderer import RenderedMessage
 from ..transcript.transcript import Snapshot
 from .candidate import Candidate
 from .figures import announcement
 from .sent_view import SentView
-from .verdict import Verdict, verdict_on
 from .view import View
 from .view_request import ViewRequest
 
@@ -44,7 +43,9 @@ class Revision(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Plan:
     candidate: Candidate
-    verdict: Verdict
+    # Why the view must be compacted first: ``trigger``, ``cold cache`` or ``hard limit``; None if it need not be.
+    reason: str | None
+    threshold: int  # size of the view, its system prompt included, above which it is compacted
     pause: Pause
     history: Snapshot  # what the view is up to date with
     interrupted: frozenset[int]
@@ -54,6 +55,14 @@ class Plan:
     result: CompactionResult | None = None
     postponed: CompactionJob | None = None  # the compaction that a handler postponed
 
+    @classmethod
+    def of(
+        cls, candidate: Candidate, history: Snapshot, interrupted: frozenset[int], revision: Revision, config: Config
+    ) -> Plan:
+        """Return the plan to send the candidate as it is, with the reason to compact it first if there is one."""
+        pause = pause_of(history)
+        return cls(candidate, *_verdict_on(candidate, pause, config), pause, history, interrupted, revision)
+
     @property
     def request(self) -> ViewRequest:
         return self.candidate.request
@@ -61,11 +70,6 @@ class Plan:
     @property
     def view(self) -> View:
         return self.candidate.view
-
-    @property
-    def reason(self) -> str | None:
-        """Why the view must be compacted first."""
-        return self.verdict.reason
 
     @property
     def messages(self) -> Sequence[RenderedMessage]:
@@ -79,7 +83,7 @@ class Plan:
     def sent(self) -> SentView:
         """With the messages that the history gets with the request."""
         request, one = self.request, self.candidate
-        limits = replace(request.limits, threshold=self.verdict.threshold)
+        limits = replace(request.limits, threshold=self.threshold)
         messages = [*self.messages, *request.appended]
         return SentView(limits, request.system, messages, self.counted, one.view, one.outgoing, one.newest_seq)
 
@@ -94,9 +98,38 @@ class Plan:
         return self.judged(replace(self.candidate, request=replace(self.request, limits=limits)), config)
 
     def judged(self, candidate: Candidate, config: Config) -> Plan:
-        return replace(
-            self, candidate=candidate, verdict=verdict_on(candidate, self.pause, config).unless_postponed(candidate)
-        )
+        reason, threshold = _verdict_on(candidate, self.pause, config)
+        return replace(self, candidate=candidate, reason=reason, threshold=threshold).unless_postponed()
+
+    def unless_postponed(self) -> Plan:
+        """Leave the reason out if another attempt to compact the view is not worth it yet."""
+        one, capacity = self.candidate, self.request.limits.capacity
+        if self.reason is None or one.view.backoff is None:
+            return self
+        size = one.tokens if self.reason == "hard limit" else one.lasting_tokens
+        is_postponed = one.view.backoff.postpones(size, one.compactable_count, capacity)
+        return replace(self, reason=None) if is_postponed else self
+
+
+def _verdict_on(candidate: Candidate, pause: Pause, config: Config) -> tuple[str | None, int]:
+    """Return reason and threshold of a plan. Recalled text counts towards the hard limit only. After a pause the
+    threshold is less if the provider forgot what it cached, and no compaction has used this pause yet.
+    """
+    request, limits = candidate.request, candidate.request.limits
+    adaptive = config.cadence != "fixed" and config.auto_compact
+    growth = candidate.growth if adaptive else None
+    threshold = compaction_threshold(growth, limits, request.system_tokens, adaptive=adaptive)
+    # Room for recalled text, which does not count below: the same whether a recall was answered in a line or fully.
+    room = recall_room(limits, config.recall_share) if candidate.view.recalled.count else 0
+    threshold = max(1, min(threshold, limits.capacity - room))
+    is_used = candidate.view.made_at > pause.after
+    is_cold = config.auto_compact and pause.outlasts(limits.cache_ttl) and not is_used
+    due = cold_threshold(threshold, request.system_tokens + candidate.checkpoint_tokens) if is_cold else threshold
+    if candidate.tokens > limits.capacity:
+        return "hard limit", threshold
+    if candidate.lasting_tokens > due:
+        return "cold cache" if is_cold else "trigger", threshold
+    return None, threshold
 
 
 @dataclass(frozen=True)
@@ -142,12 +175,12 @@ class CompactionJob:
     def target(self) -> int:
         """Counted tokens; a manual one aims at the same size each time."""
         limits = self.request.limits
-        return limits.target if self.is_manual else compaction_target(self.plan.verdict.threshold, limits)
+        return limits.target if self.is_manual else compaction_target(self.plan.threshold, limits)
 
     @cached_property
     def announcement(self) -> dict[str, Any]:
         """The figures of ``context:pre_compact``. Do not mutate them."""
-        threshold, messages = self.plan.verdict.threshold, len(self.plan.candidate.outgoing.messages)
+        threshold, messages = self.plan.threshold, len(self.plan.candidate.outgoing.messages)
         limits = self.request.limits
         return announcement(self.reason, messages, self.tokens, limits, threshold=threshold, target=self.target)
 
