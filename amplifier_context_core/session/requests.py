@@ -28,7 +28,7 @@ from ..rendering.recalled import ONE_LINE
 from ..transcript.entry import Entry
 from ..transcript.returned_views import HandedViews
 from ..transcript.transcript import Snapshot
-from ..view.active_operations import calls_of_operations
+from ..view.directions import calls_of_operations
 from ..view.explain import chapters_of, explain
 from ..view.handed_views import handed_views, is_dropped_chapter, views_of_before
 from ..view.measured_view import CountView, FitOutput, MeasuredRequest, RequestTransaction

@@ -11,7 +11,7 @@ from ..errors import ConfigError, PinRefused
 from ..events import inside_handler
 from ..futures import in_thread
 from ..transcript.entry import Entry, seq_of
-from ..view.pins import check_pin
+from ..view.directions import check_pin
 from ..view.plan import ALL, CompactionJob, Plan
 from ..view.undo import first_changed, undo_compaction, undone_report
 from .requests import Requests

@@ -69,7 +69,9 @@ class CheckpointMaker:
         is_asked = bool(job.focus or job.injected or job.kept)
         segments = await self.with_carrier(given.whole(ladder.draft.segments), request)
         directions = self.factory.directions
-        of_session = directions.pins or directions.short_forms or interrupted or is_asked or Draft(segments).has_texts
+        of_session = (
+            directions.pins or directions.short_forms.known or interrupted or is_asked or Draft(segments).has_texts
+        )
         last_seq = self.history.last_seq
         checkpoint = await in_thread(_checkpoint, job, segments, given.covered, last_seq, from_content=not of_session)
         view = self.factory.for_limits(checkpoint, limits, counter)

@@ -8,7 +8,7 @@ from typing import Any
 from amplifier_context_core.economics.meter import Units
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_core.transcript.transcript import Snapshot
-from amplifier_context_core.view.pins import check_pin
+from amplifier_context_core.view.directions import check_pin
 from tests.core.drafts import transcript
 from tests.messages import user
 
