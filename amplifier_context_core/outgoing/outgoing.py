@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from ..futures import YIELD_EVERY
 from ..messages.tokens import TokenCounter, are_large
 from ..rendering.renderer import RenderedMessage
-from .bound_thinking import unbound
 from .carriers import NOTHING_PLACED, Placing, placed
-from .prefix import RequestPrefix
+from .prefix import RequestPrefix, unbound
 
 
 @dataclass(frozen=True, slots=True)

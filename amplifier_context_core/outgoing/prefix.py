@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..messages.hashing import content_hash
 from ..messages.parsing import Message, is_signed
+from ..messages.tokens import TokenCounter
 from ..messages.usage import Response
 from ..rendering.renderer import RenderedMessage
 from ..rendering.thinking import ThinkingRule, declares_binding, thinking_rule
@@ -82,3 +83,32 @@ def _described(name: str, tool: object) -> bytes:
         except Exception:  # noqa: BLE001 - a fault of a tool must not end the request
             parts.append(None)
     return json.dumps(parts).encode()
+
+
+def unbound(
+    messages: Iterable[RenderedMessage], prefix: RequestPrefix, counter: TokenCounter
+) -> dict[int, RenderedMessage | None]:
+    """Return, by the identity of a message with thinking that is bound to another prefix, the message without it; None
+    if nothing of it is left.
+    """
+    changed: dict[int, RenderedMessage | None] = {}
+    digest = prefix.digest
+    for shown in messages:
+        sent: RenderedMessage | None = shown
+        if prefix.binds(shown) and shown.prefix != digest.hex():
+            sent = changed[id(shown)] = shown.bare(counter)
+        if sent is not None:
+            digest = _extended(digest, sent)
+    return changed
+
+
+def request_digest(messages: Iterable[RenderedMessage], prefix: RequestPrefix) -> str:
+    """Return the hash of a request that sent these messages, in hexadecimal."""
+    digest = prefix.digest
+    for shown in messages:
+        digest = _extended(digest, shown)
+    return digest.hex()
+
+
+def _extended(digest: bytes, shown: RenderedMessage) -> bytes:
+    return hashlib.blake2b(digest + shown.digest, digest_size=16).digest()

@@ -11,9 +11,8 @@ from ..economics.trigger import TokenLimits
 from ..futures import YIELD_EVERY, in_thread_if
 from ..messages.parsing import Message, copy_message
 from ..messages.tokens import are_large
-from ..outgoing.bound_thinking import request_digest
 from ..outgoing.outgoing import Outgoing
-from ..outgoing.prefix import RequestPrefix
+from ..outgoing.prefix import RequestPrefix, request_digest
 from ..outgoing.provider_messages import provider_messages, with_cache_hints
 from ..rendering.renderer import RenderedMessage
 from .view import View

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_context_core.messages.tokens import approx_token_counter, count_message_tokens
-from amplifier_context_core.outgoing.bound_thinking import request_digest
 from amplifier_context_core.outgoing.outgoing import outgoing
-from amplifier_context_core.outgoing.prefix import RequestPrefix
+from amplifier_context_core.outgoing.prefix import RequestPrefix, request_digest
 from amplifier_context_core.rendering.renderer import RenderedMessage
 from tests.manager.test_carriers import carrier
 from tests.messages import user
