@@ -6,7 +6,7 @@ A candidate is of one moment: the view may grow later, and other requests may ha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..compaction.checkpoint import Draft, Segment
 from ..compaction.condensing import people_tokens
@@ -14,17 +14,42 @@ from ..compaction.protected import clip_messages, clip_protected, most_human_tok
 from ..compaction.strategies.base import with_protection
 from ..economics.trigger import Growth
 from ..futures import in_thread, in_thread_if
+from ..messages.carriers import is_carrier
+from ..messages.tokens import TokenCounter
+from ..outgoing.carriers import Placing
 from ..outgoing.outgoing import Outgoing, hashes_much, outgoing, tokens_of
+from ..outgoing.prefix import RequestPrefix
 from ..rendering.recalled import RecalledSize, recalled_size
 from ..rendering.renderer import RenderedMessage
 from ..transcript.entry import Entry
 from .view import View, messages_of
-from .view_draft import ViewDraft, parted, without_bound
 from .view_request import ViewRequest
 
 # Of the threshold, less what comes before the rounds: what may stay out of a compaction, for a result that its host may
 # replace again. The rest is room for rounds that come.
 _LEFT_OPEN = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class ViewDraft:
+    """What the carrier that is sent replaces is no part of the draft; `whole` adds it again."""
+
+    draft: Draft  # the segments that a compaction may change
+    # The segments after the draft. A checkpoint of them would keep placeholders for missing results.
+    open_rounds: Sequence[Segment]
+    cost: int  # tokens of the draft's segments as they are sent now
+    covered: int  # entries, counted from the first after the system prompt, that a checkpoint covers
+    originals: Sequence[Segment]  # the segments before the open rounds, as the view shows them
+    placing: Placing
+
+    def whole(self, made: Sequence[Segment]) -> tuple[Segment, ...]:
+        """Return the segments of a checkpoint from what a compaction made of the draft."""
+        before, _ = _parted(self.originals, self.placing)
+        changed = {
+            one.first: one for one in self.originals if any(id(shown) in self.placing.changed for shown in one.shown)
+        }
+        is_held = {one.first for one in made if one.round is not None and is_carrier(one.round.head.message)}
+        return (*before, *(changed[one.first] if one.first in is_held & changed.keys() else one for one in made))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +122,8 @@ class Candidate:
         closed, later = view.tail.parted(self._open_room)
         originals = [*view.head, *closed]
         # Whatever a compaction changes comes before nearly all of the thinking.
-        before, segments = parted((*view.rerendered(), *closed), sent.placing)
-        segments = without_bound(segments, self.request.prefix, view.counter)
+        before, segments = _parted((*view.rerendered(), *closed), sent.placing)
+        segments = _without_bound(segments, self.request.prefix, view.counter)
         waiting = sum(segment.tokens for segment in later)
         if waiting:
             people = people_tokens(segments, view.counter)
@@ -158,6 +183,32 @@ class Candidate:
         (whole,) = await view.verbatim((segment.round,))
         parts = [[shown.message for shown in one.shown if shown.seq == human.seq] for one in (segment, whole)]
         return 0 if parts[0] == parts[1] else human.seq
+
+
+def _parted(segments: Sequence[Segment], placing: Placing) -> tuple[list[Segment], list[Segment]]:
+    """Return the segments before the carrier that is sent, as they are, and the others as they are sent.
+
+    A segment that is not sent at all keeps its place, without messages and without cost.
+    """
+    if not placing.changed:
+        return [], list(segments)
+    places = (index for index, one in enumerate(segments) if any(m.seq == placing.seq for m in one.shown))
+    cut = next(places, 0) if placing.seq else 0
+    cut += placing.seq < 0  # a chapter with a carrier stays as it is
+    return list(segments[:cut]), [_showing(one, placing.as_sent(one.shown)) for one in segments[cut:]]
+
+
+def _without_bound(segments: Sequence[Segment], prefix: RequestPrefix, counter: TokenCounter) -> list[Segment]:
+    """Strip thinking whose prefix is about to change."""
+    bare = ([one.bare(counter) if prefix.binds(one) else one for one in segment.shown] for segment in segments)
+    return [_showing(one, [shown for shown in made if shown]) for one, made in zip(segments, bare, strict=True)]
+
+
+def _showing(segment: Segment, messages: Sequence[RenderedMessage]) -> Segment:
+    """Return the same object if the messages are its own."""
+    if len(messages) == len(segment.shown) and all(a is b for a, b in zip(messages, segment.shown, strict=True)):
+        return segment
+    return replace(segment, shown=tuple(messages), tokens=tokens_of(messages))
 
 
 def _waiting_tokens(later: Sequence[Segment], capacity: int, people: int, human: Entry | None) -> int:

@@ -23,11 +23,10 @@ from ..history.history import History
 from ..messages.hashing import chain_hash, content_hash
 from ..messages.tokens import TokenCounter
 from ..rendering.summaries import Summaries
-from .candidate import Candidate
+from .candidate import Candidate, ViewDraft
 from .figures import outcome
 from .plan import CompactionJob, CompactionResult
 from .sent_view import shared_prefix
-from .view_draft import ViewDraft
 from .view_factory import ViewFactory
 from .view_request import ViewRequest
 

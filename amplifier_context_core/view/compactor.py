@@ -31,8 +31,7 @@ from .compaction_log import CompactionLog
 from .directions import Directions
 from .figures import clipped_protected, many_re_reads, overflow
 from .plan import CompactionJob, CompactionResult, Plan
-from .sent_view import SentView
-from .sent_views import SentViews
+from .sent_view import SentView, SentViews
 from .session_warnings import SessionWarnings
 from .view_factory import ViewFactory
 from .view_request import ViewRequest

@@ -22,9 +22,7 @@ _WANTS_SHORT_IDS: Key = ("mistral", "")
 
 
 def handed_views(compactor: Compactor, *, merge: bool) -> list[HandedView]:
-    return [
-        _handed(one.key, (*one.system, *one.messages), one.newest_seq, merge=merge) for one in compactor.sent.handed_out
-    ]
+    return [_handed(one.key, one.all_messages, one.newest_seq, merge=merge) for one in compactor.sent.handed_out]
 
 
 async def views_of_before(compactor: Compactor, request: ViewRequest, *, merge: bool) -> list[HandedView]:

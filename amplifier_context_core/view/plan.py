@@ -85,7 +85,7 @@ class Plan:
         request, one = self.request, self.candidate
         limits = replace(request.limits, threshold=self.threshold)
         messages = [*self.messages, *request.appended]
-        return SentView(limits, request.system, messages, self.counted, one.view, one.outgoing, one.newest_seq)
+        return SentView(limits, request.system, messages, self.counted, one.view, request.prefix, one.newest_seq)
 
     async def fitted(self) -> Plan:
         """Messages are clipped as far as they can be."""
