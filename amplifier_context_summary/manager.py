@@ -140,7 +140,7 @@ class SummaryManager(ContextManager, SessionCompanion):
         await self.writer.wait(self.writer.config.compact_wait)
         report = await super().compact()  # the focus is set; it may have been forgotten since
         if report["compacted"]:
-            view = next((view for view in reversed(list(self.compactor.cache.views)) if view.checkpoint), None)
+            view = next((view for view in reversed(self.compactor.cache.views) if view.checkpoint), None)
             chapters = [segment for segment in (view.segments() if view else ()) if segment.chapter]
             carriers = [one.message for segment in chapters if (one := carrier_of(segment))]
             if carriers and can_read(carriers[-1], *request.key):

@@ -71,7 +71,7 @@ class Steering:
                 return {"undone": False, "reason": "nothing is folded"}
             system = last.prompt_tokens if last else 0
             limit = last.limits.threshold if last else int(view.budget * session.config.compact_threshold)
-            compactor.cache.note_edit()
+            compactor.cache.edits += 1
             undone = await undo_compaction(view, session.history.snapshot(), seq, limit - system, counter)
         if not undone:
             none = "nothing is folded; what compactions clipped or replaced stays so"

@@ -33,9 +33,9 @@ MAX_BUDGETS = 32  # budgets whose view is remembered
 
 class ViewCache:
     def __init__(self, history: History, config: Config, factory: ViewFactory) -> None:
-        self._views: list[View] = []  # least recently used first
-        self._by_budget: dict[int, View] = {}  # the view that served a budget last
-        self._edits = 0  # of views in place
+        self.views: list[View] = []  # least recently used first
+        self.by_budget: dict[int, View] = {}  # the view that served a budget last
+        self.edits = 0  # of views in place: once it grows, no plan made before is current
         self.changes = 0  # of views, in this process: when it grows, the session state is to be saved
         self._history = history
         self._config = config
@@ -43,28 +43,20 @@ class ViewCache:
 
     # -- least recently used ------------------------------------------------------------------------------------------
 
-    @property
-    def views(self) -> Collection[View]:
-        return tuple(self._views)
-
-    @property
-    def by_budget(self) -> Mapping[int, View]:
-        return dict(self._by_budget)
-
     def revision(self, budget: int) -> Revision:
-        view = self._by_budget.get(budget)
-        return Revision(view, view.checkpoint if view else None, frozenset(self.factory.directions.pins), self._edits)
+        view = self.by_budget.get(budget)
+        return Revision(view, view.checkpoint if view else None, frozenset(self.factory.directions.pins), self.edits)
 
     def touch(self, budget: int, view: View) -> None:
-        if view in self._views:
-            self._views.remove(view)
-        self._views.append(view)
-        self._by_budget.pop(budget, None)
-        self._by_budget[budget] = view
-        if len(self._by_budget) > MAX_BUDGETS:
-            del self._by_budget[next(iter(self._by_budget))]
-        if len(self._views) > MAX_VIEWS:
-            self.drop(self._views[0])
+        if view in self.views:
+            self.views.remove(view)
+        self.views.append(view)
+        self.by_budget.pop(budget, None)
+        self.by_budget[budget] = view
+        if len(self.by_budget) > MAX_BUDGETS:
+            del self.by_budget[next(iter(self.by_budget))]
+        if len(self.views) > MAX_VIEWS:
+            self.drop(self.views[0])
 
     def put_in(self, budget: int, new: View) -> None:
         """Let a view serve a budget, in place of the others that were made for it.
@@ -73,29 +65,25 @@ class ViewCache:
         and one that has room for it.
         """
         self.changes += 1
-        for old in self.views if new.budget == budget else ():
+        for old in [*self.views] if new.budget == budget else ():
             if old.budget == budget and old is not new and not _is_twin(old, new):
-                self._by_budget = {key: new if view is old else view for key, view in self._by_budget.items()}
-                self._views.remove(old)
+                self.by_budget = {key: new if view is old else view for key, view in self.by_budget.items()}
+                self.views.remove(old)
         self.touch(budget, new)
 
     def drop(self, view: View) -> None:
-        if view in self._views:
-            self._views.remove(view)
-        self._by_budget = {budget: kept for budget, kept in self._by_budget.items() if kept is not view}
-
-    def note_edit(self) -> None:
-        """Note that a view was changed in place: no plan made before is current any more."""
-        self._edits += 1
+        if view in self.views:
+            self.views.remove(view)
+        self.by_budget = {budget: kept for budget, kept in self.by_budget.items() if kept is not view}
 
     def clear(self) -> None:
-        self._edits += 1
-        self._views.clear()
-        self._by_budget.clear()
+        self.edits += 1
+        self.views.clear()
+        self.by_budget.clear()
 
     def start_over(self, counter: TokenCounter) -> None:
         """Let each view be made from the history when its budget is asked for, as large as it was."""
-        former = self.by_budget
+        former = dict(self.by_budget)
         fresh = {view: self.factory.view(None, view.budget, view.output_limit, counter) for view in former.values()}
         self.clear()
         for budget, view in former.items():
@@ -107,7 +95,7 @@ class ViewCache:
         With an older checkpoint than that one has, what compactions took out would come back, and the whole prefix
         would be written again.
         """
-        last = self._by_budget.get(budget)
+        last = self.by_budget.get(budget)
         near = [
             view
             for view in self._large_enough(budget)
@@ -116,13 +104,8 @@ class ViewCache:
         near.sort(key=lambda view: view.tokens, reverse=True)
         return [last, *near] if last else near
 
-    def _base_for(self, budget: int) -> View | None:
-        """Return the view that a checkpoint for this budget is made from: its own, else the smallest larger one."""
-        smallest = min(self._large_enough(budget), key=lambda view: view.budget, default=None)
-        return self._by_budget.get(budget, smallest)
-
     def _large_enough(self, budget: int) -> list[View]:
-        return [view for view in self._views if view.budget >= MIN_BUDGET_RATIO * budget]
+        return [view for view in self.views if view.budget >= MIN_BUDGET_RATIO * budget]
 
     # -- choosing -----------------------------------------------------------------------------------------------------
 
@@ -140,7 +123,9 @@ class ViewCache:
                 plan = plans[view] = await self._plan(view, request, history, interrupted)
                 if plan.reason is None and not await plan.candidate.clipped_human():
                     return plan
-        base = self._base_for(budget)
+        # A checkpoint for this budget is made from its own view, else from the smallest larger one.
+        smallest = min(self._large_enough(budget), key=lambda view: view.budget, default=None)
+        base = self.by_budget.get(budget, smallest)
         if base in plans:
             return plans[base].unless_postponed()
         if base is None or not await self._refresh(base, history, interrupted):  # the history it covered was edited
@@ -154,10 +139,9 @@ class ViewCache:
         candidate, revision = await Candidate.of(view, request), self.revision(request.limits.budget)
         return Plan.of(candidate, history, interrupted, revision, self._config)
 
-    async def all_current(self, plan: Plan) -> list[View]:
-        """Return the chosen view and all others of the session, up to date with the same history; it is loaded."""
-        others = [view for view in self.views if view is not plan.view]
-        return [plan.view, *[view for view in others if await self._refresh(view, plan.history, plan.interrupted)]]
+    async def all_current(self, history: Snapshot, interrupted: frozenset[int]) -> list[View]:
+        """Return the views of the session, up to date with this history."""
+        return [view for view in [*self.views] if await self._refresh(view, history, interrupted)]
 
     async def with_verbatim(self, plan: Plan, seqs: Collection[int]) -> Plan:
         """Plan a copy of the view that shows these entries verbatim; the view itself stays as it is."""
@@ -182,14 +166,15 @@ class ViewCache:
 
     def render_again(self, seq: int) -> None:
         """Let the views that hold an entry after their checkpoint render it again; the caller holds the lock."""
-        for view in self._views:
+        for view in self.views:
             if view.made_at < seq <= view.newest_seq:
-                self._edits += 1
+                self.edits += 1
                 view.reset()
 
     def is_current(self, plan: Plan) -> bool:
         """True if neither the history nor what the session has for the budget changed since the plan was made."""
-        is_same = _are_same(plan.history, self._history.snapshot()) and plan.interrupted == self._history.interrupted
+        then, now = plan.history, self._history.snapshot()  # more of it may be loaded
+        is_same = (then.revision, len(then), plan.interrupted) == (now.revision, len(now), self._history.interrupted)
         return is_same and plan.revision == self.revision(plan.request.limits.budget)
 
     async def _refresh(self, view: View, history: Snapshot, interrupted: frozenset[int]) -> bool:
@@ -209,10 +194,9 @@ class ViewCache:
 
     async def show_newest_human(self) -> None:
         """Newer messages of people were taken out of the history."""
-        history, interrupted = self._history.snapshot(), self._history.interrupted
-        for view in self.views:
-            if await self._refresh(view, history, interrupted):
-                await self._show_newest_human(view, history)
+        history = self._history.snapshot()
+        for view in await self.all_current(history, self._history.interrupted):
+            await self._show_newest_human(view, history)
 
     async def _show_newest_human(self, view: View, history: Snapshot) -> None:
         """Show the newest message of a person: a checkpoint that was made with a newer one need not show it."""
@@ -225,19 +209,18 @@ class ViewCache:
             await view.show_verbatim(newest, history)
 
     async def show_verbatim(self, seqs: Collection[int]) -> None:
-        self._edits += 1
-        history, interrupted = self._history.snapshot(), self._history.interrupted
-        for view in self.views:
-            if await self._refresh(view, history, interrupted):
-                for seq in seqs:
-                    await view.show_verbatim(seq, history)
+        self.edits += 1
+        history = self._history.snapshot()
+        for view in await self.all_current(history, self._history.interrupted):
+            for seq in seqs:
+                await view.show_verbatim(seq, history)
 
     # -- resuming -----------------------------------------------------------------------------------------------------
 
     def valid_views(self) -> list[View]:
         return [
             view
-            for view in self._views
+            for view in self.views
             if view.checkpoint and self._history.unchanged_since(view.revision) >= view.checkpoint.covered
         ]
 
@@ -248,14 +231,9 @@ class ViewCache:
         restored.
         """
         revision = self._history.snapshot().revision
-        views: list[View] = []
-        for saved in state.views:
-            checkpoint = rehydrate(saved, entries)
-            made = self.factory.view(
-                checkpoint, saved.budget, saved.output_limit, counter, revision=revision, backoff=saved.backoff
-            )
-            views.append(made)
-        self._views.extend(views)
+        given = [(rehydrate(one, entries), one.budget, one.output_limit, one.backoff) for one in state.views]
+        views = [self.factory.view(*one[:3], counter, revision=revision, backoff=one[3]) for one in given]
+        self.views.extend(views)
         self.restore_uncompacted(state, counter)
         for view in views:
             if view.checkpoint:
@@ -270,9 +248,8 @@ class ViewCache:
             made: dict[tuple[int, int, CompactionBackoff | None], View] = {}  # one view may serve several budgets
             for saved in state.uncompacted_views:
                 key = saved.budget, saved.output_limit, saved.backoff
-                if key not in made:
-                    made[key] = self.factory.view(None, *key[:2], counter, backoff=saved.backoff)
-                self.touch(saved.served_budget, made[key])
+                view = made.get(key) or self.factory.view(None, *key[:2], counter, backoff=saved.backoff)
+                self.touch(saved.served_budget, made.setdefault(key, view))
 
 
 def _is_twin(view: View, other: View) -> bool:
@@ -282,11 +259,6 @@ def _is_twin(view: View, other: View) -> bool:
         return False
     is_same_time = (ours.covered, ours.made_at) == (theirs.covered, theirs.made_at)
     return is_same_time and ours.clips_newest_human != theirs.clips_newest_human
-
-
-def _are_same(then: Snapshot, now: Snapshot) -> bool:
-    """True if nothing of a history changed between two snapshots; more of it may be loaded."""
-    return (then.revision, len(then)) == (now.revision, len(now))
 
 
 def _newest_human(history: Snapshot) -> int | None:

@@ -33,7 +33,8 @@ async def views_of_before(compactor: Compactor, request: ViewRequest, *, merge: 
     found: list[HandedView] = []
     async with compactor.lock.hold():
         plan = await compactor.cache.choose(request)
-        for view in await compactor.cache.all_current(plan):
+        current = await compactor.cache.all_current(plan.history, plan.interrupted)
+        for view in dict.fromkeys((plan.view, *current)):
             own = replace(request, limits=compactor.limits(view.budget, request.key))
             messages = await (await Candidate.of(view, own)).fitted()
             for key in (request.key, _WANTS_SHORT_IDS):

@@ -129,7 +129,7 @@ async def _saved_state(store: Store, session_id: str) -> tuple[SessionState | No
 
 def collect_checkpoints(history: History, cache: ViewCache, counter: TokenCounter) -> SessionState:
     """A checkpoint that lags far behind is left out: a resumed session would have to read all after it."""
-    entries, by_budget = history.snapshot(), cache.by_budget
+    entries, by_budget = history.snapshot(), dict(cache.by_budget)
     made = [(view, view.checkpoint) for view in cache.valid_views() if view.checkpoint]
     newest = max((checkpoint.covered for _, checkpoint in made), default=0)
     made = [(view, checkpoint) for view, checkpoint in made if checkpoint.covered >= newest - _MAX_BEHIND]

@@ -128,17 +128,12 @@ class ViewFactory:
     def _inherited(
         self, history: Snapshot, limits: TokenLimits, counter: TokenCounter
     ) -> tuple[Checkpoint | None, CompactionBackoff | None]:
-        digest = b""
-        best: tuple[Checkpoint | None, CompactionBackoff | None] = (None, None)
+        digest, best = b"", None
         key = self.compatibility_key(counter)
-        for index, entry in enumerate(history[history.leading_count :]):
+        for covered, entry in enumerate(history[history.leading_count :], start=1):
             digest = chain_hash(digest, entry.seq, content_hash(entry.message))
-            found = shared_cache.get(key, digest)
-            if found is not None and self._is_inheritable(found[0], index + 1, limits):
-                best = found
-        return best
-
-    def _is_inheritable(self, checkpoint: Checkpoint, covered: int, limits: TokenLimits) -> bool:
-        # Its marks are right: seqs are in the hash.
-        is_too_small = checkpoint.budget < MIN_BUDGET_RATIO * limits.budget
-        return checkpoint.covered == covered and checkpoint.tokens <= limits.threshold and not is_too_small
+            # The marks of the checkpoint are right: seqs are in the hash.
+            if (found := shared_cache.get(key, digest)) is not None and found[0].covered == covered:
+                is_large_enough = found[0].budget >= MIN_BUDGET_RATIO * limits.budget
+                best = found if is_large_enough and found[0].tokens <= limits.threshold else best
+        return best or (None, None)
