@@ -22,9 +22,9 @@ from ..futures import in_thread
 from ..history.history import History
 from ..messages.hashing import chain_hash, content_hash
 from ..messages.tokens import TokenCounter
-from ..rendering.summaries import Summaries
 from .candidate import Candidate, ViewDraft
-from .figures import outcome
+from .directions import Directions
+from .figures import report_of
 from .plan import CompactionJob, CompactionResult
 from .sent_view import shared_prefix
 from .view_factory import ViewFactory
@@ -55,22 +55,20 @@ class CheckpointMaker:
         """
         started = time.monotonic()
         old, request, limits, counter = job.plan.candidate, job.request, job.request.limits, job.request.counter
-        history, interrupted = job.plan.history, job.plan.interrupted
+        history, interrupted, directions = job.plan.history, job.plan.interrupted, self.factory.directions
         given = await old.draft()
         if not given.draft.segments or not given.covered:
-            return _result(job, old, time.monotonic() - started)
+            return _result(job, old, started)
+        is_asked = bool(directions.focus or job.injected or job.kept)
         ladder = await self.ladder_result(job, given)
         freed = given.cost - sum(segment.tokens for segment in ladder.draft.segments)
         if job.reason != "hard limit":
             freed -= dict(ladder.freed).get("recalled", 0)  # recalled text alone is not worth a new prefix
         if freed <= 0 or (job.reason == "trigger" and freed < limits.min_freed):
-            return _result(job, old, time.monotonic() - started, ladder)
-        is_asked = bool(job.focus or job.injected or job.kept)
+            return _result(job, old, started, ladder)
         segments = await self.with_carrier(given.whole(ladder.draft.segments), request)
-        directions = self.factory.directions
-        of_session = (
-            directions.pins or directions.short_forms.known or interrupted or is_asked or Draft(segments).has_texts
-        )
+        is_directed = is_asked or directions.pins or directions.short_forms.known
+        of_session = is_directed or interrupted or Draft(segments).has_texts
         last_seq = self.history.last_seq
         checkpoint = await in_thread(_checkpoint, job, segments, given.covered, last_seq, from_content=not of_session)
         view = self.factory.for_limits(checkpoint, limits, counter)
@@ -79,7 +77,7 @@ class CheckpointMaker:
         is_infeasible = protected_tokens(ladder.draft) > limits.capacity
         view.backoff = back_off(new.lasting_tokens, new.compactable_count, limits, infeasible=is_infeasible)
         shared = shared_prefix(old.outgoing.messages, new.outgoing.messages)[1]
-        result = _result(job, new, time.monotonic() - started, ladder, old.outgoing.tokens - shared)
+        result = _result(job, new, started, ladder, old.outgoing.tokens - shared)
         return replace(result, re_reads=re_reads(given.draft.segments))
 
     async def with_carrier(self, segments: tuple[Segment, ...], request: ViewRequest) -> tuple[Segment, ...]:
@@ -96,7 +94,7 @@ class CheckpointMaker:
         # Recalled text of the newest round does not count: recalls bring no compaction closer.
         kept = 0 if given.open_rounds else newest_recalled(given.draft.segments)
         directions = self.factory.directions
-        goal = _goal_of(job, self.config, max(1, target + kept - growth), directions.short_forms.known)
+        goal = _goal_of(job, self.config, max(1, target + kept - growth), directions)
         pin_tokens = int(capacity * self.config.pin_share)
         protection = Protection(
             frozenset(directions.pins), pin_tokens, job.kept, given.open_rounds, job.request.most_human_tokens
@@ -119,7 +117,7 @@ class CheckpointMaker:
         return await in_thread(work, *args, **kwargs)
 
 
-def _goal_of(job: CompactionJob, config: Config, tokens: int, summaries: Summaries) -> Goal:
+def _goal_of(job: CompactionJob, config: Config, tokens: int, directions: Directions) -> Goal:
     return Goal(
         tokens,
         job.request.limits.capacity,
@@ -127,8 +125,8 @@ def _goal_of(job: CompactionJob, config: Config, tokens: int, summaries: Summari
         human_tokens=int(job.target * config.protected_human),
         protected_results=config.protected_tool_results,
         chapter_tokens=int(job.request.limits.capacity * config.chapter_share),
-        summaries=summaries,
-        focus="\n\n".join(dict.fromkeys(text for text in (job.focus, job.injected) if text)) or None,
+        summaries=directions.short_forms.known,
+        focus="\n\n".join(dict.fromkeys(text for text in (directions.focus, job.injected) if text)) or None,
         state_tools=None if config.state_tools is None else tuple(config.state_tools),
     )
 
@@ -172,12 +170,9 @@ def _dated(segments: Sequence[Segment], base: Sequence[Segment], last_seq: int) 
 def _result(
     job: CompactionJob,
     candidate: Candidate,
-    duration: float,
+    started: float,
     ladder: LadderResult | None = None,
     invalidated: int | None = None,
 ) -> CompactionResult:
-    report, after = dict(job.announcement), len(candidate.outgoing.messages)
-    report |= {"before_messages": report["message_count"], "message_count": after, "after_messages": after}
-    report |= outcome(job.tokens, candidate.tokens, invalidated, ladder, job.request.limits.units)
-    report |= {"target_tokens": report["target"], "duration_ms": round(duration * 1000, 3)}
+    report = report_of(job, candidate, invalidated, ladder, time.monotonic() - started)
     return CompactionResult(job, candidate, report, ladder, invalidated)

@@ -29,7 +29,7 @@ from .candidate import Candidate
 from .checkpoint_maker import Carry, CheckpointMaker
 from .compaction_log import CompactionLog
 from .directions import Directions
-from .figures import clipped_protected, many_re_reads, overflow
+from .figures import announcement, clipped_protected, many_re_reads, overflow
 from .plan import CompactionJob, CompactionResult, Plan
 from .sent_view import SentView, SentViews
 from .session_warnings import SessionWarnings
@@ -169,7 +169,7 @@ class Compactor:
 
     async def ask_handlers(self, job: CompactionJob) -> HookDecision:
         """The caller is `alone`."""
-        return await emit(self.hooks, self, PRE_COMPACT, dict(job.announcement))
+        return await emit(self.hooks, self, PRE_COMPACT, announcement(job))
 
     async def compacted(
         self, plan: Plan, *, span: range | None = None, with_hooks: bool = True
@@ -256,7 +256,7 @@ class Compactor:
         directions = self.directions
         if job.focus_drops != directions.focus_drops:  # what handlers injected may have been erased since
             job = replace(job, injected=None, focus_drops=directions.focus_drops)
-        result = await self.maker.result(replace(job, focus=directions.focus))
+        result = await self.maker.result(job)
         return replace(job.plan, candidate=result.candidate, result=result)
 
     def back_off(self, plan: Plan) -> None:

@@ -14,6 +14,8 @@ from ..compaction.ladder import LadderResult
 from ..compaction.re_reads import ReReads
 from ..economics.meter import Units
 from ..economics.trigger import TokenLimits
+from .candidate import Candidate
+from .plan import CompactionJob
 from .sent_view import SentView
 
 _MAX_MARKS = 10  # named in one warning
@@ -24,46 +26,50 @@ Member = dict[str, Any]
 """A mark, its tokens, and why it must stay."""
 
 
-def announcement(
-    reason: str, messages: int, tokens: int, limits: TokenLimits, *, threshold: int, target: int
-) -> dict[str, Any]:
-    """Return what handlers are given before a compaction. Sizes are given as counted here."""
-    size, above = limits.units.request(tokens), limits.reported(threshold)
+def announcement(job: CompactionJob) -> dict[str, Any]:
+    """Return what handlers are given before a compaction."""
+    limits = job.request.limits
+    size, above = limits.units.request(job.tokens), limits.reported(job.plan.threshold)
     because = {
         "manual": "asked for",
         "cold cache": f"the provider's cache is cold, and {size:,} tokens are near the threshold of {above:,}",
         "hard limit": f"{size:,} tokens are above the budget of {limits.accepted:,}",
-    }.get(reason, f"{size:,} tokens are above the threshold of {above:,}")
+    }.get(job.reason, f"{size:,} tokens are above the threshold of {above:,}")
     return {
-        "message_count": messages,
+        "message_count": len(job.plan.candidate.outgoing.messages),
         "token_count": size,
         "budget": limits.budget,
-        "trigger": reason,
+        "trigger": job.reason,
         "threshold": above,
-        "target": limits.reported(target),
+        "target": limits.reported(job.target),
         "reason": because,
     }
 
 
-def outcome(
-    before: int, after: int, invalidated: int | None, result: LadderResult | None, units: Units
+def report_of(
+    job: CompactionJob, after: Candidate, invalidated: int | None, result: LadderResult | None, seconds: float
 ) -> dict[str, Any]:
-    """Return what handlers are given after a compaction, besides the announcement.
+    """Return what handlers are given after a compaction.
 
     Args:
-        before: counted tokens of the view with its system prompt.
+        after: what the request of the job would be sent now.
         invalidated: counted tokens of the cached prefix that was given up; None when nothing was gained.
+        seconds: that it took.
     """
+    given, units = announcement(job), job.request.limits.units
     freed: list[dict[str, Any]] = []
-    size_before, size_after = units.request(before), units.request(after)
-    left, size = before, size_before
+    left, size, size_after = job.tokens, given["token_count"], units.request(after.tokens)
     for name, tokens in result.freed if result else ():
         # Differences of sizes, so that what each strategy freed adds up to what all did.
         left, former, size = left - tokens, size, units.request(left - tokens)
         freed.append({"name": name, "freed": former - size})
     return {
+        **given,
+        "before_messages": given["message_count"],
+        "message_count": len(after.outgoing.messages),
+        "after_messages": len(after.outgoing.messages),
         "token_count": size_after,
-        "before_tokens": size_before,
+        "before_tokens": given["token_count"],
         "after_tokens": size_after,
         "accepted": invalidated is not None,
         "strategies": freed,
@@ -71,6 +77,8 @@ def outcome(
         "skipped": [{"name": name, "why": why} for name, why in (result.skipped if result else ())],
         "floor_tokens": units.request(result.protected_tokens) if result else 0,
         "prefix_given_up_tokens": units.part(invalidated or 0),
+        "target_tokens": given["target"],
+        "duration_ms": round(seconds * 1000, 3),
     }
 
 

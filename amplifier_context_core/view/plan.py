@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from ..compaction.checkpoint import Checkpoint
@@ -23,7 +22,6 @@ from ..outgoing.outgoing import tokens_of
 from ..rendering.renderer import RenderedMessage
 from ..transcript.transcript import Snapshot
 from .candidate import Candidate
-from .figures import announcement
 from .sent_view import SentView
 from .view import View
 from .view_request import ViewRequest
@@ -132,9 +130,9 @@ def _verdict_on(candidate: Candidate, pause: Pause, config: Config) -> tuple[str
     return None, threshold
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CompactionJob:
-    """A compaction that is about to happen. Its figures are those of its view when they are first asked for."""
+    """A compaction that is about to happen."""
 
     plan: Plan  # what the request would be sent without it
     # Seqs of the rounds that may change, of a compaction that is asked for whatever the threshold; None for one that is
@@ -142,13 +140,12 @@ class CompactionJob:
     span: range | None = None
     injected: str | None = None  # what handlers of the compaction want a summary to dwell on
     focus_drops: int = 0  # of the directions when this was made: once it differs, `injected` may have been erased
-    focus: str | None = None
 
     @property
     def is_manual(self) -> bool:
         return self.span is not None
 
-    @cached_property
+    @property
     def kept(self) -> frozenset[int]:
         """Seqs of entries whose rounds must stay: what the request requires, and what is outside the span."""
         if self.span is None or self.span == ALL:
@@ -157,32 +154,25 @@ class CompactionJob:
         outside = (entry.seq for one in rounds for entry in one.entries if entry.seq not in self.span)
         return self.request.required.union(outside)
 
-    @cached_property
+    @property
     def reason(self) -> str:
         """``trigger``, ``cold cache``, ``hard limit`` or ``manual``."""
         return "manual" if self.is_manual else self.plan.reason or "hard limit"
 
-    @cached_property
+    @property
     def request(self) -> ViewRequest:
         return self.plan.request
 
-    @cached_property
+    @property
     def tokens(self) -> int:
         """Tokens of the view with its system prompt."""
         return self.plan.candidate.tokens
 
-    @cached_property
+    @property
     def target(self) -> int:
         """Counted tokens; a manual one aims at the same size each time."""
         limits = self.request.limits
         return limits.target if self.is_manual else compaction_target(self.plan.threshold, limits)
-
-    @cached_property
-    def announcement(self) -> dict[str, Any]:
-        """The figures of ``context:pre_compact``. Do not mutate them."""
-        threshold, messages = self.plan.threshold, len(self.plan.candidate.outgoing.messages)
-        limits = self.request.limits
-        return announcement(self.reason, messages, self.tokens, limits, threshold=threshold, target=self.target)
 
 
 @dataclass(frozen=True, slots=True)
