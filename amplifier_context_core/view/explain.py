@@ -5,10 +5,11 @@ Pure: no I/O, no clock.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
-from ..compaction.checkpoint import Segment
+from ..compaction.checkpoint import DigestEntry, Segment
 from ..compaction.protected import Protection, mark_protected
 from ..config import Config
 from ..messages.parsing import text_of
@@ -34,9 +35,7 @@ def explain(sent: SentView, history: Snapshot, *, config: Config, pins: Collecti
     checkpoint = sent.view.checkpoint
     prompt = sent.prompt_tokens
     fixes = sent.view.tail.fixes
-    rounds: list[dict[str, Any]] = []
-    for segment in segments:
-        rounds.extend(_rows(segment, fixes.get(segment.first, ())))
+    rounds = [row for segment in segments for row in _rows(segment, fixes.get(segment.first, ()))]
     rounds.extend(_unlisted(segments, history[history.leading_count : history.leading_count + sent.view.covered]))
     rounds.sort(key=lambda row: int(row["mark"][1:]))
     for row in rounds:
@@ -90,57 +89,45 @@ def _why(sent: SentView, config: Config) -> str:
 
 
 def _rows(segment: Segment, fixes: tuple[str, ...]) -> list[dict[str, Any]]:
+    listed: Sequence[Segment | DigestEntry] = segment.chapter.listed if segment.chapter else (segment,)
+    rule = segment.rule
     if segment.chapter is None:
-        rule = "; ".join(part for part in (segment.protected_because, segment.rule, *fixes) if part)
-        return [_row(segment, segment.first, segment.last, segment.turn, segment.original_tokens, segment.tokens, rule)]
-    return [
-        _row(segment, line.first, line.last, line.turn, line.original_tokens, line.tokens)
-        for line in segment.chapter.listed
-    ]
+        rule = "; ".join(part for part in (segment.protected_because, rule, *fixes) if part)
+    return [_row(one.first, one.last, one.turn, segment.state, rule, one.original_tokens, one.tokens) for one in listed]
 
 
-def _row(segment: Segment, first: int, last: int, turn: str, before: int, after: int, rule: str = "") -> dict[str, Any]:
+def _row(first: int, last: int, turn: str, state: str, rule: str, before: int, after: int) -> dict[str, Any]:
     return {
         "mark": f"m{first}",
         "to": f"m{last}",
         "turn": turn,
-        "state": segment.state,
-        "rule": rule or segment.rule,
+        "state": state,
+        "rule": rule,
         "tokens_before": before,
         "tokens_after": after,
     }
 
 
-def _unlisted(segments: list[Segment], covered: list[Entry]) -> list[dict[str, Any]]:
-    """Return stretches that are not shown in full and that no segment and no entry of a chapter names, in order.
+def _unlisted(segments: list[Segment], covered: list[Entry]) -> Iterator[dict[str, Any]]:
+    """Yield stretches that are not shown in full and that no segment and no entry of a chapter names, in order.
     `covered`: entries of the history that its checkpoint or its first chapters cover.
     """
     shown = {entry.seq for segment in segments if segment.round for entry in segment.round.entries}
-    chapters = [segment for segment in segments if segment.chapter]
-    listed = sorted((line.first, line.last) for made in chapters if made.chapter for line in made.chapter.listed)
-    spans = sorted((chapter.first, chapter.last) for chapter in chapters)
-    rows: list[dict[str, Any]] = []
-    state = ""
-    for entry in covered:
-        before, state = state, ""
-        if entry.seq not in shown and not _within(listed, entry.seq):
-            state = "folded" if _within(spans, entry.seq) else "dropped"
-        if state and state == before:
-            rows[-1]["to"] = entry.mark
-            rows[-1]["tokens_before"] += entry.tokens
-        elif state:
-            rows.append(
-                {
-                    "mark": entry.mark,
-                    "to": entry.mark,
-                    "turn": "",
-                    "state": state,
-                    "rule": "its chapter counts it, without a line" if state == "folded" else "not shown",
-                    "tokens_before": entry.tokens,
-                    "tokens_after": 0,
-                }
-            )
-    return rows
+    chapters = [(segment, segment.chapter) for segment in segments if segment.chapter]
+    listed = sorted((line.first, line.last) for _, made in chapters for line in made.listed)
+    spans = sorted((segment.first, segment.last) for segment, _ in chapters)
+    rules = {"folded": "its chapter counts it, without a line", "dropped": "not shown"}
+
+    def state_of(entry: Entry) -> str:
+        if entry.seq in shown or _within(listed, entry.seq):
+            return ""
+        return "folded" if _within(spans, entry.seq) else "dropped"
+
+    for state, group in groupby(covered, state_of):
+        if state:
+            entries = list(group)
+            tokens = sum(entry.tokens for entry in entries)
+            yield _row(entries[0].seq, entries[-1].seq, "", state, rules[state], tokens, 0)
 
 
 def _within(spans: list[tuple[int, int]], seq: int) -> bool:
