@@ -19,7 +19,7 @@ from amplifier_context_core.compaction.digest import with_texts
 from amplifier_context_core.compaction.strategies import Goal, Strategy
 from amplifier_context_core.messages.tokens import TokenCounter, count_message_tokens
 from amplifier_context_core.rendering.quoting import single_line
-from amplifier_context_core.view.chapter_carriers import carrier_of
+from amplifier_context_core.view.candidate import carrier_of
 
 from .records import Record, Records
 from .text import HEADS, Text

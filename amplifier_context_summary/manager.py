@@ -17,8 +17,7 @@ from amplifier_context_core.messages.usage import Response, measured
 from amplifier_context_core.plugins import installed_plugins
 from amplifier_context_core.session.companion import SessionCompanion
 from amplifier_context_core.session.options import SessionOptions
-from amplifier_context_core.view.chapter_carriers import carrier_of
-from amplifier_context_core.view.preview import preview
+from amplifier_context_core.view.candidate import carrier_of
 from amplifier_context_core.view.sent_view import SentView
 from amplifier_context_core.view.undo import UNDONE
 from amplifier_context_core.view.view_request import ViewRequest
@@ -28,6 +27,7 @@ from .chapters import PlainChapters, TextInChapters, authors_of
 from .config import MODULE, SummaryConfig
 from .limits import Limits, Prices
 from .native import with_newest_carrier
+from .preview import preview
 from .records import Records
 from .writer import Writer
 

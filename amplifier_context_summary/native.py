@@ -16,8 +16,8 @@ from amplifier_context_core.history.history import History
 from amplifier_context_core.messages.carriers import can_read, is_carrier
 from amplifier_context_core.messages.parsing import Message, parse_message
 from amplifier_context_core.messages.tokens import TokenCounter, count_message_tokens
-from amplifier_context_core.view.chapter_carriers import sent_tokens, with_carrier, without_carriers
 
+from .chapter_carriers import sent_tokens, with_carrier, without_carriers
 from .checks import RejectedAnswer
 from .records import Records
 

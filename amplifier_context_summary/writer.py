@@ -21,7 +21,6 @@ from amplifier_context_core.economics.budget import context_window, model_of, na
 from amplifier_context_core.futures import in_thread
 from amplifier_context_core.rendering.sendable import is_left_out
 from amplifier_context_core.session.session import Session
-from amplifier_context_core.view.preview import Preview, preview
 from amplifier_context_core.view.sent_view import SentView, outgoing_messages
 from amplifier_context_core.view.view_request import ViewRequest
 
@@ -33,6 +32,7 @@ from .config import SummaryConfig
 from .limits import Limits, Prices
 from .material import material
 from .native import checked_carrier, is_offered
+from .preview import Preview, preview
 from .records import Record, Records, digest_of
 from .request import REPAIR, Plan, prompt_text, request_text
 from .text import Text

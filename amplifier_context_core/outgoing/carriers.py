@@ -6,7 +6,7 @@ A view holds the originals and the carriers (`messages/carriers.py`). What a req
 - A model that reads none gets the originals. A carrier without originals before it is shown as the text in it.
 
 A round before the carrier that has a message from after it (a late result) follows the carrier. So does a round with a
-message that the request must show. A carrier beside a chapter (`view/chapter_carriers.py`) replaces only chapters:
+message that the request must show. A carrier beside a chapter (context-summary puts it there) replaces only chapters:
 rounds that had to stay verbatim follow it.
 
 A strategy gets neither what a carrier replaces nor the carriers that are not sent. They remain in the checkpoint, for

@@ -198,6 +198,11 @@ def _parted(segments: Sequence[Segment], placing: Placing) -> tuple[list[Segment
     return list(segments[:cut]), [_showing(one, placing.as_sent(one.shown)) for one in segments[cut:]]
 
 
+def carrier_of(segment: Segment) -> RenderedMessage | None:
+    last = segment.shown[-1] if segment.chapter and segment.shown else None
+    return last if last is not None and is_carrier(last.message) else None
+
+
 def _without_bound(segments: Sequence[Segment], prefix: RequestPrefix, counter: TokenCounter) -> list[Segment]:
     """Strip thinking whose prefix is about to change."""
     bare = ([one.bare(counter) if prefix.binds(one) else one for one in segment.shown] for segment in segments)

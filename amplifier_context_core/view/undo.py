@@ -18,7 +18,7 @@ from ..messages.tokens import TokenCounter
 from ..rendering.rounds import REACH, Round, rounds_of
 from ..transcript.entry import seq_of
 from ..transcript.transcript import Snapshot
-from .chapter_carriers import carrier_of
+from .candidate import carrier_of
 from .view import View, with_segments
 
 Shows = Literal["originals", "digest", "chapter"]

@@ -13,7 +13,7 @@ import pytest
 from amplifier_core import ChatRequest
 
 from amplifier_context_core.stores import Store
-from amplifier_context_core.view.chapter_carriers import carrier_of
+from amplifier_context_core.view.candidate import carrier_of
 from amplifier_context_testing import checked
 from amplifier_context_testing.summaries.extractive import with_summaries
 from tests.messages import bare, digest, text

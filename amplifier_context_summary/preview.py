@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..compaction.checkpoint import DigestEntry, Segment
-from ..transcript.transcript import Snapshot
-from .compactor import Compactor
-from .plan import ALL, CompactionJob
-from .view_request import ViewRequest
+from amplifier_context_core.compaction.checkpoint import DigestEntry, Segment
+from amplifier_context_core.transcript.transcript import Snapshot
+from amplifier_context_core.view.compactor import Compactor
+from amplifier_context_core.view.plan import ALL, CompactionJob
+from amplifier_context_core.view.view_request import ViewRequest
 
 
 @dataclass(frozen=True, slots=True)

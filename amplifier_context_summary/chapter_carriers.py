@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..compaction.checkpoint import Segment
-from ..compaction.digest import chapter_of
-from ..messages.carriers import is_carrier
-from ..messages.parsing import Message
-from ..messages.tokens import TokenCounter, count_message_tokens
-from ..rendering.renderer import RenderedMessage
+from amplifier_context_core.compaction.checkpoint import Segment
+from amplifier_context_core.compaction.digest import chapter_of
+from amplifier_context_core.messages.parsing import Message
+from amplifier_context_core.messages.tokens import TokenCounter, count_message_tokens
+from amplifier_context_core.rendering.renderer import RenderedMessage
+from amplifier_context_core.view.candidate import carrier_of
 
 
 def with_carrier(
@@ -49,11 +49,6 @@ def without_carriers(segments: Sequence[Segment]) -> tuple[Segment, ...]:
     )
 
 
-def carrier_of(segment: Segment) -> RenderedMessage | None:
-    last = segment.shown[-1] if segment.chapter and segment.shown else None
-    return last if last is not None and is_carrier(last.message) else None
-
-
 def sent_tokens(segments: Sequence[Segment]) -> int:
     """Return the tokens of segments in a request to the model that reads the carrier among them."""
     index = next((i for i in range(len(segments) - 1, -1, -1) if carrier_of(segments[i])), -1)
@@ -72,21 +67,13 @@ def _parted(segment: Segment, upto: int, counter: TokenCounter) -> list[Segment]
     if not older or not newer or newer[0].first <= upto:
         return [segment]
     rest = sum(entry.original_tokens for entry in newer)
-    spans = ((segment.first, upto), (newer[0].first, segment.last))
-    sizes = (max(0, chapter.original_tokens - rest), min(rest, chapter.original_tokens))
+    halves = (
+        (older, segment.first, upto, chapter.left_out, max(0, chapter.original_tokens - rest)),
+        (newer, newer[0].first, segment.last, 0, min(rest, chapter.original_tokens)),
+    )
     parts: list[Segment] = []
-    for entries, span, left_out, tokens in zip((older, newer), spans, (chapter.left_out, 0), sizes, strict=True):
-        made, shown = chapter_of(entries, counter, left_out=left_out, original_tokens=tokens, span=span)
-        made = replace(made, made_at=chapter.made_at)
-        parts.append(
-            replace(
-                segment,
-                first=span[0],
-                last=span[1],
-                shown=(shown,),
-                tokens=shown.tokens,
-                original_tokens=tokens,
-                chapter=made,
-            )
-        )
+    for entries, first, last, left_out, size in halves:
+        made, shown = chapter_of(entries, counter, left_out=left_out, original_tokens=size, span=(first, last))
+        part = replace(segment, first=first, last=last, shown=(shown,), tokens=shown.tokens, original_tokens=size)
+        parts.append(replace(part, chapter=replace(made, made_at=chapter.made_at)))
     return parts

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from amplifier_context_core import approx_token_counter as counter
 from amplifier_context_core.compaction.checkpoint import DigestEntry, Fact, Segment
 from amplifier_context_core.compaction.digest import chapter_of
-from amplifier_context_core.view.chapter_carriers import carrier_of, sent_tokens, with_carrier, without_carriers
+from amplifier_context_core.view.candidate import carrier_of
+from amplifier_context_summary.chapter_carriers import sent_tokens, with_carrier, without_carriers
 
 BLOCK = {"type": "compaction", "content": "We read ten files.", "signature": "c2ln"}
 METADATA = {"anthropic:compaction": {"version": 1, "model": "claude", "block": BLOCK}}
