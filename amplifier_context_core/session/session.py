@@ -153,7 +153,8 @@ class Session:
 
     async def save_edited(self) -> None:
         """Messages may have been taken out of the history."""
-        await self.compactor.show_newest_human()  # now, not with the next request, which may be taken back
+        async with self.compactor.lock.hold():
+            await self.compactor.cache.show_newest_human()  # now, not with the next request, which may be taken back
         await self.save()
 
     async def then_save(self, work: Awaitable[T]) -> T:

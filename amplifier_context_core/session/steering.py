@@ -118,7 +118,10 @@ class Steering:
         if not checked_text("call_id", call_id):
             raise ConfigError("call_id", "must be the id of a call, got an empty text")
         await session.ready()
-        await session.compactor.register_short_form(await self._newest_result(call_id), call_id, summary)
+        compactor, seq = session.compactor, await self._newest_result(call_id)
+        if compactor.directions.short_forms.register(seq, call_id, summary) and seq is not None:
+            async with compactor.lock.hold():
+                compactor.cache.render_again(seq)
         await session.save()
 
     async def _compact(self, span: range) -> dict[str, Any] | None:

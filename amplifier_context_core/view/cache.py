@@ -165,7 +165,7 @@ class ViewCache:
         return replace(plan.judged(await Candidate.of(copy, plan.request), self._config), is_copy=True)
 
     def render_again(self, seq: int) -> None:
-        """Let the views that hold an entry after their checkpoint render it again; the caller holds the lock."""
+        """Let the views that hold an entry after their checkpoint render it again. The caller holds the lock."""
         for view in self.views:
             if view.made_at < seq <= view.newest_seq:
                 self.edits += 1

@@ -112,18 +112,6 @@ class Compactor:
                     raise PinRefused(f"m{seq}: the history has no such message")
             await self.cache.show_verbatim(seqs)
 
-    async def show_newest_human(self) -> None:
-        async with self.lock.hold():
-            await self.cache.show_newest_human()
-
-    async def register_short_form(self, seq: int | None, call_id: str, text: str) -> None:
-        """Note a short form, in the views too that took the result in but were not handed out. `seq`: of the result;
-        None for the next result of the call.
-        """
-        if self.directions.short_forms.register(seq, call_id, text) and seq is not None:
-            async with self.lock.hold():
-                self.cache.render_again(seq)
-
     def start_over(self, counter: TokenCounter) -> None:
         """Drop what may quote erased messages: every rendering, and what summaries should dwell on.
 
@@ -150,22 +138,19 @@ class Compactor:
 
         It shows the newest human message whole again once there is room for it.
         """
-        while (plan := await self._chosen(request)).history.revision != self._history.revision:
-            pass  # the history was edited meanwhile: the view may show what was erased
-        return plan
-
-    async def _chosen(self, request: ViewRequest) -> Plan:
-        plan = await self.cache.choose(request)
-        if clipped := await plan.candidate.clipped_human():
-            plan = await self.cache.with_verbatim(plan, (clipped,))
-        checkpoint = plan.view.checkpoint
-        if checkpoint is None or request.late is None:
-            return plan
-        # Where the whole prefix is written again, a view may change at no extra cost, as within a compaction.
-        if self.sent.break_before(request.prefix, request.system, plan.pause, request.limits.cache_ttl) is None:
-            return plan
-        segments = await self.maker.late(request.late, checkpoint, request)
-        return plan if segments is checkpoint.segments else await self.cache.with_segments(plan, segments)
+        while True:
+            plan = await self.cache.choose(request)
+            if clipped := await plan.candidate.clipped_human():
+                plan = await self.cache.with_verbatim(plan, (clipped,))
+            checkpoint, late = plan.view.checkpoint, request.late
+            # Where the whole prefix is written again, a view may change at no extra cost, as within a compaction.
+            if checkpoint and late and self.sent.break_before(request, plan.pause) is not None:
+                segments = await self.maker.late(late, checkpoint, request)
+                if segments is not checkpoint.segments:
+                    plan = await self.cache.with_segments(plan, segments)
+            # Else the history was edited meanwhile, and the view may show what was erased.
+            if plan.history.revision == self._history.revision:
+                return plan
 
     async def ask_handlers(self, job: CompactionJob) -> HookDecision:
         """The caller is `alone`."""
@@ -217,28 +202,24 @@ class Compactor:
         Returns:
             False, with nothing changed, if what the session has for the budget is not what the plan was made from.
         """
-        budget, view, result = plan.request.limits.budget, plan.view, plan.result
-        if plan.revision != self.cache.revision(budget):
+        limits, view, result = plan.request.limits, plan.view, plan.result
+        if plan.revision != self.cache.revision(limits.budget):
             return False
         if result is not None and result.has_gain:
-            self._note(result)
+            if view.checkpoint:
+                key = self.cache.factory.compatibility_key(plan.request.counter)
+                shared_cache.put(key, view.checkpoint, view.backoff)
+            self.directions.short_forms.shown(view.newest_seq)
+            self.directions.injected = result.job.injected
+            self.log.accepted(result.report)
+            self._warn_of_re_reads(result.re_reads, result.job.request.limits)
         elif result is not None or plan.postponed is not None:  # no other attempt before the view has grown
             self.back_off(plan)
         if plan.is_copy or (result is not None and result.has_gain):
-            self.cache.put_in(budget, view)
+            self.cache.put_in(limits.budget, view)
         else:
-            self.cache.touch(budget, view)
+            self.cache.touch(limits.budget, view)
         return True
-
-    def _note(self, result: CompactionResult) -> None:
-        job, new = result.job, result.candidate.view
-        if new.checkpoint:
-            key = self.cache.factory.compatibility_key(job.request.counter)
-            shared_cache.put(key, new.checkpoint, new.backoff)
-        self.directions.short_forms.shown(new.newest_seq)
-        self.directions.injected = job.injected
-        self.log.accepted(result.report)
-        self._warn_of_re_reads(result.re_reads, job.request.limits)
 
     async def announce(self, result: CompactionResult) -> None:
         """The caller does not hold `lock`. It saves the session first: a handler may hang or end the process."""

@@ -20,6 +20,7 @@ from ..outgoing.prefix import RequestPrefix, request_digest
 from ..outgoing.provider_messages import provider_messages, with_cache_hints
 from ..rendering.renderer import RenderedMessage
 from .view import View
+from .view_request import ViewRequest
 
 _MAX_KEYS = 8  # providers and models whose last view is remembered
 _MAX_FORMER = 8  # views that are remembered after another one took their place
@@ -103,20 +104,16 @@ class SentViews:
     def last_to(self, key: Key) -> SentView | None:
         return self._by_key.get(key)
 
-    def break_before(
-        self, prefix: RequestPrefix, system: Sequence[RenderedMessage], pause: Pause, cache_ttl: int
-    ) -> PrefixBreak | None:
-        """Return why the next request writes the whole prefix again, whatever its view; None if it need not.
-        `cache_ttl`: seconds after which the provider forgets a prefix; 0 for never.
-        """
-        before = self._by_key.get(prefix.key)
+    def break_before(self, request: ViewRequest | SentView, pause: Pause) -> PrefixBreak | None:
+        """Return why the next request writes the whole prefix again, whatever its view; None if it need not."""
+        before = self._by_key.get(request.key)
         if before is None and self._by_key:
             return PrefixBreak.PROVIDER_CHANGE
-        if before is not None and [shown.message for shown in before.system] != [shown.message for shown in system]:
+        if before is not None and _has_other_prompt(request, before):
             return PrefixBreak.SYSTEM_PROMPT
-        if before is not None and before.prefix.digest != prefix.digest:
+        if before is not None and before.prefix.digest != request.prefix.digest:
             return PrefixBreak.TOOLS
-        return PrefixBreak.COLD if pause.outlasts(cache_ttl) else None
+        return PrefixBreak.COLD if pause.outlasts(request.limits.cache_ttl) else None
 
     def note(self, sent: SentView, pause: Pause, compactions: int) -> SentView:
         """Note that a view is handed out; return it with what that means for its cached prefix."""
@@ -129,7 +126,7 @@ class SentViews:
         cause = None
         if before is not None and shared < len(before.system) + len(before.messages):
             cause = self.changed = _cause(sent, before, compactions)
-        reason = self.break_before(sent.prefix, sent.system, pause, sent.limits.cache_ttl) or cause
+        reason = self.break_before(sent, pause) or cause
         self.asked = sent.limits.budget, sent.key
         if before is not None and before.view is not sent.view:
             self._former.append(before)
@@ -179,9 +176,13 @@ _WHOLE = {PrefixBreak.SYSTEM_PROMPT, PrefixBreak.TOOLS, PrefixBreak.COLD}  # not
 
 
 def _cause(sent: SentView, before: SentView, compactions: int) -> PrefixBreak:
-    if [shown.message for shown in before.system] != [shown.message for shown in sent.system]:
+    if _has_other_prompt(sent, before):
         return PrefixBreak.SYSTEM_PROMPT
     if compactions > before.compactions:
         return PrefixBreak.COMPACTION
     # Each budget has a checkpoint of its own, so its view may begin with other messages.
     return PrefixBreak.EDIT if sent.limits.budget == before.limits.budget else PrefixBreak.BUDGET
+
+
+def _has_other_prompt(request: ViewRequest | SentView, before: SentView) -> bool:
+    return [shown.message for shown in before.system] != [shown.message for shown in request.system]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -20,10 +21,12 @@ from amplifier_context_core.economics.cold_cache import (
 )
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.timestamps import seconds_of
+from amplifier_context_core.messages.tokens import approx_token_counter
 from amplifier_context_core.outgoing.prefix import RequestPrefix
 from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_core.transcript.transcript import Snapshot, Transcript
 from amplifier_context_core.view.sent_view import SentViews
+from amplifier_context_core.view.view_request import ViewRequest
 from tests.managers import new_manager
 from tests.messages import result, says, user
 
@@ -112,7 +115,9 @@ PAUSED = history((says("a"), 0), (user("on"), 301))
 
 @pytest.mark.parametrize(("ttl", "found"), [(300, PrefixBreak.COLD), (301, None), (0, None)])
 def test_the_cache_is_cold_after_a_pause_longer_than_its_time_to_live(ttl: int, found: PrefixBreak | None) -> None:
-    assert SentViews().break_before(RequestPrefix(), [], pause_of(PAUSED), ttl) is found
+    limits = replace(new_manager().compactor.limits(1_000, ("", "")), cache_ttl=ttl)
+    request = ViewRequest(limits, RequestPrefix(), (), approx_token_counter)
+    assert SentViews().break_before(request, pause_of(PAUSED)) is found
 
 
 async def test_a_change_that_makes_the_provider_write_all_again_is_known_before_the_request() -> None:
@@ -120,12 +125,12 @@ async def test_a_change_that_makes_the_provider_write_all_again_is_known_before_
     manager = new_manager(cache_ttl=300)
     await manager.add_message({"role": "user", "content": "Do it."})
     compactor, key = manager.compactor, ("anthropic", "m")
-    limits = compactor.limits(1_000, key)
 
     def reason(key: tuple[str, str] = key, system: str = "", **tools: object) -> PrefixBreak | None:
         prompt = [RenderedMessage({"role": "system", "content": system}, 1)] if system else []
         prefix = RequestPrefix.of(key, tools, prompt)
-        return compactor.sent.break_before(prefix, prompt, Pause(), limits.cache_ttl)
+        request = ViewRequest(compactor.limits(1_000, key), prefix, tuple(prompt), approx_token_counter)
+        return compactor.sent.break_before(request, Pause())
 
     assert reason() is None, "before the first request nothing is known"
     await manager.get_messages_for_request(1_000, SimpleNamespace(name="anthropic", default_model="m"))
