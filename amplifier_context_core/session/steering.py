@@ -77,7 +77,7 @@ class Steering:
             none = "nothing is folded; what compactions clipped or replaced stays so"
             return {"undone": False, "reason": f"no chapter holds {mark}" if mark else none}
         report = undone_report(undone)
-        first = first_changed(report)
+        first = first_changed(undone)
         if first is not None:
             session.companion.undone(first)
         await session.save()

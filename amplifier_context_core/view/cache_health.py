@@ -45,10 +45,6 @@ class CachedRequest:
     conversation: int  # tokens of the view without its system prompt, estimated
     compactions: int  # of the session, accepted before it
 
-    @property
-    def uncached(self) -> int:
-        return max(0, self.tokens - self.read - self.written)
-
     def as_json(self) -> dict[str, Any]:
         return {
             "request": self.number,
@@ -69,16 +65,16 @@ class CacheHealth:
     def clear(self) -> None:
         self.advice = ""
         self._requests = deque[CachedRequest](maxlen=_MAX_REQUESTS)
-        self._count = self._tokens = self._read = self._written = 0
+        self._sums = Counter[str](requests=0, tokens=0, read=0, written=0)
         self._breaks = Counter[PrefixBreak]()
 
     def record(self, sent: SentView, usage: Usage) -> bool:
         """Note what a provider reported for a view; return True if that shows a wrong setting for the first time."""
         units, tokens = sent.limits.units, measured(usage)
-        self._count += 1
+        self._sums["requests"] += 1
         made = CachedRequest(
             sent.key,
-            self._count,
+            self._sums["requests"],
             tokens,
             min(usage.cache_read_tokens, tokens),  # some providers leave what was read out of the input
             usage.cache_write_tokens,
@@ -91,12 +87,11 @@ class CacheHealth:
             made.reason = PrefixBreak.UNKNOWN
         former = [one for one in self._requests if one.key == sent.key][-2:]
         self._requests.append(made)
-        self._tokens += made.tokens
-        self._read += made.read
-        self._written += made.written
+        self._sums.update(tokens=made.tokens, read=made.read, written=made.written)
         if made.reason is not None:
             self._breaks[made.reason] += 1
-        if len(former) < 2 or not _is_anthropic(sent.key):
+        name = " ".join(sent.key).lower()
+        if len(former) < 2 or not any(part in name for part in _ANTHROPIC):
             return False
         older, before = former
         is_first = before.compactions > older.compactions  # after a compaction
@@ -111,12 +106,13 @@ class CacheHealth:
 
     @property
     def line(self) -> str:
-        if not self._count:
+        count, tokens, read, written = self._sums.values()
+        if not count:
             return "no usage reported yet"
-        requests = f"{self._count:,} request{'s' if self._count > 1 else ''}"
-        if not self._read and not self._written:
+        requests = f"{count:,} request{'s' if count > 1 else ''}"
+        if not read and not written:
             return f"{requests}, no cache reads or writes reported"
-        text = f"{self._read / max(1, self._tokens):.0%} of {self._tokens:,} tokens read from the cache in {requests}"
+        text = f"{read / max(1, tokens):.0%} of {tokens:,} tokens read from the cache in {requests}"
         breaks = ", ".join(f"{count:,} {reason}" for reason, count in self._breaks.most_common() if count > 0)
         text += f"; written again: {breaks}" if breaks else ""
         return f"{text}; {self.advice}" if self.advice else text
@@ -125,24 +121,17 @@ class CacheHealth:
         """As docs/reference.md describes it."""
         return {
             "line": self.line,
-            "requests": self._count,
-            "tokens": self._tokens,
-            "read": self._read,
-            "written": self._written,
+            **self._sums,
             "breaks": {str(reason): count for reason, count in sorted(self._breaks.items()) if count > 0},
             "advice": self.advice,
             "recent": [request.as_json() for request in self._requests],
         }
 
 
-def _is_anthropic(key: Key) -> bool:
-    name = " ".join(key).lower()
-    return any(part in name for part in _ANTHROPIC)
-
-
 def _cached_nothing(request: CachedRequest) -> bool:
     """True if a provider placed no breakpoint in a conversation. What a view changes would be written, not left out."""
-    return request.uncached >= max(_MIN_CACHED, _UNCACHED * request.conversation)
+    uncached = max(0, request.tokens - request.read - request.written)
+    return uncached >= max(_MIN_CACHED, _UNCACHED * request.conversation)
 
 
 def _is_cached(request: CachedRequest) -> bool:

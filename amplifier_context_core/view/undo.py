@@ -6,22 +6,22 @@ The history is not touched; only the view of the last request changes. A later c
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from heapq import merge
+from typing import Any, Literal, get_args
 
 from ..compaction.checkpoint import Checkpoint, Segment
 from ..compaction.digest import with_texts, without_round
 from ..futures import YIELD_EVERY
 from ..messages.tokens import TokenCounter
 from ..rendering.rounds import REACH, Round, rounds_of
-from ..transcript.entry import seq_of
 from ..transcript.transcript import Snapshot
 from .candidate import carrier_of
 from .view import View, with_segments
 
 Shows = Literal["originals", "digest", "chapter"]
+_SHOWS: tuple[Shows, ...] = get_args(Shows)
 UNDONE = "undone"
 """Key beside the states of modules in a stored session: lowest seq of what was taken back without those modules."""
 
@@ -41,16 +41,15 @@ class Undone:
 
 def undone_report(done: Sequence[Undone]) -> dict[str, Any]:
     """Return what became of chapters, the first at least: of all together, and of each in the order of the history."""
-    kinds: tuple[Shows, ...] = ("originals", "digest", "chapter")
-    shows = kinds[max(kinds.index(one.shows) for one in done)]
+    shows = _SHOWS[max(_SHOWS.index(one.shows) for one in done)]
     whole = Undone(shows, min(one.first for one in done), max(one.last for one in done), done[-1].tokens)
-    changed = any(one.shows != "chapter" for one in done)
-    return {"undone": changed, **whole.as_json(), "chapters": [one.as_json() for one in reversed(done)]}
+    chapters = [one.as_json() for one in reversed(done)]
+    return {"undone": first_changed(done) is not None, **whole.as_json(), "chapters": chapters}
 
 
-def first_changed(report: Mapping[str, Any]) -> int | None:
+def first_changed(done: Sequence[Undone]) -> int | None:
     """Return the lowest seq of the chapters that an undo changed; None if it changed none."""
-    return min((seq_of(one["first"]) for one in report.get("chapters", ()) if one["shows"] != "chapter"), default=None)
+    return min((one.first for one in done if one.shows != "chapter"), default=None)
 
 
 async def undo_compaction(
@@ -99,19 +98,14 @@ async def _with_originals(
         made.extend(await view.verbatim(left[start : start + YIELD_EVERY]))
         await asyncio.sleep(0)
     firsts = {segment.first for segment in made}
-    others: deque[Segment] = deque()
+    others: list[Segment] = []
     for one in checkpoint.segments:
         parts = [one] if one is not chapter and (one.chapter or one.first not in firsts) else []
         if one.chapter and one.first <= chapter.last and one.last >= chapter.first:  # a result came late
             for round_ in left:
                 parts = [part for each in parts for part in _without(each, round_, counter)]
         others.extend(parts)
-    segments: list[Segment] = []
-    for segment in made:
-        while others and others[0].first <= segment.first:
-            segments.append(others.popleft())
-        segments.append(segment)
-    return (*segments, *others)
+    return tuple(merge(others, made, key=lambda segment: segment.first))
 
 
 async def _undo_chapter(view: View, history: Snapshot, chapter: Segment, room: int, counter: TokenCounter) -> Undone:
