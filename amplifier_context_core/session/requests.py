@@ -114,12 +114,12 @@ class Requests:
                 sent, result = handed
                 session.items.sent_list = listed
                 self._handed_out(sent, provider)
-                if measured.attempt.tokens:
-                    session.meter.report(sent.counted, Usage(measured.attempt.tokens), for_view.key)
+                if measured.tokens:
+                    session.meter.report(sent.counted, Usage(measured.tokens), for_view.key)
                 await session.history.shielded(self._after_commit(result))
                 return True
 
-        return {**measured.report(), "transaction": RequestTransaction(accept)}
+        return {**measured.report, "transaction": RequestTransaction(accept)}
 
     async def last_sent(self) -> SentView:
         """Before the first view, take one, but do not compact for it."""

@@ -89,29 +89,8 @@ def count_of(raw: object, *, fitted: bool = False) -> Count:
 @dataclass(frozen=True, slots=True)
 class Measured:
     plan: Plan
-    attempt: Count
-    first: Count | None  # count of the view before any compaction; None if that was too large to ask about
-    # ``not_needed``, ``target_reached``, ``protected_floor`` (what is left must stay, or is too little to free),
-    # ``postponed`` (by a handler), ``reduced_output`` or ``measurement_unavailable``.
-    outcome: str
-    limits: TokenLimits
-    count_calls: int  # how often the provider was asked
-
-    def report(self) -> dict[str, Any]:
-        """Return the result of the contract, without its transaction. Figures are the provider's tokens."""
-        job = self.plan.result.job if self.plan.result else self.plan.postponed
-        threshold = self.plan.threshold
-        return {
-            "base_view": self.attempt.messages,
-            "final_attempt": self.attempt.raw,
-            "outcome": self.outcome,
-            "measured_before": self.first.tokens if self.first else None,
-            "measured_after": self.attempt.tokens,
-            "policy_budget": self.limits.budget,
-            "trigger": self.limits.reported(threshold),
-            "target": self.limits.reported(job.target if job else self.limits.target),
-            "count_calls": self.count_calls,
-        }
+    tokens: int | None  # of its request, as the provider counted them; None if it did not
+    report: dict[str, Any]  # the result of the contract, without its transaction; figures are the provider's tokens
 
 
 @dataclass(slots=True)
@@ -123,8 +102,7 @@ class MeasuredRequest:
     count_view: CountView
     fit_output: FitOutput | None  # the loop's callback that asks for a shorter answer; may be None
     count_calls: int = 0
-    _decision: HookDecision | None = None  # of the handlers, once they were asked
-    _focus_drops: int = 0  # of the directions before they were asked
+    _asked: tuple[CompactionJob, HookDecision] | None = None  # what the handlers were asked, and their answer
     _counted: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])  # here, and by its provider
     _selected_for: int = 0  # `TokenLimits.accepted` of the last selection
 
@@ -182,7 +160,19 @@ class MeasuredRequest:
             outcome = "measurement_unavailable" if attempt.tokens is None else outcome
         # The session goes on with the limits that the last count shows.
         plan = replace(plan, candidate=replace(plan.candidate, request=replace(self.request, limits=limits)))
-        return Measured(plan, attempt, first, outcome, limits, self.count_calls)
+        job = plan.result.job if plan.result else plan.postponed
+        report = {
+            "base_view": attempt.messages,
+            "final_attempt": attempt.raw,
+            "outcome": outcome,
+            "measured_before": first.tokens if first else None,  # None too if it was too large to ask about
+            "measured_after": attempt.tokens,
+            "policy_budget": limits.budget,
+            "trigger": limits.reported(plan.threshold),
+            "target": limits.reported(job.target if job else limits.target),
+            "count_calls": self.count_calls,
+        }
+        return Measured(plan, attempt.tokens, report)
 
     async def _as_it_is(self, limits: TokenLimits) -> Plan:
         """Plan the view of this budget neither compacted nor clipped."""
@@ -203,20 +193,19 @@ class MeasuredRequest:
         compactor = self.compactor
         if inside_handler(compactor):
             return plan  # a handler of a compaction asks: there would be no end to it
-        job = CompactionJob(plan)
         async with compactor.alone():
-            if self._decision is None:
-                self._focus_drops = compactor.directions.focus_drops
-                self._decision = await compactor.ask_handlers(job)
-            if self._decision.denied and job.tokens <= limits.capacity:
+            job = CompactionJob(plan, focus_drops=compactor.directions.focus_drops)
+            if self._asked is None:
+                self._asked = job, await compactor.ask_handlers(job)
+            asked, decision = self._asked
+            if decision.denied and job.tokens <= limits.capacity:
                 return replace(plan, postponed=job)
             async with compactor.lock.hold():
                 if not compactor.cache.is_current(plan):
                     plan = await self._chosen(limits)
                     if plan.reason is None:
                         return plan
-                injected = self._decision.injected
-                return await compactor.compact(CompactionJob(plan, injected=injected, focus_drops=self._focus_drops))
+                return await compactor.compact(replace(asked, plan=plan, injected=decision.injected))
 
     async def _count(self, plan: Plan) -> Count:
         messages = self.messages_of(plan.sent)
@@ -258,7 +247,9 @@ class MeasuredRequest:
             plan, again = clipped, await self._count(clipped)
         unknown = again.size is None and clipped.counted > limits.capacity
         if again.is_too_large or (unknown and attempt.is_too_large):
-            raise _too_long("cannot fit protected content into what the provider takes")
+            from amplifier_core.llm_errors import ContextLengthError
+
+            raise ContextLengthError("cannot fit protected content into what the provider takes")
         return plan, again
 
     def _likely_limits(self) -> TokenLimits:
@@ -327,6 +318,7 @@ class RequestTransaction:
 
 
 def _outcome(plan: Plan, attempt: Count, limits: TokenLimits) -> str:
+    """Return the contract's word. ``protected_floor``: what is left must stay, or is too little to free."""
     if attempt.tokens is None:
         return "measurement_unavailable"
     if plan.postponed is not None:
@@ -348,9 +340,3 @@ def _mapping(value: object) -> Mapping[str, Any] | None:
 
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS
-
-
-def _too_long(text: str) -> Exception:
-    from amplifier_core.llm_errors import ContextLengthError
-
-    return ContextLengthError(text)
