@@ -15,8 +15,7 @@ requests to other models.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
 
 from ..messages.carriers import can_read, carried_text, is_carrier
 from ..messages.parsing import SYSTEM_ROLES, Message, metadata_of, with_metadata
@@ -28,45 +27,31 @@ from ..rendering.renderer import RenderedMessage
 _TITLE = "An earlier part of the conversation, as its provider summarised it"
 
 
-@dataclass(frozen=True, slots=True)
-class Placing:
-    """What the carriers of a view change in a request."""
-
-    seq: int = 0  # of the carrier that is sent, as `RenderedMessage.seq`; 0 for none
-    # By the identity of a message of the view, what is sent in its place; None for nothing.
-    changed: Mapping[int, RenderedMessage | None] = field(default_factory=dict[int, RenderedMessage | None])
-
-    def as_sent(self, messages: Iterable[RenderedMessage]) -> list[RenderedMessage]:
-        """Messages of the view stay in its order."""
-        sent = (self.changed.get(id(shown), shown) for shown in messages)
-        return [shown for shown in sent if shown is not None]
-
-
-NOTHING_PLACED = Placing()
+Changes = dict[int, RenderedMessage | None]
+"""By the identity of a message of a view, what is sent in its place; None for nothing."""
 
 
 def placed(
     messages: Sequence[RenderedMessage], key: tuple[str, str], counter: TokenCounter, required: Collection[int] = ()
-) -> tuple[list[RenderedMessage], Placing]:
-    """Return the messages of a view as a request to a model shows them, and what that changed.
+) -> tuple[Sequence[RenderedMessage], int, Changes]:
+    """Return the messages of a view as a request to a model shows them, the seq of the carrier that is sent in place of
+    some (as `RenderedMessage.seq`; 0 for none), and what that changed.
 
     `required` are seqs of entries that the request must show, whether a carrier replaces them or not.
     """
     read = ((index, shown.message) for index, shown in enumerate(messages) if not shown.is_plain)
     places = [index for index, message in read if message["role"] == "user" and is_carrier(message)]
     if not places:
-        return list(messages), NOTHING_PLACED
-    instead: dict[int, RenderedMessage | None] = {}
+        return messages, 0, {}
     readable = (place for place in reversed(places) if can_read(messages[place].message, *key))
     newest = next(readable, None)
     if newest is None:
         begins = next(index for index, shown in enumerate(messages) if shown.message["role"] not in SYSTEM_ROLES)
-        unread = {id(messages[place]): None for place in places}
+        changed: Changes = {id(messages[place]): None for place in places}
         if begins == places[0]:
             first = messages[begins]
-            instead = {id(first): first.with_message(without_native_context(first.message), counter)}
-        placing = Placing(0, {**unread, **instead})
-        return placing.as_sent(messages), placing
+            changed[id(first)] = first.with_message(without_native_context(first.message), counter)
+        return as_changed(messages, changed), 0, changed
     carrier = messages[newest]
     instructions = [shown for shown in messages[:newest] if shown.message["role"] in SYSTEM_ROLES]
     rest = [shown for shown in messages[newest + 1 :] if not is_carrier(shown.message)]
@@ -75,7 +60,13 @@ def placed(
     later = verbatim if carrier.seq < 0 else _later(before, carrier.seq, required)
     kept = [*instructions, carrier, *(one for one in later if not is_carrier(one.message)), *rest]
     sent = {id(shown) for shown in kept}
-    return kept, Placing(carrier.seq, {id(one): None for one in messages if id(one) not in sent})
+    left_out: Changes = {id(one): None for one in messages if id(one) not in sent}
+    return kept, carrier.seq if left_out else 0, left_out
+
+
+def as_changed(messages: Iterable[RenderedMessage], changed: Changes) -> list[RenderedMessage]:
+    """Messages of the view stay in its order."""
+    return [shown for shown in (changed.get(id(one), one) for one in messages) if shown is not None]
 
 
 def without_native_context(message: Message) -> Message:

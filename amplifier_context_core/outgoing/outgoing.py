@@ -5,13 +5,13 @@ Both depend on what comes before a message and on the prefix of the request, nev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ..futures import YIELD_EVERY
 from ..messages.tokens import TokenCounter, are_large
 from ..rendering.renderer import RenderedMessage
-from .carriers import NOTHING_PLACED, Placing, placed
+from .carriers import Changes, as_changed, placed
 from .prefix import RequestPrefix, unbound
 
 
@@ -19,25 +19,15 @@ from .prefix import RequestPrefix, unbound
 class Outgoing:
     """What a request is sent of the messages of a view. Do not mutate the lists."""
 
-    prefix: RequestPrefix
     source: Sequence[RenderedMessage]  # the messages of the view, which the identities below are of
     messages: Sequence[RenderedMessage]
     tokens: int
-    placing: Placing = NOTHING_PLACED
-    # By the identity of a message of the view, what is sent in its place without thinking; None for nothing.
-    unbound: Mapping[int, RenderedMessage | None] = field(default_factory=dict[int, RenderedMessage | None])
+    carrier: int = 0  # seq of the carrier that is sent in place of some; 0 for none
+    changed: Changes = field(default_factory=Changes)  # without what carriers replace, and without invalid thinking
 
     def as_sent(self, messages: Iterable[RenderedMessage]) -> list[RenderedMessage]:
         """Messages of the source stay in its order."""
-        sent = (self.unbound.get(id(shown), shown) for shown in self.placing.as_sent(messages))
-        return [shown for shown in sent if shown is not None]
-
-    def replaced_tokens(self, messages: Iterable[RenderedMessage]) -> int:
-        """Return the tokens of some messages of the source that a carrier replaces."""
-        if not self.placing.changed:
-            return 0
-        whole = list(messages)
-        return tokens_of(whole) - tokens_of(self.placing.as_sent(whole))
+        return as_changed(messages, self.changed)
 
 
 def outgoing(
@@ -48,11 +38,12 @@ def outgoing(
 ) -> Outgoing:
     """`required` are seqs that the request must show."""
     if all(one.is_plain for one in messages):
-        return Outgoing(prefix, messages, messages, tokens_of(messages))
-    kept, placing = placed(messages, prefix.key, counter, required)
-    changed = unbound(kept, prefix, counter) if any(map(prefix.binds, kept)) else {}
-    sent = [one for one in (changed.get(id(shown), shown) for shown in kept) if one is not None]
-    return Outgoing(prefix, messages, sent, tokens_of(sent), placing, changed)
+        return Outgoing(messages, messages, tokens_of(messages))
+    kept, carrier, changed = placed(messages, prefix.key, counter, required)
+    if any(map(prefix.binds, kept)):
+        bare = unbound(kept, prefix, counter)
+        kept, changed = as_changed(kept, bare), {**changed, **bare}
+    return Outgoing(messages, kept, tokens_of(kept), carrier, changed)
 
 
 def hashes_much(messages: Sequence[RenderedMessage], prefix: RequestPrefix) -> bool:

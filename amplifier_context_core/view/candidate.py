@@ -16,7 +16,6 @@ from ..economics.trigger import Growth
 from ..futures import in_thread, in_thread_if
 from ..messages.carriers import is_carrier
 from ..messages.tokens import TokenCounter
-from ..outgoing.carriers import Placing
 from ..outgoing.outgoing import Outgoing, hashes_much, outgoing, tokens_of
 from ..outgoing.prefix import RequestPrefix
 from ..rendering.recalled import RecalledSize, recalled_size
@@ -40,13 +39,13 @@ class ViewDraft:
     cost: int  # tokens of the draft's segments as they are sent now
     covered: int  # entries, counted from the first after the system prompt, that a checkpoint covers
     originals: Sequence[Segment]  # the segments before the open rounds, as the view shows them
-    placing: Placing
+    sent: Outgoing
 
     def whole(self, made: Sequence[Segment]) -> tuple[Segment, ...]:
         """Return the segments of a checkpoint from what a compaction made of the draft."""
-        before, _ = _parted(self.originals, self.placing)
+        before, _ = _parted(self.originals, self.sent)
         changed = {
-            one.first: one for one in self.originals if any(id(shown) in self.placing.changed for shown in one.shown)
+            one.first: one for one in self.originals if any(id(shown) in self.sent.changed for shown in one.shown)
         }
         is_held = {one.first for one in made if one.round is not None and is_carrier(one.round.head.message)}
         return (*before, *(changed[one.first] if one.first in is_held & changed.keys() else one for one in made))
@@ -77,9 +76,11 @@ class Candidate:
 
     @property
     def checkpoint_tokens(self) -> int:
-        """Tokens of the checkpoint that no carrier replaces; 0 without a checkpoint."""
-        checkpoint = self.view.checkpoint
-        return checkpoint.tokens - self.outgoing.replaced_tokens(checkpoint.shown) if checkpoint else 0
+        """Tokens of the checkpoint as it is sent; 0 without a checkpoint."""
+        checkpoint, sent = self.view.checkpoint, self.outgoing
+        if checkpoint is None:
+            return 0
+        return tokens_of(sent.as_sent(checkpoint.shown)) if sent.changed else checkpoint.tokens
 
     @property
     def growth(self) -> Growth | None:
@@ -99,8 +100,8 @@ class Candidate:
 
     def _recalled_tokens(self, all_: RecalledSize, messages: Callable[[], Iterable[RenderedMessage]]) -> int:
         """Return tokens of recalled text among messages, less what a carrier replaces; `all_` are those before that."""
-        placing = self.outgoing.placing
-        return recalled_size(placing.as_sent(messages())).tokens if placing.changed else all_.tokens
+        sent = self.outgoing
+        return recalled_size(sent.as_sent(messages())).tokens if sent.changed else all_.tokens
 
     @property
     def compactable_count(self) -> int:
@@ -122,7 +123,7 @@ class Candidate:
         closed, later = view.tail.parted(self._open_room)
         originals = [*view.head, *closed]
         # Whatever a compaction changes comes before nearly all of the thinking.
-        before, segments = _parted((*view.rerendered(), *closed), sent.placing)
+        before, segments = _parted((*view.rerendered(), *closed), sent)
         segments = _without_bound(segments, self.request.prefix, view.counter)
         waiting = sum(segment.tokens for segment in later)
         if waiting:
@@ -132,7 +133,7 @@ class Candidate:
         fixed = tokens_of(sent.as_sent(messages_of(before)))
         cost = tokens_of(sent.as_sent(messages_of(originals))) - fixed
         draft = Draft(tuple(segments), self.request.system_tokens + view.opening_tokens + waiting + fixed)
-        return ViewDraft(draft, later, cost, self.compactable_count, originals, sent.placing)
+        return ViewDraft(draft, later, cost, self.compactable_count, originals, sent)
 
     async def fitted(self) -> Sequence[RenderedMessage]:
         """Return what the request is sent, as far as it can be made to fit."""
@@ -185,17 +186,15 @@ class Candidate:
         return 0 if parts[0] == parts[1] else human.seq
 
 
-def _parted(segments: Sequence[Segment], placing: Placing) -> tuple[list[Segment], list[Segment]]:
+def _parted(segments: Sequence[Segment], sent: Outgoing) -> tuple[list[Segment], list[Segment]]:
     """Return the segments before the carrier that is sent, as they are, and the others as they are sent.
 
     A segment that is not sent at all keeps its place, without messages and without cost.
     """
-    if not placing.changed:
-        return [], list(segments)
-    places = (index for index, one in enumerate(segments) if any(m.seq == placing.seq for m in one.shown))
-    cut = next(places, 0) if placing.seq else 0
-    cut += placing.seq < 0  # a chapter with a carrier stays as it is
-    return list(segments[:cut]), [_showing(one, placing.as_sent(one.shown)) for one in segments[cut:]]
+    places = (index for index, one in enumerate(segments) if any(m.seq == sent.carrier for m in one.shown))
+    cut = next(places, 0) if sent.carrier else 0
+    cut += sent.carrier < 0  # a chapter with a carrier stays as it is
+    return list(segments[:cut]), [_showing(one, sent.as_sent(one.shown)) for one in segments[cut:]]
 
 
 def carrier_of(segment: Segment) -> RenderedMessage | None:
