@@ -27,7 +27,6 @@ class Budget:
     """The tokens that one request may have."""
 
     tokens: int  # at least 1
-    source: str  # ``token_budget``, ``provider`` or ``max_tokens``
     capped_from: int | None = None  # the larger figure that `max_tokens` capped; None when it capped nothing
 
 
@@ -39,13 +38,12 @@ def budget_for(config: Config, token_budget: int | None = None, provider: object
     if token_budget is not None:
         if isinstance(token_budget, bool) or not isinstance(token_budget, int) or token_budget < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError("token_budget", f"must be at least 1 token, got {token_budget!r}")
-        tokens, source = token_budget, "token_budget"
+        tokens = token_budget
     else:
         window = provider_window(provider, config.output_reserve_fraction, config.safety_margin)
-        tokens, source = (window, "provider") if window else (config.max_tokens, "max_tokens")
-    if "max_tokens" in config.model_fields_set and tokens > config.max_tokens:
-        return Budget(config.max_tokens, source, capped_from=tokens)
-    return Budget(tokens, source)
+        tokens = window or config.max_tokens
+    is_capped = "max_tokens" in config.model_fields_set and tokens > config.max_tokens
+    return Budget(config.max_tokens, capped_from=tokens) if is_capped else Budget(tokens)
 
 
 def provider_window(provider: object, output_reserve_fraction: float, safety_margin: int) -> int | None:
@@ -101,17 +99,16 @@ def price_in(pricing: object, kind: str) -> float | None:
 
     `kind` is `input`, `output`, `cache_read` or `cache_write`.
     """
-    value = _field(pricing, f"{kind}_per_million")
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    return float(value) if 0 <= value <= _LARGEST_PRICE else None  # not true of NaN either
+    return _number(_field(pricing, f"{kind}_per_million"), _LARGEST_PRICE)
 
 
 def _claimed(provider: object) -> tuple[int, int] | None:
     """Return the window and the longest answer of the provider's model, 0 for an answer that it does not name."""
     for claims in (_call(provider, "get_model_info"), _defaults(provider)):
-        if window := _tokens(_field(claims, "context_window")):
-            return window, _tokens(_field(claims, "max_output_tokens")) or 0
+        named = (_number(_field(claims, name), _LARGEST_WINDOW) for name in ("context_window", "max_output_tokens"))
+        window, answer = (int(tokens or 0) for tokens in named)
+        if window:
+            return window, answer
     return None
 
 
@@ -141,9 +138,8 @@ def _call(provider: object, method: str) -> object:
     return answer
 
 
-def _tokens(value: object) -> int | None:
+def _number(value: object, most: float) -> float | None:
+    """Return a number from 0 to `most`; None for anything else, also for NaN."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    if not 0 < value <= _LARGEST_WINDOW:  # not true of NaN either
-        return None
-    return int(value)
+    return value if 0 <= value <= most else None

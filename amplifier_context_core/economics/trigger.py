@@ -42,13 +42,12 @@ class TokenLimits:
         return min(self.units.limit(counted), self.accepted)
 
 
-def token_limits(config: Config, meter: Meter, budget: int, key: Key) -> TokenLimits:
-    """The budget is in the provider's tokens; the meter is as it is now."""
-    return exact_limits(config, meter, budget, meter.accepted(budget, key), meter.units(key), key)
-
-
-def exact_limits(config: Config, meter: Meter, budget: int, accepted: int, units: Units, key: Key) -> TokenLimits:
-    """Return limits whose conversion to the provider's tokens is given; `budget` and `accepted` are in these."""
+def token_limits(
+    config: Config, meter: Meter, budget: int, key: Key, *, accepted: int | None = None, units: Units | None = None
+) -> TokenLimits:
+    """`budget` and `accepted` are in the provider's tokens. The meter, as it is now, says what is not given."""
+    accepted = meter.accepted(budget, key) if accepted is None else accepted
+    units = units or meter.units(key)
     capacity, is_whole = units.capacity(accepted), rewrites_all(key)
     threshold = int(capacity * config.compact_threshold) if config.auto_compact else capacity
     freed = config.clear_at_least if config.clear_at_least is not None else int(capacity * _MIN_FREED_SHARE)

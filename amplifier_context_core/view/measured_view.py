@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from ..config import Config
 from ..economics.meter import MIN_RATIO, Units
-from ..economics.trigger import TokenLimits, exact_limits
+from ..economics.trigger import TokenLimits, token_limits
 from ..errors import ContextOverflow
 from ..events import HookDecision, inside_handler
 from .candidate import Candidate
@@ -262,20 +262,20 @@ class MeasuredRequest:
         accepted = sent.limits.accepted if sent and sent.limits.budget == limits.budget else None
         if accepted is None or accepted >= limits.accepted:
             return limits
-        return exact_limits(self.config, self.compactor.meter, limits.budget, accepted, limits.units, key)
+        meter = self.compactor.meter
+        return token_limits(self.config, meter, limits.budget, key, accepted=accepted, units=limits.units)
 
     def _limits(self, attempt: Count, limits: TokenLimits) -> TokenLimits:
         if attempt.size is None or not self._counted:
             return limits
-        key = self.request.key
+        key, meter = self.request.key, self.compactor.meter
         counted, size = self._counted[-1]
-        ratio = self.compactor.meter.known(key).ratio
+        ratio = meter.known(key).ratio
         if len(self._counted) > 1 and abs(step := self._counted[0][0] - counted) >= _LEAST_STEP:
             seen = (self._counted[0][1] - size) / step
             ratio = seen if seen > 0 else ratio
-        accepted = attempt.accepted(self.compactor.meter.accepted(limits.budget, key))
-        units = Units.exact(counted, size, ratio)
-        return exact_limits(self.config, self.compactor.meter, limits.budget, accepted, units, key)
+        accepted, units = attempt.accepted(meter.accepted(limits.budget, key)), Units.exact(counted, size, ratio)
+        return token_limits(self.config, meter, limits.budget, key, accepted=accepted, units=units)
 
 
 class RequestTransaction:

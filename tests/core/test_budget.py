@@ -33,14 +33,14 @@ def budget(**settings: Any) -> Budget:
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"token_budget": 5_000, "provider": provider(100_000)}, Budget(5_000, "token_budget")),
-        ({"token_budget": 5_000, "max_tokens": 200_000}, Budget(5_000, "token_budget")),
-        ({"provider": provider(100_000, 8_000)}, Budget(91_000, "provider")),
-        ({"provider": provider(100_000, 8_000), "output_reserve_fraction": 0.5}, Budget(95_000, "provider")),
-        ({}, Budget(200_000, "max_tokens")),
-        ({"max_tokens": 200_000}, Budget(200_000, "max_tokens")),
-        ({"token_budget": 300_000, "max_tokens": 200_000}, Budget(200_000, "token_budget", capped_from=300_000)),
-        ({"provider": provider(301_000), "max_tokens": 200_000}, Budget(200_000, "provider", capped_from=300_000)),
+        ({"token_budget": 5_000, "provider": provider(100_000)}, Budget(5_000)),
+        ({"token_budget": 5_000, "max_tokens": 200_000}, Budget(5_000)),
+        ({"provider": provider(100_000, 8_000)}, Budget(91_000)),
+        ({"provider": provider(100_000, 8_000), "output_reserve_fraction": 0.5}, Budget(95_000)),
+        ({}, Budget(200_000)),
+        ({"max_tokens": 200_000}, Budget(200_000)),
+        ({"token_budget": 300_000, "max_tokens": 200_000}, Budget(200_000, capped_from=300_000)),
+        ({"provider": provider(301_000), "max_tokens": 200_000}, Budget(200_000, capped_from=300_000)),
     ],
 )
 def test_a_budget_is_the_callers_else_the_providers_else_the_configs_and_a_configured_maximum_caps(
@@ -66,7 +66,7 @@ def test_an_impossible_explicit_budget_is_an_error_that_says_so(bad: Any) -> Non
 )
 def test_a_window_that_makes_no_sense_is_none(window: Any) -> None:
     assert provider_window(provider(window), 1.0, 1_000) is None
-    assert budget(provider=provider(window)).source == "max_tokens"
+    assert budget(provider=provider(window)) == budget()
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ class AsyncInfo:
     ids=lambda odd: type(odd).__name__,
 )
 def test_a_provider_that_lacks_raises_or_talks_nonsense_falls_back(odd: Any) -> None:
-    assert budget(provider=odd) == Budget(200_000, "max_tokens")
+    assert budget(provider=odd) == Budget(200_000)
     assert model_of(odd) is None
     assert name_of(odd) == ""
 
