@@ -11,9 +11,9 @@ from typing import Literal
 
 from amplifier_context_core.compaction.checkpoint import DigestEntry, Segment
 from amplifier_context_core.transcript.transcript import Snapshot
+from amplifier_context_core.view.candidate import ViewRequest
 from amplifier_context_core.view.compactor import Compactor
 from amplifier_context_core.view.plan import ALL, CompactionJob
-from amplifier_context_core.view.view_request import ViewRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from amplifier_context_core.rendering.quoting import TAG, escape_tags, single_line
 from amplifier_context_core.transcript.entry import Entry
-from amplifier_context_core.view.view_request import ViewRequest
+from amplifier_context_core.view.candidate import ViewRequest
 
 from .text import Text
 

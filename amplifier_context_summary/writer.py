@@ -21,8 +21,8 @@ from amplifier_context_core.economics.budget import context_window, model_of, na
 from amplifier_context_core.futures import in_thread
 from amplifier_context_core.rendering.sendable import is_left_out
 from amplifier_context_core.session.session import Session
+from amplifier_context_core.view.candidate import ViewRequest
 from amplifier_context_core.view.sent_view import SentView, outgoing_messages
-from amplifier_context_core.view.view_request import ViewRequest
 
 from .asking import Asking, Made, OutOfDate, Question, Refused
 from .call import Caller, listed

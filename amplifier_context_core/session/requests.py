@@ -28,13 +28,13 @@ from ..rendering.recalled import ONE_LINE
 from ..transcript.entry import Entry
 from ..transcript.returned_views import HandedViews
 from ..transcript.transcript import Snapshot
+from ..view.candidate import ViewRequest
 from ..view.directions import calls_of_operations
 from ..view.explain import chapters_of, explain
 from ..view.handed_views import handed_views, is_dropped_chapter, views_of_before
 from ..view.measured_view import CountView, FitOutput, MeasuredRequest, RequestTransaction
 from ..view.plan import CompactionResult
 from ..view.sent_view import SentView, outgoing_messages
-from ..view.view_request import ViewRequest
 from ..view.window_usage import step_of, window_usage
 from .answers import Answers
 from .host import Host

@@ -20,12 +20,11 @@ from ..rendering.sendable import is_left_out
 from ..transcript.entry import Entry
 from ..transcript.transcript import Snapshot
 from . import shared_cache
-from .candidate import Candidate
+from .candidate import Candidate, ViewRequest
 from .plan import Plan, Revision
 from .session_state import SessionState, rehydrate
 from .view import View, with_segments
 from .view_factory import MIN_BUDGET_RATIO, ViewFactory
-from .view_request import ViewRequest
 
 MAX_VIEWS = 4
 MAX_BUDGETS = 32  # budgets whose view is remembered

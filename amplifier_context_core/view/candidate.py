@@ -1,4 +1,4 @@
-"""A view as one request would have it: what is sent of it, and what a compaction of it works on.
+"""A request for a view, and a view as that would have it: what is sent of it, and what a compaction of it works on.
 
 A candidate is of one moment: the view may grow later, and other requests may have other messages of it.
 """
@@ -6,13 +6,15 @@ A candidate is of one moment: the view may grow later, and other requests may ha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..compaction.checkpoint import Draft, Segment
 from ..compaction.condensing import people_tokens
 from ..compaction.protected import clip_messages, clip_protected, most_human_tokens, pinned_seqs, whole_human
+from ..compaction.strategies import Strategy
 from ..compaction.strategies.base import with_protection
-from ..economics.trigger import Growth
+from ..economics.meter import Key
+from ..economics.trigger import Growth, TokenLimits
 from ..futures import in_thread, in_thread_if
 from ..messages.carriers import is_carrier
 from ..messages.tokens import TokenCounter
@@ -22,11 +24,39 @@ from ..rendering.recalled import RecalledSize, recalled_size
 from ..rendering.renderer import RenderedMessage
 from ..transcript.entry import Entry
 from .view import View, messages_of
-from .view_request import ViewRequest
 
 # Of the threshold, less what comes before the rounds: what may stay out of a compaction, for a result that its host may
 # replace again. The rest is room for rounds that come.
 _LEFT_OPEN = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class ViewRequest:
+    """What is known of a request before its view is selected, made once and handed down."""
+
+    limits: TokenLimits
+    prefix: RequestPrefix
+    system: tuple[RenderedMessage, ...]
+    counter: TokenCounter
+    required: frozenset[int] = frozenset()  # seqs that must stay verbatim in the view
+    # Messages that the history gets with the request; the view ends with them.
+    appended: tuple[RenderedMessage, ...] = ()
+    # Writes the chapters of the view again if the provider writes the whole prefix again in any case; None to leave
+    # them.
+    late: Strategy | None = None
+    system_tokens: int = field(init=False)  # of the system prompt, and of what else is sent beside the view
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "system_tokens", sum(shown.tokens for shown in (*self.system, *self.appended)))
+
+    @property
+    def key(self) -> Key:
+        return self.prefix.key
+
+    @property
+    def most_human_tokens(self) -> int:
+        """Tokens up to which the newest human message is shown whole."""
+        return most_human_tokens(self.limits.capacity, self.system_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +179,7 @@ class Candidate:
         view, request, counter = self.view, self.request, self.view.counter
         closed, later = view.tail.parted(self._open_room)
         head = self.outgoing.as_sent(messages_of((*view.head, *closed)))
-        opening = view.opening_index()
+        opening = view.opening_index
         before = tokens_of(head) + view.opening_tokens
         rest = Draft(tuple(with_protection(segment, "open") for segment in later))
         human = whole_human(view.segments(), request.most_human_tokens)

@@ -22,13 +22,12 @@ from ..futures import in_thread
 from ..history.history import History
 from ..messages.hashing import chain_hash, content_hash
 from ..messages.tokens import TokenCounter
-from .candidate import Candidate, ViewDraft
+from .candidate import Candidate, ViewDraft, ViewRequest
 from .directions import Directions
 from .figures import report_of
 from .plan import CompactionJob, CompactionResult
 from .sent_view import shared_prefix
 from .view_factory import ViewFactory
-from .view_request import ViewRequest
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

@@ -25,7 +25,7 @@ from ..messages.tokens import TokenCounter
 from ..outgoing.outgoing import tokens_of
 from . import shared_cache
 from .cache import ViewCache
-from .candidate import Candidate
+from .candidate import Candidate, ViewRequest
 from .checkpoint_maker import Carry, CheckpointMaker
 from .compaction_log import CompactionLog
 from .directions import Directions
@@ -34,7 +34,6 @@ from .plan import CompactionJob, CompactionResult, Plan
 from .sent_view import SentView, SentViews
 from .session_warnings import SessionWarnings
 from .view_factory import ViewFactory
-from .view_request import ViewRequest
 
 log = logging.getLogger(__name__)
 

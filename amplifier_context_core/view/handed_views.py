@@ -14,9 +14,8 @@ from ..messages.parsing import Message, text_of
 from ..outgoing.provider_messages import provider_messages
 from ..rendering.renderer import RenderedMessage
 from ..transcript.returned_views import HandedView, Shown
-from .candidate import Candidate
+from .candidate import Candidate, ViewRequest
 from .compactor import Compactor
-from .view_request import ViewRequest
 
 _WANTS_SHORT_IDS: Key = ("mistral", "")
 

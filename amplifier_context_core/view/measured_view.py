@@ -18,12 +18,11 @@ from ..economics.meter import MIN_RATIO, Units
 from ..economics.trigger import TokenLimits, token_limits
 from ..errors import ContextOverflow
 from ..events import HookDecision, inside_handler
-from .candidate import Candidate
+from .candidate import Candidate, ViewRequest
 from .compactor import Compactor
 from .figures import overflow
 from .plan import CompactionJob, Plan
 from .sent_view import SentView
-from .view_request import ViewRequest
 
 CountView = Callable[[list[dict[str, Any]]], Awaitable[Mapping[str, Any]]]
 FitOutput = Callable[[list[dict[str, Any]], Mapping[str, Any]], Awaitable[Mapping[str, Any] | None]]

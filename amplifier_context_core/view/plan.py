@@ -21,10 +21,9 @@ from ..economics.trigger import TokenLimits, cold_threshold, compaction_target, 
 from ..outgoing.outgoing import tokens_of
 from ..rendering.renderer import RenderedMessage
 from ..transcript.transcript import Snapshot
-from .candidate import Candidate
+from .candidate import Candidate, ViewRequest
 from .sent_view import SentView
 from .view import View
-from .view_request import ViewRequest
 
 ALL = range(1 << 62)  # seqs
 

@@ -19,8 +19,8 @@ from ..messages.tokens import are_large
 from ..outgoing.prefix import RequestPrefix, request_digest
 from ..outgoing.provider_messages import provider_messages, with_cache_hints
 from ..rendering.renderer import RenderedMessage
+from .candidate import ViewRequest
 from .view import View
-from .view_request import ViewRequest
 
 _MAX_KEYS = 8  # providers and models whose last view is remembered
 _MAX_FORMER = 8  # views that are remembered after another one took their place

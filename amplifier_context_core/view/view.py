@@ -12,18 +12,18 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from ..compaction.checkpoint import Checkpoint, Segment
+from ..compaction.checkpoint import Checkpoint, Segment, segment_of
 from ..compaction.digest import with_round
 from ..compaction.distant import distant_end, fold_distant
 from ..economics.trigger import CompactionBackoff
 from ..futures import YIELD_EVERY, in_thread, in_thread_if
 from ..messages.parsing import SYSTEM_ROLES
-from ..messages.tokens import TokenCounter, count_message_tokens
+from ..messages.tokens import TokenCounter, are_large, count_message_tokens
 from ..rendering.recalled import RecalledSize, recalled_size
-from ..rendering.renderer import OPENING, RenderedMessage, Renderer
-from ..rendering.rounds import Round, rounds_with
+from ..rendering.renderer import OPENING, RenderedMessage, RenderedRound, Renderer
+from ..rendering.rounds import Round, RoundList, rounds_with
+from ..transcript.entry import Entry
 from ..transcript.transcript import Snapshot
-from .tail import ViewTail, rendered_rounds, segment_for
 
 
 class View:
@@ -47,6 +47,7 @@ class View:
         # Of the history at the last update, or that the checkpoint is of; -1 for that of the first update.
         self.revision = revision
         self._interrupted: frozenset[int] = frozenset()
+        self._opening_index: int | None = None
         self.reset()
 
     def reset(self) -> None:
@@ -54,7 +55,7 @@ class View:
         self._renderer = self._renderer.without_calls(self._interrupted, self.made_at)
         self._distant: list[Segment] = []  # chapters of distant history, which is before the tail
         self.tail = ViewTail(self._renderer, self.checkpoint.covered if self.checkpoint else 0)
-        self._messages: list[RenderedMessage] | None = None  # without the opening; None if any may have changed
+        self._messages: list[RenderedMessage] | None = None  # None if any may have changed
         before = self.checkpoint.segments if self.checkpoint else ()
         self.recalled_before = sum((recalled_size(segment.shown) for segment in before), RecalledSize())
         if self.checkpoint:
@@ -106,7 +107,13 @@ class View:
 
     @property
     def opening_tokens(self) -> int:
-        return self.opening.tokens if self.opening_index() is not None else 0
+        return self.opening.tokens if self.opening_index is not None else 0
+
+    @property
+    def opening_index(self) -> int | None:
+        """Index of the opening among the messages; None if the view needs none."""
+        self.messages()
+        return self._opening_index
 
     @property
     def counter(self) -> TokenCounter:
@@ -132,16 +139,19 @@ class View:
         return max(self.made_at, self.tail.newest_seq)
 
     def messages(self) -> list[RenderedMessage]:
-        """Without the system prompt. Do not mutate them."""
-        if (opening := self.opening_index()) is None:
-            return self._all_messages()
-        messages = self._all_messages()
-        return [*messages[:opening], self.opening, *messages[opening:]]
+        """Without the system prompt. Do not mutate the list: another one takes its place when the view changes.
 
-    def _all_messages(self) -> list[RenderedMessage]:
-        """Return a list that is replaced, never mutated."""
+        The opening comes right before the first message that is no instruction, unless that is a user's. Instructions
+        that were sent before that message came keep their index.
+        """
         if self._messages is None:
-            self._messages = [*messages_of(self.head), *self.tail.messages()]
+            shown = [*messages_of(self.head), *self.tail.messages()]
+            roles = ((index, one.message["role"]) for index, one in enumerate(shown))
+            index, role = next((one for one in roles if one[1] not in SYSTEM_ROLES), (0, "user"))
+            self._opening_index = index if role != "user" else None
+            if role != "user":
+                shown.insert(index, self.opening)
+            self._messages = shown
         return self._messages
 
     @property
@@ -218,17 +228,6 @@ class View:
     def output_limit(self) -> int:
         return self._renderer.output_limit
 
-    def opening_index(self) -> int | None:
-        """Return the index of the opening message; None if the view needs none.
-
-        It comes right before the first message that is no instruction, unless that is a user's. Instructions that were
-        sent before that message came keep their index.
-        """
-        for index, message in enumerate(self._all_messages()):
-            if message.message["role"] not in SYSTEM_ROLES:
-                return index if message.message["role"] != "user" else None
-        return None
-
 
 def with_segments(checkpoint: Checkpoint, segments: Sequence[Segment]) -> Checkpoint:
     """No other session may use the checkpoint."""
@@ -238,3 +237,122 @@ def with_segments(checkpoint: Checkpoint, segments: Sequence[Segment]) -> Checkp
 
 def messages_of(segments: Iterable[Segment]) -> list[RenderedMessage]:
     return [message for segment in segments for message in segment.shown]
+
+
+class ViewTail:
+    """The rounds of a view after its checkpoint, rendered. Indexes count from the first entry after the leading
+    instructions: `start` is that of its first entry, `end` that of the next one to add.
+
+    A round is immutable: an entry that joins it makes a new one, and one that joins two rounds moves all rounds after
+    them. So a rendered round is found by the identity of its round, never by its index.
+    """
+
+    def __init__(self, renderer: Renderer, start: int) -> None:
+        self.start = self.end = start
+        self.newest_seq = 0  # highest seq of its entries; 0 before the first
+        self.tokens = 0
+        self.responses = 0
+        self.recalled = RecalledSize()
+        self.has_human = False
+        self._renderer = renderer
+        self._rounds = RoundList()
+        self._indexes: dict[int, int] = {}  # by seq
+        self._shown: list[tuple[Round, RenderedRound]] = []  # the rounds as they were rendered last
+        self._stale = 0  # index in `_rounds` of the first round that may differ from what was rendered
+
+    def __contains__(self, seq: int) -> bool:
+        return seq in self._indexes
+
+    def add(self, entry: Entry) -> None:
+        self._indexes[entry.seq] = self.end
+        self.end += 1
+        self.newest_seq = max(self.newest_seq, entry.seq)
+        self._renderer.register_calls(entry)
+        self.responses += entry.role == "assistant"
+        self.has_human |= entry.human
+        self._stale = min(self._stale, self._rounds.add(entry))
+
+    async def render(self) -> None:
+        """Render the rounds that are new or changed; if this is cancelled, the next call continues."""
+        known = {id(round_): (round_, rendered) for round_, rendered in self._shown[self._stale :]}
+        del self._shown[self._stale :]
+        for _, rendered in known.values():
+            self.tokens -= rendered.tokens
+            self.recalled -= recalled_size(rendered.messages)
+        rounds = self._rounds.rounds
+        while self._stale < len(rounds):
+            batch = rounds[self._stale : self._stale + YIELD_EVERY]
+            new = [round_ for round_ in batch if id(round_) not in known]
+            for round_, rendered in zip(new, await rendered_rounds(self._renderer, new), strict=True):
+                known[id(round_)] = (round_, rendered)
+            shown = [known.pop(id(round_)) for round_ in batch]
+            self.tokens += sum(rendered.tokens for _, rendered in shown)
+            self.recalled = sum((recalled_size(rendered.messages) for _, rendered in shown), self.recalled)
+            self._shown.extend(shown)
+            self._stale = len(self._shown)
+            if self._stale < len(rounds):
+                await asyncio.sleep(0)
+
+    @property
+    def is_stale(self) -> bool:
+        return self._stale < len(self._rounds.rounds)
+
+    def messages(self) -> list[RenderedMessage]:
+        return [message for _, rendered in self._shown for message in rendered.messages]
+
+    def segments(self) -> list[Segment]:
+        return _segments(self._shown)
+
+    def parted(self, open_room: int) -> tuple[list[Segment], list[Segment]]:
+        """Return the leading rounds that a checkpoint may cover, and those after them, as far as they show anything.
+
+        `open_room`: tokens of rounds at the end that stay out, though a checkpoint could cover them: their host may
+        replace a result of theirs again.
+        """
+        count = self._closed_count(open_room)
+        return _segments(self._shown[:count]), _segments(self._shown[count:])
+
+    def closed_end(self, open_room: int) -> int:
+        """Return the index of the first entry that a checkpoint may not cover, see `parted`."""
+        return self.start + sum(len(round_.entries) for round_ in self._rounds.rounds[: self._closed_count(open_room)])
+
+    @property
+    def fixes(self) -> dict[int, tuple[str, ...]]:
+        """By the lowest seq of the round."""
+        return {round_.first: rendered.fixes for round_, rendered in self._shown if rendered.fixes}
+
+    def _closed_count(self, open_room: int) -> int:
+        """Return how many leading rounds may be covered, of those rendered last: all closed, none with an entry after
+        one of the rest.
+        """
+        closed, final = self._rounds.closed, self._rounds.final
+        if sum(rendered.tokens for _, rendered in self._shown[final:closed]) <= open_room:
+            closed = final
+        cut = ends = 0
+        furthest = self.start - 1
+        for index, round_ in enumerate(self._rounds.rounds[:closed]):
+            furthest = max(furthest, *(self._indexes[entry.seq] for entry in round_.entries))
+            ends += len(round_.entries)
+            if furthest == self.start + ends - 1:
+                cut = index + 1
+        return cut
+
+
+async def rendered_rounds(renderer: Renderer, rounds: Sequence[Round]) -> list[RenderedRound]:
+    """Large rounds are rendered in a thread.
+
+    A renderer only reads while it renders, so nothing is lost if the caller is cancelled meanwhile.
+    """
+
+    def render() -> list[RenderedRound]:
+        return [renderer.render(round_) for round_ in rounds]
+
+    return await in_thread_if(are_large(entry.message for round_ in rounds for entry in round_.entries), render)
+
+
+def _segments(shown: Sequence[tuple[Round, RenderedRound]]) -> list[Segment]:
+    return [segment_for(round_, rendered) for round_, rendered in shown if rendered.messages]
+
+
+def segment_for(round_: Round, rendered: RenderedRound) -> Segment:
+    return segment_of(round_, rendered.messages, rendered.fixes)

@@ -21,9 +21,9 @@ from ..messages.tokens import TokenCounter
 from ..rendering.renderer import Renderer
 from ..transcript.transcript import Snapshot
 from . import shared_cache
+from .candidate import ViewRequest
 from .directions import Directions
 from .view import View
-from .view_request import ViewRequest
 
 MIN_BUDGET_RATIO = 0.8  # of a budget: a view made for at least that much may serve it
 _MIN_OUTPUT = 64  # tokens a tool output may always show

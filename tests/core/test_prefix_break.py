@@ -25,8 +25,8 @@ from amplifier_context_core.messages.tokens import approx_token_counter
 from amplifier_context_core.outgoing.prefix import RequestPrefix
 from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_core.transcript.transcript import Snapshot, Transcript
+from amplifier_context_core.view.candidate import ViewRequest
 from amplifier_context_core.view.sent_view import SentViews
-from amplifier_context_core.view.view_request import ViewRequest
 from tests.managers import new_manager
 from tests.messages import result, says, user
 

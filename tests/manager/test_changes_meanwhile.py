@@ -16,7 +16,7 @@ from amplifier_context_core import ContextManager, MemoryStore
 from amplifier_context_core.compaction.checkpoint import Draft, Segment
 from amplifier_context_core.compaction.strategies import FoldRounds, Goal
 from amplifier_context_core.events import PRE_COMPACT
-from amplifier_context_core.view import tail
+from amplifier_context_core.view import view as of_views
 from amplifier_context_core.view.plan import Plan
 from amplifier_context_testing import check_request
 from tests.authors import make_manager
@@ -80,7 +80,7 @@ async def test_an_edit_while_rounds_are_rendered_is_not_mixed_into_the_checkpoin
     store = MemoryStore()
     manager = manager_of(store, hooks, max_tokens=8_000)
     await chat(manager, 60, m58=SECRET)
-    rendered = tail.rendered_rounds
+    rendered = of_views.rendered_rounds
     changed = False
 
     async def slow(renderer: Any, rounds: Any) -> Any:
@@ -92,7 +92,7 @@ async def test_an_edit_while_rounds_are_rendered_is_not_mixed_into_the_checkpoin
             await (manager.forget(containing=SECRET) if edit == "forget" else getattr(manager, edit)())
         return done
 
-    monkeypatch.setattr(tail, "rendered_rounds", slow)
+    monkeypatch.setattr(of_views, "rendered_rounds", slow)
     hooks.manager = manager
     first = await manager.get_messages_for_request(8_000)
     assert changed
@@ -112,7 +112,7 @@ async def test_what_is_erased_while_rounds_are_rendered_is_not_sent(
     manager = manager_of()
     await manager.add_message({"role": role, "content": f"The code is {SECRET}."})
     await chat(manager, 3)
-    rendered = tail.rendered_rounds
+    rendered = of_views.rendered_rounds
     edits = iter([lambda: manager.forget(containing=SECRET) if edit == "forget" else manager.clear()])
 
     async def slow(renderer: Any, rounds: Any) -> Any:
@@ -121,7 +121,7 @@ async def test_what_is_erased_while_rounds_are_rendered_is_not_sent(
             await make()
         return done
 
-    monkeypatch.setattr(tail, "rendered_rounds", slow)
+    monkeypatch.setattr(of_views, "rendered_rounds", slow)
     assert SECRET not in str(await manager.get_messages_for_request(8_000))
     assert SECRET not in str(manager.compactor.last_sent)
     assert next(edits, None) is None
