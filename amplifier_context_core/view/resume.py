@@ -14,7 +14,7 @@ from ..errors import StoreError
 from ..futures import in_thread
 from ..history.history import History
 from ..messages.tokens import TokenCounter
-from ..stores import Store
+from ..stores import Extent, Store
 from ..transcript.transcript import Transcript
 from .cache import ViewCache
 from .compactor import Compactor
@@ -22,7 +22,6 @@ from .session_state import SessionState, UncompactedViewState, counter_name, dum
 
 log = logging.getLogger(__name__)
 
-_LARGE = 200_000  # bytes of saved state from which on it is read off the event loop
 _MAX_BEHIND = 5_000  # entries; a checkpoint that covers this many fewer than the newest one is not saved
 
 
@@ -52,7 +51,7 @@ async def resume(
     state, problems = await _saved_state(store, history.session_id)
     made = await counter() if state and (state.views or state.uncompacted_views) else None
     if state and state.views and made:
-        problem = await _from_checkpoint(store, history, cache, state, made, extent.length, extent.last_seq)
+        problem = await _from_checkpoint(store, history, cache, state, made, extent)
         if problem is None:
             newest = history.snapshot()[-1].seq
             return Resumed(False, state, problems, any(view.checkpoint.made_at > newest for view in state.views))
@@ -69,26 +68,16 @@ async def resume(
 
 
 async def _from_checkpoint(
-    store: Store,
-    history: History,
-    cache: ViewCache,
-    state: SessionState,
-    counter: TokenCounter,
-    length: int,
-    last_seq: int,
+    store: Store, history: History, cache: ViewCache, state: SessionState, counter: TokenCounter, extent: Extent
 ) -> str | None:
     """Resume without the entries that the checkpoints cover; return None if that was possible, else why not.
 
     The reason is an empty text if the state is of another counter or history, which is no fault.
     """
-    session_id = history.session_id
-    if (
-        state.counter != counter_name(counter)
-        or not state.leading_count < state.tail_start <= state.covered_count <= length
-    ):
-        log.info(
-            "session %s: its checkpoint is not used: it is of another token counter or another history", session_id
-        )
+    session_id, length = history.session_id, extent.length
+    is_of_history = state.leading_count < state.tail_start <= state.covered_count <= length
+    if state.counter != counter_name(counter) or not is_of_history:
+        log.info("session %s: its checkpoint is of another token counter or another history", session_id)
         return ""
     # The first message after the system prompt stays at hand: a host that replays the history begins with it. So does
     # the last one before the tail: it has the turn id.
@@ -103,7 +92,7 @@ async def _from_checkpoint(
     if (await store.extent(session_id)).length != length:  # damage was found meanwhile: indexes have moved
         return ""
     history.resume(
-        Transcript.resumed(session_id, head, tail, length=length, last_seq=last_seq, turns_before=before),
+        Transcript.resumed(session_id, head, tail, length=length, last_seq=extent.last_seq, turns_before=before),
         frozenset(state.interrupted),
         shown.values(),
     )
@@ -122,7 +111,7 @@ async def _saved_state(store: Store, session_id: str) -> tuple[SessionState | No
     if not data:
         return None, ()
     try:
-        return (await in_thread(load, data) if len(data) > _LARGE else load(data)), ()
+        return await in_thread(load, data), ()
     except ValueError as problem:
         return None, (f"its checkpoint cannot be used ({problem}); the view is rebuilt from the history",)
 
