@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ParamSpec, TypeVar
 
 from ..compaction.checkpoint import Checkpoint, Draft, Segment
 from ..compaction.ladder import LadderResult, apply_alone, run_ladder
@@ -23,14 +22,10 @@ from ..history.history import History
 from ..messages.hashing import chain_hash, content_hash
 from ..messages.tokens import TokenCounter
 from .candidate import Candidate, ViewDraft, ViewRequest
-from .directions import Directions
 from .figures import report_of
 from .plan import CompactionJob, CompactionResult
 from .sent_view import shared_prefix
 from .view_factory import ViewFactory
-
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
 
 Carry = Callable[[History, tuple[Segment, ...], int, TokenCounter], Awaitable[tuple[Segment, ...]]]
 """Given the history, the segments of a new checkpoint, the tokens that they may have in a request to the model that
@@ -89,45 +84,37 @@ class CheckpointMaker:
 
     async def ladder_result(self, job: CompactionJob, given: ViewDraft, growth: int = 0) -> LadderResult:
         """`growth`: tokens that the view will have grown by; what they take is left free beside the draft."""
-        target, capacity = job.target, job.request.limits.capacity
+        config, directions, request = self.config, self.factory.directions, job.request
+        target, capacity = job.target, request.limits.capacity
         # Recalled text of the newest round does not count: recalls bring no compaction closer.
         kept = 0 if given.open_rounds else newest_recalled(given.draft.segments)
-        directions = self.factory.directions
-        goal = _goal_of(job, self.config, max(1, target + kept - growth), directions)
-        pin_tokens = int(capacity * self.config.pin_share)
-        protection = Protection(
-            frozenset(directions.pins), pin_tokens, job.kept, given.open_rounds, job.request.most_human_tokens
+        goal = Goal(
+            max(1, target + kept - growth),
+            capacity,
+            request.counter,
+            human_tokens=int(target * config.protected_human),
+            protected_results=config.protected_tool_results,
+            chapter_tokens=int(capacity * config.chapter_share),
+            summaries=directions.short_forms.known,
+            focus="\n\n".join(dict.fromkeys(text for text in (directions.focus, job.injected) if text)) or None,
+            state_tools=None if config.state_tools is None else tuple(config.state_tools),
         )
-        trigger = max(1, job.request.limits.threshold + kept - growth)
-        recent = max(0, int(target * self.config.protected_recent) - growth)
-        return await self._off_loop(
-            run_ladder, given.draft, goal, self.ladder, protection, trigger=trigger, recent_tokens=recent
-        )
+        pins, pin_tokens = frozenset(directions.pins), int(capacity * config.pin_share)
+        protection = Protection(pins, pin_tokens, job.kept, given.open_rounds, request.most_human_tokens)
+        trigger = max(1, request.limits.threshold + kept - growth)
+        recent = max(0, int(target * config.protected_recent) - growth)
+        if self.prepare is not None:
+            await self.prepare()
+        ladder, draft = self.ladder, given.draft
+        return await in_thread(run_ladder, draft, goal, ladder, protection, trigger=trigger, recent_tokens=recent)
 
     async def late(self, strategy: Strategy, checkpoint: Checkpoint, request: ViewRequest) -> tuple[Segment, ...]:
         """Return the segments of a checkpoint as a strategy writes its chapters; the same object if none changes."""
         draft = Draft(checkpoint.segments, request.system_tokens)
         goal = Goal(request.limits.target, request.limits.capacity, request.counter)
-        return await self.with_carrier((await self._off_loop(apply_alone, strategy, draft, goal)).segments, request)
-
-    async def _off_loop(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         if self.prepare is not None:
             await self.prepare()
-        return await in_thread(work, *args, **kwargs)
-
-
-def _goal_of(job: CompactionJob, config: Config, tokens: int, directions: Directions) -> Goal:
-    return Goal(
-        tokens,
-        job.request.limits.capacity,
-        job.request.counter,
-        human_tokens=int(job.target * config.protected_human),
-        protected_results=config.protected_tool_results,
-        chapter_tokens=int(job.request.limits.capacity * config.chapter_share),
-        summaries=directions.short_forms.known,
-        focus="\n\n".join(dict.fromkeys(text for text in (directions.focus, job.injected) if text)) or None,
-        state_tools=None if config.state_tools is None else tuple(config.state_tools),
-    )
+        return await self.with_carrier((await in_thread(apply_alone, strategy, draft, goal)).segments, request)
 
 
 def _checkpoint(
