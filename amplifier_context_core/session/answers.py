@@ -37,14 +37,12 @@ class Answers:
 
     def answered(self, response: Response | None) -> None:
         request = self.reports.request
-        usage = self.reports.usage_for(response)
+        usage = self.reports.end(response)
         if usage and request:
             self._session.meter.report(request.counted, usage, request.key)
-            self.reports.answered(usage)
         reported = response.usage if response else None  # a loop's own report has no cache reads
         if reported and request and self.cache_health.record(request, reported):
             self._session.warnings.once("cache setting", self.cache_health.advice)
-        self.reports.end()
 
     def refused_as_too_long(self) -> None:
         """The next view is smaller."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from ..compaction.checkpoint import Segment
+from ..compaction.checkpoint import Checkpoint
 from ..config import Config
 from ..economics.trigger import CompactionBackoff
 from ..history.history import History
@@ -23,7 +23,7 @@ from . import shared_cache
 from .candidate import Candidate, ViewRequest
 from .plan import Plan, Revision
 from .session_state import SessionState, rehydrate
-from .view import View, with_segments
+from .view import View
 from .view_factory import MIN_BUDGET_RATIO, ViewFactory
 
 MAX_VIEWS = 4
@@ -144,23 +144,17 @@ class ViewCache:
 
     async def with_verbatim(self, plan: Plan, seqs: Collection[int]) -> Plan:
         """Plan a copy of the view that shows these entries verbatim; the view itself stays as it is."""
-        copy = self.factory.copy(plan.view, plan.request.counter)
+        return await self._with_copy(plan, self.factory.copy(plan.view, plan.request.counter), seqs)
+
+    async def with_checkpoint(self, plan: Plan, checkpoint: Checkpoint) -> Plan:
+        """Plan a view that goes on from this checkpoint, with the same back-off; the view itself stays as it is."""
+        limits, counter = plan.request.limits, plan.request.counter
+        return await self._with_copy(plan, self.factory.for_limits(checkpoint, limits, counter, plan.view.backoff))
+
+    async def _with_copy(self, plan: Plan, copy: View, seqs: Collection[int] = ()) -> Plan:
         await copy.update(plan.history, len(plan.history), plan.interrupted)
         for seq in seqs:
             await copy.show_verbatim(seq, plan.history)
-        return await self._with_copy(plan, copy)
-
-    async def with_segments(self, plan: Plan, segments: tuple[Segment, ...]) -> Plan:
-        """Plan a view whose checkpoint shows these segments, with the same back-off; the view itself stays."""
-        view, request = plan.view, plan.request
-        if view.checkpoint is None:
-            raise ValueError("the view has no checkpoint")
-        checkpoint = with_segments(view.checkpoint, segments)
-        new = self.factory.for_limits(checkpoint, request.limits, request.counter, view.backoff)
-        await new.update(plan.history, len(plan.history), plan.interrupted)
-        return await self._with_copy(plan, new)
-
-    async def _with_copy(self, plan: Plan, copy: View) -> Plan:
         return replace(plan.judged(await Candidate.of(copy, plan.request), self._config), is_copy=True)
 
     def render_again(self, seq: int) -> None:

@@ -33,6 +33,7 @@ from .figures import announcement, clipped_protected, many_re_reads, overflow
 from .plan import CompactionJob, CompactionResult, Plan
 from .sent_view import SentView, SentViews
 from .session_warnings import SessionWarnings
+from .view import with_segments
 from .view_factory import ViewFactory
 
 log = logging.getLogger(__name__)
@@ -146,7 +147,7 @@ class Compactor:
             if checkpoint and late and self.sent.break_before(request, plan.pause) is not None:
                 segments = await self.maker.late(late, checkpoint, request)
                 if segments is not checkpoint.segments:
-                    plan = await self.cache.with_segments(plan, segments)
+                    plan = await self.cache.with_checkpoint(plan, with_segments(checkpoint, segments))
             # Else the history was edited meanwhile, and the view may show what was erased.
             if plan.history.revision == self._history.revision:
                 return plan

@@ -49,10 +49,7 @@ class UsageReports:
 
     def own(self, *, input_tokens: object, cache_write_tokens: object = 0) -> bool:
         """Note what the loop itself reported of the view's request; return False if its figures make no sense.
-
-        Args:
-            input_tokens: None for a request that was refused.
-            cache_write_tokens: those of them that the provider wrote to its cache.
+        `input_tokens`: None for a request that was refused; `cache_write_tokens` are a part of them.
         """
         usage = usage_of({"input_tokens": input_tokens, "cache_write_tokens": cache_write_tokens})
         if usage is None:
@@ -61,25 +58,21 @@ class UsageReports:
             self._owned = (usage,)
         return usage is not None
 
-    def usage_for(self, response: Response | None) -> Usage | None:
-        """The loop's own report goes before the matching response."""
-        if self._owned is not None:
-            return self._owned[0]
-        return response.usage if response else None
-
-    def answered(self, usage: Usage) -> None:
-        if self.request is not None:
-            self._answered = self.request.compactions, measured(usage)
-
     def reported(self, compactions: int) -> int | None:
         """Return the tokens that the provider reported last; None if that was before the newest compaction."""
         return self._answered[1] if self._answered and self._answered[0] == compactions else None
 
-    def end(self) -> None:
-        """The answer came: later reports belong to other requests."""
+    def end(self, response: Response | None = None) -> Usage | None:
+        """The answer came: later reports belong to other requests. Return its usage: the loop's own report goes before
+        the matching response.
+        """
+        usage = self._owned[0] if self._owned is not None else response.usage if response else None
+        if usage is not None and self.request is not None:
+            self._answered = self.request.compactions, measured(usage)
         self.request = self.requested_at = self._newest = None
         self._is_sent = False
         self._reports.clear()
+        return usage
 
     def clear(self) -> None:
         self.end()
@@ -92,9 +85,8 @@ class UsageReports:
     def match(self, counted: int, expected: float) -> Response | None:
         """Return the response to the view; None if there is none.
 
-        With side calls in between, it is the response nearest the view's size. A response that reports far fewer tokens
-        than the view has was a side call, even if it is the only one. `counted`: tokens of the view, as counted here;
-        `expected`, as its provider would report them.
+        With side calls in between, it is the nearest to the size that is expected of the view. A response that reports
+        far fewer tokens than the view has, as `counted` here, was a side call, even if it is the only one.
         """
 
         def distance(response: Response) -> float:
