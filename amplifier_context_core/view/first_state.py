@@ -8,49 +8,36 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-_Keys = Mapping[str, "tuple[str, _Keys]"]  # by key of version 1: the key of today, and the keys below it
-
-_NONE: _Keys = {}
-_FACT: _Keys = {"head": ("subject", _NONE), "worth": ("scores", _NONE), "said": ("sentences", _NONE)}
-_ENTRY: _Keys = {"facts": ("facts", _FACT), "before": ("original_tokens", _NONE)}
-_CHAPTER: _Keys = {"lines": ("entries", _ENTRY), "beside": ("beside", _ENTRY), "before": ("original_tokens", _NONE)}
-_SEGMENT: _Keys = {
-    "shown": ("shown", {"answers": ("stored_call_id", _NONE)}),
-    "before": ("original_tokens", _NONE),
-    "chapter": ("chapter", _CHAPTER),
-    "floor": ("protected_because", _NONE),
+# By the key of today of an object (the state has none): its keys of version 1, and those of today.
+_KEYS = {
+    "": "kind=compatibility_key body=leading_count start=tail_start covered=covered_count lines=views "
+    "serving=by_budget summaries=short_forms awaited=pending_summaries warned=warnings_sent starts=uncompacted_views",
+    "views": "attempt=backoff",
+    "checkpoint": "pieces=segments",
+    "segments": "before=original_tokens floor=protected_because",
+    "shown": "answers=stored_call_id",
+    "chapter": "lines=entries before=original_tokens",
+    "entries": "before=original_tokens",
+    "beside": "before=original_tokens",
+    "facts": "head=subject worth=scores said=sentences",
+    "backoff": "room=capacity until=retry_at_tokens coverable=compactable_count stuck=infeasible",
+    "erased": "calls=call_ids answers=answered_ids",
+    "uncompacted_views": "serving=served_budget attempt=backoff",
 }
-_BACKOFF: _Keys = {
-    "room": ("capacity", _NONE),
-    "until": ("retry_at_tokens", _NONE),
-    "coverable": ("compactable_count", _NONE),
-    "stuck": ("infeasible", _NONE),
-}
-_VIEW: _Keys = {"checkpoint": ("checkpoint", {"pieces": ("segments", _SEGMENT)}), "attempt": ("backoff", _BACKOFF)}
-_STATE: _Keys = {
-    "kind": ("compatibility_key", _NONE),
-    "body": ("leading_count", _NONE),
-    "start": ("tail_start", _NONE),
-    "covered": ("covered_count", _NONE),
-    "lines": ("views", _VIEW),
-    "serving": ("by_budget", _NONE),
-    "summaries": ("short_forms", _NONE),
-    "awaited": ("pending_summaries", _NONE),
-    "warned": ("warnings_sent", _NONE),
-    "erased": ("erased", {"calls": ("call_ids", _NONE), "answers": ("answered_ids", _NONE)}),
-    "starts": ("uncompacted_views", {"serving": ("served_budget", _NONE), "attempt": ("backoff", _BACKOFF)}),
-}
+_RENAMED = {name: dict(pair.split("=") for pair in pairs.split()) for name, pairs in _KEYS.items()}
 
 
 def from_version_1(state: Mapping[str, Any]) -> dict[str, Any]:
     """What makes no sense stays for its reader to refuse."""
-    return {**_renamed(state, _STATE), "version": 2}
+    return {**_renamed(state, ""), "version": 2}
 
 
-def _renamed(value: Any, keys: _Keys) -> Any:
-    if isinstance(value, list):
-        return [_renamed(one, keys) for one in cast("list[Any]", value)]
-    if not keys or not isinstance(value, dict):
+def _renamed(value: Any, name: str) -> Any:
+    if name not in _RENAMED:
         return value
-    found = ((*keys.get(name, (name, _NONE)), one) for name, one in cast("dict[str, Any]", value).items())
-    return {name: _renamed(one, below) if below else one for name, below, one in found}
+    if isinstance(value, list):
+        return [_renamed(one, name) for one in cast("list[Any]", value)]
+    if not isinstance(value, dict):
+        return value
+    keys = ((_RENAMED[name].get(key, key), one) for key, one in cast("dict[str, Any]", value).items())
+    return {key: _renamed(one, key) for key, one in keys}
