@@ -144,7 +144,11 @@ class ViewCache:
 
     async def with_verbatim(self, plan: Plan, seqs: Collection[int]) -> Plan:
         """Plan a copy of the view that shows these entries verbatim; the view itself stays as it is."""
-        return await self._with_copy(plan, self.factory.copy(plan.view, plan.request.counter), seqs)
+        view, counter, made = plan.view, plan.request.counter, self.factory.view
+        copy = made(
+            view.checkpoint, view.budget, view.output_limit, counter, revision=view.revision, backoff=view.backoff
+        )
+        return await self._with_copy(plan, copy, seqs)
 
     async def with_checkpoint(self, plan: Plan, checkpoint: Checkpoint) -> Plan:
         """Plan a view that goes on from this checkpoint, with the same back-off; the view itself stays as it is."""

@@ -161,4 +161,4 @@ def _result(
     invalidated: int | None = None,
 ) -> CompactionResult:
     report = report_of(job, candidate, invalidated, ladder, time.monotonic() - started)
-    return CompactionResult(job, candidate, report, ladder, invalidated)
+    return CompactionResult(job, candidate, report, invalidated is not None, ladder)

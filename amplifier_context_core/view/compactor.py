@@ -159,15 +159,10 @@ class Compactor:
     async def compacted(
         self, plan: Plan, *, span: range | None = None, with_hooks: bool = True
     ) -> tuple[Plan, CompactionResult | None]:
-        """Compact the view of a plan, and commit that; return the plan that is current then, and what it came to.
+        """Compact the view of a plan, and commit that; return the plan that is current then, and what it came to: None
+        if a handler postponed it, or if it was out of date or needless by then. `span`: see `CompactionJob`.
 
         The caller is `alone`. It saves the session, and then announces the result.
-
-        Args:
-            span: see `CompactionJob`.
-
-        Returns:
-            No result if a handler postponed it, or if it was out of date or needless by then.
         """
         job = CompactionJob(plan, span, focus_drops=self.directions.focus_drops)
         if with_hooks:
@@ -198,9 +193,7 @@ class Compactor:
 
     def commit(self, plan: Plan) -> bool:
         """Let the view of a plan serve its budget from now on. This is the one place where a plan changes the session.
-
-        Returns:
-            False, with nothing changed, if what the session has for the budget is not what the plan was made from.
+        False, with nothing changed, if what the session has for the budget is not what the plan was made from.
         """
         limits, view, result = plan.request.limits, plan.view, plan.result
         if plan.revision != self.cache.revision(limits.budget):
@@ -251,14 +244,9 @@ class Compactor:
     # -- handing out ------------------------------------------------------------------------------------------------
 
     def hand_out(self, plan: Plan, *, serves: bool, is_sent: bool = True) -> SentView:
-        """Note and return what is handed to a request.
-
-        Args:
-            serves: commit the plan.
-            is_sent: false for a report of a view that a request would compact first: it need not fit.
-
-        Raises:
-            ContextOverflow: under `strict`, when what must be kept does not fit.
+        """Note and return what is handed to a request; `serves`: commit the plan. With `is_sent` false it is for a
+        report of a view that a request would compact first, and need not fit. Raises `ContextOverflow`: under `strict`,
+        when what must be kept does not fit.
         """
         sent = plan.sent
         if is_sent and sent.counted > sent.limits.capacity:

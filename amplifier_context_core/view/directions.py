@@ -58,16 +58,6 @@ class ShortForms:
         self.at_once.clear()
         self.pending.clear()
 
-    def restore(
-        self,
-        known: Iterable[tuple[int, dict[str, str]]],
-        at_once: Iterable[tuple[int, dict[str, str]]],
-        pending: Mapping[str, str],
-    ) -> None:
-        self.known.update(known)
-        self.at_once.update(at_once)
-        self.pending.update(pending)
-
 
 class Directions:
     def __init__(self) -> None:

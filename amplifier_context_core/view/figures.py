@@ -49,12 +49,8 @@ def announcement(job: CompactionJob) -> dict[str, Any]:
 def report_of(
     job: CompactionJob, after: Candidate, invalidated: int | None, result: LadderResult | None, seconds: float
 ) -> dict[str, Any]:
-    """Return what handlers are given after a compaction.
-
-    Args:
-        after: what the request of the job would be sent now.
-        invalidated: counted tokens of the cached prefix that was given up; None when nothing was gained.
-        seconds: that it took.
+    """Return what handlers are given after a compaction. `after`: what the request of the job would be sent now;
+    `invalidated`: counted tokens of the cached prefix that was given up, None when nothing was gained.
     """
     given, units = announcement(job), job.request.limits.units
     freed: list[dict[str, Any]] = []

@@ -44,11 +44,8 @@ async def views_of_before(compactor: Compactor, request: ViewRequest, *, merge: 
 
 
 def is_dropped_chapter(message: Message, dropped: Collection[int], erased: Collection[int]) -> bool:
-    """True if a message is a chapter of a view that was dropped because it may quote what was erased.
-
-    Args:
-        dropped: see `SentViews.dropped_chapters`.
-        erased: seqs of erased entries; a chapter that names one may quote it, of any origin.
+    """True if a message is a chapter of a view that was dropped because it may quote what was erased. `dropped`: see
+    `SentViews.dropped_chapters`; `erased`: seqs of entries; a chapter that names one may quote it, of any origin.
     """
     spans = chapter_spans(message)
     if not spans:

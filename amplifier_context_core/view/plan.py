@@ -181,11 +181,6 @@ class CompactionResult:
     # request of the job.
     candidate: Candidate
     report: dict[str, Any]  # the figures of ``context:post_compact``
+    has_gain: bool  # if not, the old view stays, and the next attempt is postponed
     ladder: LadderResult | None = None  # None when there was nothing for the strategies to work on
-    invalidated_tokens: int | None = None  # of the prefix that the new view gives up; None when nothing was gained
     re_reads: ReReads = field(default_factory=ReReads)  # what the rounds since the former compaction read again
-
-    @property
-    def has_gain(self) -> bool:
-        """If not, the old view stays, and the next attempt is postponed."""
-        return self.invalidated_tokens is not None

@@ -38,11 +38,8 @@ class Resumed:
 async def resume(
     store: Store, history: History, cache: ViewCache, counter: Callable[[], Awaitable[TokenCounter]]
 ) -> Resumed:
-    """Open the session in its store, fill its empty history and cache, and continue from what is there.
-
-    Raises:
-        SessionInUse: another writer has the session.
-        StoreError: the store cannot be opened or read.
+    """Open the session in its store, fill its empty history and cache, and continue from what is there. Raises
+    `SessionInUse`: another writer has the session; `StoreError`: the store cannot be opened or read.
     """
     extent = await history.open()
     if not extent.last_seq:
@@ -143,14 +140,14 @@ def collect_checkpoints(history: History, cache: ViewCache, counter: TokenCounte
 
 
 def collect_state(history: History, compactor: Compactor, counter: TokenCounter, extra: dict[str, Any]) -> SessionState:
-    cache, directions, short_forms = compactor.cache, compactor.directions, compactor.directions.short_forms
+    cache, directions, forms = compactor.cache, compactor.directions, compactor.directions.short_forms
     return replace(
         collect_checkpoints(history, cache, counter),
         corrections=tuple((*key, replace(correction)) for key, correction in compactor.meter.corrections.items()),
         pins=tuple(sorted(directions.pins)),
-        short_forms=tuple((seq, dict(forms)) for seq, forms in short_forms.known.items()),
-        at_once=tuple((seq, dict(forms)) for seq, forms in short_forms.at_once.items()),
-        pending_summaries=dict(short_forms.pending),
+        short_forms=tuple((seq, dict(by_call)) for seq, by_call in forms.known.items()),
+        at_once=tuple((seq, dict(by_call)) for seq, by_call in forms.at_once.items()),
+        pending_summaries=dict(forms.pending),
         interrupted=tuple(sorted(history.interrupted)),
         focus=directions.focus,
         injected=directions.injected,
@@ -173,9 +170,11 @@ def restore_state(state: SessionState, history: History, compactor: Compactor) -
     """Continue from all but the checkpoints, which `resume` has restored."""
     for provider, model, correction in state.corrections:
         compactor.meter.corrections[provider, model] = correction
-    directions = compactor.directions
+    directions, forms = compactor.directions, compactor.directions.short_forms
     directions.pins.update(state.pins)
-    directions.short_forms.restore(state.short_forms, state.at_once, state.pending_summaries)
+    forms.known.update(state.short_forms)
+    forms.at_once.update(state.at_once)
+    forms.pending.update(state.pending_summaries)
     directions.focus, directions.injected = state.focus, state.injected
     compactor.log.restore(state.compactions, state.tokens_saved, state.log)
     compactor.warnings.restore(state.warnings_sent)

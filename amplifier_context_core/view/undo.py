@@ -57,10 +57,8 @@ async def undo_compaction(
 ) -> list[Undone]:
     """Take chapters of a view back, the newest first; return what became of each, nothing if there is none.
 
-    Args:
-        view: up to date with the history, all of which is loaded.
-        seq: of a message; its chapter is taken back. None for all chapters of the newest compaction.
-        room: tokens that the view may have.
+    The view is up to date with the history, all of which is loaded. `seq`: of a message, whose chapter is taken back;
+    None for all chapters of the newest compaction. `room`: tokens that the view may have.
     """
     checkpoint = view.checkpoint
     chapters = [segment for segment in (checkpoint.segments if checkpoint else ()) if segment.chapter]

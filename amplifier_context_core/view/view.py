@@ -62,11 +62,9 @@ class View:
             self._renderer.register_shown_calls(self.checkpoint.shown)
 
     async def update(self, history: Snapshot, unchanged: int, interrupted: frozenset[int]) -> bool:
-        """Bring the view up to date; return False if its checkpoint is not of this history any more.
-
-        Args:
-            unchanged: entries after the leading instructions that are as they were at the last update.
-            interrupted: turns whose open calls were stopped.
+        """Bring the view up to date; return False if its checkpoint is not of this history any more. `unchanged`:
+        entries after the leading instructions that are as they were at the last update; `interrupted`: turns whose open
+        calls were stopped.
         """
         if self.revision not in (-1, history.revision):
             if self.checkpoint and unchanged < self.checkpoint.covered:

@@ -84,12 +84,6 @@ class ViewFactory:
         output_limit = max(_MIN_OUTPUT, int(limits.capacity * self._config.output_share))
         return self.view(checkpoint, limits.budget, output_limit, counter, backoff=backoff)
 
-    def copy(self, view: View, counter: TokenCounter) -> View:
-        """The copy has no entries after the checkpoint yet."""
-        return self.view(
-            view.checkpoint, view.budget, view.output_limit, counter, revision=view.revision, backoff=view.backoff
-        )
-
     def view(
         self,
         checkpoint: Checkpoint | None,
