@@ -144,16 +144,16 @@ class ViewCache:
 
     async def with_verbatim(self, plan: Plan, seqs: Collection[int]) -> Plan:
         """Plan a copy of the view that shows these entries verbatim; the view itself stays as it is."""
-        view, counter, made = plan.view, plan.request.counter, self.factory.view
-        copy = made(
-            view.checkpoint, view.budget, view.output_limit, counter, revision=view.revision, backoff=view.backoff
-        )
+        view, counter = plan.view, plan.request.counter
+        copy = self.factory.view(view.checkpoint, view.budget, view.output_limit, counter)
+        copy.revision, copy.backoff = view.revision, view.backoff
         return await self._with_copy(plan, copy, seqs)
 
     async def with_checkpoint(self, plan: Plan, checkpoint: Checkpoint) -> Plan:
         """Plan a view that goes on from this checkpoint, with the same back-off; the view itself stays as it is."""
-        limits, counter = plan.request.limits, plan.request.counter
-        return await self._with_copy(plan, self.factory.for_limits(checkpoint, limits, counter, plan.view.backoff))
+        copy = self.factory.for_limits(checkpoint, plan.request.limits, plan.request.counter)
+        copy.backoff = plan.view.backoff
+        return await self._with_copy(plan, copy)
 
     async def _with_copy(self, plan: Plan, copy: View, seqs: Collection[int] = ()) -> Plan:
         await copy.update(plan.history, len(plan.history), plan.interrupted)
@@ -227,14 +227,15 @@ class ViewCache:
         Raises `IndexError`, `KeyError`, `ValueError`: an entry is missing, or the state makes no sense; nothing was
         restored.
         """
-        revision = self._history.snapshot().revision
-        given = [(rehydrate(one, entries), one.budget, one.output_limit, one.backoff) for one in state.views]
-        views = [self.factory.view(*one[:3], counter, revision=revision, backoff=one[3]) for one in given]
+        checkpoints = [rehydrate(one, entries) for one in state.views]
+        views: list[View] = []
+        for saved, checkpoint in zip(state.views, checkpoints, strict=True):
+            view = self.factory.view(checkpoint, saved.budget, saved.output_limit, counter)
+            view.revision, view.backoff = self._history.revision, saved.backoff
+            views.append(view)
+            shared_cache.put(state.compatibility_key, checkpoint, saved.backoff)
         self.views.extend(views)
         self.restore_uncompacted(state, counter)
-        for view in views:
-            if view.checkpoint:
-                shared_cache.put(state.compatibility_key, view.checkpoint, view.backoff)
         for budget, number in state.by_budget:
             if 0 <= number < len(views):
                 self.touch(budget, views[number])
@@ -245,8 +246,9 @@ class ViewCache:
             made: dict[tuple[int, int, CompactionBackoff | None], View] = {}  # one view may serve several budgets
             for saved in state.uncompacted_views:
                 key = saved.budget, saved.output_limit, saved.backoff
-                view = made.get(key) or self.factory.view(None, *key[:2], counter, backoff=saved.backoff)
-                self.touch(saved.served_budget, made.setdefault(key, view))
+                view = made.setdefault(key, self.factory.view(None, saved.budget, saved.output_limit, counter))
+                view.backoff = saved.backoff
+                self.touch(saved.served_budget, view)
 
 
 def _is_twin(view: View, other: View) -> bool:

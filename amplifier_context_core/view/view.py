@@ -30,22 +30,15 @@ class View:
     """One checkpoint, or none, and the rendered rounds since."""
 
     def __init__(
-        self,
-        checkpoint: Checkpoint | None,
-        budget: int,
-        renderer: Renderer,
-        *,
-        keep: Collection[int],
-        revision: int = -1,
-        backoff: CompactionBackoff | None = None,
+        self, checkpoint: Checkpoint | None, budget: int, renderer: Renderer, *, keep: Collection[int]
     ) -> None:
         self.checkpoint = checkpoint  # covers the beginning of the history; None when all of it is shown
         self.budget = budget  # tokens of the requests it was made for
-        self.backoff = backoff
+        self.backoff: CompactionBackoff | None = None
         self._renderer = renderer
         self.keep = keep  # seqs of entries that distant history must show
         # Of the history at the last update, or that the checkpoint is of; -1 for that of the first update.
-        self.revision = revision
+        self.revision = -1
         self._interrupted: frozenset[int] = frozenset()
         self._opening_index: int | None = None
         self.reset()

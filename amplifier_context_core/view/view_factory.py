@@ -74,26 +74,11 @@ class ViewFactory:
         """Return what must be the same for a checkpoint to be reused: how tokens are counted and rounds are shown."""
         return f"{counter!r} {self._settings}"
 
-    def for_limits(
-        self,
-        checkpoint: Checkpoint | None,
-        limits: TokenLimits,
-        counter: TokenCounter,
-        backoff: CompactionBackoff | None = None,
-    ) -> View:
+    def for_limits(self, checkpoint: Checkpoint | None, limits: TokenLimits, counter: TokenCounter) -> View:
         output_limit = max(_MIN_OUTPUT, int(limits.capacity * self._config.output_share))
-        return self.view(checkpoint, limits.budget, output_limit, counter, backoff=backoff)
+        return self.view(checkpoint, limits.budget, output_limit, counter)
 
-    def view(
-        self,
-        checkpoint: Checkpoint | None,
-        budget: int,
-        output_limit: int,
-        counter: TokenCounter,
-        *,
-        revision: int = -1,
-        backoff: CompactionBackoff | None = None,
-    ) -> View:
+    def view(self, checkpoint: Checkpoint | None, budget: int, output_limit: int, counter: TokenCounter) -> View:
         """`output_limit`: tokens above which a single tool output is clipped."""
         renderer = Renderer(
             counter,
@@ -105,7 +90,7 @@ class ViewFactory:
             # Of the saved limit, so that a resumed view shows each output as it did.
             offload_limit=int(output_limit * self._config.offload_above / self._config.output_share),
         )
-        return View(checkpoint, budget, renderer, keep=self.directions.pins, revision=revision, backoff=backoff)
+        return View(checkpoint, budget, renderer, keep=self.directions.pins)
 
     async def of_history(self, history: Snapshot, interrupted: frozenset[int], request: ViewRequest) -> View:
         """Return a view of this history, from its start or from a checkpoint of another session with the same one."""
@@ -113,7 +98,8 @@ class ViewFactory:
         checkpoint = backoff = None
         if not shared_cache.is_empty() and sum(entry.tokens for entry in history[-5_000:]) > limits.threshold:
             checkpoint, backoff = await in_thread(self._inherited, history, limits, counter)
-        view = self.for_limits(checkpoint, limits, counter, backoff)
+        view = self.for_limits(checkpoint, limits, counter)
+        view.backoff = backoff
         await view.update(history, len(history), interrupted)
         for seq in self.directions.pins:  # a checkpoint of another session knows nothing of them
             await view.show_verbatim(seq, history)
