@@ -106,12 +106,9 @@ class MeasuredRequest:
     _selected_for: int = 0  # `TokenLimits.accepted` of the last selection
 
     async def run(self) -> Measured:
-        """Return the view to be sent and its figures.
-
-        Raises:
-            ContextLengthError: what must be kept does not fit what the provider takes.
-            ContextOverflow: under `strict`, when what must be kept does not fit the budget.
-            TypeError: a callback returned something of another form.
+        """Return the view to be sent and its figures. Raises `ContextLengthError`: what must be kept does not fit what
+        the provider takes; `ContextOverflow`: under `strict`, when it does not fit the budget; `TypeError`: a callback
+        returned something of another form.
         """
         limits = self._likely_limits()
         self._selected_for = limits.accepted
@@ -252,17 +249,13 @@ class MeasuredRequest:
         return plan, again
 
     def _likely_limits(self) -> TokenLimits:
-        """Return the limits of the request, with what its provider took at most when it was sent the last view.
-
-        Where it takes the same again, the first view that is counted is the one that is sent.
+        """Return the limits of the request, with what its provider took at most when it was sent the last view: where
+        it takes the same again, the first view that is counted is the one that is sent.
         """
-        limits, key = self.request.limits, self.request.key
-        sent = self.compactor.sent.last_to(key)
-        accepted = sent.limits.accepted if sent and sent.limits.budget == limits.budget else None
-        if accepted is None or accepted >= limits.accepted:
+        limits, sent = self.request.limits, self.compactor.sent.last_to(self.request.key)
+        if sent is None or sent.limits.budget != limits.budget or sent.limits.accepted >= limits.accepted:
             return limits
-        meter = self.compactor.meter
-        return token_limits(self.config, meter, limits.budget, key, accepted=accepted, units=limits.units)
+        return self._exact(limits, sent.limits.accepted, limits.units)
 
     def _limits(self, attempt: Count, limits: TokenLimits) -> TokenLimits:
         if attempt.size is None or not self._counted:
@@ -273,7 +266,11 @@ class MeasuredRequest:
         if len(self._counted) > 1 and abs(step := self._counted[0][0] - counted) >= _LEAST_STEP:
             seen = (self._counted[0][1] - size) / step
             ratio = seen if seen > 0 else ratio
-        accepted, units = attempt.accepted(meter.accepted(limits.budget, key)), Units.exact(counted, size, ratio)
+        accepted = attempt.accepted(meter.accepted(limits.budget, key))
+        return self._exact(limits, accepted, Units.exact(counted, size, ratio))
+
+    def _exact(self, limits: TokenLimits, accepted: int, units: Units) -> TokenLimits:
+        key, meter = self.request.key, self.compactor.meter
         return token_limits(self.config, meter, limits.budget, key, accepted=accepted, units=units)
 
 
@@ -287,18 +284,13 @@ class RequestTransaction:
         self._state = "open"
 
     async def commit(self, is_cancelled: Callable[[], bool] | None = None) -> bool:
-        """Let the session go on from the counted request; call it right before the request is sent.
+        """Let the session go on from the counted request; call it right before the request is sent. `is_cancelled` is
+        asked right before the session changes; true rolls the request back.
 
-        Args:
-            is_cancelled: asked right before the session changes; true rolls the request back.
-
-        Returns:
-            True if the request may be sent; false if it was rolled back, was cancelled, or shows a history that was
-            edited, or a session that was closed and opened again, since. A commit that is interrupted has either
-            happened or changed nothing; then it may be rolled back.
-
-        Raises:
-            ContextError: another live event loop makes a request or an edit; nothing was changed.
+        Return true if the request may be sent; false if it was rolled back, was cancelled, or shows a history that was
+        edited, or a session that was closed and opened again, since. A commit that is interrupted has either happened
+        or changed nothing; then it may be rolled back. Raises `ContextError`: another live event loop makes a request
+        or an edit; nothing was changed.
         """
         if self._state == "open" and not await self._accept(lambda: self._agreed(is_cancelled)):
             self.rollback()

@@ -31,7 +31,7 @@ class SessionWarnings:
         """Warn of something once a session, not on every request; `figures` are further keys of the event."""
         if kind not in self.kinds:
             self.kinds[kind] = budget
-            self._note({"reason": kind, "message": text, **({"budget": budget} if budget else {}), **figures})
+            self.note(kind, text, **({"budget": budget} if budget else {}), **figures)
 
     def rearm(self, kind: str, budget: int) -> None:
         """Let `once` warn of this again, unless it did so at a smaller budget: this one says nothing of that."""
@@ -46,21 +46,18 @@ class SessionWarnings:
             kind, budget = cast("re.Match[str]", _SENT.fullmatch(text)).groups()
             self.kinds[kind] = int(budget or 0)
 
-    def note(self, kind: str, text: str) -> None:
-        """Warn of something each time it happens. May be called from any thread."""
-        self._note({"reason": kind, "message": text})
-
     def fault(self, text: str) -> None:
         """Warn of a fault of a plug-in or of a setting, once a session in this process. Any thread may call it."""
         if text not in self._faults:
             self._faults.add(text)
-            self._note({"reason": "plugin", "message": text})
+            self.note("plugin", text)
 
-    def _note(self, data: dict[str, Any]) -> None:
-        self.texts.append(data["message"])
+    def note(self, kind: str, text: str, **figures: Any) -> None:
+        """Warn of something each time it happens. May be called from any thread."""
+        self.texts.append(text)
         del self.texts[:-_MAX_TEXTS]
-        self._pending.append(data)
-        log.warning("session %s: %s", self._session_id, data["message"])
+        self._pending.append({"reason": kind, "message": text, **figures})
+        log.warning("session %s: %s", self._session_id, text)
 
     async def emit_pending(self, owner: object) -> None:
         """The caller holds no lock: handlers run meanwhile."""

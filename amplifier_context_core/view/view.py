@@ -164,14 +164,11 @@ class View:
         return any(message.seq == seq for message in self.messages())
 
     def shows(self, seq: int) -> bool:
-        """True if the view shows this entry as it was stored, or a carrier that replaces it.
-
-        Where a carrier replaces it, requests that require it show it all the same.
+        """True if the view shows this entry as it was stored, or a carrier that replaces it: then requests that require
+        the entry show it all the same.
         """
-        for segment in self.checkpoint.segments if self.checkpoint else ():
-            if segment.state != "kept" and any(shown.seq == seq for shown in segment.shown):
-                return False
-        return self.mentions(seq)
+        changed = (one.shown for one in (self.checkpoint.segments if self.checkpoint else ()) if one.state != "kept")
+        return self.mentions(seq) and not any(message.seq == seq for shown in changed for message in shown)
 
     async def show_verbatim(self, seq: int, history: Snapshot) -> None:
         """Show the round of an entry verbatim again, in its place, if the checkpoint folded or shortened it.
