@@ -1,7 +1,7 @@
 """A carrier beside a chapter: what a provider compacted itself, for a session that asked for that.
 
 The chapter keeps the digest's message, and after it the carrier. A request to the model that reads the carrier begins
-with it, and shows none of the chapters up to there (`outgoing/carriers.py`). All other requests show the chapters.
+with it, and shows none of the chapters up to there (`outgoing/outgoing.py` of core). Other requests show the chapters.
 Pure: no I/O, no clock.
 """
 
