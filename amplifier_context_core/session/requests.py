@@ -104,22 +104,22 @@ class Requests:
         required = await self._retained(retain_contents)
         for_view, listed = await self._with_items(self.budget(None, provider).tokens, provider, required)
         request = MeasuredRequest(session.compactor, for_view, session.config, self.outgoing, count_view, fit_output)
-        measured = await request.run()
+        plan, report = await request.run()
 
         async def accept(agree: Callable[[], bool]) -> bool:
             with session.one_loop.at_work():
-                handed = await session.compactor.hand_out_if(measured.plan, agree)
+                handed = await session.compactor.hand_out_if(plan, agree)
                 if handed is None:
                     return False
                 sent, result = handed
                 session.items.sent_list = listed
                 self._handed_out(sent, provider)
-                if measured.tokens:
-                    session.meter.report(sent.counted, Usage(measured.tokens), for_view.key)
+                if tokens := report["measured_after"]:
+                    session.meter.report(sent.counted, Usage(tokens), for_view.key)
                 await session.history.shielded(self._after_commit(result))
                 return True
 
-        return {**measured.report, "transaction": RequestTransaction(accept)}
+        return {**report, "transaction": RequestTransaction(accept)}
 
     async def last_sent(self) -> SentView:
         """Before the first view, take one, but do not compact for it."""

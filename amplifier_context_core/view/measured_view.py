@@ -85,13 +85,6 @@ def count_of(raw: object, *, fitted: bool = False) -> Count:
     return Count(fields, cast("int", tokens) if is_exact else None, cast("int", estimated), cast("int", limit))
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    plan: Plan
-    tokens: int | None  # of its request, as the provider counted them; None if it did not
-    report: dict[str, Any]  # the result of the contract, without its transaction; figures are the provider's tokens
-
-
 @dataclass(slots=True)
 class MeasuredRequest:
     compactor: Compactor
@@ -105,10 +98,10 @@ class MeasuredRequest:
     _counted: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])  # here, and by its provider
     _selected_for: int = 0  # `TokenLimits.accepted` of the last selection
 
-    async def run(self) -> Measured:
-        """Return the view to be sent and its figures. Raises `ContextLengthError`: what must be kept does not fit what
-        the provider takes; `ContextOverflow`: under `strict`, when it does not fit the budget; `TypeError`: a callback
-        returned something of another form.
+    async def run(self) -> tuple[Plan, dict[str, Any]]:
+        """Return the view to be sent, and the result of the contract but for its transaction, in the provider's tokens.
+        Raises `ContextLengthError`: what must be kept does not fit what the provider takes; `ContextOverflow`: under
+        `strict`, when it does not fit the budget; `TypeError`: a callback returned something of another form.
         """
         limits = self._likely_limits()
         self._selected_for = limits.accepted
@@ -157,7 +150,7 @@ class MeasuredRequest:
         # The session goes on with the limits that the last count shows.
         plan = replace(plan, candidate=replace(plan.candidate, request=replace(self.request, limits=limits)))
         job = plan.result.job if plan.result else plan.postponed
-        report = {
+        return plan, {
             "base_view": attempt.messages,
             "final_attempt": attempt.raw,
             "outcome": outcome,
@@ -168,7 +161,6 @@ class MeasuredRequest:
             "target": limits.reported(job.target if job else limits.target),
             "count_calls": self.count_calls,
         }
-        return Measured(plan, attempt.tokens, report)
 
     async def _as_it_is(self, limits: TokenLimits) -> Plan:
         """Plan the view of this budget neither compacted nor clipped."""

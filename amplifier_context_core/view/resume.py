@@ -45,7 +45,12 @@ async def resume(
     if not extent.last_seq:
         history.resume(Transcript.resumed(history.session_id, (), (), length=0, last_seq=0))
         return Resumed(is_new=True)
-    state, problems = await _saved_state(store, history.session_id)
+    data, problems = await store.load_checkpoint(history.session_id), ()
+    try:
+        state = await in_thread(load, data) if data else None
+    except ValueError as problem:
+        state = None
+        problems = (f"its checkpoint cannot be used ({problem}); the view is rebuilt from the history",)
     made = await counter() if state and (state.views or state.uncompacted_views) else None
     if state and state.views and made:
         problem = await _from_checkpoint(store, history, cache, state, made, extent)
@@ -100,17 +105,6 @@ async def _from_checkpoint(
         return f"its checkpoint makes no sense ({type(problem).__name__}); it is left out"
     log.info("session %s: resumed from a checkpoint, %d of %d messages read", session_id, len(tail), length)
     return None
-
-
-async def _saved_state(store: Store, session_id: str) -> tuple[SessionState | None, tuple[str, ...]]:
-    """Return the saved session state, or None and the reason if it cannot be used."""
-    data = await store.load_checkpoint(session_id)
-    if not data:
-        return None, ()
-    try:
-        return await in_thread(load, data), ()
-    except ValueError as problem:
-        return None, (f"its checkpoint cannot be used ({problem}); the view is rebuilt from the history",)
 
 
 def collect_checkpoints(history: History, cache: ViewCache, counter: TokenCounter) -> SessionState:
