@@ -44,6 +44,6 @@ async def preview(compactor: Compactor, request: ViewRequest, reason: Literal["t
         given = await plan.candidate.draft()
     span = ALL if reason == "manual" else None
     job, threshold = CompactionJob(plan, span), plan.threshold
-    growth = max(0, threshold - job.tokens) if reason == "trigger" else 0
+    growth = max(0, threshold - plan.candidate.tokens) if reason == "trigger" else 0
     result = await compactor.maker.ladder_result(job, given, growth)
     return Preview(plan.history, result.draft.segments, threshold, plan.reason is not None)

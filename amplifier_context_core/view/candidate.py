@@ -5,8 +5,8 @@ A candidate is of one moment: the view may grow later, and other requests may ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from ..compaction.checkpoint import Draft, Segment
 from ..compaction.condensing import people_tokens
@@ -41,13 +41,13 @@ class ViewRequest:
     required: frozenset[int] = frozenset()  # seqs that must stay verbatim in the view
     # Messages that the history gets with the request; the view ends with them.
     appended: tuple[RenderedMessage, ...] = ()
-    # Writes the chapters of the view again if the provider writes the whole prefix again in any case; None to leave
-    # them.
+    # Writes the chapters of the view again if the provider writes the whole prefix again in any case; None for nothing.
     late: Strategy | None = None
-    system_tokens: int = field(init=False)  # of the system prompt, and of what else is sent beside the view
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "system_tokens", sum(shown.tokens for shown in (*self.system, *self.appended)))
+    @property
+    def system_tokens(self) -> int:
+        """Of the system prompt, and of what else is sent beside the view."""
+        return sum(shown.tokens for shown in (*self.system, *self.appended))
 
     @property
     def key(self) -> Key:
@@ -102,7 +102,7 @@ class Candidate:
     @property
     def lasting_tokens(self) -> int:
         """Tokens of the request but for recalled text, which the next compaction takes out again."""
-        return self.tokens - self._recalled_tokens(self.view.recalled, self.view.messages)
+        return self.tokens - self._recalled_tokens(self.view.recalled, self.view.messages())
 
     @property
     def checkpoint_tokens(self) -> int:
@@ -124,14 +124,14 @@ class Candidate:
             if segment.chapter:
                 break
         sent = self.checkpoint_tokens
-        size = sent - self._recalled_tokens(self.view.recalled_before, lambda: checkpoint.shown)
+        size = sent - self._recalled_tokens(self.view.recalled_before, checkpoint.shown)
         rewritten = rewritten if sent == checkpoint.tokens else min(rewritten, size)
         return Growth(size, rewritten, max(1, tail.tokens - tail.recalled.tokens), tail.responses)
 
-    def _recalled_tokens(self, all_: RecalledSize, messages: Callable[[], Iterable[RenderedMessage]]) -> int:
+    def _recalled_tokens(self, all_: RecalledSize, messages: Iterable[RenderedMessage]) -> int:
         """Return tokens of recalled text among messages, less what a carrier replaces; `all_` are those before that."""
         sent = self.outgoing
-        return recalled_size(sent.as_sent(messages())).tokens if sent.changed else all_.tokens
+        return recalled_size(sent.as_sent(messages)).tokens if sent.changed else all_.tokens
 
     @property
     def compactable_count(self) -> int:
@@ -158,7 +158,7 @@ class Candidate:
         waiting = sum(segment.tokens for segment in later)
         if waiting:
             people = people_tokens(segments, view.counter)
-            human = whole_human((*segments, *later), most_human_tokens(capacity, self.request.system_tokens))
+            human = whole_human((*segments, *later), self.request.most_human_tokens)
             waiting = _waiting_tokens(later, capacity, people, human)
         fixed = tokens_of(sent.as_sent(messages_of(before)))
         cost = tokens_of(sent.as_sent(messages_of(originals))) - fixed

@@ -170,7 +170,7 @@ class Compactor:
                 return plan, None  # another compaction ended meanwhile
             decision = await self.ask_handlers(job)
             job = replace(job, injected=decision.injected)
-            if decision.denied and job.tokens <= job.request.limits.capacity:
+            if decision.denied and plan.candidate.tokens <= job.request.limits.capacity:
                 log.info("session %s: a handler postponed the compaction", self._history.session_id)
                 self.back_off(plan)  # also if it is out of date: handlers are not asked again
                 return self._committed(plan), None

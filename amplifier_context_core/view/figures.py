@@ -29,7 +29,7 @@ Member = dict[str, Any]
 def announcement(job: CompactionJob) -> dict[str, Any]:
     """Return what handlers are given before a compaction."""
     limits = job.request.limits
-    size, above = limits.units.request(job.tokens), limits.reported(job.plan.threshold)
+    size, above = limits.units.request(job.plan.candidate.tokens), limits.reported(job.plan.threshold)
     because = {
         "manual": "asked for",
         "cold cache": f"the provider's cache is cold, and {size:,} tokens are near the threshold of {above:,}",
@@ -54,7 +54,7 @@ def report_of(
     """
     given, units = announcement(job), job.request.limits.units
     freed: list[dict[str, Any]] = []
-    left, size, size_after = job.tokens, given["token_count"], units.request(after.tokens)
+    left, size, size_after = job.plan.candidate.tokens, given["token_count"], units.request(after.tokens)
     for name, tokens in result.freed if result else ():
         # Differences of sizes, so that what each strategy freed adds up to what all did.
         left, former, size = left - tokens, size, units.request(left - tokens)

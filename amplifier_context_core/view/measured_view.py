@@ -186,7 +186,7 @@ class MeasuredRequest:
             if self._asked is None:
                 self._asked = job, await compactor.ask_handlers(job)
             asked, decision = self._asked
-            if decision.denied and job.tokens <= limits.capacity:
+            if decision.denied and plan.candidate.tokens <= limits.capacity:
                 return replace(plan, postponed=job)
             async with compactor.lock.hold():
                 if not compactor.cache.is_current(plan):

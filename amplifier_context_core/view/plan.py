@@ -163,11 +163,6 @@ class CompactionJob:
         return self.plan.request
 
     @property
-    def tokens(self) -> int:
-        """Tokens of the view with its system prompt."""
-        return self.plan.candidate.tokens
-
-    @property
     def target(self) -> int:
         """Counted tokens; a manual one aims at the same size each time."""
         limits = self.request.limits
