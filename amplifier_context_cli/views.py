@@ -20,7 +20,7 @@ from amplifier_context_core.outgoing.provider_messages import provider_messages,
 from amplifier_context_core.stores import MemoryStore, Searchable, read_in_batches
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_core.transcript.matching_lines import excerpts, words_of
-from amplifier_context_core.view.compaction_log import line_of_compaction
+from amplifier_context_core.view.figures import line_of_compaction
 from amplifier_context_core.view.sent_view import SentView
 from amplifier_context_core.view.window_usage import line_of, text_of_usage
 

@@ -12,7 +12,7 @@ from typing import Any
 from amplifier_context_core import Entry
 from amplifier_context_core.messages.parsing import arguments_of, calls_of, json_text, result_text, results_of, text_of
 from amplifier_context_core.messages.timestamps import seconds_of
-from amplifier_context_core.view.compaction_log import line_of_compaction
+from amplifier_context_core.view.figures import line_of_compaction
 
 from .conversation import BY_A_PROGRAM, Conversation, UnknownFormat, items, mapping, with_metadata
 

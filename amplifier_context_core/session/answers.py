@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..messages.usage import Response
-from ..view.cache_health import CacheHealth
-from ..view.usage_reports import UsageReports
+from ..view.usage_reports import CacheHealth, UsageReports
 from .session import Session
 
 log = logging.getLogger(__name__)

@@ -94,7 +94,8 @@ class Requests:
             await session.compactor.show_verbatim(missing)
             await session.save()
             sent = await self.view(token_budget, provider, seqs)
-        return sent if sent.is_valid_for(seqs) else None
+        is_valid = sent.counted <= sent.limits.capacity and all(sent.view.shows(seq) for seq in seqs)
+        return sent if is_valid else None
 
     async def measured(
         self, provider: object, retain_contents: Sequence[str], count_view: CountView, fit_output: FitOutput | None

@@ -27,9 +27,8 @@ from . import shared_cache
 from .cache import ViewCache
 from .candidate import Candidate, ViewRequest
 from .checkpoint_maker import Carry, CheckpointMaker
-from .compaction_log import CompactionLog
 from .directions import Directions
-from .figures import announcement, clipped_protected, many_re_reads, overflow
+from .figures import CompactionLog, announcement, clipped_protected, many_re_reads, overflow
 from .plan import CompactionJob, CompactionResult, Plan
 from .sent_view import SentView, SentViews
 from .session_warnings import SessionWarnings
@@ -107,9 +106,8 @@ class Compactor:
         """Raises `PinRefused`: the history has no such entry."""
         async with self.lock.hold():
             history = self._history.snapshot()
-            for seq in seqs:
-                if history.find(seq) is None:
-                    raise PinRefused(f"m{seq}: the history has no such message")
+            if gone := [seq for seq in seqs if history.find(seq) is None]:
+                raise PinRefused(f"m{gone[0]}: the history has no such message")
             await self.cache.show_verbatim(seqs)
 
     def start_over(self, counter: TokenCounter) -> None:

@@ -7,19 +7,23 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..compaction.ladder import LadderResult
 from ..compaction.re_reads import ReReads
 from ..economics.meter import Units
 from ..economics.trigger import TokenLimits
+from ..messages.parsing import copy_json
 from .candidate import Candidate
 from .plan import CompactionJob
 from .sent_view import SentView
 
 _MAX_MARKS = 10  # named in one warning
 _MAX_SIZES = 3  # members whose sizes a warning gives
+_MAX_ROWS = 100  # compactions of a log; it is written with each save of the session's state
+_ROW = ("trigger", "budget", "before_tokens", "after_tokens", "prefix_given_up_tokens")
 _LEARNED = "learned from reported usage"
 
 Member = dict[str, Any]
@@ -136,3 +140,38 @@ def _sizes(members: Sequence[Member]) -> str:
         f"{member['mark']} {member['tokens']:,}{f' ({_LEARNED})' if member['why'] == _LEARNED else ''}"
         for member in members
     )
+
+
+class CompactionLog:
+    """The accepted compactions: how many; of the last, when, why, and what they did, the newest row last. It has no
+    content, so `forget` leaves it.
+    """
+
+    def __init__(self) -> None:
+        self.count = self.tokens_saved = 0  # of all, also those that have no row, or none yet
+        self._rows: deque[dict[str, Any]] = deque(maxlen=_MAX_ROWS)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return [copy_json(row) for row in self._rows]
+
+    def restore(self, count: int, tokens_saved: int, rows: Iterable[Mapping[str, Any]]) -> None:
+        self.count, self.tokens_saved = count, tokens_saved
+        self._rows = deque(map(dict, rows), maxlen=_MAX_ROWS)
+
+    def accepted(self, report: Mapping[str, Any]) -> None:
+        self.count += 1
+        self.tokens_saved += report["before_tokens"] - report["after_tokens"]
+
+    def add(self, at: str, report: Mapping[str, Any]) -> str:
+        """Add the report of a compaction at a time (ISO 8601); return its line of text."""
+        names = [strategy["name"] for strategy in report["strategies"] if strategy["freed"]]
+        row = {"at": at, **{key: report[key] for key in _ROW}, "strategies": names}
+        self._rows.append(row)
+        return line_of_compaction(row)
+
+
+def line_of_compaction(row: Mapping[str, Any]) -> str:
+    """The time is left out."""
+    sizes = f"{row['before_tokens']:,} to {row['after_tokens']:,} tokens of {row['budget']:,}"
+    return f"{row['trigger']}, {sizes}, {row['prefix_given_up_tokens']:,} of the cached prefix written again"

@@ -61,10 +61,6 @@ class SentView:
         is_long = len(self.messages) > YIELD_EVERY or are_large(new)
         return await in_thread_if(is_long, request_digest, self.messages, self.prefix)
 
-    def is_valid_for(self, seqs: frozenset[int]) -> bool:
-        """True if it is within its capacity and shows these entries as they were stored."""
-        return self.counted <= self.limits.capacity and all(self.view.shows(seq) for seq in seqs)
-
 
 def outgoing_messages(sent: SentView, *, merge: bool) -> list[Message]:
     """They are the caller's to change."""

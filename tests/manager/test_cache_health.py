@@ -12,7 +12,7 @@ from amplifier_core import HookRegistry
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.messages.usage import Response, Usage
-from amplifier_context_core.view.cache_health import SETTING
+from amplifier_context_core.view.usage_reports import SETTING
 from amplifier_context_testing import EventRecorder
 from amplifier_context_testing.caches import Cache, caches
 from amplifier_context_testing.caches.request import Request
