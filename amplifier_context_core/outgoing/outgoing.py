@@ -52,10 +52,7 @@ class Outgoing:
 
 
 def outgoing(
-    messages: Sequence[RenderedMessage],
-    prefix: RequestPrefix,
-    counter: TokenCounter,
-    required: frozenset[int] = frozenset(),
+    messages: Sequence[RenderedMessage], prefix: RequestPrefix, counter: TokenCounter, required: Collection[int] = ()
 ) -> Outgoing:
     """`required` are seqs that the request must show."""
     if all(one.is_plain for one in messages):

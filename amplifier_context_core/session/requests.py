@@ -298,7 +298,7 @@ class Requests:
         plan = await compactor.plan(request)
         while compact and compactor.must_compact(plan):
             is_nested = inside_handler(compactor) and compactor.is_compacting
-            async with nullcontext() if is_nested else compactor.alone():
+            async with nullcontext() if is_nested else compactor.in_flight.hold():
                 plan, result = await compactor.compacted(plan, with_hooks=not is_nested)
                 await self.announce(result)
             plan = await compactor.plan(request, plan)

@@ -129,7 +129,7 @@ class Steering:
         compactor = self._session.compactor
         if inside_handler(compactor):
             return None  # a handler of a compaction asks for another: there would be no end to it
-        async with compactor.alone():
+        async with compactor.in_flight.hold():
             async with compactor.lock.hold():
                 plan = await self._plan()
             _, result = await compactor.compacted(plan, span=span)

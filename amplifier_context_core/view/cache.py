@@ -112,7 +112,7 @@ class ViewCache:
         """Return the plan of a request, neither compacted nor clipped. Nothing that is saved changes."""
         budget = request.limits.budget
         eligible = self._eligible(budget)
-        if any(view.is_empty for view in eligible):
+        if any(view.tail.end == 0 for view in eligible):
             await self._history.load()
         # The history may change while this waits: all of it is of one state, and `is_current` compares with that.
         history, interrupted = self._history.snapshot(), self._history.interrupted
@@ -178,7 +178,7 @@ class ViewCache:
         """Bring a view up to date; if its checkpoint is not of this history, drop it and return False. It is False as
         well for one that needs more of the history than is loaded: it shows nothing yet.
         """
-        if view.is_empty and history.gap:
+        if view.tail.end == 0 and history.gap:
             return False
         unchanged = self._history.unchanged_since(view.revision)
         revised = view.revision not in (-1, history.revision)

@@ -1,7 +1,7 @@
 """The views of a session as requests ask for them, and the compactions that keep them within their budgets.
 
 One task at a time works on the views (`lock`). This lock is not held while event handlers run. One compaction at a time
-is in flight (`alone`), from its announcement to its end, also while handlers run. A request that needs a compaction
+is in flight (`in_flight`), from its announcement to its end, also while handlers run. A request that needs a compaction
 waits for the one in flight. A handler that requests a view does not wait (`inside_handler`). It gets the present view;
 if that does not fit, it is compacted without another announcement.
 """
@@ -20,7 +20,7 @@ from ..economics.trigger import TokenLimits, back_off, token_limits
 from ..errors import ContextOverflow, PinRefused
 from ..events import COMPACTION, POST_COMPACT, PRE_COMPACT, HookDecision, Hooks, emit, inside_handler
 from ..history.history import History
-from ..locks import CrossLoopLock, Hold
+from ..locks import CrossLoopLock
 from ..messages.tokens import TokenCounter
 from ..outgoing.outgoing import tokens_of
 from . import shared_cache
@@ -64,7 +64,8 @@ class Compactor:
         factory = ViewFactory(config, ladder, self.directions)
         self.cache = ViewCache(history, config, factory)
         self.maker = CheckpointMaker(history, config, ladder, factory, carry, prepare)
-        self._in_flight = CrossLoopLock()  # held from the announcement of a compaction to its end
+        # Held by the compaction in flight, from its announcement to its end. To enter it waits for the one before.
+        self.in_flight = CrossLoopLock()
         self.sent = SentViews()
         self.log = CompactionLog()
 
@@ -94,13 +95,9 @@ class Compactor:
     def limits(self, budget: int, key: Key) -> TokenLimits:
         return token_limits(self._config, self.meter, budget, key)
 
-    def alone(self) -> Hold:
-        """Return a hold. To enter it waits for the compaction in flight; from then on the caller's is in flight."""
-        return self._in_flight.hold()
-
     @property
     def is_compacting(self) -> bool:
-        return self._in_flight.is_held
+        return self.in_flight.is_held
 
     async def show_verbatim(self, seqs: Collection[int]) -> None:
         """Raises `PinRefused`: the history has no such entry."""
@@ -151,7 +148,7 @@ class Compactor:
                 return plan
 
     async def ask_handlers(self, job: CompactionJob) -> HookDecision:
-        """The caller is `alone`."""
+        """The caller holds `in_flight`."""
         return await emit(self.hooks, self, PRE_COMPACT, announcement(job))
 
     async def compacted(
@@ -160,7 +157,7 @@ class Compactor:
         """Compact the view of a plan, and commit that; return the plan that is current then, and what it came to: None
         if a handler postponed it, or if it was out of date or needless by then. `span`: see `CompactionJob`.
 
-        The caller is `alone`. It saves the session, and then announces the result.
+        The caller holds `in_flight`. It saves the session, and then announces the result.
         """
         job = CompactionJob(plan, span, focus_drops=self.directions.focus_drops)
         if with_hooks:

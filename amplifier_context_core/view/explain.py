@@ -36,7 +36,8 @@ def explain(sent: SentView, history: Snapshot, *, config: Config, pins: Collecti
     prompt = sent.prompt_tokens
     fixes = sent.view.tail.fixes
     rounds = [row for segment in segments for row in _rows(segment, fixes.get(segment.first, ()))]
-    rounds.extend(_unlisted(segments, history[history.leading_count : history.leading_count + sent.view.covered]))
+    # What the checkpoint, or chapters of distant history, cover.
+    rounds.extend(_unlisted(segments, history[history.leading_count : history.leading_count + sent.view.tail.start]))
     rounds.sort(key=lambda row: int(row["mark"][1:]))
     for row in rounds:
         row |= {key: units.part(row[key]) for key in ("tokens_before", "tokens_after")}

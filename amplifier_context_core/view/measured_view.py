@@ -65,21 +65,21 @@ def count_of(raw: object, *, fitted: bool = False) -> Count:
     """
     name = "fit_output" if fitted else "count_view"
     fields = _mapping(raw)
-    if fields is None or fields.get("dispatch") is None:
+    if fields.get("dispatch") is None:
         raise TypeError(f"{name} must return a mapping with a `dispatch`, got {type(raw).__name__}")
     if fitted and not _is_count(fields.get("count_calls")):
         raise TypeError("fit_output must return `count_calls`, the number of counts it made")
-    decision = _mapping(fields.get("budget_decision"))
-    if decision is None:
-        if fitted or fields.get("budget_decision") is not None:
-            raise TypeError(f"{name}: `budget_decision` must be a mapping")
+    if not fitted and fields.get("budget_decision") is None:
         return Count(fields, None, None, None)
+    if not isinstance(fields.get("budget_decision"), Mapping):
+        raise TypeError(f"{name}: `budget_decision` must be a mapping")
+    decision = _mapping(fields["budget_decision"])
     estimated, limit = decision.get("estimated_input_tokens"), decision.get("input_limit_tokens")
     if not _is_count(estimated) or not _is_count(limit):
         raise TypeError(
             f"{name}: estimated_input_tokens and input_limit_tokens must be whole numbers from 0 to 2**63 - 1"
         )
-    measurement = _mapping(decision.get("measurement")) or {}
+    measurement = _mapping(decision.get("measurement"))
     tokens = measurement.get("input_tokens")
     is_exact = measurement.get("kind") == "provider_count" and _is_count(tokens)
     return Count(fields, cast("int", tokens) if is_exact else None, cast("int", estimated), cast("int", limit))
@@ -181,7 +181,7 @@ class MeasuredRequest:
         compactor = self.compactor
         if inside_handler(compactor):
             return plan  # a handler of a compaction asks: there would be no end to it
-        async with compactor.alone():
+        async with compactor.in_flight.hold():
             job = CompactionJob(plan, focus_drops=compactor.directions.focus_drops)
             if self._asked is None:
                 self._asked = job, await compactor.ask_handlers(job)
@@ -244,7 +244,7 @@ class MeasuredRequest:
         """Return the limits of the request, with what its provider took at most when it was sent the last view: where
         it takes the same again, the first view that is counted is the one that is sent.
         """
-        limits, sent = self.request.limits, self.compactor.sent.last_to(self.request.key)
+        limits, sent = self.request.limits, self.compactor.sent.by_key.get(self.request.key)
         if sent is None or sent.limits.budget != limits.budget or sent.limits.accepted >= limits.accepted:
             return limits
         return self._exact(limits, sent.limits.accepted, limits.units)
@@ -317,8 +317,8 @@ def _clips(plan: Plan) -> bool:
     return ladder is not None and bool(ladder.clipped_protected)
 
 
-def _mapping(value: object) -> Mapping[str, Any] | None:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else None
+def _mapping(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
 def _is_count(value: object) -> bool:

@@ -89,21 +89,18 @@ class SentViews:
         self.asked: tuple[int, Key] | None = None
         # Hashes of the texts of chapters that `start_over` dropped; no process has the same.
         self.dropped_chapters: set[int] = set()
-        self._by_key: dict[Key, SentView] = {}
+        self.by_key: dict[Key, SentView] = {}  # the last of each
         self._former: deque[SentView] = deque(maxlen=_MAX_FORMER)
 
     @property
     def handed_out(self) -> list[SentView]:
         """The views that a host may still have, the newest first: of each provider, and those before a compaction."""
-        return [*reversed(self._by_key.values()), *reversed(self._former)]
-
-    def last_to(self, key: Key) -> SentView | None:
-        return self._by_key.get(key)
+        return [*reversed(self.by_key.values()), *reversed(self._former)]
 
     def break_before(self, request: ViewRequest | SentView, pause: Pause) -> PrefixBreak | None:
         """Return why the next request writes the whole prefix again, whatever its view; None if it need not."""
-        before = self._by_key.get(request.key)
-        if before is None and self._by_key:
+        before = self.by_key.get(request.key)
+        if before is None and self.by_key:
             return PrefixBreak.PROVIDER_CHANGE
         if before is not None and _has_other_prompt(request, before):
             return PrefixBreak.SYSTEM_PROMPT
@@ -113,7 +110,7 @@ class SentViews:
 
     def note(self, sent: SentView, pause: Pause, compactions: int) -> SentView:
         """Note that a view is handed out; return it with what that means for its cached prefix."""
-        before, last = self._by_key.get(sent.key), self.last
+        before, last = self.by_key.get(sent.key), self.last
         whole = sent.all_messages
         shared, reusable_tokens = shared_prefix(before.all_messages if before else (), whole)
         shared_tokens = reusable_tokens
@@ -126,16 +123,16 @@ class SentViews:
         self.asked = sent.limits.budget, sent.key
         if before is not None and before.view is not sent.view:
             self._former.append(before)
-        self._by_key.pop(sent.key, None)
-        self.last = self._by_key[sent.key] = replace(
+        self.by_key.pop(sent.key, None)
+        self.last = self.by_key[sent.key] = replace(
             sent,
             shared_prefix_tokens=shared_tokens,
             reusable_tokens=0 if reason in _WHOLE else reusable_tokens,
             prefix_break=reason,
             compactions=compactions,
         )
-        if len(self._by_key) > _MAX_KEYS:
-            del self._by_key[next(iter(self._by_key))]
+        if len(self.by_key) > _MAX_KEYS:
+            del self.by_key[next(iter(self.by_key))]
             self.changed = self.changed or PrefixBreak.PROVIDER_CHANGE
         return self.last
 
@@ -164,7 +161,7 @@ class SentViews:
         if self.last is not None:
             self.changed = PrefixBreak.EDIT
         self.last = None
-        self._by_key.clear()
+        self.by_key.clear()
         self._former.clear()
 
 

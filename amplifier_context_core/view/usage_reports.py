@@ -132,14 +132,8 @@ class CachedRequest:
     compactions: int  # of the session, accepted before it
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "request": self.number,
-            "tokens": self.tokens,
-            "read": self.read,
-            "written": self.written,
-            "expected": self.expected,
-            "break": self.reason or "",
-        }
+        figures = {name: getattr(self, name) for name in ("tokens", "read", "written", "expected")}
+        return {"request": self.number, **figures, "break": self.reason or ""}
 
 
 class CacheHealth:

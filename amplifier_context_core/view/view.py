@@ -149,16 +149,6 @@ class View:
     def head(self) -> Sequence[Segment]:
         return self.checkpoint.segments if self.checkpoint else self._distant
 
-    @property
-    def is_empty(self) -> bool:
-        """True if it shows nothing yet; then it has no checkpoint."""
-        return self.tail.end == 0
-
-    @property
-    def covered(self) -> int:
-        """Entries after the system prompt that the checkpoint, or chapters of distant history, cover."""
-        return self.tail.start
-
     def mentions(self, seq: int) -> bool:
         """True if the view shows this entry, clipped or as it was stored, or a carrier that replaces it."""
         return any(message.seq == seq for message in self.messages())
@@ -178,7 +168,7 @@ class View:
         if seq in self.tail or self.shows(seq):
             return
         # Search only what the checkpoint covers: a late result after it is in the view already.
-        covered = history[history.leading_count : history.leading_count + self.covered]
+        covered = history[history.leading_count : history.leading_count + self.tail.start]
         round_ = rounds_with((seq,), covered).get(seq)
         if round_ is None:
             return
