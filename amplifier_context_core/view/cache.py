@@ -1,9 +1,7 @@
 """The views in use, one for each budget: a least recently used cache that chooses the view of a request.
 
 A side call with a small window does not disturb the long view, and a request that goes back to the larger budget finds
-the old prefix unchanged.
-
-Not locked: the `Compactor` lets one task in at a time.
+the old prefix unchanged. Not locked: the `Compactor` lets one task in at a time.
 """
 
 from __future__ import annotations
@@ -39,8 +37,6 @@ class ViewCache:
         self._history = history
         self._config = config
         self.factory = factory
-
-    # -- least recently used ------------------------------------------------------------------------------------------
 
     def revision(self, budget: int) -> Revision:
         view = self.by_budget.get(budget)
@@ -105,8 +101,6 @@ class ViewCache:
 
     def _large_enough(self, budget: int) -> list[View]:
         return [view for view in self.views if view.budget >= MIN_BUDGET_RATIO * budget]
-
-    # -- choosing -----------------------------------------------------------------------------------------------------
 
     async def choose(self, request: ViewRequest) -> Plan:
         """Return the plan of a request, neither compacted nor clipped. Nothing that is saved changes."""
@@ -211,8 +205,6 @@ class ViewCache:
         for view in await self.all_current(history, self._history.interrupted):
             for seq in seqs:
                 await view.show_verbatim(seq, history)
-
-    # -- resuming -----------------------------------------------------------------------------------------------------
 
     def valid_views(self) -> list[View]:
         return [

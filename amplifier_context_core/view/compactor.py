@@ -77,8 +77,6 @@ class Compactor:
     def last_sent(self) -> SentView | None:
         return self.sent.last
 
-    # -- requests ---------------------------------------------------------------------------------------------------
-
     async def plan(self, request: ViewRequest, known: Plan | None = None) -> Plan:
         """Return what a request is to be sent; where the view must be compacted first, `compacted` takes the plan.
         `known`: an earlier plan of this request; it is returned if it is current.
@@ -121,8 +119,6 @@ class Compactor:
         self.cache.clear()
         self.sent.clear()
         self.directions.clear()
-
-    # -- compaction -------------------------------------------------------------------------------------------------
 
     async def _current(self, request: ViewRequest, plan: Plan | None) -> Plan:
         """The caller holds the lock."""
@@ -235,8 +231,6 @@ class Compactor:
         candidate.view.backoff = made
         if plan.is_copy and plan.revision.view is not None:
             plan.revision.view.backoff = made
-
-    # -- handing out ------------------------------------------------------------------------------------------------
 
     def hand_out(self, plan: Plan, *, serves: bool, is_sent: bool = True) -> SentView:
         """Note and return what is handed to a request; `serves`: commit the plan. With `is_sent` false it is for a

@@ -125,7 +125,9 @@ class MeasuredRequest:
             smaller = await self._compacted(base, limits)
             if smaller.result is None and smaller.postponed is None:
                 base = smaller  # the session changed meanwhile: another view serves the budget
-            if self.fit_output is not None and attempt is not None and attempt.is_too_large and _clips(smaller):
+            ladder = smaller.result.ladder if smaller.result else None
+            is_clipped = ladder is not None and bool(ladder.clipped_protected)
+            if self.fit_output is not None and attempt is not None and attempt.is_too_large and is_clipped:
                 last_resort = smaller  # rather a shorter answer than less of what must stay
                 break
             if smaller.messages == plan.messages:
@@ -310,11 +312,6 @@ def _outcome(plan: Plan, attempt: Count, limits: TokenLimits) -> str:
         return "protected_floor" if attempt.is_too_large else "not_needed"
     reached = attempt.tokens <= limits.reported(plan.result.job.target)
     return "target_reached" if plan.result.has_gain and reached else "protected_floor"
-
-
-def _clips(plan: Plan) -> bool:
-    ladder = plan.result.ladder if plan.result else None
-    return ladder is not None and bool(ladder.clipped_protected)
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -1,9 +1,7 @@
 """What a request is to be sent, and what that changes of the session: values, made beside the session.
 
 A plan changes nothing. The session changes when the plan is committed (`Compactor.commit`), in one step, or never. So a
-request that is given up needs no undo.
-
-No I/O, no clock.
+request that is given up needs no undo. No I/O, no clock.
 """
 
 from __future__ import annotations

@@ -39,8 +39,7 @@ def get(key: str, digest: bytes) -> tuple[Checkpoint, CompactionBackoff | None] 
 
 
 def is_empty() -> bool:
-    with _guard:
-        return not _checkpoints
+    return not _checkpoints
 
 
 def clear() -> None:

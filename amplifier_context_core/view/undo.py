@@ -33,7 +33,6 @@ class Undone:
     shows: Shows
     first: int  # lowest seq of the chapter
     last: int
-    tokens: int  # of the view now, without its system prompt
 
     def as_json(self) -> dict[str, Any]:
         return {"first": f"m{self.first}", "last": f"m{self.last}", "shows": self.shows}
@@ -42,7 +41,7 @@ class Undone:
 def undone_report(done: Sequence[Undone]) -> dict[str, Any]:
     """Return what became of chapters, the first at least: of all together, and of each in the order of the history."""
     shows = _SHOWS[max(_SHOWS.index(one.shows) for one in done)]
-    whole = Undone(shows, min(one.first for one in done), max(one.last for one in done), done[-1].tokens)
+    whole = Undone(shows, min(one.first for one in done), max(one.last for one in done))
     chapters = [one.as_json() for one in reversed(done)]
     return {"undone": first_changed(done) is not None, **whole.as_json(), "chapters": chapters}
 
@@ -115,11 +114,11 @@ async def _undo_chapter(view: View, history: Snapshot, chapter: Segment, room: i
         segments = await _with_originals(view, checkpoint, chapter, rounds, counter)
         view.replace_checkpoint(with_segments(checkpoint, segments))
         if view.tokens <= room:
-            return Undone("originals", chapter.first, chapter.last, view.tokens)
+            return Undone("originals", chapter.first, chapter.last)
         view.replace_checkpoint(checkpoint)  # rendered, they are larger than they are stored
     if not chapter.chapter.texts and carrier_of(chapter) is None:
-        return Undone("chapter", chapter.first, chapter.last, view.tokens)
+        return Undone("chapter", chapter.first, chapter.last)
     plain = with_texts(chapter, (), None, counter, "undo")
     segments = [plain if one.first == chapter.first else one for one in checkpoint.segments]
     view.replace_checkpoint(with_segments(checkpoint, segments))
-    return Undone("digest", chapter.first, chapter.last, view.tokens)
+    return Undone("digest", chapter.first, chapter.last)

@@ -1,8 +1,7 @@
 """A view: a checkpoint and, after it, the rounds since (its tail), kept up to date as the history grows.
 
-Between two checkpoints a view only grows at its end, at the cost of the new entries only.
-
-Not locked: the `Compactor` lets one task in at a time.
+Between two checkpoints a view only grows at its end, at the cost of the new entries only. Not locked: the `Compactor`
+lets one task in at a time.
 """
 
 from __future__ import annotations

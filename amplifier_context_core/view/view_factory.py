@@ -40,11 +40,8 @@ _NOT_SHOWN = {  # settings
     "pool_limit",
     "queue_limit",
 }
-_ADDED = {
-    "fewer_line_numbers",
-    "offload_above",
-    "state_tools",
-}  # settings that stored sessions may not know: at their default they are no part of the key
+# Settings that stored sessions may not know: at their default they are no part of the key.
+_ADDED = {"fewer_line_numbers", "offload_above", "state_tools"}
 
 
 def settings_in(key: str) -> dict[str, Any]:
