@@ -82,13 +82,11 @@ class View:
 
     async def _fold_distant(self, history: Snapshot, leading: int) -> None:
         """Fold what is many budgets back in an imported history, without rendering it."""
-        are_many = len(history) - leading > YIELD_EVERY
-        end = await in_thread_if(are_many, distant_end, history, leading, self.budget, self._renderer)
+        renderer, are_many = self._renderer, len(history) - leading > YIELD_EVERY
+        end = await in_thread_if(are_many, distant_end, history, leading, self.budget, renderer)
         if end > leading:
-            self._distant = await in_thread(
-                fold_distant, history, leading, end, self.keep, self._renderer, self.counter
-            )
-            self.tail = ViewTail(self._renderer, end - leading)
+            self._distant = await in_thread(fold_distant, history, leading, end, self.keep, renderer, self.counter)
+            self.tail = ViewTail(renderer, end - leading)
             self._messages = None
 
     @cached_property
