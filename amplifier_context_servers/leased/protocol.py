@@ -26,7 +26,6 @@ import secrets
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
 from amplifier_context_core.errors import SessionLost, StoreError
@@ -81,14 +80,6 @@ class Change(NamedTuple):
     ttl: float
 
 
-class RewriteResult(IntEnum):
-    """What a rewrite did. Anything but a refusal is true."""
-
-    REFUSED = 0
-    SAME_MESSAGES = 1
-    OTHER_MESSAGES = 2
-
-
 @dataclass(slots=True)
 class Lease:
     session_id: str
@@ -140,7 +131,7 @@ class Driver(Protocol):
         """Keep the first `keep` rows, and put these after them. With all rows kept, this is an append."""
         ...
 
-    async def rewrite(self, lease: Lease, rows: Sequence[EntryRow], change: Change) -> RewriteResult: ...
+    async def rewrite(self, lease: Lease, rows: Sequence[EntryRow], change: Change) -> bool: ...
     async def erase(self, lease: Lease) -> None:
         """Erase what the server still keeps of messages that were rewritten; raise `NotErased` if it cannot."""
         ...

@@ -32,7 +32,6 @@ from .protocol import (
     EntryRow,
     Lease,
     NotDurable,
-    RewriteResult,
     SessionRow,
     decode_row,
     decode_rows,
@@ -124,24 +123,13 @@ class LeasedStore(Generic[D]):
 
     async def rewrite(self, session_id: str, entries: Sequence[Entry]) -> None:
         given = tuple(entries)
-        # Erase even if no message differs: an earlier call may have replaced the messages and failed to erase them.
-        erases = bool(given) and all(entry.is_redacted for entry in given)
 
         async def work(driver: Driver, lease: Lease) -> None:
             if not lease.row.created:
                 return
-            rows = encode_rows(session_id, given)
-            result = RewriteResult.OTHER_MESSAGES  # also if no answer comes
-
-            async def send(change: Change) -> RewriteResult:
-                nonlocal result
-                applied = await driver.rewrite(lease, rows, change)
-                result = applied or result
-                return applied
-
-            await self._apply(driver, lease, send)
-            if erases or result is RewriteResult.OTHER_MESSAGES:
-                await driver.erase(lease)
+            await self._apply(driver, lease, partial(driver.rewrite, lease, encode_rows(session_id, given)))
+            # Even if no message differs: an earlier call may have replaced the messages and failed to erase them.
+            await driver.erase(lease)
 
         await self._change(session_id, work)
 

@@ -25,7 +25,6 @@ from ..leased.protocol import (
     ConnectionLost,
     EntryRow,
     Lease,
-    RewriteResult,
     SessionRow,
     Unreachable,
     holder_name,
@@ -146,11 +145,10 @@ class PostgresDriver:
 
         return await self.pool.run(guarded)
 
-    async def rewrite(self, lease: Lease, rows: Sequence[EntryRow], change: Change) -> RewriteResult:
-        key, others = lease.row.key, False
+    async def rewrite(self, lease: Lease, rows: Sequence[EntryRow], change: Change) -> bool:
+        key = lease.row.key
 
         async def work(connection: Connection) -> None:
-            nonlocal others
             known: set[int] = set()
             changed: list[int] = []
             size = 0
@@ -167,9 +165,7 @@ class PostgresDriver:
             if others:
                 await self._execute(connection, queries.DISCARD_DERIVED, {"key": key, "seqs": changed, "size": size})
 
-        if not await self._guarded(queries.GUARD, _guard(lease, change), work):
-            return RewriteResult.REFUSED
-        return RewriteResult.OTHER_MESSAGES if others else RewriteResult.SAME_MESSAGES
+        return await self._guarded(queries.GUARD, _guard(lease, change), work)
 
     async def erase(self, lease: Lease) -> None:
         warnings: list[str] = []

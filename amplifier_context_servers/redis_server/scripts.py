@@ -75,11 +75,7 @@ _CARRIED_OVER_FIRST = """
 if call('EXISTS') == 0 and redis.call('EXISTS', KEYS[2]) == 1 then return 'FORMER' end
 """
 
-REFUSED, APPLIED, APPLIED_OTHER, DUPLICATE_SEQ = 0, 1, 2, 3
-"""Replies of scripts that change something.
-
-APPLIED_OTHER: messages differ from the former ones. DUPLICATE_SEQ: the history holds one of the seqs already.
-"""
+DUPLICATE_SEQ = 3  # the reply if the history holds one of the seqs already; of a refused change it is 0, else 1
 FORMER = b"FORMER"  # the reply of any script for a session that is still in the former layout, see `former`
 
 SOURCES: dict[str, str] = {}
@@ -184,7 +180,7 @@ if other then
     for number = 0, damaged - 1 do call('HDEL', 'd:' .. number) end
 end
 changed(ARGV[3], ARGV[4], true)
-return other and 2 or 1
+return 1
 """)
 
 # Returns covered, data

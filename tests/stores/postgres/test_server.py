@@ -178,16 +178,6 @@ class TestErasing:
             await asyncio.sleep(0.02)
         pytest.fail("nothing was vacuumed")
 
-    async def test_what_only_changed_its_count_is_not_vacuumed_for(
-        self, store: Store, schema: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        async def never(*_: object) -> None:
-            pytest.fail("vacuumed")
-
-        monkeypatch.setattr(driver_module.PostgresDriver, "erase", never)
-        await store.append("s", entries(1, 3))
-        await store.rewrite("s", entries(1, 3))
-
     async def test_a_vacuum_that_the_server_skips_is_an_error(self, store: Store, url: str, schema: str) -> None:
         await store.append("s", entries(1, 3))
         await store.close()
