@@ -35,7 +35,7 @@ from .url import PostgresSettings
 
 _MAX_ROWS, _MAX_BYTES = 500, 8_000_000  # of one statement
 _MAX_BATCHED_ROWS, _MAX_BATCHED_BYTES = 100, 256_000  # of an append that is sent together with others
-_ERASED = ("archive", "damaged", "sessions", "vectors")  # tables that are vacuumed, with those of entries
+_ERASED = ("archive", "sessions", "vectors")  # tables that are vacuumed, with those of entries
 _ERASE_LIMIT = 3_600  # seconds that a vacuum may take
 _FAR = 2**62  # an index beyond every history
 
@@ -149,20 +149,15 @@ class PostgresDriver:
         key = lease.row.key
 
         async def work(connection: Connection) -> None:
-            known: set[int] = set()
             changed: list[int] = []
             size = 0
             for chunk in _chunks(rows):
                 for statement in (queries.REWRITE_ENTRIES, queries.REWRITE_ARCHIVE):
                     cursor = await self._execute(connection, statement, {"key": key} | _columns(chunk))
                     for seq, is_other, grown in await cursor.fetchall():
-                        known.add(seq)
                         changed += [seq] * is_other
                         size += grown * (statement is queries.REWRITE_ENTRIES)
-            others = bool(changed)
-            if not rows or not known.issuperset(row.seq for row in rows):
-                others |= bool((await self._execute(connection, queries.DISCARD_QUARANTINE, {"key": key})).rowcount)
-            if others:
+            if changed:
                 await self._execute(connection, queries.DISCARD_DERIVED, {"key": key, "seqs": changed, "size": size})
 
         return await self._guarded(queries.GUARD, _guard(lease, change), work)
