@@ -60,8 +60,8 @@ def compare(
             return kind
         file.seek(0)
         messages, unreadable = parsed(file.read())
-    history, archive = queries.read(db, session_id=session_id), queries.archived(db, session_id)
-    if history is None or history.damaged:
+    history, archive = queries.read(db, session_id), queries.archived(db, session_id)
+    if history.damaged:
         raise damage_error("messages are damaged")
     entries = history.entries
     messages = _as_erased(messages, [*entries, *archive.entries])

@@ -97,7 +97,6 @@ def replace(db: sqlite3.Connection, session_id: str, keep: int, entries: Sequenc
         db.execute("DELETE FROM entries WHERE id >= ? AND id < ?", (start_key, stop_key))
         if session.indexed > keep:
             remove_from_index(db, session, keep)
-        session.edits += 1
     db.execute("DELETE FROM checkpoints WHERE session = ? AND covered > ?", (session.number, keep))
     _add(db, session, session_id, entries, keep)
     _touch(db, session)
@@ -130,7 +129,6 @@ def rewrite(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -
     if erased:
         db.execute("DELETE FROM checkpoints WHERE session = ?", (session.number,))
         _delete_damaged(db, session)
-    session.edits += 1
     _touch(db, session)
     return erased, is_unknown
 

@@ -286,7 +286,6 @@ class _Copy:
             size=size,
             updated=row.updated,
             archived=archived,
-            edits=row.edits + 1,
         ).insert(self._new)
         gone = not self._copy_checkpoint(number, slots)
         if not lost and not gone and is_sound:

@@ -126,7 +126,7 @@ class SessionRow:
     updated: int = 0  # microseconds since 1970 of the last change
     indexed: int = 0  # the index up to which the search index is filled
     archived: int = 0  # entries in the archive
-    edits: int = 0  # rises with every change that is not an append
+    edits: int = 0  # not used
 
     def key_of(self, index: int) -> int:
         return first_key(self.number) + index

@@ -10,7 +10,7 @@ from pathlib import Path
 from ...errors import StoreError
 from ..search_tables import TABLES, can_index
 from ..sqlite import queries
-from ..sqlite.queries import ReadResult, is_intact
+from ..sqlite.queries import is_intact
 from .errors import damage_error, store_error
 from .rows import SessionRow, first_key
 from .schema import SLOT_BITS, has_search_table, open_to_read
@@ -86,7 +86,7 @@ def session_problems(db: sqlite3.Connection, session_id: str) -> list[str]:
 
 def _problems_of(db: sqlite3.Connection, session: SessionRow) -> list[str]:
     name, start = session.session_id, first_key(session.number)
-    history = queries.read(db, session_id=name) or ReadResult()
+    history = queries.read(db, name)
     problems = [f"the message at index {key - start} is damaged or missing" for key in history.damaged]
     seqs = [entry.seq for entry in history.entries]
     if len(set(seqs)) != len(seqs):
