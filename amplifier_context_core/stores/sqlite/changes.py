@@ -13,18 +13,15 @@ from collections.abc import Iterable, Sequence
 
 from ...errors import StoreError
 from ...transcript.entry import Entry
-from ..codec import loads
 from ..search_tables import TABLES, can_index
 from ..validation import check_index, no_session, session_exists
 from .driver import required_row
-from .errors import is_index_damage
 from .queries import check_archive, find_session, session_rows
 from .rows import (
     ENTRY_COLUMNS,
     ENTRY_VALUES,
     MAX_SESSION_NUMBER,
     SESSION_COLUMNS,
-    EntryRow,
     SessionRow,
     encode_entry_row,
     first_key,
@@ -95,8 +92,7 @@ def replace(db: sqlite3.Connection, session_id: str, keep: int, entries: Sequenc
             ).rowcount
         session.size = max(0, session.size - _size(db, start_key, stop_key))
         db.execute("DELETE FROM entries WHERE id >= ? AND id < ?", (start_key, stop_key))
-        if session.indexed > keep:
-            remove_from_index(db, session, keep)
+        session.indexed = min(session.indexed, keep)  # what the index holds of later entries is replaced, and not found
     db.execute("DELETE FROM checkpoints WHERE session = ? AND covered > ?", (session.number, keep))
     _add(db, session, session_id, entries, keep)
     _touch(db, session)
@@ -105,8 +101,8 @@ def replace(db: sqlite3.Connection, session_id: str, keep: int, entries: Sequenc
 def rewrite(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -> tuple[bool, bool]:
     """Replace entries by new ones with the same seqs, in history and archive.
 
-    Return whether anything must be erased: a message changes, or may be among rows that a former version moved to the
-    table `damaged`. And whether one may be among quarantined bytes: a seq is kept nowhere, or none is given.
+    Return whether a message changes, so that the former one must be erased; and whether one may be among quarantined
+    bytes: a seq is kept nowhere, or none is given.
     """
     session = find_session(db, session_id)
     if session is None:
@@ -122,22 +118,11 @@ def rewrite(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -
                 (message,) = required_row(db.execute(f"SELECT message FROM {table} WHERE id = ?", (key,)))  # noqa: S608
                 db.execute(f"UPDATE {table} {_UPDATE}", (*row, key))
                 session.size += len(row[5]) - len(message) if table == "entries" else 0
-                erased = erased or not _is_same_message(message, row, entry)
-    is_unknown = not seqs or bool(seqs.difference(*keys_by_table.values()))
-    if is_unknown:
-        erased = _delete_damaged(db, session) or erased
+                erased = erased or message != row[5]
     if erased:
         db.execute("DELETE FROM checkpoints WHERE session = ?", (session.number,))
-        _delete_damaged(db, session)
     _touch(db, session)
-    return erased, is_unknown
-
-
-def _delete_damaged(db: sqlite3.Connection, session: SessionRow) -> bool:
-    """Delete the damaged rows that a former version moved to a table: not even their seqs can be trusted."""
-    if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'damaged'").fetchone() is None:
-        return False
-    return db.execute("DELETE FROM damaged WHERE session = ?", (session.number,)).rowcount > 0
+    return erased, not seqs or bool(seqs.difference(*keys_by_table.values()))
 
 
 def save_checkpoint(db: sqlite3.Connection, session_id: str, covered: int, data: bytes) -> None:
@@ -190,35 +175,20 @@ def delete(db: sqlite3.Connection, session_id: str) -> bool:
     session = find_session(db, session_id)
     if session is None:
         return False
-    if session.indexed:
-        drop_index(db)  # rows that are removed from it leave their words
     start, stop_key = first_key(session.number), first_key(session.number + 1)
+    if has_search_table(db) and has_indexed(db, start, stop_key):
+        drop_index(db)  # rows that are removed from it leave their words
     db.execute("DELETE FROM entries WHERE id >= ? AND id < ?", (start, stop_key))
     check_archive(session, db.execute("DELETE FROM archive WHERE session = ?", (session.number,)).rowcount)
-    _delete_damaged(db, session)
     db.execute("DELETE FROM checkpoints WHERE session = ?", (session.number,))
     db.execute("DELETE FROM sessions WHERE number = ?", (session.number,))
     return True
 
 
-def remove_from_index(db: sqlite3.Connection, session: SessionRow, index: int) -> None:
-    """Remove all entries from an index on from the search index."""
-    if can_index(db):  # without FTS5 there is no search; a build with FTS5 fills the index again over stale entries
-        try:
-            if has_search_table(db):
-                keys = session.key_of(index), session.key_of(session.indexed)
-                for table in TABLES:
-                    db.execute(f"DELETE FROM {table} WHERE rowid >= ? AND rowid < ?", keys)  # noqa: S608 - constant
-            else:  # of a former version
-                drop_index(db)
-                index = 0
-        except sqlite3.DatabaseError as problem:
-            if not is_index_damage(problem):
-                raise
-            drop_index(db)
-            index = 0
-    session.indexed = index
-    save_session_row(db, session)
+def has_indexed(db: sqlite3.Connection, start: int, stop_key: int) -> bool:
+    """True if the search index holds texts of some of these keys, perhaps of entries that are gone."""
+    select = "SELECT 1 FROM words_content WHERE id >= ? AND id < ? LIMIT 1"
+    return db.execute(select, (start, stop_key)).fetchone() is not None
 
 
 def drop_index(db: sqlite3.Connection) -> None:
@@ -297,13 +267,3 @@ def _mark_retained(db: sqlite3.Connection, seqs: Sequence[int]) -> None:
     db.execute("CREATE TEMP TABLE IF NOT EXISTS staying(seq INTEGER PRIMARY KEY)")
     db.execute("DELETE FROM temp.staying")
     db.executemany("INSERT OR IGNORE INTO temp.staying VALUES (?)", ((seq,) for seq in seqs))
-
-
-def _is_same_message(message: bytes, row: EntryRow, entry: Entry) -> bool:
-    """True if the message is the same as before, as far as it can be read."""
-    if message == row[5]:
-        return True
-    try:
-        return bool(loads(message) == entry.message)
-    except (TypeError, ValueError, RecursionError):
-        return False

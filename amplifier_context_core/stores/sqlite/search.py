@@ -12,7 +12,7 @@ from ...transcript.search import ScanIndex, ranked_text
 from ...transcript.searchable import searchable_text
 from ..search_tables import TABLES, can_index, create_tables
 from ..word_index import Fts, add_texts
-from .changes import drop_index, save_session_row
+from .changes import has_indexed, save_session_row
 from .queries import find_session, iterate_rows
 from .rows import ENTRY_COLUMNS, decode_entry_row
 from .schema import has_search_table
@@ -30,7 +30,6 @@ def index_next_batch(db: sqlite3.Connection, session_id: str) -> bool:
     if not can_index(db):
         return False
     if not has_search_table(db) and find_session(db, session_id) is not None:
-        drop_index(db)  # of a former version
         create_tables(db)
         for table in TABLES:
             db.executemany(f"INSERT INTO {table}({table}, rank) VALUES (?, ?)", _MERGING)  # noqa: S608
@@ -51,16 +50,10 @@ def index_next_batch(db: sqlite3.Connection, session_id: str) -> bool:
             if entry is not None:
                 yield row[0], searchable_text(entry)
 
-    add_texts(db, texts(), replace=_has_rows(db, keys))
+    add_texts(db, texts(), replace=has_indexed(db, keys.start, keys.stop))
     session.indexed = slot
     save_session_row(db, session)
     return slot < session.length
-
-
-def _has_rows(db: sqlite3.Connection, keys: range) -> bool:
-    """True if the index holds texts of some of these keys: a build without FTS5 changed the history."""
-    select = "SELECT 1 FROM words_content WHERE id BETWEEN ? AND ? LIMIT 1"
-    return db.execute(select, (keys.start, keys.stop - 1)).fetchone() is not None
 
 
 def matching_seqs(db: sqlite3.Connection, session_id: str, query: str, limit: int) -> list[int] | None:
