@@ -148,7 +148,7 @@ class PostgresPool:
                 async with await self._connect() as connection:
                     await self._limited(connection, self._prepare, self.settings.statement_timeout)
                 pool = AsyncConnectionPool(
-                    self.settings.conninfo,
+                    self.settings.url,
                     kwargs=self._kwargs,
                     min_size=1,
                     max_size=self.settings.pool_size,
@@ -165,7 +165,7 @@ class PostgresPool:
 
     async def _connect(self) -> Connection:
         try:
-            connection = await psycopg.AsyncConnection.connect(self.settings.conninfo, **self._kwargs)
+            connection = await psycopg.AsyncConnection.connect(self.settings.url, **self._kwargs)
         except psycopg.Error as problem:
             raise self._unreachable(problem) from problem
         await self._limited(connection, self._configure, self.settings.statement_timeout)

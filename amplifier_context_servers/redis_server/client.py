@@ -107,7 +107,7 @@ class RedisClient:
         if not self._wait_aof:
             replies, not_durable = await self._send(batch), None
         else:
-            wait = ("WAITAOF", 1, 0, round(self.settings.timeout * 1000))
+            wait = ("WAITAOF", 1, 0, round(self.settings.socket_timeout * 1000))
             *replies, synced = await self._send([*batch, wait])
             not_durable = self._not_durable(synced)
         return [
@@ -126,7 +126,7 @@ class RedisClient:
         if cast("list[int]", synced)[0] >= 1:
             return None
         return NotDurable(
-            f"{self.display_name} did not confirm in {self.settings.timeout:g} s that the change is on its disk"
+            f"{self.display_name} did not confirm in {self.settings.socket_timeout:g} s that the change is on its disk"
         )
 
     async def _send(self, commands: Sequence[Command]) -> list[Reply]:
@@ -203,8 +203,8 @@ class RedisClient:
     def _new_client(self) -> Any:
         settings: dict[str, Any] = {
             "max_connections": self.settings.pool_size,
-            "socket_timeout": self.settings.timeout,
-            "socket_connect_timeout": self.settings.connect_timeout,
+            "socket_timeout": self.settings.socket_timeout,
+            "socket_connect_timeout": self.settings.socket_connect_timeout,
             **FIXED,
         }
         if self.settings.cluster:
@@ -212,7 +212,7 @@ class RedisClient:
         # The store itself sends a change again: it knows whether it was applied.
         retry = Retry(NoBackoff(), 0)
         make = cast("Callable[..., _Pool]", _Pool.from_url)  # pyright: ignore[reportUnknownMemberType]
-        return Redis.from_pool(make(self.settings.url, timeout=self.settings.timeout, retry=retry, **settings))
+        return Redis.from_pool(make(self.settings.url, timeout=self.settings.socket_timeout, retry=retry, **settings))
 
     # -- the server's settings ------------------------------------------------------------------------------------
 
