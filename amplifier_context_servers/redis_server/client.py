@@ -24,7 +24,6 @@ from ..leased.batching import MicroBatcher
 from ..leased.loop_thread import LoopThread
 from ..leased.protocol import ConnectionLost, NotDurable, Unreachable
 from .errors import REFUSALS, explain, reason
-from .scripts import SOURCES
 from .url import FIXED, RedisSettings
 
 log = logging.getLogger(__name__)
@@ -35,7 +34,7 @@ _MAX_BATCHED_BYTES = 256_000  # of a change; a larger one is sent alone
 
 
 def evaluated(script: str, keys: Sequence[str], *arguments: Any) -> Command:
-    return ("EVALSHA", script, len(keys), *keys, *arguments)
+    return ("EVAL", script, len(keys), *keys, *arguments)
 
 
 class _NotConnected(Exception):
@@ -132,19 +131,7 @@ class RedisClient:
     async def _send(self, commands: Sequence[Command]) -> list[Reply]:
         """Send commands together, and return their replies; an error reply is an exception among them."""
         await self._ensure_checked()
-        replies = await self._exchange(commands)
-        if any(isinstance(reply, errors.NoScriptError) for reply in replies):
-            # The server restarted, or its scripts were flushed: the source loads them again. WAITAOF comes after them.
-            again = [
-                number
-                for number, reply in enumerate(replies)
-                if isinstance(reply, errors.NoScriptError) or commands[number][0] == "WAITAOF"
-            ]
-            for number, reply in zip(
-                again, await self._exchange([_by_source(commands[one]) for one in again]), strict=True
-            ):
-                replies[number] = reply
-        return replies
+        return await self._exchange(commands)
 
     async def _exchange(self, commands: Sequence[Command]) -> list[Reply]:
         if self._is_outdated:
@@ -271,7 +258,3 @@ class RedisClient:
             return Unreachable(f"{self.display_name} refuses the connection ({quotable}); {advice}")
         advice = "check that it is running and that the URL is right, then try again"
         return Unreachable(f"{self.display_name} cannot be reached ({reason(problem)}); {advice}")
-
-
-def _by_source(command: Command) -> Command:
-    return ("EVAL", SOURCES[command[1]], *command[2:]) if command[0] == "EVALSHA" else command

@@ -19,8 +19,6 @@ the server's.
 
 from __future__ import annotations
 
-import hashlib
-
 _PRELUDE = """
 if redis.replicate_commands then pcall(redis.replicate_commands) end
 local h = KEYS[1]
@@ -76,16 +74,10 @@ if call('EXISTS') == 0 and redis.call('EXISTS', KEYS[2]) == 1 then return 'FORME
 DUPLICATE_SEQ = 3  # the reply if the history holds one of the seqs already; of a refused change it is 0, else 1
 FORMER = b"FORMER"  # the reply of any script for a session that is still in the former layout, see `former`
 
-SOURCES: dict[str, str] = {}
-"""Of each script, by the SHA-1 under which the server knows it once it has run."""
-
 
 def script(body: str, *, of_former: bool = False) -> str:
-    """Return the SHA-1 of a script. Unless it is one for sessions in the former layout, it refuses those."""
-    source = _PRELUDE + ("" if of_former else _CARRIED_OVER_FIRST) + body
-    sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
-    SOURCES[sha] = source
-    return sha
+    """Return the source of a script. Unless it is one for sessions in the former layout, it refuses those."""
+    return _PRELUDE + ("" if of_former else _CARRIED_OVER_FIRST) + body
 
 
 # ARGV: fence, holder, ttl, how long an unused lease is kept (milliseconds), former fence
