@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 from ...errors import ConfigError, StoreError
 from ..protocol import SessionInfo
-from ..session_lock import lock_holder
 from ..sqlite.driver import Connection
 from ..sqlite.errors import needs_rollback
+from ..sqlite.locks import lock_holder
 from ..sqlite.rows import SESSION_COLUMNS, SessionRow, decode_session_row
 from ..sqlite.schema import is_log_left
 from ..validation import check_session_id
