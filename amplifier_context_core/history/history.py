@@ -21,7 +21,7 @@ from ..messages.tokens import TokenCounter, measure
 from ..messages.usage import Response
 from ..plugins import Observers
 from ..stores import Extent, Store
-from ..transcript.alignment import Alignment
+from ..transcript.alignment import Order
 from ..transcript.entry import Entry
 from ..transcript.matching import ReplayDetector, alignment_of
 from ..transcript.provenance import response_of
@@ -373,9 +373,11 @@ class History:
             found = await alignment_of(stored, incoming, views, partial(self.redactions.without_echoes, entries=stored))
             if found is None:
                 return "needs views"
-            if found[1].changed:
-                await self._edit(stored, *found)
-            return "edited" if found[1].changed else "unchanged"
+            same, order = found
+            if len(order) == len(stored) - same == common_prefix_length(stored[same:], order):
+                return "unchanged"
+            await self._edit(stored, same, order)
+            return "edited"
 
     async def _apply_cancellation_policy(self) -> None:
         if not self._cancellation.is_pending:
@@ -402,11 +404,11 @@ class History:
         self._cancellation.interrupted -= {entry.turn for entry in turn}  # the next turn may bear the same number
         return turn
 
-    async def _edit(self, stored: Snapshot, same: int, found: Alignment) -> None:
+    async def _edit(self, stored: Snapshot, same: int, found: Order) -> None:
         order: list[Entry] = stored[:same]
         fresh: list[Entry] = []
         turns = LoopTurns()
-        for item in found.order:
+        for item in found:
             turn = order[-1].turn if order else 0
             if isinstance(item, Entry):
                 # What follows a new message of a person, up to the next one, is of its turn.

@@ -342,7 +342,7 @@ class Transcript:
         return history[start - 1 if start else history.leading_count :]
 
 
-def common_prefix_length(before: Sequence[Entry], after: Sequence[Entry]) -> int:
+def common_prefix_length(before: Sequence[object], after: Sequence[object]) -> int:
     same = 0
     for old, new in zip(before, after, strict=False):
         if old is not new:

@@ -74,7 +74,7 @@ def compare(
     only_added = unreadable or not is_complete
     if only_added:
         messages = [one for one in messages if message_json(one[0]) not in former]
-    order = align(entries, messages).order
+    order = align(entries, messages)
     if only_added:
         order = _with_all(entries, order)
     return Theirs(entries, order, unreadable) if order != entries else "behind"
