@@ -94,7 +94,7 @@ def _parsed(data: bytes | str) -> ParsedMessage:
     return parse_message(loads(data))
 
 
-def decode_extra(origin: str | None, extra: str | None) -> dict[str, Any]:
+def decode_extra(origin: str | None, extra: str | bytes | None) -> dict[str, Any]:
     """Return what `encode_extra` gave, of columns for the session it came from and for the rest; damage is left out."""
     fields: dict[str, Any] = {"session_id": origin} if origin else {}
     if extra:

@@ -110,8 +110,8 @@ class Store(Protocol):
         """Return the entries from index `start` up to `stop` (excluded; None: to the end), in order.
 
         A negative `start` counts from the end: -20 selects the newest twenty. Indices outside the history select
-        nothing. Fewer entries than selected inside it mean that some were damaged (see `open`). Either the extent has
-        shrunk by as many, or the session cannot be changed until it is repaired.
+        nothing. Fewer entries than selected inside it mean that some were damaged (see `open`): the session cannot be
+        changed until it is repaired.
         """
         ...
 
