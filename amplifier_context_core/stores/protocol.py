@@ -22,7 +22,7 @@ The contract, which `amplifier_context_testing.store_contract` tests for every s
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 Durability = Literal["fsync", "flush", "none"]
 
+_BATCH_SIZE = 1_000  # entries read at once: some milliseconds of work
 # `Entry.tokens` of a message that another program wrote; the session counts and rewrites it.
 UNCOUNTED = -1
 
@@ -267,3 +268,13 @@ def report_repair(repair: Repair, listener: OnRepair | None) -> None:
 def index_range(length: int, start: int, stop: int | None) -> range:
     """Return the indices that a `read` from `start` to `stop` selects in a history of this length."""
     return range(*slice(start, stop).indices(length))
+
+
+async def read_in_batches(
+    store: Store, session_id: str, start: int = 0, stop: int | None = None
+) -> AsyncIterator[list[Entry]]:
+    """Yield the entries from index `start` up to `stop` (None: to the end), a thousand at once."""
+    length = (await store.extent(session_id)).length
+    stop = length if stop is None else min(stop, length)
+    for index in range(start, stop, _BATCH_SIZE):
+        yield await store.read(session_id, index, min(index + _BATCH_SIZE, stop))
