@@ -307,16 +307,10 @@ class SqliteStore(DatabaseStore):
         return await self._engine.read(work)
 
     async def fork(self, session_id: str, new_id: str, length: int | None = None) -> None:
-        check_session_id(session_id)
-        check_session_id(new_id)
-
-        def check(db: sqlite3.Connection) -> None:
-            if queries.find_session(db, session_id) is None:
-                raise no_session(session_id)
-            if queries.find_session(db, new_id) is not None:
-                raise session_exists(new_id)
-
-        await self._engine.read(check)
+        if not await self._exists(session_id):
+            raise no_session(session_id)
+        if await self._exists(new_id):
+            raise session_exists(new_id)
         await self._engine.write(lambda db: changes.fork(db, session_id, new_id, length), new_id)
 
     async def delete(self, session_id: str) -> None:
