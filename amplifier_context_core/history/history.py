@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar, cast
 from ..errors import InvalidMessage, NotErased
 from ..futures import LoopTurns, in_thread
 from ..locks import CrossLoopLock
-from ..messages.parsing import Message, MessageInfo, parse_message
+from ..messages.parsing import Message, ParsedMessage, parse_message
 from ..messages.timestamps import timestamp_of, utc_now, with_timestamp
 from ..messages.tokens import TokenCounter, measure
 from ..messages.usage import Response
@@ -283,22 +283,21 @@ class History:
                 self._replay_detector.on_human_message()
             before = drafted[-1].entry if drafted else None
             turn = before.turn if before else self._transcript.turn
-            append.entry = self._draft(
-                append.message, append.info, append.tokens, turn, append.requested, append.reported
-            )
+            item = append.message, append.info
+            append.entry = self._draft(item, append.tokens, turn, append.requested, append.reported)
             drafted.append(append)
         await self._append(drafted)
 
     def _draft(
         self,
-        message: Message,
-        info: MessageInfo,
+        item: ParsedMessage,
         tokens: int,
         turn: int,
         requested: str | None = None,
         reported: Response | None = None,
     ) -> Entry:
         """`turn` is that of the entry before."""
+        message, info = item
         now = self._clock()
         completed = timestamp_of(message) or now
         asks = info.role == "assistant"
@@ -414,7 +413,7 @@ class History:
                 # What follows a new message of a person, up to the next one, is of its turn.
                 order.append(item if item.turn >= turn else item._replace(turn=turn))
                 continue
-            entry = self._draft(*item, await self._count(item[0]), turn)
+            entry = self._draft(item, await self._count(item[0]), turn)
             order.append(entry)
             fresh.append(entry)
             await turns.give()
