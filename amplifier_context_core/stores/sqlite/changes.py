@@ -26,10 +26,9 @@ from .rows import (
     encode_entry_row,
     first_key,
 )
-from .schema import has_search_table
+from .schema import has_table
 
 _last_update = 0
-_HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE name = ?"
 _INSERT = f"INSERT INTO entries(id, session, {ENTRY_COLUMNS}) VALUES (?, ?, {ENTRY_VALUES})"  # noqa: S608
 _ARCHIVE = f"INSERT INTO archive(session, {ENTRY_COLUMNS}) SELECT ?1, {ENTRY_COLUMNS} - id + ?2 FROM entries \
 WHERE id >= ?3 AND id < ?4 AND seq NOT IN (SELECT seq FROM temp.staying) ORDER BY id"  # noqa: S608
@@ -110,7 +109,11 @@ def rewrite(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -
     erased = False
     seqs = {entry.seq for entry in entries}
     start = first_key(session.number)
-    keys_by_table = {"entries": _keys(db, session, seqs), "archive": _archive_keys(db, session, seqs)}
+    archived = db.execute("SELECT id, seq FROM archive WHERE session = ?", (session.number,)).fetchall()
+    check_archive(session, len(archived))
+    # By key: the index of seqs may miss one.
+    history = db.execute("SELECT id, seq FROM entries WHERE id >= ? AND id < ?", (start, start + session.length))
+    keys_by_table = {"entries": _by_seq(history, seqs), "archive": _by_seq(archived, seqs)}
     for entry in entries:
         for table, keys in keys_by_table.items():
             for key in keys.get(entry.seq, ()):
@@ -176,7 +179,7 @@ def delete(db: sqlite3.Connection, session_id: str) -> bool:
     if session is None:
         return False
     start, stop_key = first_key(session.number), first_key(session.number + 1)
-    if has_search_table(db) and has_indexed(db, start, stop_key):
+    if has_indexed(db, start, stop_key):
         drop_index(db)  # rows that are removed from it leave their words
     db.execute("DELETE FROM entries WHERE id >= ? AND id < ?", (start, stop_key))
     check_archive(session, db.execute("DELETE FROM archive WHERE session = ?", (session.number,)).rowcount)
@@ -188,14 +191,14 @@ def delete(db: sqlite3.Connection, session_id: str) -> bool:
 def has_indexed(db: sqlite3.Connection, start: int, stop_key: int) -> bool:
     """True if the search index holds texts of some of these keys, perhaps of entries that are gone."""
     select = "SELECT 1 FROM words_content WHERE id >= ? AND id < ? LIMIT 1"
-    return db.execute(select, (start, stop_key)).fetchone() is not None
+    return has_table(db, "words") and db.execute(select, (start, stop_key)).fetchone() is not None
 
 
 def drop_index(db: sqlite3.Connection) -> None:
     """Drop the index, also that of a former version; the next search fills it again. Raise `StoreError` if this build
     of SQLite cannot remove it.
     """
-    tables = [table for table in (*TABLES, "search") if db.execute(_HAS_TABLE, (table,)).fetchone()]
+    tables = [table for table in (*TABLES, "search") if has_table(db, table)]
     if tables and not can_index(db):
         raise StoreError("this build of SQLite has no FTS5: it cannot erase from the search index; use one that has")
     for table in tables:
@@ -229,19 +232,6 @@ def _add(db: sqlite3.Connection, session: SessionRow, session_id: str, entries: 
 def _size(db: sqlite3.Connection, first: int, stop_key: int) -> int:
     sizes = "SELECT total(length(CAST(message AS BLOB))) FROM entries WHERE id >= ? AND id < ?"
     return int(db.execute(sizes, (first, stop_key)).fetchone()[0])
-
-
-def _keys(db: sqlite3.Connection, session: SessionRow, seqs: set[int]) -> dict[int, list[int]]:
-    """Return the keys of the history's entries with these seqs. No index is used: it may miss one."""
-    start = first_key(session.number)
-    rows = db.execute("SELECT id, seq FROM entries WHERE id >= ? AND id < ?", (start, start + session.length))
-    return _by_seq(rows, seqs)
-
-
-def _archive_keys(db: sqlite3.Connection, session: SessionRow, seqs: set[int]) -> dict[int, list[int]]:
-    rows = db.execute("SELECT id, seq FROM archive WHERE session = ?", (session.number,)).fetchall()
-    check_archive(session, len(rows))
-    return _by_seq(rows, seqs)
 
 
 def _by_seq(rows: Iterable[tuple[int, int]], seqs: set[int]) -> dict[int, list[int]]:

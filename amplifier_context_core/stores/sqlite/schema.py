@@ -140,8 +140,8 @@ def _opened_to_read(path: Path, busy: float, how: str) -> Connection:
     return db
 
 
-def has_search_table(db: sqlite3.Connection) -> bool:
-    return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'words'").fetchone() is not None
+def has_table(db: sqlite3.Connection, name: str) -> bool:
+    return db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
 
 
 def make_file(path: Path) -> None:

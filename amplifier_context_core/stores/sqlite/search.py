@@ -15,7 +15,7 @@ from ..word_index import Fts, add_texts
 from .changes import has_indexed, save_session_row
 from .queries import find_session, iterate_rows
 from .rows import ENTRY_COLUMNS, decode_entry_row
-from .schema import has_search_table
+from .schema import has_table
 
 _BATCH_SECONDS = 0.02  # of one batch, before other tasks run
 # Each batch is a segment of a table. Segments are joined at 16 and at 64, FTS5's defaults are 4 and 16: filling takes
@@ -29,7 +29,7 @@ def index_next_batch(db: sqlite3.Connection, session_id: str) -> bool:
     """Add the next batch of a session's entries to the index, inside a transaction. Return True if there are more."""
     if not can_index(db):
         return False
-    if not has_search_table(db) and find_session(db, session_id) is not None:
+    if not has_table(db, "words") and find_session(db, session_id) is not None:
         create_tables(db)
         for table in TABLES:
             db.executemany(f"INSERT INTO {table}({table}, rank) VALUES (?, ?)", _MERGING)  # noqa: S608
@@ -61,7 +61,7 @@ def matching_seqs(db: sqlite3.Connection, session_id: str, query: str, limit: in
     session, parsed = find_session(db, session_id), Query(query)
     if session is None or not session.length or not parsed or limit < 1:
         return []
-    if session.indexed < session.length or not can_index(db) or not has_search_table(db):
+    if session.indexed < session.length or not can_index(db) or not has_table(db, "words"):
         return None
     seqs: dict[int, int] = {}
 

@@ -13,7 +13,7 @@ from ..sqlite import queries
 from ..sqlite.queries import is_intact
 from .errors import damage_error, store_error
 from .rows import SessionRow, first_key
-from .schema import SLOT_BITS, has_search_table, open_to_read
+from .schema import SLOT_BITS, has_table, open_to_read
 
 # What is true of the rows of other tables: in a damaged file they may be the messages of a session.
 _OTHER_TABLES = {
@@ -73,7 +73,7 @@ def _database_problems(db: sqlite3.Connection) -> list[str]:
         problems += [f"database: {count} rows of {table} belong elsewhere"] if count else []
     if any(not is_intact(*row) for row in db.execute("SELECT data, crc FROM checkpoints")):
         problems.append("database: a checkpoint is damaged")
-    if has_search_table(db) and can_index(db):  # an index that can be searched can be dropped, if it is damaged
+    if has_table(db, "words") and can_index(db):  # an index that can be searched can be dropped, if it is damaged
         for table in TABLES:
             db.execute(f"SELECT rowid FROM {table} WHERE {table} MATCH 'abc' LIMIT 1").fetchone()  # noqa: S608 - constant
     return problems
