@@ -228,18 +228,12 @@ class RedisClient:
         can_wait = [int(part) for part in re.findall(r"\d+", found["redis_version"])] >= [7, 2]
         # WAITAOF confirms changes of its own connection only, so not on a cluster.
         self._wait_aof = is_at_risk and can_wait and self.has_aof and not self.settings.cluster
-        self._risk = ""
-        if is_at_risk and not self._wait_aof and appendonly:
-            self._risk = (
-                f"{self.display_name} may lose acknowledged messages when it crashes (appendonly {appendonly}, "
-                f"appendfsync {appendfsync or 'unknown'}): set appendonly yes and appendfsync always, or set "
-                "`durability: none` if that is intended"
-            )
-        elif is_at_risk and not self._wait_aof:
-            self._risk = (
-                f"{self.display_name} does not report its durability (CONFIG GET is not allowed): unknown whether a "
-                "crash would lose messages; appendonly yes and appendfsync always would keep them"
-            )
+        known = f"appendonly {appendonly}, appendfsync {appendfsync or 'unknown'}" if appendonly else "no CONFIG GET"
+        risk = (
+            f"{self.display_name} may lose acknowledged messages when it crashes ({known}): set appendonly yes and "
+            "appendfsync always, or set `durability: none` if that is intended"
+        )
+        self._risk = risk if is_at_risk and not self._wait_aof else ""
 
     # -- errors ---------------------------------------------------------------------------------------------------
 
