@@ -13,8 +13,7 @@ from click.exceptions import Exit
 
 from amplifier_context_core.errors import ContextError, StoreError
 from amplifier_context_core.messages.parsing import parse_message
-from amplifier_context_core.stores import Checkable, Extent, Repair, Repairable, Store
-from amplifier_context_core.stores.iteration import read_in_batches
+from amplifier_context_core.stores import Checkable, Extent, Repair, Repairable, Store, read_in_batches
 from amplifier_context_core.stores.validation import check_conversation_id, derived_session_id, is_recovered
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_core.transcript.redaction import REDACTED_TEXT

@@ -11,8 +11,7 @@ from collections.abc import AsyncIterator, Collection
 from amplifier_context_core.history.redactions import Redactions, is_named, redactions_of
 from amplifier_context_core.messages.parsing import MessageInfo
 from amplifier_context_core.messages.timestamps import timestamp_of
-from amplifier_context_core.stores import Store
-from amplifier_context_core.stores.iteration import read_in_batches
+from amplifier_context_core.stores import Store, read_in_batches
 from amplifier_context_core.transcript.alignment import normalized_content
 from amplifier_context_core.transcript.entry import Entry
 

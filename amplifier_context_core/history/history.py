@@ -15,13 +15,13 @@ from typing import Any, Literal, TypeVar, cast
 from ..errors import InvalidMessage, NotErased
 from ..futures import LoopTurns, in_thread
 from ..locks import CrossLoopLock
-from ..messages.parsing import Message, MessageInfo, parse_message
+from ..messages.parsing import Message, ParsedMessage, parse_message
 from ..messages.timestamps import timestamp_of, utc_now, with_timestamp
 from ..messages.tokens import TokenCounter, measure
 from ..messages.usage import Response
 from ..plugins import Observers
 from ..stores import Extent, Store
-from ..transcript.alignment import Alignment
+from ..transcript.alignment import Order
 from ..transcript.entry import Entry
 from ..transcript.matching import ReplayDetector, alignment_of
 from ..transcript.provenance import response_of
@@ -283,22 +283,21 @@ class History:
                 self._replay_detector.on_human_message()
             before = drafted[-1].entry if drafted else None
             turn = before.turn if before else self._transcript.turn
-            append.entry = self._draft(
-                append.message, append.info, append.tokens, turn, append.requested, append.reported
-            )
+            item = append.message, append.info
+            append.entry = self._draft(item, append.tokens, turn, append.requested, append.reported)
             drafted.append(append)
         await self._append(drafted)
 
     def _draft(
         self,
-        message: Message,
-        info: MessageInfo,
+        item: ParsedMessage,
         tokens: int,
         turn: int,
         requested: str | None = None,
         reported: Response | None = None,
     ) -> Entry:
         """`turn` is that of the entry before."""
+        message, info = item
         now = self._clock()
         completed = timestamp_of(message) or now
         asks = info.role == "assistant"
@@ -373,9 +372,11 @@ class History:
             found = await alignment_of(stored, incoming, views, partial(self.redactions.without_echoes, entries=stored))
             if found is None:
                 return "needs views"
-            if found[1].changed:
-                await self._edit(stored, *found)
-            return "edited" if found[1].changed else "unchanged"
+            same, order = found
+            if len(order) == len(stored) - same == common_prefix_length(stored[same:], order):
+                return "unchanged"
+            await self._edit(stored, same, order)
+            return "edited"
 
     async def _apply_cancellation_policy(self) -> None:
         if not self._cancellation.is_pending:
@@ -402,17 +403,17 @@ class History:
         self._cancellation.interrupted -= {entry.turn for entry in turn}  # the next turn may bear the same number
         return turn
 
-    async def _edit(self, stored: Snapshot, same: int, found: Alignment) -> None:
+    async def _edit(self, stored: Snapshot, same: int, found: Order) -> None:
         order: list[Entry] = stored[:same]
         fresh: list[Entry] = []
         turns = LoopTurns()
-        for item in found.order:
+        for item in found:
             turn = order[-1].turn if order else 0
             if isinstance(item, Entry):
                 # What follows a new message of a person, up to the next one, is of its turn.
                 order.append(item if item.turn >= turn else item._replace(turn=turn))
                 continue
-            entry = self._draft(*item, await self._count(item[0]), turn)
+            entry = self._draft(item, await self._count(item[0]), turn)
             order.append(entry)
             fresh.append(entry)
             await turns.give()

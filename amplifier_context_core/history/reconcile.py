@@ -9,8 +9,9 @@ Pure: no I/O, no clock.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
 from types import MappingProxyType
 
 from ..transcript.entry import Entry
@@ -36,15 +37,6 @@ class Reconciled:
     common: int  # number of leading entries that the store holds at the same indices
 
 
-@dataclass(slots=True)
-class _Memory:
-    """The entries in memory, before and after a gap of entries that were not loaded."""
-
-    head: list[Entry]
-    gap: int = 0
-    tail: list[Entry] = field(default_factory=list[Entry])
-
-
 def reconcile(
     snapshot: Snapshot,
     stored: Sequence[Entry],
@@ -58,46 +50,49 @@ def reconcile(
         change: the last change, if its outcome is unknown. The stored entries show whether it was made.
         single: entries of the snapshot's gap that memory holds, by seq.
     """
-    memory = _in_memory(snapshot)
+    gap, not_loaded = snapshot.gap, len(snapshot.gap)
+    head, tail = snapshot[: gap.start], snapshot[gap.stop :]  # without a gap all is tail
     by_seq = {entry.seq: entry for entry in stored}
-    if change is not None:
-        memory = _after_change(memory, change, snapshot.gap, by_seq)
-    order, loaded = _merged(memory, by_seq.values(), [entry for seq, entry in single.items() if seq not in by_seq])
-    common = 0
-    for ours, theirs in zip(order, stored, strict=False):
-        if ours.seq != theirs.seq:
-            break
-        common += 1
-    unstored = sum(1 for entry in order if entry.seq not in by_seq)
-    return Reconciled(order, max(0, memory.gap - loaded), unstored, common)
-
-
-def _in_memory(snapshot: Snapshot) -> _Memory:
-    gap = snapshot.gap
-    return _Memory(snapshot[: gap.start], len(gap), snapshot[gap.stop :]) if gap else _Memory(snapshot[:])
-
-
-def _after_change(memory: _Memory, change: Change, gap: range, by_seq: dict[int, Entry]) -> _Memory:
-    """Return the entries of memory with the change, if the store made it; else without."""
-    if change.rewritten:  # the former message may be a secret, so the store decides which of the two remains
+    if change is not None and change.rewritten:
+        # The former message may be a secret, so the store decides which of the two remains.
         head, tail = (
             [by_seq.get(entry.seq, entry) if entry.seq in change.rewritten else entry for entry in part]
-            for part in (memory.head, memory.tail)
+            for part in (head, tail)
         )
-        return _Memory(head, memory.gap, tail)
-    cuts_tail = bool(gap) and change.keep >= gap.stop
-    part, keep = (memory.tail, change.keep - gap.stop) if cuts_tail else (memory.head, change.keep)
-    leaving = part[keep:] if cuts_tail else [*part[keep:], *memory.tail]
-    entries = change.entries
-    if not leaving:  # an append: after a crash the store may hold only its beginning
-        entries = [entry for entry in entries if _is_stored(entry, by_seq)]
-    elif not _was_made(leaving, entries, by_seq):
-        return memory
-    changed = [*part[:keep], *entries]
-    return _Memory(memory.head, memory.gap, changed) if cuts_tail else _Memory(changed)
+    elif change is not None and change.keep < gap.stop:  # a history that is not loaded was cleared
+        if _was_made([*head, *tail], (), by_seq):
+            head, tail, not_loaded = [], [], 0
+    elif change is not None:
+        tail = _after_change(tail, change.keep - gap.stop, change.entries, by_seq)
+    in_head, in_tail = ({entry.seq for entry in part} for part in (head, tail))
+    inner: list[Entry] = []  # what only the store holds before the tail
+    following: dict[int, list[Entry]] = {}  # and after an entry of the tail, by its seq
+    place = inner
+    for entry in by_seq.values():
+        if entry.seq in in_tail:
+            place = following.setdefault(entry.seq, [])
+        elif entry.seq not in in_head:
+            place.append(entry)
+    for seq, entry in single.items() if not_loaded else ():
+        if seq not in by_seq and seq not in in_head and seq not in in_tail:
+            insort(inner, entry, key=lambda one: one.seq)  # its index is unknown, its seq orders it
+    order = [*head, *inner]
+    for entry in tail:
+        order += (entry, *following.get(entry.seq, ()))
+    pairs = zip(order, stored, strict=False)
+    common = sum(1 for _ in takewhile(lambda pair: pair[0].seq == pair[1].seq, pairs))
+    unstored = sum(1 for entry in order if entry.seq not in by_seq)
+    return Reconciled(order, max(0, not_loaded - len(inner)), unstored, common)
 
 
-def _was_made(leaving: Sequence[Entry], entries: Sequence[Entry], by_seq: dict[int, Entry]) -> bool:
+def _after_change(entries: list[Entry], keep: int, new: Sequence[Entry], by_seq: Mapping[int, Entry]) -> list[Entry]:
+    """Return the entries with a change, if the store made it; else without."""
+    if keep == len(entries):  # an append: after a crash the store may hold only its beginning
+        return [*entries, *(entry for entry in new if _is_stored(entry, by_seq))]
+    return [*entries[:keep], *new] if _was_made(entries[keep:], new, by_seq) else entries
+
+
+def _was_made(leaving: Sequence[Entry], entries: Sequence[Entry], by_seq: Mapping[int, Entry]) -> bool:
     """True if the stored entries show the change: a new entry, no removed entry, or the new order."""
     before = {entry.seq for entry in leaving}
     fresh = [entry for entry in entries if entry.seq not in before]
@@ -110,33 +105,6 @@ def _was_made(leaving: Sequence[Entry], entries: Sequence[Entry], by_seq: dict[i
     return order == [seq for seq in by_seq if seq in before]
 
 
-def _is_stored(entry: Entry, by_seq: dict[int, Entry]) -> bool:
+def _is_stored(entry: Entry, by_seq: Mapping[int, Entry]) -> bool:
     stored = by_seq.get(entry.seq)
     return stored is not None and stored.message == entry.message
-
-
-def _merged(memory: _Memory, stored: Iterable[Entry], single: Sequence[Entry]) -> tuple[list[Entry], int]:
-    """Return the entries of memory and store in order, and how many entries of the gap the store holds."""
-    in_head = {entry.seq for entry in memory.head}
-    in_tail = {entry.seq for entry in memory.tail}
-    inner: list[Entry] = []
-    following: dict[int | None, list[Entry]] = {}  # by the seq of the entry in memory that they follow
-    last: int | None = None
-    for entry in stored:
-        if entry.seq in in_head or entry.seq in in_tail:
-            last = entry.seq
-        elif memory.gap and last not in in_tail:
-            inner.append(entry)
-        else:
-            following.setdefault(last, []).append(entry)
-    if memory.gap:
-        for entry in single:
-            if entry.seq not in in_head and entry.seq not in in_tail:  # its index is unknown, its seq orders it
-                insort(inner, entry, key=lambda one: one.seq)
-    order = following.pop(None, [])
-    for part, after in ((memory.head, inner), (memory.tail, ())):
-        for entry in part:
-            order.append(entry)
-            order.extend(following.pop(entry.seq, ()))
-        order.extend(after)
-    return order, len(inner)

@@ -135,19 +135,16 @@ class StoredTranscript:
         change = Change(len(self.transcript), entries)
         await self._write(change, lambda: self._store.append(self.session_id, entries))
         self.transcript.extend(entries)
-        self._pending_change = None
 
     async def replace(self, keep: int, entries: Sequence[Entry] = ()) -> None:
         """Keep the first `keep` entries, followed by these."""
         await self._write(Change(keep, entries), lambda: self._store.replace(self.session_id, keep, entries))
         self.transcript.replace(keep, entries)
-        self._pending_change = None
 
     async def clear(self) -> None:
         """No seq is reused."""
         await self._write(Change(0), lambda: self._store.replace(self.session_id, 0, ()))
         self.transcript.clear()
-        self._pending_change = None
 
     async def rewrite(self, entries: Collection[Entry]) -> NotErased | None:
         """Replace the entries of the same seqs, archived ones too. The whole history must be loaded.
@@ -162,7 +159,6 @@ class StoredTranscript:
         except NotErased as raised:
             problem = raised
         self.transcript.reload([new.get(entry.seq, entry) for entry in self.transcript.snapshot()])
-        self._pending_change = None
         return problem
 
     async def reconcile(self) -> None:
@@ -177,7 +173,6 @@ class StoredTranscript:
             rest = self.transcript.snapshot()[common:]
             if rest:
                 await self._write(Change(common, rest), lambda: self._store.replace(self.session_id, common, rest))
-                self._pending_change = None
         except BaseException:
             self._may_diverge = True
             raise
@@ -217,6 +212,7 @@ class StoredTranscript:
                 last = self.transcript.last
                 await self._fork_on_conflict(problem, len(self.transcript), last.seq if last else None)
                 await give()
+            self._pending_change = None
         except OutcomeUnknown:
             raise
         except ContextError:  # refused: nothing was changed

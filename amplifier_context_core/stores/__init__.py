@@ -7,7 +7,6 @@ examples/store shows one.
 from __future__ import annotations
 
 from .codec import decode_entry, encode_extra, message_json
-from .iteration import read_in_batches
 from .memory_store import MemoryStore
 from .protocol import (
     UNCOUNTED,
@@ -23,6 +22,7 @@ from .protocol import (
     SessionInfo,
     Store,
     index_range,
+    read_in_batches,
 )
 from .registry import open_store
 from .validation import check_index, check_session_id, no_session, session_exists

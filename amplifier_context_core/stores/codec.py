@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
+from functools import cache
 from typing import Any, cast
 
 import orjson
+from pydantic import TypeAdapter, ValidationError
 
 from ..errors import InvalidMessage, StoreError
 from ..messages.parsing import Message, ParsedMessage, info_of, is_plain, parse_message
 from ..messages.timestamps import timestamp_of
-from ..messages.usage import Response, Usage, cost_in
+from ..messages.usage import Response
 from ..transcript.entry import Entry
 
-_FIGURES = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _LONG = b"0" * 19
 _LONG_NUMBER = re.compile(rb"[0-9]{19,}")
@@ -43,14 +45,8 @@ def encode_extra(entry: Entry, session_id: str) -> dict[str, Any]:
         extra["created"] = entry.created
     if entry.completed != entry.created:
         extra["completed"] = entry.completed
-    response = entry.response
-    if response is not None:
-        fields = {name: getattr(response, name) for name in ("model", "provider", "finish_reason", "error", "prefix")}
-        if response.usage is not None:
-            fields["usage"] = {name: getattr(response.usage, name) for name in _FIGURES}
-            if response.usage.cost_usd is not None:
-                fields["usage"]["cost_usd"] = response.usage.cost_usd
-        extra["response"] = {name: value for name, value in fields.items() if value is not None}
+    if entry.response is not None:
+        extra["response"] = _responses().dump_python(entry.response, exclude_none=True)
     if entry.is_redacted:
         extra["erased"] = entry.redaction_trace
     return extra
@@ -94,7 +90,7 @@ def _parsed(data: bytes | str) -> ParsedMessage:
     return parse_message(loads(data))
 
 
-def decode_extra(origin: str | None, extra: str | None) -> dict[str, Any]:
+def decode_extra(origin: str | None, extra: str | bytes | None) -> dict[str, Any]:
     """Return what `encode_extra` gave, of columns for the session it came from and for the rest; damage is left out."""
     fields: dict[str, Any] = {"session_id": origin} if origin else {}
     if extra:
@@ -127,20 +123,16 @@ def _may_hold_long_number(raw: bytes) -> bool:
     return any(at == 0 or raw[at - 1] in _BEFORE_NUMBER for at in found)
 
 
+@cache
+def _responses() -> TypeAdapter[Response]:
+    """Make it with the first response, not before: it takes milliseconds."""
+    return TypeAdapter(Response)
+
+
 def _response(given: object) -> Response | None:
-    if not isinstance(given, dict):
-        return None
-    fields = cast("dict[str, Any]", given)
-    usage = cast("dict[str, Any] | None", fields.get("usage") if isinstance(fields.get("usage"), dict) else None)
-    figures = {name: usage[name] for name in _FIGURES if isinstance(usage.get(name), int)} if usage else {}
-    return Response(
-        _text(fields.get("model")),
-        _text(fields.get("provider")),
-        Usage(**figures, cost_usd=cost_in((usage or {}).get("cost_usd"))) if "input_tokens" in figures else None,
-        _text(fields.get("finish_reason")),
-        _text(fields.get("error")),
-        _text(fields.get("prefix")),
-    )
+    with suppress(ValidationError):
+        return _responses().validate_python(given) if given is not None else None
+    return None
 
 
 def _text(value: object) -> str | None:

@@ -22,7 +22,7 @@ The contract, which `amplifier_context_testing.store_contract` tests for every s
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 Durability = Literal["fsync", "flush", "none"]
 
+_BATCH_SIZE = 1_000  # entries read at once: some milliseconds of work
 # `Entry.tokens` of a message that another program wrote; the session counts and rewrites it.
 UNCOUNTED = -1
 
@@ -110,8 +111,8 @@ class Store(Protocol):
         """Return the entries from index `start` up to `stop` (excluded; None: to the end), in order.
 
         A negative `start` counts from the end: -20 selects the newest twenty. Indices outside the history select
-        nothing. Fewer entries than selected inside it mean that some were damaged (see `open`). Either the extent has
-        shrunk by as many, or the session cannot be changed until it is repaired.
+        nothing. Fewer entries than selected inside it mean that some were damaged (see `open`): the session cannot be
+        changed until it is repaired.
         """
         ...
 
@@ -136,7 +137,7 @@ class Store(Protocol):
         This erases, as only `delete` does besides: the former messages are removed from everything the store keeps,
         search index, checkpoints and quarantined bytes included. (If only tokens differ, checkpoints stay.) Seqs that
         are kept nowhere are skipped. If there is such a seq, or no entry is given, quarantined bytes are erased as
-        well: the message may be among them.
+        well: the message may be among them. A server may keep bytes until it clears them, if no entry is redacted.
 
         Raises:
             NotErased: the entries are replaced, but the former messages are not removed from everything yet.
@@ -267,3 +268,13 @@ def report_repair(repair: Repair, listener: OnRepair | None) -> None:
 def index_range(length: int, start: int, stop: int | None) -> range:
     """Return the indices that a `read` from `start` to `stop` selects in a history of this length."""
     return range(*slice(start, stop).indices(length))
+
+
+async def read_in_batches(
+    store: Store, session_id: str, start: int = 0, stop: int | None = None
+) -> AsyncIterator[list[Entry]]:
+    """Yield the entries from index `start` up to `stop` (None: to the end), a thousand at once."""
+    length = (await store.extent(session_id)).length
+    stop = length if stop is None else min(stop, length)
+    for index in range(start, stop, _BATCH_SIZE):
+        yield await store.read(session_id, index, min(index + _BATCH_SIZE, stop))

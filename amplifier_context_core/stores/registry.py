@@ -6,7 +6,7 @@ import inspect
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 
 from ..errors import ConfigError, install_command
@@ -22,6 +22,7 @@ _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*")  # RFC 3986, 3.1
 _DRIVE = re.compile(r"[a-zA-Z]:[/\\]")  # of a path on Windows
 _DATABASES = (".db", ".db3", ".sqlite", ".sqlite3")  # usual suffixes of SQLite files
 _POINT = "amplifier_context_stores"
+_FILES = {"jsonl": ("jsonl.store", "JsonlStore"), "sqlite": ("sqlite.store", "SqliteStore")}  # modules and classes
 _SERVERS = {"postgresql": "postgresql", "postgres": "postgresql", "redis": "redis", "rediss": "redis"}
 """Schemes of the package amplifier-context-servers, and the extra of it that each needs."""
 
@@ -45,10 +46,16 @@ def open_store(
     scheme, colon, _ = url.partition(":")
     if not colon or not _SCHEME.fullmatch(scheme) or _DRIVE.match(url):
         raise ConfigError("store", _without_scheme(url))
-    builtin = _builtin(url, durability, archive)
-    if scheme in builtin:
-        return builtin[scheme]()
-    store = _offered(url, scheme, plugins or installed_plugins(), [*builtin, *_SERVERS], durability, archive)
+    if scheme == "memory":
+        if url != "memory:":
+            raise ConfigError("store", "'memory:' takes nothing after it")
+        return MemoryStore()
+    if scheme in _FILES:
+        module, name = _FILES[scheme]
+        kind = getattr(import_module(f".{module}", __package__), name)
+        return kind.from_url(url, durability=durability, archive=archive)
+    known = ["memory", *_FILES, *_SERVERS]
+    store = _offered(url, scheme, plugins or installed_plugins(), known, durability, archive)
     if not isinstance(store, Store):
         raise ConfigError("store", f"the object that a plug-in made for {scheme!r} is no store")
     return store
@@ -88,23 +95,3 @@ def _without_scheme(given: str) -> str:
         return "is not a URL; a store's URL begins with a scheme, like 'jsonl:FOLDER', 'sqlite:FILE' or 'memory:'"
     scheme = "sqlite" if given.endswith(_DATABASES) else "jsonl"
     return f"{given!r} is not a URL; a store's URL begins with a scheme: {scheme}:{given}"
-
-
-def _builtin(url: str, durability: Durability, archive: bool) -> Mapping[str, Callable[[], Store]]:
-    def maker(module: str, name: str) -> Callable[[], Store]:
-        def make() -> Store:
-            kind = getattr(import_module(f".{module}", __package__), name)
-            return kind.from_url(url, durability=durability, archive=archive)
-
-        return make
-
-    def memory() -> Store:
-        if url != "memory:":
-            raise ConfigError("store", "'memory:' takes nothing after it")
-        return MemoryStore()
-
-    return {
-        "memory": memory,
-        "jsonl": maker("jsonl.store", "JsonlStore"),
-        "sqlite": maker("sqlite.store", "SqliteStore"),
-    }

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, cast
 
@@ -46,21 +45,16 @@ Key = tuple[object, ...]
 BareKey = tuple[object, ...]  # role, ids of calls, names of tools, ids of answers, and three parts of content
 
 
-@dataclass(frozen=True, slots=True)
-class Alignment:
-    """`order` is the new history: stored entries that stay, and new messages."""
-
-    order: list[Entry | ParsedMessage]
-    changed: bool
+Order = list[Entry | ParsedMessage]  # a new history: stored entries that stay, and new messages
 
 
-def align(stored: Sequence[Entry], incoming: Sequence[ParsedMessage]) -> Alignment:
+def align(stored: Sequence[Entry], incoming: Sequence[ParsedMessage]) -> Order:
     """Match messages with entries by role, call ids, names of tools and normalized content, in order.
 
     Stored system and developer messages that a filter left out stay where they are, unless no other message matches.
     """
     if not stored:
-        return Alignment(list(incoming), bool(incoming))
+        return [*incoming]
     pairs = _pairs(stored, incoming)
     matched = dict(pairs)
     spoken = [place for place, entry in enumerate(stored) if entry.role not in SYSTEM_ROLES]
@@ -81,7 +75,7 @@ def arranged(
     kept: Collection[int],
     gone: Collection[int],
     new: Mapping[int, Sequence[ParsedMessage]],
-) -> Alignment:
+) -> Order:
     """Return the new history. Leading instructions go if the list has leading instructions of its own.
 
     Args:
@@ -93,14 +87,12 @@ def arranged(
     lead = count_leading(stored, len(stored))
     own = takewhile(lambda index: incoming[index][1].role in SYSTEM_ROLES, range(len(incoming)))
     replaced = range(lead if any(index not in known for index in own) else 0)
-    order: list[Entry | ParsedMessage] = []
+    order: Order = []
     for place, entry in enumerate(stored):
         order.extend(new.get(place, ()))
         if place in kept or not (place in gone or place in replaced):
             order.append(entry)
-    order.extend(new.get(len(stored), ()))
-    changed = len(order) != len(stored) or any(a is not b for a, b in zip(order, stored, strict=True))
-    return Alignment(order, changed)
+    return [*order, *new.get(len(stored), ())]
 
 
 def same_message(entry: Entry, message: Message, info: MessageInfo) -> bool:

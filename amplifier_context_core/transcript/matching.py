@@ -12,7 +12,7 @@ from ..errors import InvalidMessage
 from ..futures import YIELD_EVERY, LoopTurns, in_thread, in_thread_if
 from ..messages.parsing import SYSTEM_ROLES, Message, MessageInfo, ParsedMessage, parse_message
 from ..messages.timestamps import timestamp_of
-from .alignment import Alignment, align, same_message
+from .alignment import Order, align, same_message
 from .entry import Entry
 from .returned_views import HandedViews, holds_chapters, recognise
 from .transcript import Snapshot
@@ -47,7 +47,7 @@ async def alignment_of(
     incoming: Sequence[object],
     views: HandedViews | None,
     without_echoes: Callable[[Sequence[ParsedMessage]], Awaitable[Sequence[ParsedMessage]]],
-) -> tuple[int, Alignment] | None:
+) -> tuple[int, Order] | None:
     """Return how many entries a list leaves as they are at the start, and what becomes of the others.
 
     Args:
@@ -63,7 +63,7 @@ async def alignment_of(
     """
     same, matched = await matching_prefix(stored, incoming)
     if same == len(stored) and matched == len(incoming):
-        return same, Alignment([], False)
+        return same, []
     only_adds = same == len(stored) == matched
     if views is None and not only_adds:
         return None
@@ -76,17 +76,17 @@ async def alignment_of(
     left = stored[same:]
     is_long = len(left) + len(rest) > YIELD_EVERY
     found = await _aligned(rest, lambda items: in_thread_if(is_long, align, left, items), without_echoes)
-    return same, found or Alignment([], False)
+    return same, found or []
 
 
 async def _aligned(
     items: Sequence[ParsedMessage],
-    align: Callable[[Sequence[ParsedMessage]], Awaitable[Alignment | None]],
+    align: Callable[[Sequence[ParsedMessage]], Awaitable[Order | None]],
     without_echoes: Callable[[Sequence[ParsedMessage]], Awaitable[Sequence[ParsedMessage]]],
-) -> Alignment | None:
+) -> Order | None:
     """The redacted form is in place of each echo of a redacted entry."""
     found = await align(items)
-    new = [item for item in found.order if not isinstance(item, Entry)] if found else []
+    new = [item for item in found or () if not isinstance(item, Entry)]
     known = await without_echoes(new) if new else new
     if all(one is other for one, other in zip(new, known, strict=True)):
         return found

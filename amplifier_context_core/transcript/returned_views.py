@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ..messages.parsing import SYSTEM_ROLES, Message, ParsedMessage, parse_message, text_of
 from ..messages.timestamps import timestamp_of
-from .alignment import Alignment, BareKey, arranged, bare_key, matching_pairs, semantic_metadata
+from .alignment import BareKey, Order, arranged, bare_key, matching_pairs, semantic_metadata
 from .entry import Entry
 
 _NO_CONTENT = ("", (), "")
@@ -63,7 +63,7 @@ def holds_chapters(incoming: Sequence[ParsedMessage], handed: HandedViews) -> bo
     return any((one.message["role"], _text_in(one.message)) in texts for one in shown)
 
 
-def recognise(stored: Sequence[Entry], incoming: Sequence[ParsedMessage], handed: HandedViews) -> Alignment | None:
+def recognise(stored: Sequence[Entry], incoming: Sequence[ParsedMessage], handed: HandedViews) -> Order | None:
     """Return what becomes of the history if a list is one of these views, perhaps edited, with messages after it.
 
     What the view did not show stays. An entry that it showed and that the list does not have is taken out. Other
@@ -81,7 +81,7 @@ def recognise(stored: Sequence[Entry], incoming: Sequence[ParsedMessage], handed
         dropped = [index for index in dropped if theirs[index] not in quoted]
     if dropped:  # what that view showed is not known: all of the history stays, and what comes after the view is new
         end = max(*dropped, -1, *(other for _, other in best.pairs)) + 1
-        return Alignment([*stored, *incoming[end:]], end < len(incoming))
+        return [*stored, *incoming[end:]]
     if best.only_in_views:
         return _arranged(stored, incoming, theirs, best)
     if _begins_with(incoming, theirs, matches[0], handed.views[0].newest_seq, stored):
@@ -160,7 +160,7 @@ def _text_in(message: Message) -> str:
 
 def _arranged(
     stored: Sequence[Entry], incoming: Sequence[ParsedMessage], theirs: list[BareKey], match: _Match
-) -> Alignment:
+) -> Order:
     """Return the history that a returned view makes; `theirs` are the keys of the list."""
     place_of = {entry.seq: place for place, entry in enumerate(stored)}
     places = [[place_of[seq] for seq in seqs if seq in place_of] for seqs in match.seqs]

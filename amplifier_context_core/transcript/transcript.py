@@ -168,13 +168,8 @@ class Transcript:
     ) -> Transcript:
         """Return a transcript of which the beginning and the end are loaded, and the middle is not.
 
-        Args:
-            session_id: written into new entries.
-            head: its first entries; if some are not loaded, at least the leading instructions and one more.
-            tail: its last entries.
-            length: number of all its entries.
-            last_seq: the highest seq ever given.
-            turns_before: turns that begin before the tail.
+        `head` holds the first entries; if some are not loaded, at least the leading instructions and one more.
+        `turns_before` counts the turns that begin before the `tail`.
         """
         made = cls(session_id)
         gap = range(len(head), length - len(tail))
@@ -276,7 +271,7 @@ class Transcript:
 
         Snapshots still show the old history. Raises `NotLoaded`: an entry that is replaced is only in the store.
         """
-        before, length, revision, gap = self._state
+        before, length, _, gap = self._state
         if gap and keep <= gap.stop:
             raise NotLoaded(keep)
         keep -= len(gap)
@@ -287,8 +282,7 @@ class Transcript:
         else:
             same = common_prefix_length(before[start:length], after[count_leading(after, len(after)) :])
         gone = sum(1 for entry in before[keep:length] if entry.human)
-        self._edits = [*self._edits[-63:], (revision + 1, same)]
-        self._state = (after, len(after), revision + 1, gap)
+        self._change(after, same, gap)
         self.turn_count += sum(1 for entry in entries if entry.human) - gone
         if after:
             self.turn = max(after[keep - 1].turn if keep else 0, *(entry.turn for entry in after[keep:]), 0)
@@ -298,19 +292,13 @@ class Transcript:
 
         Entries in memory that keep their index do not count as changed.
         """
-        before, length, revision, gap = self._state
-        if (
-            len(entries) == len(self)
-            and common_prefix_length(before, [*entries[: gap.start], *entries[gap.stop :]]) == length
-        ):
+        before, length, _, gap = self._state
+        outer = [*entries[: gap.start], *entries[gap.stop :]]
+        if len(entries) == len(self) and common_prefix_length(before, outer) == length:
             self.fill_gap(entries[gap.start : gap.stop])
             return
-        start = count_leading(entries, len(entries))
-        self._edits = [
-            *self._edits[-63:],
-            (revision + 1, common_prefix_length(before[count_leading(before, length) : length], entries[start:])),
-        ]
-        self._state = (list(entries), len(entries), revision + 1, range(0))
+        spoken = entries[count_leading(entries, len(entries)) :]
+        self._change([*entries], common_prefix_length(before[count_leading(before, length) : length], spoken))
         self._next_seq = max(self._next_seq, *(entry.seq + 1 for entry in entries), 0)
         self.turn = max((entry.turn for entry in entries), default=0)
         self.turn_count = sum(1 for entry in entries if entry.human)
@@ -325,10 +313,13 @@ class Transcript:
 
     def clear(self) -> None:
         """Remove all entries. Seqs continue where they were."""
-        revision = self.revision + 1
-        self._edits = [*self._edits[-63:], (revision, 0)]
-        self._state = ([], 0, revision, range(0))
+        self._change([], 0)
         self.turn = self.turn_count = 0
+
+    def _change(self, entries: list[Entry], same: int, gap: range = range(0)) -> None:
+        """Make a list the history; `same` of its entries after the leading instructions are as they were."""
+        self._edits = [*self._edits[-63:], (self.revision + 1, same)]
+        self._state = (entries, len(entries), self.revision + 1, gap)
 
     def current_turn(self) -> list[Entry]:
         """Return the entries of the newest turn: its human message and all that follow.
@@ -342,7 +333,7 @@ class Transcript:
         return history[start - 1 if start else history.leading_count :]
 
 
-def common_prefix_length(before: Sequence[Entry], after: Sequence[Entry]) -> int:
+def common_prefix_length(before: Sequence[object], after: Sequence[object]) -> int:
     same = 0
     for old, new in zip(before, after, strict=False):
         if old is not new:

@@ -26,18 +26,16 @@ import secrets
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
 from amplifier_context_core.errors import SessionLost, StoreError
 from amplifier_context_core.stores.codec import decode_entry, encode_extra, message_json
 from amplifier_context_core.stores.protocol import Extent, OnRepair, SessionInfo
-from amplifier_context_core.stores.yielding import yield_gil
 from amplifier_context_core.transcript.entry import Entry
 
 from .loop_thread import LoopThread
 
-YIELD_EVERY = 32  # rows that are processed before other threads get the interpreter
+_YIELD_EVERY = 32  # rows that are decoded before the loop's other tasks, and other threads, go on
 
 
 class Unreachable(StoreError):
@@ -79,14 +77,6 @@ class Change(NamedTuple):
 
     revision: int
     ttl: float
-
-
-class RewriteResult(IntEnum):
-    """What a rewrite did. Anything but a refusal is true."""
-
-    REFUSED = 0
-    SAME_MESSAGES = 1
-    OTHER_MESSAGES = 2
 
 
 @dataclass(slots=True)
@@ -140,7 +130,7 @@ class Driver(Protocol):
         """Keep the first `keep` rows, and put these after them. With all rows kept, this is an append."""
         ...
 
-    async def rewrite(self, lease: Lease, rows: Sequence[EntryRow], change: Change) -> RewriteResult: ...
+    async def rewrite(self, lease: Lease, rows: Sequence[EntryRow], change: Change) -> bool: ...
     async def erase(self, lease: Lease) -> None:
         """Erase what the server still keeps of messages that were rewritten; raise `NotErased` if it cannot."""
         ...
@@ -172,13 +162,10 @@ def new_revision() -> int:
 
 def encode_rows(session_id: str, entries: Sequence[Entry]) -> list[EntryRow]:
     """Return entries as rows. Raise what `message_json` raises if JSON cannot hold a message."""
-    rows: list[EntryRow] = []
-    for index, entry in enumerate(entries, 1):
-        message = message_json(entry.message)
-        rows.append(EntryRow(entry.seq, entry.turn, entry.tokens, message, encode_extra(entry, session_id)))
-        if index % YIELD_EVERY == 0:
-            yield_gil()
-    return rows
+    return [
+        EntryRow(one.seq, one.turn, one.tokens, message_json(one.message), encode_extra(one, session_id))
+        for one in entries
+    ]
 
 
 def decode_row(session_id: str, row: EntryRow) -> Entry:
@@ -192,7 +179,6 @@ async def decode_rows(session_id: str, rows: Sequence[EntryRow]) -> list[Entry]:
     for index, row in enumerate(rows, 1):
         with contextlib.suppress(StoreError):
             entries.append(decode_row(session_id, row))
-        if index % YIELD_EVERY == 0:
-            yield_gil()
+        if index % _YIELD_EVERY == 0:
             await asyncio.sleep(0)
     return entries

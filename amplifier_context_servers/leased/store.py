@@ -32,13 +32,13 @@ from .protocol import (
     EntryRow,
     Lease,
     NotDurable,
-    RewriteResult,
     SessionRow,
     decode_row,
     decode_rows,
     encode_rows,
     new_revision,
 )
+from .url import ServerSettings
 
 log = logging.getLogger(__name__)
 
@@ -49,14 +49,11 @@ COPY = "Copy the session to another store with `amplifier-context copy`, which l
 
 
 class LeasedStore(Generic[D]):
-    """A store on a server. Each object leases for itself: two in one process are two writers.
+    """A store on a server. Each object leases for itself: two in one process are two writers."""
 
-    `ttl` is in seconds: a lease that is not renewed expires after it.
-    """
-
-    def __init__(self, drivers: RefCounted[Any, D], key: Any, *, ttl: float, archive: bool) -> None:
-        self._drivers, self._key = drivers, key
-        self._ttl, self._archive = ttl, archive
+    def __init__(self, drivers: RefCounted[Any, D], settings: ServerSettings, *, archive: bool) -> None:
+        self._drivers, self._key = drivers, settings
+        self._ttl, self._archive = settings.lease_ttl, archive
         self._lock = threading.Lock()
         self._driver: D | None = None
         self._running_calls = 0
@@ -124,23 +121,13 @@ class LeasedStore(Generic[D]):
 
     async def rewrite(self, session_id: str, entries: Sequence[Entry]) -> None:
         given = tuple(entries)
-        # Erase even if no message differs: an earlier call may have replaced the messages and failed to erase them.
-        erases = bool(given) and all(entry.is_redacted for entry in given)
 
         async def work(driver: Driver, lease: Lease) -> None:
             if not lease.row.created:
                 return
-            rows = encode_rows(session_id, given)
-            result = RewriteResult.OTHER_MESSAGES  # also if no answer comes
-
-            async def send(change: Change) -> RewriteResult:
-                nonlocal result
-                applied = await driver.rewrite(lease, rows, change)
-                result = applied or result
-                return applied
-
-            await self._apply(driver, lease, send)
-            if erases or result is RewriteResult.OTHER_MESSAGES:
+            await self._apply(driver, lease, partial(driver.rewrite, lease, encode_rows(session_id, given)))
+            # Even if no message differs: an earlier call may have replaced the messages and failed to erase them.
+            if any(entry.is_redacted for entry in given):
                 await driver.erase(lease)
 
         await self._change(session_id, work)

@@ -5,10 +5,39 @@ No error here quotes a URL: it may hold a password.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection
+from dataclasses import field
+from typing import Annotated, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from pydantic import Field, ValidationError
+from pydantic.dataclasses import dataclass
+
 from amplifier_context_core.errors import ConfigError
+
+S = TypeVar("S")
+Seconds = Annotated[float, Field(ge=0.1, le=86_400, allow_inf_nan=False)]
+ConnectSeconds = Annotated[float, Field(ge=0.1, le=600, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """Where a driver connects to and how it behaves there. Stores with equal settings share a driver."""
+
+    url: str = field(repr=False)  # for the client, password included: never shown
+    display_name: str  # host, port and database, for messages
+    durable: bool  # a change waits for the server's disk
+    lease_ttl: Annotated[float, Field(ge=0.2, le=86_400, allow_inf_nan=False)] = 30  # seconds
+    pool_size: Annotated[int, Field(ge=1, le=1_000)] = 10
+
+
+def settings_of(kind: Callable[..., S], own: dict[str, str], **more: Any) -> S:
+    """Return the settings of a URL's own parameters and what else is known. Raise `ConfigError`."""
+    try:
+        return kind(**own, **more)
+    except ValidationError as problem:
+        first = problem.errors(include_input=False)[0]
+        raise ConfigError("store", f"{first['loc'][0]}: {first['msg']}") from None
 
 
 def take_parameters(url: str, own: Collection[str]) -> tuple[str, dict[str, str]]:
@@ -37,24 +66,3 @@ def take_parameters(url: str, own: Collection[str]) -> tuple[str, dict[str, str]
         else:
             taken[name] = unquote(value)
     return f"{before_query}{'?' * bool(left)}{'&'.join(left)}", taken
-
-
-def number(parameters: Mapping[str, str], name: str, default: float, lowest: float, highest: float) -> float:
-    try:
-        value = float(parameters.get(name, default))
-    except ValueError:
-        value = float("nan")
-    if not lowest <= value <= highest:
-        raise ConfigError("store", f"{name} must be a number from {lowest:g} to {highest:g}")
-    return value
-
-
-def pool_size(parameters: Mapping[str, str], default: int) -> int:
-    value = number(parameters, "pool_size", default, 1, 1_000)
-    if value != int(value):
-        raise ConfigError("store", "pool_size must be a whole number")
-    return int(value)
-
-
-def lease_ttl(parameters: Mapping[str, str]) -> float:
-    return number(parameters, "lease_ttl", 30, 0.2, 86_400)

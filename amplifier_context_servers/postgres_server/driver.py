@@ -7,8 +7,7 @@ writers can interleave.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import UTC
 from typing import Any, NamedTuple, cast
 
@@ -25,7 +24,6 @@ from ..leased.protocol import (
     ConnectionLost,
     EntryRow,
     Lease,
-    RewriteResult,
     SessionRow,
     Unreachable,
     holder_name,
@@ -36,7 +34,7 @@ from .url import PostgresSettings
 
 _MAX_ROWS, _MAX_BYTES = 500, 8_000_000  # of one statement
 _MAX_BATCHED_ROWS, _MAX_BATCHED_BYTES = 100, 256_000  # of an append that is sent together with others
-_ERASED = ("archive", "damaged", "sessions", "vectors")  # tables that are vacuumed, with those of entries
+_ERASED = ("archive", "sessions", "vectors")  # tables that are vacuumed, with those of entries
 _ERASE_LIMIT = 3_600  # seconds that a vacuum may take
 _FAR = 2**62  # an index beyond every history
 
@@ -81,47 +79,28 @@ class PostgresDriver:
     # -- changes --------------------------------------------------------------------------------------------------
 
     async def replace(self, lease: Lease, keep: int, rows: Sequence[EntryRow], archive: bool, change: Change) -> bool:
-        if keep == lease.length:
-            return await self._append(_Append(lease, rows, change))
-        extent = lease.extent_with(rows, keep)
+        size, extent = _size(rows), lease.extent_with(rows, keep)
+        if keep == lease.length and len(rows) <= _MAX_BATCHED_ROWS and size <= _MAX_BATCHED_BYTES:
+            return await self._appends.add(_Append(lease, rows, change))
         values = _guard(lease, change) | {
             "keep": keep,
             "length": extent.length,
             "last_seq": extent.last_seq,
             "staying": [row.seq for row in rows],
-            "size": _size(rows),
+            "size": size,
         }
 
         async def work(connection: Connection) -> None:
             if archive:
                 await self._execute(connection, queries.ARCHIVE, values)
             await self._execute(connection, queries.DELETE_TAIL, values)
-            await self._insert(connection, lease, keep, _chunks(rows))
+            start = keep
+            for chunk in _chunks(rows):
+                place = {"key": lease.row.key, "start": start}
+                await self._execute(connection, queries.INSERT, place | _columns(chunk))
+                start += len(chunk)
 
         return await self._guarded(queries.REPLACE, values, work)
-
-    async def _append(self, one: _Append) -> bool:
-        if len(one.rows) <= _MAX_BATCHED_ROWS and _size(one.rows) <= _MAX_BATCHED_BYTES:
-            return await self._appends.add(one)
-        # Alone: it would delay the others. The statement that locks the session's row has rows already, so that one
-        # which is cut off locks nothing.
-        first, *others = _chunks(one.rows)
-
-        async def work(connection: Connection) -> bool:
-            async with connection.transaction() if others else contextlib.nullcontext():
-                cursor = await self._execute(connection, queries.APPEND, _batch_values([one], first))
-                if cursor.rowcount:
-                    await self._insert(connection, one.lease, one.lease.length + len(first), others)
-                return bool(cursor.rowcount)
-
-        return await self.pool.run(work)
-
-    async def _insert(
-        self, connection: Connection, lease: Lease, start: int, chunks: Iterable[Sequence[EntryRow]]
-    ) -> None:
-        for chunk in chunks:
-            await self._execute(connection, queries.INSERT, {"key": lease.row.key, "start": start} | _columns(chunk))
-            start += len(chunk)
 
     async def _append_all(self, batch: Sequence[_Append]) -> Sequence[bool | Exception]:
         try:
@@ -146,30 +125,22 @@ class PostgresDriver:
 
         return await self.pool.run(guarded)
 
-    async def rewrite(self, lease: Lease, rows: Sequence[EntryRow], change: Change) -> RewriteResult:
-        key, others = lease.row.key, False
+    async def rewrite(self, lease: Lease, rows: Sequence[EntryRow], change: Change) -> bool:
+        key = lease.row.key
 
         async def work(connection: Connection) -> None:
-            nonlocal others
-            known: set[int] = set()
             changed: list[int] = []
             size = 0
             for chunk in _chunks(rows):
                 for statement in (queries.REWRITE_ENTRIES, queries.REWRITE_ARCHIVE):
                     cursor = await self._execute(connection, statement, {"key": key} | _columns(chunk))
                     for seq, is_other, grown in await cursor.fetchall():
-                        known.add(seq)
                         changed += [seq] * is_other
                         size += grown * (statement is queries.REWRITE_ENTRIES)
-            others = bool(changed)
-            if not rows or not known.issuperset(row.seq for row in rows):
-                others |= bool((await self._execute(connection, queries.DISCARD_QUARANTINE, {"key": key})).rowcount)
-            if others:
+            if changed:
                 await self._execute(connection, queries.DISCARD_DERIVED, {"key": key, "seqs": changed, "size": size})
 
-        if not await self._guarded(queries.GUARD, _guard(lease, change), work):
-            return RewriteResult.REFUSED
-        return RewriteResult.OTHER_MESSAGES if others else RewriteResult.SAME_MESSAGES
+        return await self._guarded(queries.GUARD, _guard(lease, change), work)
 
     async def erase(self, lease: Lease) -> None:
         warnings: list[str] = []
@@ -263,9 +234,9 @@ def _columns(rows: Sequence[EntryRow]) -> dict[str, Any]:
     }
 
 
-def _batch_values(batch: Sequence[_Append], first: Sequence[EntryRow] | None = None) -> dict[str, Any]:
-    """Return the values of one statement for appends to several sessions; of a long append, with its first rows."""
-    sent = [(one.lease, row, index) for one in batch for index, row in enumerate(first or one.rows)]
+def _batch_values(batch: Sequence[_Append]) -> dict[str, Any]:
+    """Return the values of one statement for appends to several sessions."""
+    sent = [(one.lease, row, index) for one in batch for index, row in enumerate(one.rows)]
     return _columns([row for _, row, _ in sent]) | {
         "keys": [one.lease.row.key for one in batch],
         "fences": [one.lease.row.token for one in batch],

@@ -19,7 +19,6 @@ from psycopg import errors as pg
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from amplifier_context_core.errors import StoreError
-from amplifier_context_core.stores.yielding import yield_gil
 
 from ..leased.loop_thread import LoopThread
 from ..leased.protocol import ConnectionLost, Unreachable
@@ -34,7 +33,6 @@ Row = tuple[Any, ...]
 
 log = logging.getLogger(__name__)
 
-_FETCH_ROWS = 50  # rows made at once: the driver blocks all other threads meanwhile
 _GRACE = 5.0  # seconds after the statement timeout (at most as long again) until a silent server is disconnected
 _RETRY = 0.2  # seconds after which a pool tries a refused connection once more, and then no more
 _GONE = ("42P01", "3F000", "25006")  # SQLSTATEs: a table or the schema is gone; a connection to a standby
@@ -84,13 +82,7 @@ class PostgresPool:
 
     async def ask(self, query: str, values: Mapping[str, Any]) -> list[Row]:
         async def work(connection: Connection) -> list[Row]:
-            cursor = await self.execute(connection, query, values)
-            rows: list[Row] = []
-            while more := await cursor.fetchmany(_FETCH_ROWS):
-                rows += more
-                if len(more) == _FETCH_ROWS:
-                    yield_gil()
-            return rows
+            return await (await self.execute(connection, query, values)).fetchall()
 
         return await self.run(work)
 
@@ -148,7 +140,7 @@ class PostgresPool:
                 async with await self._connect() as connection:
                     await self._limited(connection, self._prepare, self.settings.statement_timeout)
                 pool = AsyncConnectionPool(
-                    self.settings.conninfo,
+                    self.settings.url,
                     kwargs=self._kwargs,
                     min_size=1,
                     max_size=self.settings.pool_size,
@@ -165,7 +157,7 @@ class PostgresPool:
 
     async def _connect(self) -> Connection:
         try:
-            connection = await psycopg.AsyncConnection.connect(self.settings.conninfo, **self._kwargs)
+            connection = await psycopg.AsyncConnection.connect(self.settings.url, **self._kwargs)
         except psycopg.Error as problem:
             raise self._unreachable(problem) from problem
         await self._limited(connection, self._configure, self.settings.statement_timeout)

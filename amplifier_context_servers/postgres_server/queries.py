@@ -151,8 +151,6 @@ DELETE_ROWS = """
         DELETE FROM {schema}.entries WHERE session = %(key)s::bigint
     ), a AS (
         DELETE FROM {schema}.archive WHERE session = %(key)s::bigint
-    ), d AS (
-        DELETE FROM {schema}.damaged WHERE session = %(key)s::bigint
     )
     DELETE FROM {schema}.vectors WHERE session = %(key)s::bigint
 """
@@ -170,12 +168,8 @@ _REWRITE = """
 """
 REWRITE_ENTRIES = _REWRITE.replace("TABLE", "entries").replace("NUMBER", "place")
 REWRITE_ARCHIVE = _REWRITE.replace("TABLE", "archive").replace("NUMBER", "number")
-# What former versions moved there: it cannot be known which messages those are.
-DISCARD_QUARANTINE = "DELETE FROM {schema}.damaged WHERE session = %(key)s::bigint"
 DISCARD_DERIVED = """
-    WITH gone AS (
-        DELETE FROM {schema}.damaged WHERE session = %(key)s::bigint
-    ), without AS (
+    WITH without AS (
         DELETE FROM {schema}.vectors WHERE session = %(key)s::bigint AND seq = ANY (%(seqs)s::bigint[])
     )
     UPDATE {schema}.sessions

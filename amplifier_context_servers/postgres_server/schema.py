@@ -28,8 +28,7 @@ from amplifier_context_core.errors import StoreError
 
 PARTITIONS = 16
 
-VERSION = 6
-FORMER_VERSION = 5  # that of commit 37ba2a6; it has a search index, whose place one in memory has taken
+VERSION = 7
 TABLES = f"""
 CREATE TABLE sessions (
     key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -76,16 +75,6 @@ CREATE TABLE archive (
     PRIMARY KEY (session, number)
 );
 
--- Rows that former versions moved here.
-CREATE TABLE damaged (
-    session bigint NOT NULL,
-    seq bigint NOT NULL,
-    message text,
-    extra text,
-    found timestamptz NOT NULL DEFAULT now()
-);
-CREATE INDEX ON damaged (session);
-
 DO $$
 BEGIN
     -- Faster than pglz at both ends, but not every server was built with it.
@@ -116,16 +105,20 @@ ALTER TABLE vectors ALTER COLUMN vector SET STORAGE EXTERNAL;
 ALTER TABLE sessions ALTER COLUMN checkpoint SET STATISTICS 0;
 ALTER TABLE entries ALTER COLUMN message SET STATISTICS 0, ALTER COLUMN extra SET STATISTICS 0;
 ALTER TABLE archive ALTER COLUMN message SET STATISTICS 0, ALTER COLUMN extra SET STATISTICS 0;
-ALTER TABLE damaged ALTER COLUMN message SET STATISTICS 0, ALTER COLUMN extra SET STATISTICS 0;
 ALTER TABLE vectors ALTER COLUMN vector SET STATISTICS 0, ALTER COLUMN digest SET STATISTICS 0;
 """
 
-_DROP_INDEX = """
-DROP TABLE search;
+# What brings a former version up to date. 5 is that of commit 37ba2a6, with a search index, which is in memory now.
+# Both have a table of damaged rows.
+FORMER = {
+    5: """
+DROP TABLE damaged, search;
 DROP TEXT SEARCH CONFIGURATION stems;
 DROP TEXT SEARCH DICTIONARY stem;
 ALTER TABLE sessions DROP COLUMN indexed;
-"""
+""",
+    6: "DROP TABLE damaged",
+}
 
 
 async def create(connection: psycopg.AsyncConnection[Any], schema: str) -> None:
@@ -148,7 +141,7 @@ async def create(connection: psycopg.AsyncConnection[Any], schema: str) -> None:
             "CREATE TABLE IF NOT EXISTS migrations "
             "(version integer PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now())"
         )
-        await connection.execute((_DROP_INDEX if version else TABLES).encode())
+        await connection.execute(FORMER.get(version, TABLES).encode())
         await connection.execute("INSERT INTO migrations (version) VALUES (%s)", [VERSION])
 
 
@@ -164,7 +157,7 @@ async def _version(connection: psycopg.AsyncConnection[Any], schema: str) -> int
     found = await connection.execute(sql.SQL("SELECT coalesce(max(version), 0) FROM {}").format(table))
     row = await found.fetchone()
     version = row[0] if row else 0
-    if version not in (0, FORMER_VERSION, VERSION):
+    if version not in (0, *FORMER, VERSION):
         advice = "update amplifier-context-servers" if version > VERSION else "open it with commit 37ba2a6 first"
         raise StoreError(
             f"schema {schema!r} is at version {version}, and this program knows {VERSION}: {advice}, "

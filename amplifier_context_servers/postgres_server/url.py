@@ -4,39 +4,34 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass, field
+from typing import Annotated
 from urllib.parse import urlsplit
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import Conninfo
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.stores.protocol import Durability
 
-from ..leased.url import lease_ttl, number, pool_size, take_parameters
+from ..leased.url import Seconds, ServerSettings, settings_of, take_parameters
 
 _OWN = ("schema", "lease_ttl", "statement_timeout", "pool_size")
 _EXPECTED = "is not a URL that PostgreSQL can use; one looks like postgresql://user@host:5432/database?schema=name"
 _LONGEST_NAME = 63  # bytes; PostgreSQL silently truncates longer names (NAMEDATALEN)
 
 
-@dataclass(frozen=True, slots=True)
-class PostgresSettings:
-    """Where a driver connects to and how it behaves there. Stores with equal settings share a driver."""
-
-    conninfo: str = field(repr=False)  # for libpq, password included: never shown
-    display_name: str  # host, port and database, for messages
+@dataclass(frozen=True, kw_only=True)
+class PostgresSettings(ServerSettings):
     schema: str = "amplifier_context"
-    durable: bool = True  # a commit waits for the disk
-    connect_timeout: float = 5.0  # seconds, as the next one
-    statement_timeout: float = 30.0
-    pool_size: int = 10
+    connect_timeout: Annotated[float, Field(ge=1, le=600, allow_inf_nan=False)] = 5  # seconds, as the next one
+    statement_timeout: Seconds = 30
 
 
-def parse_store_url(url: str, durability: Durability) -> tuple[PostgresSettings, float]:
-    """Return the settings of a URL, and its `lease_ttl` in seconds."""
-    plain, own = take_parameters(url, _OWN)
+def parse_store_url(url: str, durability: Durability) -> PostgresSettings:
+    plain, own = take_parameters(url, (*_OWN, "connect_timeout"))
     schema = own.get("schema", "amplifier_context")
     if not schema.isprintable() or "%" in schema or not 0 < len(schema.encode()) <= _LONGEST_NAME:
         raise ConfigError("store", f"schema must be a name of 1 to {_LONGEST_NAME} bytes, printable and without '%'")
@@ -48,29 +43,16 @@ def parse_store_url(url: str, durability: Durability) -> tuple[PostgresSettings,
         if not all(0 < int(port) < 65_536 for port in str(fields.get("port") or 5432).split(",")):
             raise ValueError  # libpq would report it only when it connects
         fields.setdefault("application_name", "amplifier-context")
-        statement_timeout = number(own, "statement_timeout", 30, 0.1, 86_400)
         # Milliseconds until what was sent must be confirmed: a machine that vanished confirms nothing.
-        fields.setdefault("tcp_user_timeout", round(2_000 * statement_timeout))
-        timeout = str(fields.pop("connect_timeout", 5))
-        connect_timeout = number({"connect_timeout": timeout}, "connect_timeout", 5, 1, 600)
+        fields.setdefault("tcp_user_timeout", round(2_000 * float(own.get("statement_timeout", 30))))
         conninfo = make_conninfo("", **fields)
-    except (psycopg.Error, ValueError, TypeError) as problem:
-        if isinstance(problem, ConfigError):
-            raise
+    except (psycopg.Error, ValueError, OverflowError, TypeError) as problem:
         # Without the text of the error: it may quote the URL.
         raise ConfigError("store", _unknown_parameter(problem, plain) or _EXPECTED) from None
     host = fields.get("host") or fields.get("hostaddr") or "the local server"
     database = repr(fields.get("dbname") or "by default")
-    settings = PostgresSettings(
-        conninfo,
-        f"PostgreSQL at {host}:{fields.get('port') or 5432}, database {database}",
-        schema,
-        durability == "fsync",
-        connect_timeout,
-        statement_timeout,
-        pool_size(own, 10),
-    )
-    return settings, lease_ttl(own)
+    name = f"PostgreSQL at {host}:{fields.get('port') or 5432}, database {database}"
+    return settings_of(PostgresSettings, own, url=conninfo, display_name=name, durable=durability == "fsync")
 
 
 def _check_once(url: str) -> None:

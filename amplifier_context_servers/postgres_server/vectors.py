@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.messages.hashing import text_digest
-from amplifier_context_core.stores.codec import decode_entry, decode_extra
+from amplifier_context_core.stores.codec import decode_entry
 from amplifier_context_core.stores.protocol import KeptVector
 from amplifier_context_core.transcript.searchable import searchable_text
 
@@ -50,6 +50,6 @@ async def save_vectors(pool: PostgresPool, session_id: str, model: str, vectors:
 def text_of_message(session_id: str, message: str) -> str:
     """Return the text of a message; empty if it is damaged, which the next read reports."""
     try:
-        return searchable_text(decode_entry(session_id, 0, 0, 0, message, decode_extra(None, None)))
+        return searchable_text(decode_entry(session_id, 0, 0, 0, message))
     except StoreError:
         return ""

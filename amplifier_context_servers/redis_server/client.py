@@ -24,7 +24,6 @@ from ..leased.batching import MicroBatcher
 from ..leased.loop_thread import LoopThread
 from ..leased.protocol import ConnectionLost, NotDurable, Unreachable
 from .errors import REFUSALS, explain, reason
-from .scripts import SOURCES
 from .url import FIXED, RedisSettings
 
 log = logging.getLogger(__name__)
@@ -35,7 +34,7 @@ _MAX_BATCHED_BYTES = 256_000  # of a change; a larger one is sent alone
 
 
 def evaluated(script: str, keys: Sequence[str], *arguments: Any) -> Command:
-    return ("EVALSHA", script, len(keys), *keys, *arguments)
+    return ("EVAL", script, len(keys), *keys, *arguments)
 
 
 class _NotConnected(Exception):
@@ -107,7 +106,7 @@ class RedisClient:
         if not self._wait_aof:
             replies, not_durable = await self._send(batch), None
         else:
-            wait = ("WAITAOF", 1, 0, round(self.settings.timeout * 1000))
+            wait = ("WAITAOF", 1, 0, round(self.settings.socket_timeout * 1000))
             *replies, synced = await self._send([*batch, wait])
             not_durable = self._not_durable(synced)
         return [
@@ -126,25 +125,13 @@ class RedisClient:
         if cast("list[int]", synced)[0] >= 1:
             return None
         return NotDurable(
-            f"{self.display_name} did not confirm in {self.settings.timeout:g} s that the change is on its disk"
+            f"{self.display_name} did not confirm in {self.settings.socket_timeout:g} s that the change is on its disk"
         )
 
     async def _send(self, commands: Sequence[Command]) -> list[Reply]:
         """Send commands together, and return their replies; an error reply is an exception among them."""
         await self._ensure_checked()
-        replies = await self._exchange(commands)
-        if any(isinstance(reply, errors.NoScriptError) for reply in replies):
-            # The server restarted, or its scripts were flushed: the source loads them again. WAITAOF comes after them.
-            again = [
-                number
-                for number, reply in enumerate(replies)
-                if isinstance(reply, errors.NoScriptError) or commands[number][0] == "WAITAOF"
-            ]
-            for number, reply in zip(
-                again, await self._exchange([_by_source(commands[one]) for one in again]), strict=True
-            ):
-                replies[number] = reply
-        return replies
+        return await self._exchange(commands)
 
     async def _exchange(self, commands: Sequence[Command]) -> list[Reply]:
         if self._is_outdated:
@@ -203,8 +190,8 @@ class RedisClient:
     def _new_client(self) -> Any:
         settings: dict[str, Any] = {
             "max_connections": self.settings.pool_size,
-            "socket_timeout": self.settings.timeout,
-            "socket_connect_timeout": self.settings.connect_timeout,
+            "socket_timeout": self.settings.socket_timeout,
+            "socket_connect_timeout": self.settings.socket_connect_timeout,
             **FIXED,
         }
         if self.settings.cluster:
@@ -212,7 +199,7 @@ class RedisClient:
         # The store itself sends a change again: it knows whether it was applied.
         retry = Retry(NoBackoff(), 0)
         make = cast("Callable[..., _Pool]", _Pool.from_url)  # pyright: ignore[reportUnknownMemberType]
-        return Redis.from_pool(make(self.settings.url, timeout=self.settings.timeout, retry=retry, **settings))
+        return Redis.from_pool(make(self.settings.url, timeout=self.settings.socket_timeout, retry=retry, **settings))
 
     # -- the server's settings ------------------------------------------------------------------------------------
 
@@ -241,18 +228,12 @@ class RedisClient:
         can_wait = [int(part) for part in re.findall(r"\d+", found["redis_version"])] >= [7, 2]
         # WAITAOF confirms changes of its own connection only, so not on a cluster.
         self._wait_aof = is_at_risk and can_wait and self.has_aof and not self.settings.cluster
-        self._risk = ""
-        if is_at_risk and not self._wait_aof and appendonly:
-            self._risk = (
-                f"{self.display_name} may lose acknowledged messages when it crashes (appendonly {appendonly}, "
-                f"appendfsync {appendfsync or 'unknown'}): set appendonly yes and appendfsync always, or set "
-                "`durability: none` if that is intended"
-            )
-        elif is_at_risk and not self._wait_aof:
-            self._risk = (
-                f"{self.display_name} does not report its durability (CONFIG GET is not allowed): unknown whether a "
-                "crash would lose messages; appendonly yes and appendfsync always would keep them"
-            )
+        known = f"appendonly {appendonly}, appendfsync {appendfsync or 'unknown'}" if appendonly else "no CONFIG GET"
+        risk = (
+            f"{self.display_name} may lose acknowledged messages when it crashes ({known}): set appendonly yes and "
+            "appendfsync always, or set `durability: none` if that is intended"
+        )
+        self._risk = risk if is_at_risk and not self._wait_aof else ""
 
     # -- errors ---------------------------------------------------------------------------------------------------
 
@@ -271,7 +252,3 @@ class RedisClient:
             return Unreachable(f"{self.display_name} refuses the connection ({quotable}); {advice}")
         advice = "check that it is running and that the URL is right, then try again"
         return Unreachable(f"{self.display_name} cannot be reached ({reason(problem)}); {advice}")
-
-
-def _by_source(command: Command) -> Command:
-    return ("EVAL", SOURCES[command[1]], *command[2:]) if command[0] == "EVALSHA" else command

@@ -18,7 +18,7 @@ from amplifier_context_core.errors import NotErased, SessionInUse, StoreError
 from amplifier_context_core.stores.codec import loads, message_json
 from amplifier_context_core.stores.protocol import Extent, SessionInfo
 
-from ..leased.protocol import GONE, Change, EntryRow, Lease, RewriteResult, SessionRow, holder_name
+from ..leased.protocol import GONE, Change, EntryRow, Lease, SessionRow, holder_name
 from . import scripts
 from .client import RedisClient, evaluated
 from .former import CARRY_OVER, IN_USE, NAMES, TOO_OLD
@@ -131,8 +131,8 @@ class RedisDriver:
         values = (lease.extent_with(rows, keep).last_seq, keep, int(archive), "", "")
         return await self._change(scripts.CHANGE, lease, change, values, _packed(rows)) > 0
 
-    async def rewrite(self, lease: Lease, rows: Sequence[EntryRow], change: Change) -> RewriteResult:
-        return RewriteResult(await self._change(scripts.REWRITE, lease, change, (), _packed(rows)))
+    async def rewrite(self, lease: Lease, rows: Sequence[EntryRow], change: Change) -> bool:
+        return await self._change(scripts.REWRITE, lease, change, (), _packed(rows)) > 0
 
     async def save_checkpoint(self, lease: Lease, covered: int, data: bytes, change: Change) -> bool:
         values = (lease.row.extent.last_seq, lease.length, 0, covered, data)

@@ -2,7 +2,7 @@
 
 The keys are ``{prefix:SESSION}:meta`` (a hash), `entries`, `archive` and `damaged` (lists of rows), `places` (a hash
 from seq to index), `checkpoint`, and `staged` (rows of an interrupted change). The first call that meets them carries
-them over. They are then gone: a process of that version finds that its lease is lost.
+them over, but for damaged rows. They are then gone: a process of that version finds that its lease is lost.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ IN_USE, CARRIED_OVER, TOO_OLD = 0, 1, 2
 
 CARRY_OVER = script(
     """
-local meta, entries, archive, damaged, checkpoint = KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local meta, entries, former_archive, checkpoint = KEYS[2], KEYS[3], KEYS[4], KEYS[6]
 local found = redis.call('HMGET', meta, 'fence', 'expires', 'holder', 'updated', 'length', 'covered')
 if found[1] and tonumber(found[2]) > millis then return {0, found[3]} end
 if found[4] and not found[5] then return {2, ''} end
@@ -34,8 +34,7 @@ if found[4] and call('EXISTS') == 0 then
     end
     local length = move(entries, put)
     call('HSET', 'length', length)
-    move(archive, function(_, row) add('a:', 'archived', row) end)
-    move(damaged, function(_, row) add('d:', 'damaged', row) end)
+    move(former_archive, function(_, row) archive(row) end)
     local data = redis.call('GET', checkpoint)
     if found[6] and data and tonumber(found[6]) <= length then call('HSET', 'covered', found[6], 'cp', data) end
 end

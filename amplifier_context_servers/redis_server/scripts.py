@@ -3,11 +3,10 @@
 A session is one hash, ``{prefix:SESSION}:session``: it is there or it is gone, never in part. Its fields:
 
 - `change`: the revision of the last change, and `shape` that of the last one that altered earlier rows.
-- `length`, `archived`, `damaged`: numbers of rows. `last_seq`, `size` (bytes) and `updated` (microseconds; absent if
+- `length`, `archived`: numbers of rows. `last_seq`, `size` (bytes) and `updated` (microseconds; absent if
   nothing was ever written) describe the history. `cp` is the checkpoint, and `covered` how much it covers.
 - `fence` (its token), `holder` and `expires` (milliseconds): the lease.
-- ``e:INDEX``: a row of the history. ``a:NUMBER``: one of the archive. ``d:NUMBER``: one that a former version found
-  damaged.
+- ``e:INDEX``: a row of the history. ``a:NUMBER``: one of the archive.
 - ``s:SEQ``: the index of a row whose index is not its seq - 1.
 
 A row is ``seq turn tokens extra``, a line end, and the message; all JSON is without raw line ends. The braces are a
@@ -19,8 +18,6 @@ the server's.
 """
 
 from __future__ import annotations
-
-import hashlib
 
 _PRELUDE = """
 if redis.replicate_commands then pcall(redis.replicate_commands) end
@@ -67,31 +64,20 @@ local function put(index, row)
     if tonumber(seq) ~= index + 1 then call('HSET', 's:' .. seq, index) end
 end
 
--- Adds a row to those of a kind that are counted.
-local function add(kind, counter, row) call('HSET', kind .. (call('HINCRBY', counter, 1) - 1), row) end
+local function archive(row) call('HSET', 'a:' .. (call('HINCRBY', 'archived', 1) - 1), row) end
 """
 
 _CARRIED_OVER_FIRST = """
 if call('EXISTS') == 0 and redis.call('EXISTS', KEYS[2]) == 1 then return 'FORMER' end
 """
 
-REFUSED, APPLIED, APPLIED_OTHER, DUPLICATE_SEQ = 0, 1, 2, 3
-"""Replies of scripts that change something.
-
-APPLIED_OTHER: messages differ from the former ones. DUPLICATE_SEQ: the history holds one of the seqs already.
-"""
+DUPLICATE_SEQ = 3  # the reply if the history holds one of the seqs already; of a refused change it is 0, else 1
 FORMER = b"FORMER"  # the reply of any script for a session that is still in the former layout, see `former`
-
-SOURCES: dict[str, str] = {}
-"""Of each script, by the SHA-1 under which the server knows it once it has run."""
 
 
 def script(body: str, *, of_former: bool = False) -> str:
-    """Return the SHA-1 of a script. Unless it is one for sessions in the former layout, it refuses those."""
-    source = _PRELUDE + ("" if of_former else _CARRIED_OVER_FIRST) + body
-    sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
-    SOURCES[sha] = source
-    return sha
+    """Return the source of a script. Unless it is one for sessions in the former layout, it refuses those."""
+    return _PRELUDE + ("" if of_former else _CARRIED_OVER_FIRST) + body
 
 
 # ARGV: fence, holder, ttl, how long an unused lease is kept (milliseconds), former fence
@@ -139,7 +125,7 @@ end
 for index = keep, length - 1 do
     local row = call('HGET', 'e:' .. index) or ''
     local seq = seq_of(row)
-    if ARGV[7] == '1' and row ~= '' and not new[seq] then add('a:', 'archived', row) end
+    if ARGV[7] == '1' and row ~= '' and not new[seq] then archive(row) end
     call('HDEL', 'e:' .. index, 's:' .. seq)
     size = size - #row
 end
@@ -158,7 +144,7 @@ return 1
 # ARGV: fence, last, change, ttl, rows
 REWRITE = script("""
 if not guard_matches(ARGV[1], ARGV[2]) then return 0 end
-local other, new, known = false, {}, {}
+local other, new = false, {}
 local function message_of(row) return string.sub(row, (string.find(row, '\\n', 1, true) or 0) + 1) end
 -- Returns by how many bytes the row has grown.
 local function exchange(field)
@@ -166,7 +152,6 @@ local function exchange(field)
     local row = old and new[seq_of(old)]
     if not row then return 0 end
     call('HSET', field, row)
-    known[seq_of(row)] = true
     if message_of(old) ~= message_of(row) then other = true end
     return #row - #old
 end
@@ -176,15 +161,9 @@ for seq in pairs(new) do
     if index then call('HINCRBY', 'size', exchange('e:' .. index)) end
 end
 for number = 0, number_of('archived') - 1 do exchange('a:' .. number) end
-local unknown, damaged = next(new) == nil, number_of('damaged')
-for seq in pairs(new) do unknown = unknown or not known[seq] end
-if unknown and damaged > 0 then other = true end
-if other then
-    call('HDEL', 'covered', 'cp', 'damaged')
-    for number = 0, damaged - 1 do call('HDEL', 'd:' .. number) end
-end
+if other then call('HDEL', 'covered', 'cp') end
 changed(ARGV[3], ARGV[4], true)
-return other and 2 or 1
+return 1
 """)
 
 # Returns covered, data

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Annotated, Any, cast
 from urllib.parse import urlsplit
 
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 from redis import exceptions as errors
 from redis.asyncio import ConnectionPool
 from redis.asyncio.connection import parse_url
@@ -15,7 +16,7 @@ from redis.asyncio.connection import parse_url
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.stores.protocol import Durability
 
-from ..leased.url import lease_ttl, number, pool_size, take_parameters
+from ..leased.url import ConnectSeconds, Seconds, ServerSettings, settings_of, take_parameters
 from .errors import NO_DATABASES_IN_CLUSTER
 
 FIXED: dict[str, Any] = {"protocol": 2, "decode_responses": False}  # settings of the client that this store relies on
@@ -25,29 +26,19 @@ _NUMBER = re.compile(r"[0-9]{1,10}")
 _LARGEST_DATABASE = 2**31 - 1  # a server's setting `databases` is an int
 
 
-@dataclass(frozen=True, slots=True)
-class RedisSettings:
-    """Where a driver connects to and how it behaves there. Stores with equal settings share a driver."""
-
-    url: str = field(repr=False)  # for the client, password included: never shown
-    display_name: str  # host, port and database, for messages
-    prefix: str = "amplifier-context"  # of all keys
+@dataclass(frozen=True, kw_only=True)
+class RedisSettings(ServerSettings):
+    prefix: Annotated[str, Field(min_length=1, max_length=100)] = "amplifier-context"  # of all keys
     cluster: bool = False
-    durable: bool = True  # a change waits for the server's disk
-    connect_timeout: float = 5.0  # seconds, as the next one
-    timeout: float = 30.0
-    pool_size: int = 16
+    socket_connect_timeout: ConnectSeconds = 5
+    socket_timeout: Seconds = 30
+    pool_size: Annotated[int, Field(ge=1, le=1_000)] = 16
 
 
-def parse_store_url(url: str, durability: Durability) -> tuple[RedisSettings, float]:
-    """Return the settings of a URL, and its `lease_ttl` in seconds."""
+def parse_store_url(url: str, durability: Durability) -> RedisSettings:
     plain, own = take_parameters(url, (*_OWN, *FIXED))
-    prefix = own.get("prefix", "amplifier-context")
-    if not prefix or not prefix.isprintable() or len(prefix) > 100:
-        raise ConfigError("store", "prefix must be 1 to 100 printable characters")
-    cluster = own.get("cluster", "false")
-    if cluster not in ("true", "false"):
-        raise ConfigError("store", "cluster must be true or false")
+    if not own.get("prefix", "").isprintable():
+        raise ConfigError("store", "prefix must be printable")
     _check_host_and_database(plain)
     try:
         fields = dict(parse_url(plain))
@@ -57,20 +48,12 @@ def parse_store_url(url: str, durability: Durability) -> tuple[RedisSettings, fl
         raise ConfigError(  # without the text of the error: it may quote the URL
             "store", "is not a URL that Redis can use; one looks like redis://user:password@host:6379/0?prefix=name"
         ) from None
-    if cluster == "true" and fields.get("db"):
+    name = f"Redis at {fields.get('host', 'localhost')}:{fields.get('port', 6379)}, database {fields.get('db', 0)}"
+    own = {key: value for key, value in own.items() if key in _OWN}
+    settings = settings_of(RedisSettings, own, url=plain, display_name=name, durable=durability == "fsync")
+    if settings.cluster and fields.get("db"):
         raise ConfigError("store", f"names database {fields['db']}; {NO_DATABASES_IN_CLUSTER}")
-    host, port = fields.get("host", "localhost"), fields.get("port", 6379)
-    settings = RedisSettings(
-        plain,
-        f"Redis at {host}:{port}, database {fields.get('db', 0)}",
-        prefix,
-        cluster == "true",
-        durability == "fsync",
-        number(own, "socket_connect_timeout", 5, 0.1, 600),
-        number(own, "socket_timeout", 30, 0.1, 86_400),
-        pool_size(own, 16),
-    )
-    return settings, lease_ttl(own)
+    return settings
 
 
 def _check_host_and_database(url: str) -> None:

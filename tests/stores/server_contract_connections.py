@@ -144,7 +144,7 @@ class ConnectionLossContract:
         self, store: Store, other: Store, proxy: Proxy, moment: Moment
     ) -> None:
         await store.append("s", entries(1, 6))
-        for mark in (b"DELETE FROM", b"EVALSHA"):  # of PostgreSQL, and of Redis
+        for mark in (b"DELETE FROM", b"EVAL"):  # of PostgreSQL, and of Redis
             proxy.cut(mark, moment, then_refuse=True)
         with pytest.raises(OutcomeUnknown, match="delete it again"):
             await store.delete("s")

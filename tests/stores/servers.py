@@ -230,7 +230,7 @@ def empty_schema(schema: str, url: str = POSTGRES) -> None:
     """Delete all rows of a schema, if it exists."""
     with psycopg.connect(url, autocommit=True) as connection:
         if connection.execute("SELECT 1 FROM pg_tables WHERE schemaname = %s", [schema]).fetchone():
-            for name in ("sessions", "entries", "archive", "damaged", "vectors"):
+            for name in ("sessions", "entries", "archive", "vectors"):
                 table = psycopg.sql.Identifier(schema, name)
                 connection.execute(psycopg.sql.SQL("DELETE FROM {}").format(table))
 

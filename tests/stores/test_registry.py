@@ -270,13 +270,13 @@ def test_the_command_line_does_not_quote_a_password_in_a_path() -> None:
 
 @pytest.mark.parametrize(("end", "database"), [("", 0), ("/", 0), ("/15", 15), ("?db=7", 7)])
 def test_a_redis_url_names_one_database(end: str, database: int) -> None:
-    read, _ = parse_redis_url(f"redis://host{end}", "fsync")
+    read = parse_redis_url(f"redis://host{end}", "fsync")
     assert read.display_name == f"Redis at host:6379, database {database}"
 
 
 def test_a_url_of_postgresql_may_leave_out_the_server() -> None:
     """libpq then goes to the socket of this machine."""
-    read, _ = parse_postgres_url("postgresql:///things?schema=mine", "fsync")
+    read = parse_postgres_url("postgresql:///things?schema=mine", "fsync")
     assert (read.display_name, read.schema) == ("PostgreSQL at the local server:5432, database 'things'", "mine")
 
 

@@ -16,12 +16,12 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, TypeVar
 
-from ...errors import InvalidMessage
+from ...errors import InvalidMessage, StoreError
 from ...messages.parsing import Message, MessageInfo, ParsedMessage, parse_message
 from ...messages.timestamps import timestamp_of
 from ...transcript.alignment import align
@@ -34,8 +34,9 @@ from ..sqlite.errors import damage_error
 from ..sqlite.rows import SessionRow, is_intact_row
 from .files import open_file
 
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_BLANK = b" \t\r\n"
+T = TypeVar("T")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_BLANK = b" \t\r\n\0"
 _Echo = tuple[str, tuple[str, ...], tuple[str, ...], str]  # role, ids of calls and of answers, timestamp
 _BATCH = 1_000  # rows that are compared or written at once
 
@@ -60,8 +61,8 @@ def compare(
             return kind
         file.seek(0)
         messages, unreadable = parsed(file.read())
-    history, archive = queries.read(db, session_id=session_id), queries.archived(db, session_id)
-    if history is None or history.damaged:
+    history, archive = queries.read(db, session_id), queries.archived(db, session_id)
+    if history.damaged:
         raise damage_error("messages are damaged")
     entries = history.entries
     messages = _as_erased(messages, [*entries, *archive.entries])
@@ -74,7 +75,7 @@ def compare(
     only_added = unreadable or not is_complete
     if only_added:
         messages = [one for one in messages if message_json(one[0]) not in former]
-    order = align(entries, messages).order
+    order = align(entries, messages)
     if only_added:
         order = _with_all(entries, order)
     return Theirs(entries, order, unreadable) if order != entries else "behind"
@@ -106,17 +107,20 @@ def lines_of(db: sqlite3.Connection, session: SessionRow, start: int) -> Iterato
 
 def parsed(data: bytes) -> tuple[list[ParsedMessage], list[bytes]]:
     """Return the messages of a text file, one a line, and the lines that are none."""
-    messages: list[ParsedMessage] = []
+    return parsed_lines(data, lambda content: parse_message(loads(content)))
+
+
+def parsed_lines(data: bytes, parse: Callable[[bytes], T]) -> tuple[list[T], list[bytes]]:
+    """Return what a function makes of the lines of a text file, and the lines that are no messages."""
+    found: list[T] = []
     unreadable: list[bytes] = []
-    for line in data.removeprefix(BYTE_ORDER_MARK).split(b"\n"):
-        content = line.strip(_BLANK)
-        if not content:
-            continue
-        try:
-            messages.append(parse_message(loads(content)))
-        except (ValueError, InvalidMessage, RecursionError):
-            unreadable.append(line)
-    return messages, unreadable
+    for line in data.removeprefix(_BYTE_ORDER_MARK).split(b"\n"):
+        if content := line.strip(_BLANK):
+            try:
+                found.append(parse(content))
+            except (StoreError, ValueError, InvalidMessage, RecursionError):
+                unreadable.append(line)
+    return found, unreadable
 
 
 def _with_all(entries: Sequence[Entry], order: Sequence[Entry | ParsedMessage]) -> list[Entry | ParsedMessage]:

@@ -18,18 +18,17 @@ from typing import Any, NamedTuple, cast
 
 import orjson
 
-from ...errors import InvalidMessage, StoreError
+from ...errors import StoreError
 from ...messages.parsing import ParsedMessage, parse_message
 from ...transcript.entry import Entry
 from ..codec import decode_entry, loads, message_json
 from ..sqlite.schema import sync_folder
-from .comparison import BYTE_ORDER_MARK, adopted
+from .comparison import adopted, parsed_lines
 from .files import exists, open_file, remove
 from .paths import FORMER_PARTS, Part, SessionFiles
 
 _JOURNAL = b"amplifier-context-pending 1"
 _ANCHOR_BYTES = 4096  # before the offset of an edit; their checksum ties the journal to the main file
-_BLANK = b" \t\r\n\0"
 _CHECKSUM = re.compile(rb'\{"crc32":(\d{1,10}),')
 
 
@@ -121,20 +120,14 @@ def _read_main(
     by_crc: dict[int, deque[_Record]] = {}
     for one in records:
         by_crc.setdefault(one.crc, deque()).append(one)
-    order: list[Entry | ParsedMessage] = []
-    unreadable: list[bytes] = []
-    for line in data.removeprefix(BYTE_ORDER_MARK).split(b"\n"):
-        content = line.strip(_BLANK)
-        if not content:
-            continue
-        try:
-            if known := by_crc.get(zlib.crc32(content)):
-                record = known.popleft()
-                order.append(decode_entry(session_id, record.seq, record.turn, record.tokens, content, record.extra))
-            else:
-                order.append(parse_message(loads(content)))
-        except (StoreError, ValueError, InvalidMessage, RecursionError):
-            unreadable.append(line)
+
+    def entry_or_message(content: bytes) -> Entry | ParsedMessage:
+        if known := by_crc.get(zlib.crc32(content)):
+            one = known.popleft()
+            return decode_entry(session_id, one.seq, one.turn, one.tokens, content, one.extra)
+        return parse_message(loads(content))
+
+    order, unreadable = parsed_lines(data, entry_or_message)
     return order, unreadable, max(sum(map(len, by_crc.values())), len(unreadable))
 
 

@@ -2,7 +2,7 @@
 
     ROOT/<session id>/context.db                the session: history, archive, checkpoint, search index (stores/sqlite)
                       context-messages.jsonl    the mirror, in the format of the module that this one replaces
-                      context-messages.lock     the writer, while there is one (stores/session_lock.py)
+                      context-messages.lock     the writer, while there is one (stores/sqlite/locks.py)
                       context-messages.damaged  lines of another program that are no messages
 
 One thread executes the calls of all sessions. `session` joins the files of one, `mirror` has the rules of the text

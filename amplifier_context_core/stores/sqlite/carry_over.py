@@ -1,6 +1,6 @@
 """Carry a database of format 2, as commit 37ba2a6 wrote it, over to the present format, once.
 
-There, a damaged entry that was removed left a gap in the slots of its history, and leases were rows.
+There, a damaged entry that was moved to another table left a gap in the slots of its history, and leases were rows.
 """
 
 from __future__ import annotations
@@ -53,10 +53,8 @@ def carry_over(db: sqlite3.Connection) -> None:
         "UPDATE sqlite_sequence SET seq = (SELECT seq FROM sqlite_sequence WHERE name = 'former_sessions') "
         "WHERE name = 'sessions'"
     )
-    for table in ("former_sessions", "leases", "repairs"):
+    for table in ("former_sessions", "leases", "repairs", "damaged"):
         db.execute(f"DROP TABLE {table}")
-    if not db.execute("SELECT 1 FROM damaged LIMIT 1").fetchone():  # else they go with their session
-        db.execute("DROP TABLE damaged")
     db.execute("DELETE FROM facts WHERE name = 'fence'")
     drop_index(db)  # by slots; the next search fills it again
 

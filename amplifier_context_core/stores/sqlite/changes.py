@@ -13,26 +13,21 @@ from collections.abc import Iterable, Sequence
 
 from ...errors import StoreError
 from ...transcript.entry import Entry
-from ..codec import loads
-from ..search_tables import TABLES, can_index
 from ..validation import check_index, no_session, session_exists
 from .driver import required_row
-from .errors import is_index_damage
 from .queries import check_archive, find_session, session_rows
 from .rows import (
     ENTRY_COLUMNS,
     ENTRY_VALUES,
     MAX_SESSION_NUMBER,
     SESSION_COLUMNS,
-    EntryRow,
     SessionRow,
     encode_entry_row,
     first_key,
 )
-from .schema import has_search_table
+from .schema import SEARCH_TABLES, can_index, has_table
 
 _last_update = 0
-_HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE name = ?"
 _INSERT = f"INSERT INTO entries(id, session, {ENTRY_COLUMNS}) VALUES (?, ?, {ENTRY_VALUES})"  # noqa: S608
 _ARCHIVE = f"INSERT INTO archive(session, {ENTRY_COLUMNS}) SELECT ?1, {ENTRY_COLUMNS} - id + ?2 FROM entries \
 WHERE id >= ?3 AND id < ?4 AND seq NOT IN (SELECT seq FROM temp.staying) ORDER BY id"  # noqa: S608
@@ -95,9 +90,7 @@ def replace(db: sqlite3.Connection, session_id: str, keep: int, entries: Sequenc
             ).rowcount
         session.size = max(0, session.size - _size(db, start_key, stop_key))
         db.execute("DELETE FROM entries WHERE id >= ? AND id < ?", (start_key, stop_key))
-        if session.indexed > keep:
-            remove_from_index(db, session, keep)
-        session.edits += 1
+        session.indexed = min(session.indexed, keep)  # what the index holds of later entries is replaced, and not found
     db.execute("DELETE FROM checkpoints WHERE session = ? AND covered > ?", (session.number, keep))
     _add(db, session, session_id, entries, keep)
     _touch(db, session)
@@ -106,8 +99,8 @@ def replace(db: sqlite3.Connection, session_id: str, keep: int, entries: Sequenc
 def rewrite(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -> tuple[bool, bool]:
     """Replace entries by new ones with the same seqs, in history and archive.
 
-    Return whether anything must be erased: a message changes, or may be among rows that a former version moved to the
-    table `damaged`. And whether one may be among quarantined bytes: a seq is kept nowhere, or none is given.
+    Return whether a message changes, so that the former one must be erased; and whether one may be among quarantined
+    bytes: a seq is kept nowhere, or none is given.
     """
     session = find_session(db, session_id)
     if session is None:
@@ -115,7 +108,11 @@ def rewrite(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -
     erased = False
     seqs = {entry.seq for entry in entries}
     start = first_key(session.number)
-    keys_by_table = {"entries": _keys(db, session, seqs), "archive": _archive_keys(db, session, seqs)}
+    archived = db.execute("SELECT id, seq FROM archive WHERE session = ?", (session.number,)).fetchall()
+    check_archive(session, len(archived))
+    # By key: the index of seqs may miss one.
+    history = db.execute("SELECT id, seq FROM entries WHERE id >= ? AND id < ?", (start, start + session.length))
+    keys_by_table = {"entries": _by_seq(history, seqs), "archive": _by_seq(archived, seqs)}
     for entry in entries:
         for table, keys in keys_by_table.items():
             for key in keys.get(entry.seq, ()):
@@ -123,23 +120,11 @@ def rewrite(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -
                 (message,) = required_row(db.execute(f"SELECT message FROM {table} WHERE id = ?", (key,)))  # noqa: S608
                 db.execute(f"UPDATE {table} {_UPDATE}", (*row, key))
                 session.size += len(row[5]) - len(message) if table == "entries" else 0
-                erased = erased or not _is_same_message(message, row, entry)
-    is_unknown = not seqs or bool(seqs.difference(*keys_by_table.values()))
-    if is_unknown:
-        erased = _delete_damaged(db, session) or erased
+                erased = erased or message != row[5]
     if erased:
         db.execute("DELETE FROM checkpoints WHERE session = ?", (session.number,))
-        _delete_damaged(db, session)
-    session.edits += 1
     _touch(db, session)
-    return erased, is_unknown
-
-
-def _delete_damaged(db: sqlite3.Connection, session: SessionRow) -> bool:
-    """Delete the damaged rows that a former version moved to a table: not even their seqs can be trusted."""
-    if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'damaged'").fetchone() is None:
-        return False
-    return db.execute("DELETE FROM damaged WHERE session = ?", (session.number,)).rowcount > 0
+    return erased, not seqs or bool(seqs.difference(*keys_by_table.values()))
 
 
 def save_checkpoint(db: sqlite3.Connection, session_id: str, covered: int, data: bytes) -> None:
@@ -192,42 +177,27 @@ def delete(db: sqlite3.Connection, session_id: str) -> bool:
     session = find_session(db, session_id)
     if session is None:
         return False
-    if session.indexed:
-        drop_index(db)  # rows that are removed from it leave their words
     start, stop_key = first_key(session.number), first_key(session.number + 1)
+    if has_indexed(db, start, stop_key):
+        drop_index(db)  # rows that are removed from it leave their words
     db.execute("DELETE FROM entries WHERE id >= ? AND id < ?", (start, stop_key))
     check_archive(session, db.execute("DELETE FROM archive WHERE session = ?", (session.number,)).rowcount)
-    _delete_damaged(db, session)
     db.execute("DELETE FROM checkpoints WHERE session = ?", (session.number,))
     db.execute("DELETE FROM sessions WHERE number = ?", (session.number,))
     return True
 
 
-def remove_from_index(db: sqlite3.Connection, session: SessionRow, index: int) -> None:
-    """Remove all entries from an index on from the search index."""
-    if can_index(db):  # without FTS5 there is no search; a build with FTS5 fills the index again over stale entries
-        try:
-            if has_search_table(db):
-                keys = session.key_of(index), session.key_of(session.indexed)
-                for table in TABLES:
-                    db.execute(f"DELETE FROM {table} WHERE rowid >= ? AND rowid < ?", keys)  # noqa: S608 - constant
-            else:  # of a former version
-                drop_index(db)
-                index = 0
-        except sqlite3.DatabaseError as problem:
-            if not is_index_damage(problem):
-                raise
-            drop_index(db)
-            index = 0
-    session.indexed = index
-    save_session_row(db, session)
+def has_indexed(db: sqlite3.Connection, start: int, stop_key: int) -> bool:
+    """True if the search index holds texts of some of these keys, perhaps of entries that are gone."""
+    select = "SELECT 1 FROM words_content WHERE id >= ? AND id < ? LIMIT 1"
+    return has_table(db, "words") and db.execute(select, (start, stop_key)).fetchone() is not None
 
 
 def drop_index(db: sqlite3.Connection) -> None:
     """Drop the index, also that of a former version; the next search fills it again. Raise `StoreError` if this build
     of SQLite cannot remove it.
     """
-    tables = [table for table in (*TABLES, "search") if db.execute(_HAS_TABLE, (table,)).fetchone()]
+    tables = [table for table in (*SEARCH_TABLES, "search") if has_table(db, table)]
     if tables and not can_index(db):
         raise StoreError("this build of SQLite has no FTS5: it cannot erase from the search index; use one that has")
     for table in tables:
@@ -263,19 +233,6 @@ def _size(db: sqlite3.Connection, first: int, stop_key: int) -> int:
     return int(db.execute(sizes, (first, stop_key)).fetchone()[0])
 
 
-def _keys(db: sqlite3.Connection, session: SessionRow, seqs: set[int]) -> dict[int, list[int]]:
-    """Return the keys of the history's entries with these seqs. No index is used: it may miss one."""
-    start = first_key(session.number)
-    rows = db.execute("SELECT id, seq FROM entries WHERE id >= ? AND id < ?", (start, start + session.length))
-    return _by_seq(rows, seqs)
-
-
-def _archive_keys(db: sqlite3.Connection, session: SessionRow, seqs: set[int]) -> dict[int, list[int]]:
-    rows = db.execute("SELECT id, seq FROM archive WHERE session = ?", (session.number,)).fetchall()
-    check_archive(session, len(rows))
-    return _by_seq(rows, seqs)
-
-
 def _by_seq(rows: Iterable[tuple[int, int]], seqs: set[int]) -> dict[int, list[int]]:
     keys: dict[int, list[int]] = {}
     for key, seq in rows:
@@ -299,13 +256,3 @@ def _mark_retained(db: sqlite3.Connection, seqs: Sequence[int]) -> None:
     db.execute("CREATE TEMP TABLE IF NOT EXISTS staying(seq INTEGER PRIMARY KEY)")
     db.execute("DELETE FROM temp.staying")
     db.executemany("INSERT OR IGNORE INTO temp.staying VALUES (?)", ((seq,) for seq in seqs))
-
-
-def _is_same_message(message: bytes, row: EntryRow, entry: Entry) -> bool:
-    """True if the message is the same as before, as far as it can be read."""
-    if message == row[5]:
-        return True
-    try:
-        return bool(loads(message) == entry.message)
-    except (TypeError, ValueError, RecursionError):
-        return False

@@ -1,34 +1,48 @@
-"""The session locks of one store object: a file for each session, all in one folder."""
+"""One writer per session: an OS lock on a file, released when its holder dies. The file names the holder.
+
+What the file says counts only while the lock is held.
+"""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
+import json
 import os
+import socket
 import stat
+import time
 from collections.abc import Iterable
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, cast
 
-from ...errors import StoreError
-from ..session_lock import SessionLock, lock_holder
+from filelock import FileLock, Timeout
+
+from ...errors import SessionInUse, StoreError
 from .schema import make_folder
 
 _MAX_ATTEMPTS = 20
+_SAFE_FLAGS = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+_NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
+_MAX_BYTES = 4_096  # of the text in the file
 
 
 class SessionLocks:
-    """Locks sessions of a database: with a `name` by that file of the folder, else by a file for each session."""
+    """The session locks of one store object: with a `name` by that file of the folder, else by a file for each."""
 
     def __init__(self, folder: Path, name: str | None = None) -> None:
         self._folder, self._name = folder, name
-        self._held: dict[str, SessionLock] = {}
+        self._held: dict[str, FileLock] = {}
         self._lost: dict[str, StoreError] = {}  # sessions whose database is gone, until they are opened or released
 
     @property
     def held(self) -> bool:
         return bool(self._held)
 
-    def acquire(self, session_id: str, *, again: bool = False, to_delete: bool = False) -> bool:
+    def acquire(self, session_id: str, *, again: bool = False) -> bool:
         """Lock a session, with `again` even if its database is gone. Return False if it was locked already. Raise
         `SessionInUse`, or `StoreError` if its database is gone or the file system has no locks.
         """
@@ -40,8 +54,7 @@ class SessionLocks:
         for _ in range(_MAX_ATTEMPTS):
             with suppress(FileNotFoundError):  # another store that closed has removed the folder
                 make_folder(self._folder)
-                self._check_file_type(self._path_of(session_id))
-                self._held[session_id] = SessionLock(self._path_of(session_id), session_id, to_delete=to_delete)
+                self._held[session_id] = _acquired(self._path_of(session_id), session_id)
                 return True
         raise StoreError(f"{self._folder} is removed repeatedly; find the program that does it")
 
@@ -49,7 +62,11 @@ class SessionLocks:
         self._lost.pop(session_id, None)
         lock = self._held.pop(session_id, None)
         if lock is not None:
-            lock.release()
+            try:
+                with suppress(OSError):  # without the lock, what the file says is ignored
+                    os.unlink(lock.lock_file)  # while the lock is held: the next holder sees that it has no name
+            finally:
+                lock.release()
 
     def release_all(self) -> None:
         """Release all sessions. An error keeps none of them locked."""
@@ -83,14 +100,93 @@ class SessionLocks:
         names = [name for name in session_ids if os.path.basename(self._path_of(name)) in locked]
         return {name: holder for name in names if (holder := lock_holder(self._path_of(name)))}
 
-    @staticmethod
-    def _check_file_type(path: str) -> None:
-        with suppress(FileNotFoundError):
-            if not stat.S_ISREG(os.lstat(path).st_mode):
-                raise StoreError(f"{path} is no file, so it cannot be locked; move it away")
-
     def _path_of(self, session_id: str) -> str:
         # Not the id: a file system may ignore case, or reserve names.
         if self._name is not None:
             return str(self._folder / self._name)
         return str(self._folder / f"{hashlib.sha256(session_id.encode()).hexdigest()[:32]}.lock")
+
+
+def lock_holder(path: str) -> str:
+    """Return the holder of a lock, by the path of its file; empty if it is free, or there is no file."""
+    holder = _read_holder(path)
+    is_held = holder and _may_hold(holder) and (holder.get("host") != socket.gethostname() or _is_locked(path))
+    return _describe(holder) if is_held else ""
+
+
+def _acquired(path: str, session_id: str) -> FileLock:
+    """Return a lock, acquired; the folder of its file exists."""
+    with suppress(FileNotFoundError):
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            raise StoreError(f"{path} is no file, so it cannot be locked; move it away")
+    # Not bound to a thread: one worker may open a session and the next release it. Not shared between instances:
+    # two stores of one process are two writers.
+    lock = FileLock(path, timeout=0, mode=0o600, thread_local=False, fallback_to_soft=False)
+    for _ in range(_MAX_ATTEMPTS):
+        try:
+            lock.acquire()
+            break
+        except Timeout:
+            holder = _read_holder(path)
+            if holder and _may_hold(holder):
+                raise SessionInUse(session_id, _describe(holder)) from None
+            time.sleep(0.002)  # it may not have written its name yet, or may be about to remove the file
+        except OSError as problem:
+            if problem.errno not in _NO_LOCKS:
+                raise
+            raise StoreError(
+                f"session {session_id!r} cannot be locked: the file system of {path} has no locks; keep sessions on "
+                "another one"
+            ) from problem
+    else:
+        raise SessionInUse(session_id, "another process")
+    holder = {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "since": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    with suppress(OSError), open(os.open(path, os.O_WRONLY | os.O_TRUNC | _SAFE_FLAGS), "w") as file:
+        json.dump(holder, file)  # on a full disk, others do not learn the name
+    return lock
+
+
+def _read_holder(path: str) -> dict[str, Any]:
+    try:
+        with open(os.open(path, os.O_RDONLY | _SAFE_FLAGS), "rb") as file:
+            holder: object = json.loads(file.read(_MAX_BYTES))
+    except (OSError, ValueError):
+        return {}
+    return cast("dict[str, Any]", holder) if isinstance(holder, dict) else {}
+
+
+def _describe(holder: dict[str, Any]) -> str:
+    since = f", since {holder['since']}" if isinstance(holder.get("since"), str) else ""
+    return f"pid {holder.get('pid')} on {holder.get('host')}{since}"
+
+
+def _may_hold(holder: dict[str, Any]) -> bool:
+    """False if the process that a file names runs no more."""
+    pid = holder.get("pid")
+    if holder.get("host") != socket.gethostname():
+        return True
+    if not isinstance(pid, int) or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it belongs to another user
+        return True
+    return True
+
+
+def _is_locked(path: str) -> bool:
+    """True if the lock is held. Call only if the holder's process runs: a brief shared lock does not disturb it."""
+    try:
+        with open(os.open(path, os.O_RDONLY | _SAFE_FLAGS), "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False

@@ -16,7 +16,6 @@ from .errors import damage_error
 from .rows import ENTRY_COLUMNS, SESSION_COLUMNS, RawRow, SessionRow, decode_entry_row, decode_session_row, first_key
 from .schema import NOT_AT_SEQ
 
-SLICE = 1_000  # entries of a long read between other tasks: some milliseconds
 # Constants only: names of columns.
 _MAX_VALUES = 400  # values in one statement; older SQLite takes 999 parameters
 _SELECT_RANGE = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE id >= ? AND id < ? ORDER BY id"  # noqa: S608
@@ -28,12 +27,8 @@ _SELECT_BY_KEY = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE id IN ({_MARKS}
 
 @dataclass(slots=True)
 class ReadResult:
-    """A slice of what was asked for."""
-
     entries: list[Entry] = field(default_factory=list[Entry])  # the intact ones
     damaged: list[int] = field(default_factory=list[int])  # keys of damaged or missing ones
-    left: range = range(0)  # keys to read next
-    version: tuple[int, int] = (0, 0)  # number and edits of the session, which must be the same for the next slice
 
 
 def find_session(db: sqlite3.Connection, session_id: str) -> SessionRow | None:
@@ -65,37 +60,17 @@ def check_end(db: sqlite3.Connection, session: SessionRow) -> None:
         raise damage_error(f"session {session.number} ends elsewhere than it should")
 
 
-def read(
-    db: sqlite3.Connection,
-    *,
-    session_id: str,
-    start: int = 0,
-    stop: int | None = None,
-    last: ReadResult | None = None,
-    size: int | None = None,
-) -> ReadResult | None:
-    """Return the entries of a range of indexes, as for a list: the slice of `size` after `last`, or all. None if the
-    session was edited since the slice before.
-    """
-    session = find_session(db, session_id)
-    if session is None:
-        return ReadResult() if last is None else None
-    version = (session.number, session.edits)
-    if last is None:
+def read(db: sqlite3.Connection, session_id: str, start: int = 0, stop: int | None = None) -> ReadResult:
+    """Return the entries of a range of indexes, as for a list."""
+    found, session = ReadResult(), find_session(db, session_id)
+    if session is not None:
         indexes = index_range(session.length, start, stop)
-        left = range(session.key_of(indexes.start), session.key_of(indexes.stop))
-    elif last.version == version:
-        left = last.left
-    else:
-        return None
-    part = left[:size]
-    found = ReadResult(left=left[len(part) :], version=version)
-    first = part.start
-    for row in iterate_rows(db, part.start, part.stop):
-        found.damaged.extend(range(first, row[0]))
-        first = row[0] + 1
-        _add_row(found, row, session_id, row[0])
-    found.damaged.extend(range(first, part.stop))
+        first, stop_key = session.key_of(indexes.start), session.key_of(indexes.stop)
+        for row in iterate_rows(db, first, stop_key):
+            found.damaged.extend(range(first, row[0]))
+            first = row[0] + 1
+            _add_row(found, row, session_id, row[0])
+        found.damaged.extend(range(first, stop_key))
     return found
 
 

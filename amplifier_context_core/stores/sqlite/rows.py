@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import Any, cast
+from typing import Any
 
 from ...errors import StoreError
 from ...transcript.entry import Entry
-from ..codec import decode_entry, encode_extra, loads, message_json
+from ..codec import decode_entry, decode_extra, encode_extra, message_json
 from ..protocol import SessionInfo
 from .errors import damage_error
 from .schema import SLOT_BITS
@@ -97,9 +97,7 @@ def decode_entry_row(row: RawRow, session_id: str, key: int) -> Entry | None:
     try:
         if _checksum(seq, turn, tokens, extra, message) + key != crc:
             return None
-        known = cast("dict[str, Any]", loads(extra)) if extra else None
-        if origin is not None:
-            known = {"session_id": origin.decode(), **(known or {})}
+        known = decode_extra(origin and origin.decode(), extra)
         return decode_entry(session_id, seq, turn, tokens, message, known)
     except (StoreError, TypeError, ValueError, AttributeError):
         return None
@@ -126,7 +124,7 @@ class SessionRow:
     updated: int = 0  # microseconds since 1970 of the last change
     indexed: int = 0  # the index up to which the search index is filled
     archived: int = 0  # entries in the archive
-    edits: int = 0  # rises with every change that is not an append
+    edits: int = 0  # not used
 
     def key_of(self, index: int) -> int:
         return first_key(self.number) + index

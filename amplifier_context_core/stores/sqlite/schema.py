@@ -50,6 +50,11 @@ _CREATE_TABLES = (
 data BLOB NOT NULL)""",
     CREATE_VIEW,
 )
+SEARCH_TABLES = ("words", "names")  # FTS5 tables, which `word_index` fills and asks
+_CREATE_SEARCH_TABLES = (
+    "CREATE VIRTUAL TABLE words USING fts5(text, tokenize = 'porter unicode61 remove_diacritics 2'{0})",
+    "CREATE VIRTUAL TABLE names USING fts5(text, tokenize = 'trigram'{0})",
+)
 CarryOver = Callable[[sqlite3.Connection], None]  # brings a database of the former format to the present one
 Fill = Callable[[sqlite3.Connection], None]  # writes the first rows of a new database of one session
 _SMALL_PAGES = 1024  # bytes; a database of one session has a dozen pages before its first message
@@ -97,9 +102,9 @@ def open_to_read(path: Path, busy: float) -> Connection:
     """Return a connection that changes nothing, and needs no space, folder or file that it could write to: only a
     transaction that a crash interrupted is rolled back where it left a journal.
 
-    If there is no file, the database is empty. If shared memory cannot be created beside the log and there is no log,
-    the file is read as immutable. With a log it is not: the log holds the newest messages. Raise `StoreError` if the
-    file is not a database of ours, or of another version.
+    If there is no file, or nothing was committed to it, the database is empty. If shared memory cannot be created
+    beside the log and there is no log, the file is read as immutable. With a log it is not: the log holds the newest
+    messages. Raise `StoreError` if the file is not a database of ours, or of another version.
     """
     check_not_replaced(path)
     if not path.exists():
@@ -127,17 +132,33 @@ def open_in_memory(path: Path, fill: Fill | None = None) -> Connection:
 def _opened_to_read(path: Path, busy: float, how: str) -> Connection:
     db = connect(path, busy, how)
     try:
-        if _check_schema(db, path) == FORMER_VERSION:
+        version = _check_schema(db, path)
+        if version == FORMER_VERSION:
             raise StoreError(f"{path} has the format of a former version; open it once where it can be written to")
         db.execute("PRAGMA query_only = ON")
     except BaseException:
         db.close()
         raise
+    if not version:
+        db.close()
+        return open_in_memory(path)
     return db
 
 
-def has_search_table(db: sqlite3.Connection) -> bool:
-    return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'words'").fetchone() is not None
+def can_index(db: sqlite3.Connection) -> bool:
+    """True if this build of SQLite has FTS5 with both tokenizers."""
+    if sqlite3.sqlite_version_info < (3, 34):  # has no trigram
+        return False
+    return db.execute("SELECT 1 FROM pragma_module_list WHERE name = 'fts5'").fetchone() is not None
+
+
+def create_search_tables(db: sqlite3.Connection, options: str = "") -> None:
+    for statement in _CREATE_SEARCH_TABLES:
+        db.execute(statement.format(options))
+
+
+def has_table(db: sqlite3.Connection, name: str) -> bool:
+    return db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
 
 
 def make_file(path: Path) -> None:

@@ -10,12 +10,11 @@ from ...transcript.query import Query
 from ...transcript.ranking import Text, search
 from ...transcript.search import ScanIndex, ranked_text
 from ...transcript.searchable import searchable_text
-from ..search_tables import TABLES, can_index, create_tables
 from ..word_index import Fts, add_texts
-from .changes import drop_index, save_session_row
+from .changes import has_indexed, save_session_row
 from .queries import find_session, iterate_rows
 from .rows import ENTRY_COLUMNS, decode_entry_row
-from .schema import has_search_table
+from .schema import SEARCH_TABLES, can_index, create_search_tables, has_table
 
 _BATCH_SECONDS = 0.02  # of one batch, before other tasks run
 # Each batch is a segment of a table. Segments are joined at 16 and at 64, FTS5's defaults are 4 and 16: filling takes
@@ -29,10 +28,9 @@ def index_next_batch(db: sqlite3.Connection, session_id: str) -> bool:
     """Add the next batch of a session's entries to the index, inside a transaction. Return True if there are more."""
     if not can_index(db):
         return False
-    if not has_search_table(db) and find_session(db, session_id) is not None:
-        drop_index(db)  # of a former version
-        create_tables(db)
-        for table in TABLES:
+    if not has_table(db, "words") and find_session(db, session_id) is not None:
+        create_search_tables(db)
+        for table in SEARCH_TABLES:
             db.executemany(f"INSERT INTO {table}({table}, rank) VALUES (?, ?)", _MERGING)  # noqa: S608
     session = find_session(db, session_id)
     if session is None or session.indexed >= session.length:
@@ -51,16 +49,10 @@ def index_next_batch(db: sqlite3.Connection, session_id: str) -> bool:
             if entry is not None:
                 yield row[0], searchable_text(entry)
 
-    add_texts(db, texts(), replace=_has_rows(db, keys))
+    add_texts(db, texts(), replace=has_indexed(db, keys.start, keys.stop))
     session.indexed = slot
     save_session_row(db, session)
     return slot < session.length
-
-
-def _has_rows(db: sqlite3.Connection, keys: range) -> bool:
-    """True if the index holds texts of some of these keys: a build without FTS5 changed the history."""
-    select = "SELECT 1 FROM words_content WHERE id BETWEEN ? AND ? LIMIT 1"
-    return db.execute(select, (keys.start, keys.stop - 1)).fetchone() is not None
 
 
 def matching_seqs(db: sqlite3.Connection, session_id: str, query: str, limit: int) -> list[int] | None:
@@ -68,7 +60,7 @@ def matching_seqs(db: sqlite3.Connection, session_id: str, query: str, limit: in
     session, parsed = find_session(db, session_id), Query(query)
     if session is None or not session.length or not parsed or limit < 1:
         return []
-    if session.indexed < session.length or not can_index(db) or not has_search_table(db):
+    if session.indexed < session.length or not can_index(db) or not has_table(db, "words"):
         return None
     seqs: dict[int, int] = {}
 

@@ -1,8 +1,7 @@
 """Sessions in SQLite databases: what the store in one file, ``sqlite:PATH``, and that in files share, and the former.
 
 Any number of sessions share a file. A thread of the store executes all calls; concurrent writes share one transaction
-and one fsync. A long read is made in slices, so that others run in between. `schema` describes the file, `queries` what
-calls do to it, `engine` how they run.
+and one fsync. `schema` describes the file, `queries` and `changes` what calls do to it, `engine` how they run.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,8 +29,6 @@ from .rows import SessionRow
 from .secure_erase import RETRY_DELAY, erasing, is_erase_pending, request_erase
 from .vectors import read_vectors, save_vectors
 from .verify import check_before_erasing
-
-_MAX_RESTARTS = 3  # of a long read that another writer disturbs; then it is made in one piece
 
 T = TypeVar("T")
 
@@ -85,31 +81,16 @@ class DatabaseStore(ABC):
         return await self._read(session_id, lambda db: _extent(queries.find_session(db, session_id)))
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Entry]:
-        """Read in slices. Begin again if another writer edits between two of them."""
-        read = partial(queries.read, session_id=session_id, start=start, stop=stop)
-        for restart in range(_MAX_RESTARTS + 1):
-            size = queries.SLICE if restart < _MAX_RESTARTS else None
-            entries: list[Entry] = []
-            damaged: list[int] = []
-            last: ReadResult | None = None
-            while True:
-                last = await self._read(session_id, partial(read, last=last, size=size))
-                if last is None:
-                    break
-                entries += last.entries
-                damaged += last.damaged
-                if not last.left:
-                    return self._intact(session_id, entries, damaged)
-        raise AssertionError("a read in one slice is never disturbed")
+        return self._intact(
+            session_id, await self._read(session_id, lambda db: queries.read(db, session_id, start, stop))
+        )
 
     async def find(self, session_id: str, seqs: Sequence[int]) -> list[Entry]:
         asked = tuple(seqs)
-        found = await self._read(session_id, lambda db: queries.find(db, session_id, asked))
-        return self._intact(session_id, found.entries, found.damaged)
+        return self._intact(session_id, await self._read(session_id, lambda db: queries.find(db, session_id, asked)))
 
     async def archived(self, session_id: str) -> list[Entry]:
-        found = await self._read(session_id, lambda db: queries.archived(db, session_id))
-        return self._intact(session_id, found.entries, found.damaged)
+        return self._intact(session_id, await self._read(session_id, lambda db: queries.archived(db, session_id)))
 
     async def load_checkpoint(self, session_id: str) -> bytes | None:
         data, damaged = await self._read(session_id, lambda db: queries.load_checkpoint(db, session_id))
@@ -263,15 +244,14 @@ class DatabaseStore(ABC):
 
         await self._write(session_id, work)
 
-    def _intact(self, session_id: str, entries: list[Entry], damaged: Sequence[int]) -> list[Entry]:
+    def _intact(self, session_id: str, found: ReadResult) -> list[Entry]:
         """Return what was read. Report what is damaged, once; the session is not changed until it is opened again."""
-        known = self._damaged.setdefault(session_id, set[int]()) if damaged else set[int]()
-        new = len(known.union(damaged)) - len(known)
-        known.update(damaged)
+        new = set(found.damaged) - self._damaged.get(session_id, set())
         if new:
-            what = f"{new:,} damaged message{' was' if new == 1 else 's were'} left out. {REPAIR}"
-            self._report(Repair(session_id, what, new))
-        return entries
+            self._damaged.setdefault(session_id, set()).update(new)
+            what = f"{len(new):,} damaged message{' was' if len(new) == 1 else 's were'} left out. {REPAIR}"
+            self._report(Repair(session_id, what, len(new)))
+        return found.entries
 
     def _report(self, repair: Repair) -> None:
         report_repair(repair, self._listeners.get(repair.session_id))
@@ -327,16 +307,10 @@ class SqliteStore(DatabaseStore):
         return await self._engine.read(work)
 
     async def fork(self, session_id: str, new_id: str, length: int | None = None) -> None:
-        check_session_id(session_id)
-        check_session_id(new_id)
-
-        def check(db: sqlite3.Connection) -> None:
-            if queries.find_session(db, session_id) is None:
-                raise no_session(session_id)
-            if queries.find_session(db, new_id) is not None:
-                raise session_exists(new_id)
-
-        await self._engine.read(check)
+        if not await self._exists(session_id):
+            raise no_session(session_id)
+        if await self._exists(new_id):
+            raise session_exists(new_id)
         await self._engine.write(lambda db: changes.fork(db, session_id, new_id, length), new_id)
 
     async def delete(self, session_id: str) -> None:
@@ -346,8 +320,8 @@ class SqliteStore(DatabaseStore):
             return is_erase_pending(db)
 
         engine = self._engine_of(session_id)
-        is_pending = await engine.write(work, session_id, deletes=True)
-        self._forget(session_id)
+        is_pending = await engine.write(work, session_id)
+        await self.release(session_id)
         if is_pending:
             await _erase(engine)
 

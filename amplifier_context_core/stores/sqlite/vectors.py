@@ -14,7 +14,7 @@ from ...transcript.searchable import searchable_text
 from ..protocol import KeptVector
 from .queries import find_session, rows_by_seq
 from .rows import decode_entry_row, first_key, number_in
-from .schema import SLOT_BITS
+from .schema import SLOT_BITS, has_table
 
 _CREATE = (
     "CREATE TABLE vectors(id INTEGER PRIMARY KEY, model TEXT NOT NULL, digest BLOB NOT NULL, vector BLOB NOT NULL)",
@@ -26,7 +26,7 @@ BEGIN DELETE FROM vectors WHERE id = old.id; END""",
 
 def read_vectors(db: sqlite3.Connection, session_id: str, model: str) -> list[KeptVector]:
     session = find_session(db, session_id)
-    if session is None or not _has_table(db):
+    if session is None or not has_table(db, "vectors"):
         return []
     start = first_key(session.number)
     select = (
@@ -46,7 +46,7 @@ def save_vectors(db: sqlite3.Connection, session_id: str, model: str, vectors: S
     session = find_session(db, session_id)
     if session is None:
         return
-    if not _has_table(db):
+    if not has_table(db, "vectors"):
         for statement in _CREATE:
             db.execute(statement)
     start = first_key(session.number)
@@ -60,7 +60,3 @@ def save_vectors(db: sqlite3.Connection, session_id: str, model: str, vectors: S
         if entry is not None and text_digest(searchable_text(entry)) == by_seq[entry.seq].digest:
             one = by_seq[entry.seq]
             db.execute("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)", (row[0], model, one.digest, one.vector))
-
-
-def _has_table(db: sqlite3.Connection) -> bool:
-    return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'vectors'").fetchone() is not None

@@ -8,12 +8,11 @@ from contextlib import closing
 from pathlib import Path
 
 from ...errors import StoreError
-from ..search_tables import TABLES, can_index
 from ..sqlite import queries
-from ..sqlite.queries import ReadResult, is_intact
+from ..sqlite.queries import is_intact
 from .errors import damage_error, store_error
 from .rows import SessionRow, first_key
-from .schema import SLOT_BITS, has_search_table, open_to_read
+from .schema import SEARCH_TABLES, SLOT_BITS, can_index, has_table, open_to_read
 
 # What is true of the rows of other tables: in a damaged file they may be the messages of a session.
 _OTHER_TABLES = {
@@ -73,8 +72,8 @@ def _database_problems(db: sqlite3.Connection) -> list[str]:
         problems += [f"database: {count} rows of {table} belong elsewhere"] if count else []
     if any(not is_intact(*row) for row in db.execute("SELECT data, crc FROM checkpoints")):
         problems.append("database: a checkpoint is damaged")
-    if has_search_table(db) and can_index(db):  # an index that can be searched can be dropped, if it is damaged
-        for table in TABLES:
+    if has_table(db, "words") and can_index(db):  # an index that can be searched can be dropped, if it is damaged
+        for table in SEARCH_TABLES:
             db.execute(f"SELECT rowid FROM {table} WHERE {table} MATCH 'abc' LIMIT 1").fetchone()  # noqa: S608 - constant
     return problems
 
@@ -86,7 +85,7 @@ def session_problems(db: sqlite3.Connection, session_id: str) -> list[str]:
 
 def _problems_of(db: sqlite3.Connection, session: SessionRow) -> list[str]:
     name, start = session.session_id, first_key(session.number)
-    history = queries.read(db, session_id=name) or ReadResult()
+    history = queries.read(db, name)
     problems = [f"the message at index {key - start} is damaged or missing" for key in history.damaged]
     seqs = [entry.seq for entry in history.entries]
     if len(set(seqs)) != len(seqs):

@@ -53,7 +53,7 @@ class TestErrors:
 
     @pytest.mark.parametrize(("text", "quoted"), LIBPQ_TEXTS.values(), ids=LIBPQ_TEXTS)
     def test_the_line_of_libpq_with_the_reason_is_quoted(self, url: str, text: str, quoted: str) -> None:
-        pool = PostgresPool(parse_store_url(url, "fsync")[0])
+        pool = PostgresPool(parse_store_url(url, "fsync"))
         assert quoted in str(pool._unreachable(psycopg.OperationalError(text)))
 
     async def test_of_several_hosts_that_refuse_one_is_reported(self) -> None:
