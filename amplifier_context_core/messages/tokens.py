@@ -303,14 +303,7 @@ def count_tokens(
 
 async def measure(message: Message, counter: TokenCounter) -> int:
     """Count a large message in a thread, so that the event loop is not blocked."""
-    long = not (type(counter) is HeuristicTokenCounter and _is_plain(message)) and are_large((message,))
-    return await in_thread_if(long, count_message_tokens, message, counter)
-
-
-def _is_plain(message: Message) -> bool:
-    """The heuristic counts an ASCII text by its length."""
-    content = message.get("content")
-    return isinstance(content, str) and content.isascii() and not message.get("tool_calls")
+    return await in_thread_if(are_large((message,)), count_message_tokens, message, counter)
 
 
 def are_large(messages: Iterable[Message]) -> bool:
