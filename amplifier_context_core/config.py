@@ -43,7 +43,6 @@ WITHOUT_MEANING = frozenset(
 # Keys of modules with a store. In another module they would promise a durable history that it does not keep.
 DURABLE = frozenset({"archive", "durability", "notes", "notes_tokens", "store"})
 _NUMBERS: tuple[object, ...] = (int, float, int | None)
-_OUT_OF_RANGE = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})  # pydantic's names
 _shortened = reprlib.Repr()  # of any value: the whole text of a nested one may not fit into memory
 _shortened.maxstring = _shortened.maxother = 200
 SPELLINGS = {"compaction_threshold": "compact_threshold"}  # the contract's spelling
@@ -195,12 +194,10 @@ def load_config(raw: Mapping[str, Any] | None, *, module: str = "context", model
         if spelling in written:
             given.setdefault(key, written[spelling])
     config = _validated(model, given)
-    idle: list[str] = []
-    for key in given:
-        if key in model.model_fields:
-            continue
-        if key in WITHOUT_MEANING:
-            idle.append(key)
+    other = [key for key in given if key not in model.model_fields]
+    idle = sorted(WITHOUT_MEANING.intersection(other))
+    for key in other:
+        if key in idle:
             continue
         hint = _hint(key, module, model)
         if config.strict_config:
@@ -209,7 +206,7 @@ def load_config(raw: Mapping[str, Any] | None, *, module: str = "context", model
     if given.get("compaction_strategy") == "summary" and "compaction_strategy" in idle:
         log.info("%s: compaction_strategy 'summary' is the module context-summary; here the digest is used", module)
     if idle:
-        log.info("%s: accepted, without meaning here: %s", module, ", ".join(sorted(idle)))
+        log.info("%s: accepted, without meaning here: %s", module, ", ".join(idle))
     return config
 
 
@@ -244,10 +241,9 @@ def _validated(model: type[AnyConfig], given: Mapping[str, Any]) -> AnyConfig:
             reason = f"write {number}"
         elif first["type"] == "list_type":
             reason = "it must be a list, like ['fold']" if name == "ladder" else reason
-        elif wanted and first["type"] in _OUT_OF_RANGE:
-            reason = f"must be {wanted}"
         elif wanted:
-            reason = f"{reason}; it must be {wanted}"
+            is_out_of_range = first["type"].startswith(("greater_than", "less_than"))  # pydantic's names
+            reason = f"must be {wanted}" if is_out_of_range else f"{reason}; it must be {wanted}"
         key = ".".join(str(part) for part in first["loc"])
         raise ConfigError(key, f"{_shortened.repr(first['input'])[:200]} is impossible: {reason}") from None
 

@@ -75,11 +75,8 @@ async def emit(hooks: Hooks | None, owner: object, event: str, data: dict[str, A
         with suppress(ValueError):  # its loop was closed before it ended: Python ends it in whatever context runs then
             _emission.reset(token)
     action = getattr(result, "action", "continue")
-    injected = [
-        content
-        for content in (getattr(item, "content", None) for item in getattr(result, "context_injections", None) or ())
-        if isinstance(content, str) and content
-    ]
+    contents = [getattr(item, "content", None) for item in getattr(result, "context_injections", None) or ()]
+    injected = [content for content in contents if isinstance(content, str) and content]
     single = getattr(result, "context_injection", None)
     if not injected and action == "inject_context" and isinstance(single, str):
         injected = [single]

@@ -48,31 +48,6 @@ def load_folder(name: str, file: str) -> None:
     spec.loader.exec_module(package)
 
 
-class KernelHost(Host):
-    """Modules may be mounted after the context, so the kernel's coordinator is asked when something is needed."""
-
-    def __init__(self, coordinator: Any) -> None:
-        self._coordinator = coordinator
-
-    def tools(self) -> Mapping[str, object]:
-        return _mounted(self._coordinator, "tools")
-
-    def active_operations(self) -> object:
-        """Return None if there is no capability or it fails: that must stop no request."""
-        capability = self._coordinator.get_capability("context.active_operations")
-        try:
-            return capability() if callable(capability) else None
-        except Exception as problem:  # noqa: BLE001 - code of other parties
-            log.warning("a capability of the host failed (%s)", type(problem).__name__)
-            return None
-
-    def preserve_evidence(self) -> object:
-        return self._coordinator.get_capability("context.preserve_evidence")
-
-    def offer(self, name: str, capability: object) -> None:
-        self._coordinator.register_capability(name, capability)
-
-
 async def mount_manager(coordinator: Any, manager: ContextManager, module: str, events: Sequence[str] = ()) -> Cleanup:
     """Mount a manager as the session's context; return the cleanup to be called at the end of the session.
 
@@ -83,7 +58,7 @@ async def mount_manager(coordinator: Any, manager: ContextManager, module: str, 
     warn_of_duplicate_ids(module)
     manager.session.counter.start_loading()
     await coordinator.mount("context", manager)
-    manager.requests.host = KernelHost(coordinator)
+    manager.requests.host = Host(coordinator)
     offered = {**capabilities_of(manager), **_contracts(manager)}
     for name, capability in offered.items():
         coordinator.register_capability(name, capability)
@@ -132,12 +107,7 @@ def conversation_id(coordinator: Any) -> str:
 
 def providers_by_name(coordinator: Any) -> Mapping[str, object]:
     """By the names that the mount plan gives them. They may be mounted after the context: call this when needed."""
-    return _mounted(coordinator, "providers")
-
-
-def _mounted(coordinator: Any, point: str) -> Mapping[str, object]:
-    mounted = coordinator.get(point)
-    return cast("Mapping[str, object]", mounted) if isinstance(mounted, Mapping) else {}
+    return Host(coordinator).mounted("providers")
 
 
 def capabilities_of(manager: ContextManager) -> dict[str, Any]:
@@ -187,10 +157,11 @@ def _contracts(manager: ContextManager) -> dict[str, Any]:
 def _handlers(manager: ContextManager) -> dict[str, Callable[[str, dict[str, Any]], Awaitable[Any]]]:
     from amplifier_core import HookResult, ToolResult
 
-    def quietly(react: Callable[[Mapping[str, Any]], Awaitable[None]]) -> Callable[[str, dict[str, Any]], Any]:
+    def quietly(react: Callable[[Mapping[str, Any]], Awaitable[None] | None]) -> Callable[[str, dict[str, Any]], Any]:
         async def handler(event: str, data: dict[str, Any]) -> Any:
             try:
-                await react(data or {})
+                if (reacting := react(data or {})) is not None:
+                    await reacting
             except Exception as problem:  # noqa: BLE001 - a fault here must not end the session
                 log.warning("reacting to %s failed (%s)", event, type(problem).__name__)
             return HookResult(action="continue")
@@ -198,11 +169,11 @@ def _handlers(manager: ContextManager) -> dict[str, Callable[[str, dict[str, Any
         return handler
 
     # The hook that names sessions states a purpose with its side calls; the loop's own requests have none.
-    async def requested(data: Mapping[str, Any]) -> None:
+    def requested(data: Mapping[str, Any]) -> None:
         if not data.get("purpose"):
             manager.on_request()
 
-    async def responded(data: Mapping[str, Any]) -> None:
+    def responded(data: Mapping[str, Any]) -> None:
         if data.get("purpose"):
             return
         if data.get("status", "ok") == "ok":
@@ -210,24 +181,12 @@ def _handlers(manager: ContextManager) -> dict[str, Callable[[str, dict[str, Any
         else:
             manager.on_failed_request()
 
-    async def failed(data: Mapping[str, Any]) -> None:
+    def failed(data: Mapping[str, Any]) -> None:
         error = data.get("error")
         kind = cast("Mapping[str, Any]", error).get("type") if isinstance(error, Mapping) else data.get("error_type")
         if kind == OVERFLOW:
             manager.on_context_length_error()
         manager.on_failed_request()
-
-    async def resumed(data: Mapping[str, Any]) -> None:
-        await manager.session.warn_if_unknown()
-
-    async def prompted(data: Mapping[str, Any]) -> None:
-        manager.history.on_prompt()
-
-    async def cancelled(data: Mapping[str, Any]) -> None:
-        manager.history.on_cancelled()
-
-    async def completed(data: Mapping[str, Any]) -> None:
-        await manager.on_turn_complete()
 
     async def returned(event: str, data: dict[str, Any]) -> Any:
         text = None
@@ -243,14 +202,14 @@ def _handlers(manager: ContextManager) -> dict[str, Callable[[str, dict[str, Any
         return ToolResult(output=output).get_serialized_output()
 
     return {
-        "session:resume": quietly(resumed),
+        "session:resume": quietly(lambda _: manager.session.warn_if_unknown()),
         "tool:post": returned,
         "llm:request": quietly(requested),
         "llm:response": quietly(responded),
         "provider:error": quietly(failed),
-        "prompt:submit": quietly(prompted),
-        "cancel:completed": quietly(cancelled),
-        "orchestrator:complete": quietly(completed),
+        "prompt:submit": quietly(lambda _: manager.history.on_prompt()),
+        "cancel:completed": quietly(lambda _: manager.history.on_cancelled()),
+        "orchestrator:complete": quietly(lambda _: manager.on_turn_complete()),
     }
 
 

@@ -19,12 +19,10 @@ from .messages.timestamps import utc_now
 from .messages.tokens import TokenCounter
 from .messages.usage import Response
 from .plugins import installed_plugins
-from .session.answers import Answers
-from .session.forgetting import Erased, Forgetting
-from .session.options import SessionOptions
+from .session.forgetting import Erased, forget
 from .session.requests import Requests
 from .session.search import SessionSearch
-from .session.session import Session
+from .session.session import Session, SessionOptions
 from .session.steering import Steering
 from .session.system_prompt import PromptFactory
 from .transcript.entry import seq_of, seqs_of
@@ -54,11 +52,9 @@ class ContextManager:
         self.session = session = Session(config, plugins, clock, partial(started, self) if started else None, options)
         self.config, self.store, self.session_id = config, session.store, session.history.session_id
         self.history, self.compactor, self.warnings = session.history, session.compactor, session.warnings
-        self.answers = Answers(session)
-        self.requests = Requests(session, self.answers, clock)
-        self._search = SessionSearch(config, plugins, session.store, self.history, session.load, self.warnings.fault)
+        self.requests = Requests(session, clock)
+        self._search = SessionSearch(session, plugins)
         self._steering = Steering(session, self.requests)
-        self._forgetting = Forgetting(session, self._search)
 
     async def ready(self) -> None:
         """Open the store and resume what it holds, once; every method does this first.
@@ -99,7 +95,7 @@ class ContextManager:
         requested_at: str | None = None
         has_listed = False
         if message.__class__ is dict and message.get("role") == "assistant":
-            response, requested_at = await self.answers.response_to(message), self.answers.reports.requested_at
+            response, requested_at = await self.requests.response_to(message), self.requests.reports.requested_at
             has_listed = await self.requests.record_items()
         before = self._cancellation_state()
         entry = await self.history.add(message, requested=requested_at, reported=response)
@@ -111,9 +107,9 @@ class ContextManager:
             return
         self.compactor.directions.short_forms.result_came(entry.seq, entry.answered_ids)
         if entry.role == "assistant":
-            self.answers.answered(response)
+            self.requests.answered(response)
         else:
-            self.answers.reports.given_up()
+            self.requests.reports.given_up()
 
     @on_one_loop
     async def get_messages_for_request(
@@ -151,7 +147,7 @@ class ContextManager:
         before, revision = self.history.last_seq, self.history.revision
         if await self.history.set(messages, self.requests.handed_views):
             new = [entry.message for entry in self.history.snapshot() if entry.seq > before]
-            self.session.items.came_back(new)
+            await self.requests.settle_items()  # the host may hand in the view that it was sent, with its list
             if self.history.revision != revision:
                 self.requests.warn_of_chapters(new)
             await self.session.save_edited()
@@ -163,9 +159,9 @@ class ContextManager:
         await self.history.clear()
         self.compactor.drop_state()
         self.warnings.reset()
-        self.answers.cache_health.clear()
+        self.requests.cache_health.clear()
         self.session.items.clear()
-        self.answers.reports.clear()
+        self.requests.reports.clear()
         await self.session.save()
 
     @property
@@ -202,18 +198,11 @@ class ContextManager:
         return await self._steering.compact(focus, first, last)
 
     async def preview(self, first: str | None = None, last: str | None = None) -> dict[str, Any]:
-        """Return what `compact` would do now. No handler is asked, and nothing changes.
-
-        Args:
-            first: mark; rounds before it stay as they are.
-            last: mark; rounds after it stay as they are.
+        """Return what `compact` would do now between the same marks. No handler is asked, and nothing changes.
 
         Returns:
             ``would_compact`` and, if so, the figures of ``context:post_compact`` and ``rounds``: dicts with ``mark``,
             ``to``, ``state`` and ``tokens`` of what would be shown otherwise than now.
-
-        Raises:
-            ValueError: `first` or `last` is no mark.
         """
         return await self._steering.preview(first, last)
 
@@ -231,11 +220,7 @@ class ContextManager:
         return await self.requests.usage()
 
     async def describe(self, width: int = 80) -> str:
-        """Return the usage as a screen of text, such as a host prints for `/context`.
-
-        Args:
-            width: columns.
-        """
+        """Return the usage as a screen of text, in so many columns, such as a host prints for `/context`."""
         return text_of_usage(await self.usage(), checked_count("width", width))
 
     async def explain(self) -> dict[str, Any]:
@@ -282,7 +267,7 @@ class ContextManager:
 
     async def cache_health(self) -> dict[str, Any]:
         """Report in plain JSON what the providers read from their caches in this process, and why it was not more."""
-        return self.answers.cache_health.as_json()
+        return self.requests.cache_health.as_json()
 
     @on_one_loop
     async def interrupt(self) -> dict[str, Any]:
@@ -308,11 +293,7 @@ class ContextManager:
 
     @on_one_loop
     async def pin(self, mark: str, pinned: bool = True) -> None:
-        """Keep a message and its round verbatim in every view, or stop keeping it.
-
-        Args:
-            mark: of the message, e.g. ``m12``.
-            pinned: false to unpin it.
+        """Keep a message and its round verbatim in every view, or stop keeping it (`pinned` is false).
 
         Raises:
             ConfigError: `pinned` is neither true nor false.
@@ -376,7 +357,7 @@ class ContextManager:
         seqs, trace = set(seqs_of(marks)), checked_flag("trace", trace)
         forms = forms_of(containing) if checked_text("containing", containing) else frozenset[str]()
         await self.session.ready()
-        return await self._forgetting.forget(seqs, forms, trace=trace)
+        return await forget(self.session, self._search, seqs, forms, trace=trace)
 
     async def recall(self, mark: str) -> dict[str, Any] | None:
         """Return the original of a message by its mark, e.g. ``m12``; None if there is none.
@@ -405,8 +386,6 @@ class ContextManager:
 
         Args:
             retain_contents: texts; of each, the newest user message equal to it stays.
-            provider: as for `get_messages_for_request`.
-            token_budget: as for `get_messages_for_request`.
             hard_fit: true after a provider refused a request. The view fits in any case.
 
         Raises:
@@ -434,8 +413,6 @@ class ContextManager:
         The session changes when the transaction is committed, not before; see docs/reference.md.
 
         Args:
-            provider: as for `get_messages_for_request`.
-            retain_contents: as for `request_retention`.
             count_view: counts a view as part of the whole request.
             fit_output: asks for a shorter answer when the input alone cannot be made to fit.
 
@@ -453,21 +430,21 @@ class ContextManager:
         It is called as ``record(input_tokens=..., cache_write_tokens=0)`` before the answer is stored; None as
         `input_tokens` means that the request was refused. It returns false for figures that make no sense.
         """
-        return self.answers.reports.own
+        return self.requests.reports.own
 
     # -- what the kernel reports ------------------------------------------------------------------------------------
 
     def on_request(self) -> None:
         """A provider was sent the view handed out last. Its answer is what the loop adds next."""
-        self.answers.reports.sent()
+        self.requests.reports.sent()
 
     def on_failed_request(self) -> None:
         """A provider sent no answer."""
-        self.answers.reports.given_up()
+        self.requests.reports.given_up()
 
     def on_response(self, response: Response) -> None:
         """A provider reported a response, which may be the answer to the view handed out last."""
-        self.answers.reports.record(response)
+        self.requests.reports.record(response)
 
     async def on_turn_complete(self) -> None:
         """Apply the policy for a cancelled turn (`on_interrupt`) at the end of a turn."""
@@ -478,7 +455,7 @@ class ContextManager:
 
     def on_context_length_error(self) -> None:
         """The provider refused a request as too long: the next view is smaller."""
-        self.answers.refused_as_too_long()
+        self.requests.refused_as_too_long()
 
     def _cancellation_state(self) -> tuple[frozenset[int], int]:
         return self.history.interrupted, self.history.revision

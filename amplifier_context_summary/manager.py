@@ -16,7 +16,7 @@ from amplifier_context_core.messages.carriers import can_read, carried_text
 from amplifier_context_core.messages.usage import Response, measured
 from amplifier_context_core.plugins import installed_plugins
 from amplifier_context_core.session.companion import SessionCompanion
-from amplifier_context_core.session.options import SessionOptions
+from amplifier_context_core.session.session import SessionOptions
 from amplifier_context_core.view.candidate import ViewRequest, carrier_of
 from amplifier_context_core.view.sent_view import SentView
 from amplifier_context_core.view.undo import UNDONE

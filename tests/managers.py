@@ -46,6 +46,7 @@ class ToolHost(Host):
     """A host with these tools, as they are when it is asked."""
 
     def __init__(self, tools: Callable[[], object]) -> None:
+        super().__init__()
         self._tools = tools
 
     def tools(self) -> object:

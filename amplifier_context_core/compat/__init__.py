@@ -15,10 +15,9 @@ from .blocks import (
     from_dict,
     to_dict,
 )
-from .compaction import compact_context
+from .compaction import Complete, Transport, compact_context
 from .contexts import ContextStore, MemoryContextStore, StoredContext
 from .fitting import Fitted, fitted
-from .transport import Complete, Transport
 from .typed import Message, Role
 
 __all__ = [

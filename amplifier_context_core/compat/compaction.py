@@ -7,23 +7,26 @@ instruction to the model that summarises it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, Protocol, cast
 
-from ..errors import ConfigError
+from ..economics.budget import provider_window
+from ..errors import ConfigError, PluginError
 from ..futures import in_thread
 from ..messages.parsing import json_text, metadata_of
 from ..messages.tokens import TokenCounter, load_counter
+from ..messages.usage import COMPACTION_PURPOSE, text_of_answer
 from ..rendering.normalize import normalize_block
 from ..rendering.quoting import TAG, escape_tags, quoted, without_surrogates
 from ..rendering.renderer import NOTE_METADATA
-from ..rendering.rounds import Round, RoundList
+from ..rendering.rounds import RoundList
 from ..rendering.truncate import clip_text
 from .blocks import ContentBlock, ImageBlock, OtherBlock, TextBlock, ToolResultBlock, ToolUseBlock
-from .contexts import ContextStore, checked_count, entries_of
-from .transport import Complete, Model, Transport
+from .contexts import ContextStore, checked_amount, entries_of
 from .typed import Message
+
+Complete = Callable[[str], Awaitable[str]]
 
 INSTRUCTION = (
     "You summarise the earlier part of a conversation between a user and an assistant, so that the assistant can go on "
@@ -40,6 +43,21 @@ _REQUEST = "Now write the summary, and nothing else."
 _MAX_BLOCK_CHARS = 8_000  # characters of one text, call or result in the prompt: head and tail of a longer one
 _MAX_MESSAGE_CHARS = 40_000  # characters of one message
 _MAX_PROMPT_CHARS = 400_000  # characters of all messages together, about 100,000 tokens
+_SAFETY = 2_000  # tokens of the window that are kept free: the instruction, and what a provider counts besides
+
+
+class Transport(Protocol):
+    """A model behind a method."""
+
+    @property
+    def complete(self) -> Callable[..., Awaitable[Any]]:
+        """Await an answer.
+
+        A provider of the kernel, which is an object with `get_info`, is passed a `ChatRequest` and returns a
+        `ChatResponse`. Any other object is passed the text of the prompt. It returns text, or an object with
+        ``content`` like a response.
+        """
+        ...
 
 
 async def compact_context(
@@ -77,21 +95,21 @@ async def compact_context(
         PluginError: the model returned no text, or a blank one.
         InvalidMessage: the context returned something that is not a message.
     """
-    checked_count("max_messages", max_messages)
-    checked_count("keep_recent", keep_recent)
+    checked_amount("max_messages", max_messages)
+    checked_amount("keep_recent", keep_recent)
     if system_prompt is not None and not isinstance(system_prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError("system_prompt", f"must be text or None, got {type(system_prompt).__name__}")
-    model = Model.of(complete, transport)
+    summarize, window = model_of(complete, transport)
     history = await context.get_history()
     if len(history) <= max_messages:
         return None
     messages, leading, old = await _read(history, keep_recent)
     if not old or (len(old) == 1 and _is_summary(messages[old[0]])):
         return None
-    counter = await load_counter() if model.window else None
-    record = await in_thread(_record, [(index + 1, messages[index]) for index in old], counter, model.window)
+    counter = await load_counter() if window else None
+    record = await in_thread(_record, [(index + 1, messages[index]) for index in old], counter, window)
     prompt = "\n\n".join([system_prompt or INSTRUCTION, _RULE, quoted(_earlier(len(old)), record), _REQUEST])
-    summary = await model.summary(prompt)
+    summary = await summarize(prompt)
     taken = frozenset(old)
     kept = [message for index, message in enumerate(messages) if index >= leading and index not in taken]
     return [*messages[:leading], summary_message(summary, len(old)), *kept]
@@ -125,14 +143,53 @@ async def _read(
     old = [
         entry.seq - 1
         for number, round_ in enumerate(rounds.rounds)
-        if round_.last <= recent and not _must_stay(round_, waiting=number >= rounds.closed)
+        if round_.last <= recent
+        and not (round_.is_pinned or round_.holds_loaded_tools or (number >= rounds.closed and round_.unanswered))
         for entry in round_.entries
     ]
     return messages, entries.leading_count, sorted(old)
 
 
-def _must_stay(round_: Round, *, waiting: bool) -> bool:
-    return round_.is_pinned or round_.holds_loaded_tools or (waiting and bool(round_.unanswered))
+# -- the model --------------------------------------------------------------------------------------------------------
+
+
+def model_of(complete: object, transport: object) -> tuple[Complete, int | None]:
+    """Return a function from a prompt to a summary, and the tokens that the prompt may have; None if that is not known.
+
+    Exceptions of the model pass through the function, which raises `PluginError` if the model answers without text.
+    Raises `ConfigError`: both or neither of the arguments are given, or the one given is no model.
+    """
+    if (complete is None) == (transport is None):
+        raise ConfigError("transport", "needs one model: give either `complete` or `transport`")
+    given, name = (transport, "transport") if complete is None else (complete, "complete")
+    method = getattr(given, "complete", None)
+    if not callable(method) and (complete is None or not callable(given)):
+        by_call = "" if complete is None else "be an async function, or "
+        raise ConfigError(name, f"must {by_call}have a method `complete`; {type(given).__name__} is no model")
+    ask: Callable[[object], Awaitable[object]] = cast(Any, method if callable(method) else given)
+    is_provider = callable(method) and callable(getattr(given, "get_info", None))
+
+    async def summary(prompt: str) -> str:
+        answer = await ask(_request(prompt) if is_provider else prompt)
+        text = text_of_answer(answer)
+        if text is None or not text.strip():
+            got = type(answer).__name__ if text is None else "an empty text"
+            raise PluginError(f"complete: must return the text of a summary, got {got}; the conversation is unchanged")
+        return text
+
+    return summary, provider_window(given, 1.0, _SAFETY) if is_provider else None
+
+
+def _request(prompt: str) -> object:
+    from amplifier_core import ChatRequest
+
+    return ChatRequest.model_validate(
+        {
+            "messages": [{"role": "user", "content": prompt}],
+            "stream": False,
+            "metadata": {"purpose": COMPACTION_PURPOSE, "stream": False},
+        }
+    )
 
 
 # -- the prompt -------------------------------------------------------------------------------------------------------

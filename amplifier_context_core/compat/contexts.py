@@ -66,23 +66,16 @@ class ContextStore(ABC):
         """Return an independent conversation with these messages and token counts, and a new session id."""
 
     async def extend(self, messages: Iterable[Message | Mapping[str, Any]]) -> None:
-        """Add several messages. The base class adds one after another: those before a malformed one are stored.
-
-        Raises:
-            InvalidMessage: one of them is malformed.
-        """
+        """Add several messages. The base class adds one after another: those before a malformed one are stored."""
         for message in messages:
             await self.append(message)
 
     async def search(self, query: str, limit: int = 10) -> list[Message]:
         """Return the messages that match words best, the best first; the caller may change them.
 
-        Text, calls with their arguments, and results of tools are searched. The base class scans the whole history; a
-        subclass over a database may search there.
-
-        Args:
-            query: words, paths, and phrases in double quotes. Nothing else in it is syntax.
-            limit: messages at most. Below 1, there are none.
+        Text, calls with their arguments, and results of tools are searched, for words, paths, and phrases in double
+        quotes; nothing else is syntax. The base class scans the whole history; a subclass over a database may search
+        there.
         """
         messages, entries = await entries_of(await self.get_history())
         found = await in_thread(ScanIndex().search, entries, query, limit)
@@ -106,11 +99,7 @@ class ContextStore(ABC):
 
     @classmethod
     async def from_history(cls, messages: Iterable[Message | Mapping[str, Any]], **options: Any) -> Self:
-        """Return a new conversation with copies of messages.
-
-        Args:
-            messages: typed, or dicts in any shape that the core reads.
-            options: arguments of the class, e.g. `session_id`.
+        """Return a new conversation with copies of messages. `options` are arguments of the class, e.g. `session_id`.
 
         Raises:
             InvalidMessage: one of them is malformed.
@@ -144,7 +133,6 @@ class StoredContext(ContextStore):
     Each method raises `StoreError` if the store refuses it; then nothing was changed.
 
     Args:
-        store: keeps the conversation; made by `open_store` or by hand.
         session_id: of a session to continue or to begin; a new one if None.
         counter: counts the tokens of a text; the count of each message is stored.
         clock: returns the time as ISO 8601 text, UTC.
@@ -302,18 +290,15 @@ async def entries_of(history: Sequence[Message | Mapping[str, Any]]) -> tuple[li
     return messages, transcript.snapshot()
 
 
-def checked_count(key: str, value: object) -> int:
+def checked_amount(key: str, value: object) -> int:
     """Refuse what is not a whole number from 0 to 2**63 - 1."""
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
-        is_short = isinstance(value, (int, float)) and abs(value) < 2**63
-        raise ConfigError(
-            key, f"must be a whole number from 0 to 2**63 - 1, got {value if is_short else type(value).__name__}"
-        )
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+        raise ConfigError(key, "must be a whole number from 0 to 2**63 - 1")
     return value
 
 
 def _checked_tokens(input_tokens: object, output_tokens: object) -> tuple[int, int]:
-    return checked_count("input_tokens", input_tokens), checked_count("output_tokens", output_tokens)
+    return checked_amount("input_tokens", input_tokens), checked_amount("output_tokens", output_tokens)
 
 
 def _decode_tokens(data: bytes) -> tuple[int, int] | None:

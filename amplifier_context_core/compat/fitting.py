@@ -29,7 +29,6 @@ async def fitted(
     Args:
         context: of this conversation only.
         given: the whole history each time: an object of the framework, and the message that it is.
-        token_budget: of `get_messages_for_request`.
 
     Raises:
         InvalidMessage: a message cannot be stored; then nothing was changed.

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Any, Literal, TypeVar, cast
 
 from ..errors import InvalidMessage, NotErased
@@ -122,11 +123,14 @@ class History:
         return await self._stored.everything()
 
     async def added_after(self, seq: int) -> list[Entry]:
-        """Return the loaded entries with later seqs, also those of an append whose outcome was not known."""
+        """Return the loaded entries at the end that have later seqs, also those of an append whose outcome was not
+        known, the newest first.
+        """
         async with self._lock.hold():
             await self._stored.reconcile()
             history = self._transcript.snapshot()
-            return [entry for entry in history[history.gap.stop if history.gap else 0 :] if entry.seq > seq]
+            newest_first = (history[index] for index in range(len(history) - 1, history.gap.stop - 1, -1))
+            return list(takewhile(lambda entry: entry.seq > seq, newest_first))
 
     async def redacted_seqs(self) -> frozenset[int]:
         """Include those that the archive has. The history must be loaded."""

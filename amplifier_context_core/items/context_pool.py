@@ -6,9 +6,8 @@ that was evicted for it comes back.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from types import EllipsisType
-from typing import Any, Self
+from collections.abc import Collection, Iterable
+from typing import Any
 
 from typing_extensions import TypeVar
 
@@ -42,10 +41,6 @@ class ContextPool(ItemHolder[T]):
     def __init__(self, limit: int | None = None, tags: Collection[str] | None = None) -> None:
         super().__init__(limit, tags)
         self._items: dict[str, ContextItem[T]] = {}
-
-    @property
-    def limit(self) -> int | None:
-        return self._limit
 
     @property
     def items(self) -> list[ContextItem[T]]:
@@ -101,36 +96,6 @@ class ContextPool(ItemHolder[T]):
         await self._fire(ContextPoolHook.BEFORE_REMOVE, lambda: (self, item))
         self._items.pop(id, None)
         await self._fire(ContextPoolHook.AFTER_REMOVE, lambda: (self, item))
-
-    def branch(self, limit: int | EllipsisType | None = ...) -> Self:
-        """Return a pool that begins with the items and hooks of this one and is independent of it. No hook runs.
-
-        Args:
-            limit: of the new pool. Left out, it is that of this one; None for no limit. Where fewer items fit, the
-                newest are kept.
-
-        Raises:
-            ValueError: `limit` is below 1.
-        """
-        child = type(self)(self._limit if isinstance(limit, EllipsisType) else limit, self.tags)
-        items = list(self._items.items())
-        child._items = dict(items if child._limit is None else items[-child._limit :])
-        child.hooks = list(self.hooks)
-        return child
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> ContextPool[Any]:
-        """Return the pool that `to_dict` wrote, with all of its items even beyond the limit. No hook runs.
-
-        Raises:
-            KeyError: an item has no ``content``.
-            UnregisteredHookError: a hook is not registered under its name.
-            ValueError: an item has no id, or the limit is below 1.
-        """
-        pool: ContextPool[Any] = cls(data.get("limit"), data.get("tags"))
-        pool.replace_items(ContextItem.from_dict(item) for item in data.get("items") or ())
-        pool._take_hooks(data)
-        return pool
 
     async def _evict_for(self, id: str, evicted: dict[str, ContextItem[T]]) -> None:
         """Hooks see the item that goes while it is still in the pool."""

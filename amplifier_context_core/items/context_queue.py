@@ -7,7 +7,7 @@ is made, or while items are evicted for it, leaves the queue as it was.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from operator import index
 from types import EllipsisType
 from typing import Any, Self
@@ -56,6 +56,10 @@ class ContextQueue(ItemHolder[T]):
 
     @items.setter
     def items(self, items: Iterable[ContextItem[T]]) -> None:
+        self.replace_items(items)
+
+    def replace_items(self, items: Iterable[ContextItem[T]]) -> None:
+        """Of more items than fit, the newest stay."""
         self._items = _checked(items)[-self._limit :]
 
     def history(self, last: int | None = None) -> str:
@@ -91,34 +95,10 @@ class ContextQueue(ItemHolder[T]):
             arguments = (list(incoming), list(after))
             await (hook(self, *arguments) if _takes_queue(hook) else hook(*arguments))
 
-    def branch(self, limit: int | None = None, hooks: Sequence[HookFunction] | EllipsisType | None = ...) -> Self:
-        """Return a queue that begins with the items of this one and is independent of it. No hook runs.
-
-        Args:
-            limit: of the new queue; None for the same. Where fewer fit, the newest are kept.
-            hooks: of the new queue. Left out, they are those of this one; None or an empty list for none.
-
-        Raises:
-            ValueError: `limit` is below 1.
-        """
-        child = type(self)(self._limit if limit is None else limit, self.tags)
-        child._items = self._items[-child._limit :]
-        child.hooks = list(self.hooks) if isinstance(hooks, EllipsisType) else list(hooks or ())
-        return child
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> ContextQueue[Any]:
-        """Return the queue that `to_dict` wrote. Of more items than fit, the newest are kept; no hook runs.
-
-        Raises:
-            KeyError: there is no ``limit``, or an item without ``content``.
-            UnregisteredHookError: a hook is not registered under its name.
-            ValueError: the limit is below 1.
-        """
-        queue: ContextQueue[Any] = cls(data["limit"], data.get("tags"))
-        queue.items = map(ContextItem.from_dict, data.get("items") or ())
-        queue._take_hooks(data)
-        return queue
+    def branch(
+        self, limit: int | EllipsisType | None = None, hooks: Sequence[HookFunction] | EllipsisType | None = ...
+    ) -> Self:
+        return super().branch(self._limit if limit is None else limit, hooks)
 
     def _undo(self, appended: Sequence[ContextItem[T]], evicted: Sequence[ContextItem[T]]) -> None:
         """Take back the first part of an append whose hook raised; what other tasks did meanwhile stays."""

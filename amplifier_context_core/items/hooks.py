@@ -13,7 +13,8 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum, StrEnum
-from typing import Any, ClassVar, TypeAlias, cast, overload
+from functools import partial
+from typing import Any, ClassVar, Protocol, TypeAlias, cast, overload
 
 from ..errors import UnregisteredHookError
 from ..locks import CrossLoopLock
@@ -195,37 +196,31 @@ def hook(
     return decorate
 
 
-class Attach:
-    """Adds a function to the hooks of one object; a decorator, bare or with arguments."""
-
-    def __init__(self, hooks: list[HookFunction], type: HookType) -> None:
-        self._hooks = hooks
-        self._type: HookType = type
+class Attach(Protocol):
+    """Adds a function to the hooks of one object."""
 
     @overload
     def __call__(self, function: HookFunction, /) -> Hook: ...
     @overload
     def __call__(self, /, *, lock: bool = False, **fixed: Any) -> Callable[[HookFunction], Hook]: ...
-    def __call__(
-        self, function: HookFunction | None = None, /, *, lock: bool = False, **fixed: Any
-    ) -> Hook | Callable[[HookFunction], Hook]:
-        def attach(added: HookFunction) -> Hook:
-            made = HookRegistry.wrap(added, self._type, lock=lock, fixed=fixed)
-            if not any(one is made for one in self._hooks):
-                self._hooks.append(made)
-            return made
-
-        return attach if function is None else attach(function)
 
 
 class HookPoint:
-    """An attribute of a class: the decorator that adds hooks for one event to an object."""
+    """An attribute of a class: the decorator that adds hooks for one event to an object, bare or with arguments."""
 
     def __init__(self, type: HookType) -> None:
         self._type: HookType = type
 
     def __get__(self, instance: Any, owner: object = None) -> Attach:
-        return Attach(instance.hooks, self._type)
+        def attach(function: HookFunction | None = None, /, *, lock: bool = False, **fixed: Any) -> Any:
+            if function is None:
+                return partial(attach, lock=lock, **fixed)
+            made = HookRegistry.wrap(function, self._type, lock=lock, fixed=fixed)
+            if not any(one is made for one in instance.hooks):
+                instance.hooks.append(made)
+            return made
+
+        return attach
 
 
 def is_for(hook: HookFunction, type: HookType) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import takewhile
-from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 
 class Injectable:
@@ -26,46 +26,29 @@ class Offer:
 
     def __init__(self, *offered: Injectable) -> None:
         self.offered = offered
-
-
-class _Active(NamedTuple):
-    """An offer in a task, without keeping its session alive."""
-
-    offer: Callable[[], Offer | None]  # returns it; None once its session is collected
-    task: Callable[[], object | None]  # returns the task that made it; None if there was none, or it is collected
-
-    @property
-    def offered(self) -> tuple[Injectable, ...]:
-        offer = self.offer()
-        return offer.offered if offer else ()
-
-    @property
-    def is_over(self) -> bool:
-        """True if it is withdrawn, and this task made it: what was offered before is offered again.
-
-        In another task it was there when that task began. So the task is part of a session that is closed, and must not
-        get what belongs to the session around it.
-        """
-        return not self.offered and (task := _current_task()) is not None and self.task() is task
+        self.task: Callable[[], object | None] = lambda: None  # returns the task that made the offer last
 
 
 # The sessions and blocks that this task runs, the innermost last. A task keeps blocks alive, but no session.
-_offers: ContextVar[tuple[_Active, ...]] = ContextVar("amplifier_context_offers", default=())
+_offers: ContextVar[tuple[Callable[[], Offer | None], ...]] = ContextVar("amplifier_context_offers", default=())
 
 
 def activate(offer: Offer) -> None:
     """Offer this to the functions that run in this task from now on, and in tasks that it starts.
 
-    Once it is withdrawn, what was offered before is offered again to this task, and nothing to the tasks that it
-    started meanwhile. Sessions that began inside this one end with that.
+    Sessions that began inside this one end with that.
     """
-    outer = takewhile(lambda one: one.offer() is not offer, _present())
     task = _current_task()
-    _offers.set((*outer, _Active(weakref.ref(offer), weakref.ref(task) if task else lambda: None)))
+    offer.task = weakref.ref(task) if task else lambda: None
+    outer = takewhile(lambda one: one() is not offer, _present())
+    _offers.set((*outer, weakref.ref(offer)))
 
 
 def withdraw(offer: Offer) -> None:
-    """Offer this no more. The task that made the offer, and those it starts now, get what was offered before."""
+    """Offer this no more. The task that made the offer, and those it starts now, get what was offered before.
+
+    Any other task is part of a session that is closed, and must not get what belongs to the session around it.
+    """
     offer.offered = ()
     _offers.set(_present())
 
@@ -85,18 +68,20 @@ def offering(*offered: Injectable) -> Generator[None]:
     """Offer these to the functions that run in this block, and in tasks that begin in it, however long they run."""
     offer = Offer(*offered)
     with unchanged():
-        _offers.set((*_offers.get(), _Active(lambda: offer, lambda: None)))
+        _offers.set((*_offers.get(), lambda: offer))
         yield
 
 
 def active() -> tuple[Injectable, ...]:
     """Nothing is offered outside a session."""
-    present = _present()
-    return present[-1].offered if present else ()
+    offer = present[-1]() if (present := _present()) else None
+    return offer.offered if offer else ()
 
 
-def _present() -> tuple[_Active, ...]:
-    return tuple(one for one in _offers.get() if not one.is_over)
+def _present() -> tuple[Callable[[], Offer | None], ...]:
+    """Leave out what is withdrawn, in the task that offered it, and sessions that were collected."""
+    task = _current_task() or _offers  # in a thread without a loop no task is that of an offer
+    return tuple(one for one in _offers.get() if (offer := one()) and (offer.offered or offer.task() is not task))
 
 
 def _current_task() -> asyncio.Task[Any] | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, ClassVar, Generic
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import EllipsisType
+from typing import Any, ClassVar, Generic, Self
 
 from typing_extensions import TypeVar
 
@@ -41,6 +42,14 @@ class ItemHolder(Injectable, ABC, Generic[T]):
     @abstractmethod
     def items(self) -> list[ContextItem[T]]: ...
 
+    @abstractmethod
+    def replace_items(self, items: Iterable[ContextItem[T]]) -> None:
+        """Put these items in place of all that are there. No hook runs."""
+
+    @property
+    def limit(self) -> int | None:
+        return self._limit
+
     def __len__(self) -> int:
         return len(self._items)
 
@@ -65,9 +74,37 @@ class ItemHolder(Injectable, ABC, Generic[T]):
         self._items.clear()
         await self._fire(self.events.AFTER_CLEAR, lambda: (self,))
 
-    def _take_hooks(self, data: Mapping[str, Any]) -> None:
-        """Take the hooks that `to_dict` wrote. Raises `UnregisteredHookError`: one is not registered under its name."""
-        self.hooks = hooks_by_name(data.get("hooks") or {}, self.events)
+    def branch(
+        self, limit: int | EllipsisType | None = ..., hooks: Sequence[HookFunction] | EllipsisType | None = ...
+    ) -> Self:
+        """Return an independent one that begins with these items. No hook runs.
+
+        Args:
+            limit: of the new one. Left out, it is that of this one; None for no limit, and of a queue for the same.
+                Where fewer items fit, the newest are kept.
+            hooks: of the new one. Left out, they are those of this one; None or an empty list for none.
+
+        Raises:
+            ValueError: `limit` is below 1.
+        """
+        child = type(self)(self._limit if isinstance(limit, EllipsisType) else limit, self.tags)
+        child.replace_items(self.items if child._limit is None else self.items[-child._limit :])
+        child.hooks = list(self.hooks if isinstance(hooks, EllipsisType) else hooks or ())
+        return child
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return what `to_dict` wrote. A pool has all of the items even beyond its limit. No hook runs.
+
+        Raises:
+            KeyError: an item has no ``content``.
+            UnregisteredHookError: a hook is not registered under its name.
+            ValueError: an item of a pool has no id, or the limit is below 1.
+        """
+        made = cls(data.get("limit"), data.get("tags"))
+        made.replace_items(map(ContextItem.from_dict, data.get("items") or ()))
+        made.hooks = hooks_by_name(data.get("hooks") or {}, cls.events)
+        return made
 
     async def _fire(self, type: HookType, arguments: Callable[[], tuple[Any, ...]]) -> None:
         """Each hook gets arguments of its own."""

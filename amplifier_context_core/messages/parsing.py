@@ -297,12 +297,12 @@ def copy_checked(raw: object) -> Any:
     return _copy_within(raw, MAX_DEPTH)
 
 
-def is_plain(parsed: object) -> bool:
-    """True if what orjson parsed is as `copy_checked` would return it. It may not be if it nests too deep, or holds a
-    float, which may have been an integer beyond 64 bits.
+def is_plain(parsed: object, depth: int = MAX_DEPTH) -> bool:
+    """True if a list or an object that orjson parsed is as `copy_checked` would return it. It may not be if it nests
+    deeper, or holds a float, which may have been an integer beyond 64 bits.
     """
     level: list[Any] = [parsed]
-    for _ in range(MAX_DEPTH):
+    for _ in range(depth):
         inner: list[Any] = []
         for container in level:
             for one in container.values() if container.__class__ is dict else container:
@@ -337,20 +337,10 @@ def _copy_checked(value: Any, depth: int) -> Any:
         copied: dict[str, Any] = {}
         mapping: Mapping[Any, Any] = value  # pyright: ignore[reportUnknownVariableType]  # a cast costs a call
         for key, item in mapping.items():
-            if key.__class__ is not str:
-                if not isinstance(key, str):
-                    raise _NotJson(f"keys must be strings, got {type(key).__name__}")
-                key = str.__str__(key)
-            if not key.isascii():
-                key = _paired(key)
-            if item.__class__ is str:
-                copied[key] = item if item.isascii() else _paired(item)
-                continue
-            if item.__class__ in _UNCHANGING:
-                copied[key] = item
-                continue
+            if not isinstance(key, str):
+                raise _NotJson(f"keys must be strings, got {type(key).__name__}")
             try:
-                copied[key] = _copy_checked(item, depth - 1)
+                copied[_paired(str.__str__(key))] = _copy_checked(item, depth - 1)
             except _NotJson as problem:
                 problem.path.append(f".{key[:80]}")
                 raise
@@ -428,20 +418,12 @@ def _name(value: object) -> str:
 
 
 def _parsed_arguments(text: str) -> object:
-    value = _copy_within(orjson.loads(text), _ARGUMENTS_DEPTH)
-    # orjson reads integers past 64 bits as floats. The text is searched last: for megabytes of it that takes a while.
-    return json.loads(text) if _holds_float(value) and _LONG_NUMBER.search(text) else value
-
-
-def _holds_float(value: object) -> bool:
-    left = [value]
-    while left:
-        one: Any = left.pop()
-        if one.__class__ is float:
-            return True
-        if one.__class__ is dict or one.__class__ is list:
-            left.extend(one.values() if one.__class__ is dict else one)
-    return False
+    value = orjson.loads(text)
+    if is_plain([value], _ARGUMENTS_DEPTH + 1):
+        return value
+    value = _copy_within(value, _ARGUMENTS_DEPTH)
+    # The text is searched last: for megabytes of it that takes a while.
+    return json.loads(text) if _LONG_NUMBER.search(text) else value
 
 
 def _is_id(value: object) -> bool:

@@ -179,17 +179,21 @@ def _load(encoding: str, *, downloads: bool = False) -> TokenCounter:
             counter = _from_wheel(encoding)
             if counter is None and (downloads or _is_cached(encoding)):  # to look there may open a file
                 counter = _from_tiktoken(encoding)
-            counter = counter or _degrade(encoding)
-            _loaded[encoding] = counter
+            if counter is None:
+                log.warning(
+                    "no vocabulary %s to be had: token counts are estimates of 4 characters a token; "
+                    "%s counts exactly without a network",
+                    encoding,
+                    install_command("exact"),
+                )
+            _loaded[encoding] = counter = counter or approx_token_counter
         return counter
 
 
 def _from_wheel(encoding: str) -> TokenCounter | None:
     try:
         return VocabularyTokenCounter(_tokenizer(encoding).count, encoding)
-    except ImportError:
-        return None
-    except Exception as problem:  # noqa: BLE001 - whatever its trouble, there are other ways to count
+    except Exception as problem:  # noqa: BLE001 - not installed, or in trouble: there are other ways to count
         log.debug("bpe-openai has no vocabulary %s: %s", encoding, problem)
         return None
 
@@ -237,16 +241,6 @@ def _is_cached(encoding: str) -> bool:
         folder = os.path.join(tempfile.gettempdir(), "data-gym-cache")
     url = f"https://openaipublic.blob.core.windows.net/encodings/{encoding}.tiktoken"
     return folder != "" and os.path.exists(os.path.join(folder, hashlib.sha1(url.encode()).hexdigest()))
-
-
-def _degrade(encoding: str) -> TokenCounter:
-    log.warning(
-        "no vocabulary %s to be had: token counts are estimates of 4 characters a token; "
-        "%s counts exactly without a network",
-        encoding,
-        install_command("exact"),
-    )
-    return approx_token_counter
 
 
 def _pieces(text: str) -> Iterable[str]:
@@ -309,14 +303,7 @@ def count_tokens(
 
 async def measure(message: Message, counter: TokenCounter) -> int:
     """Count a large message in a thread, so that the event loop is not blocked."""
-    long = not (type(counter) is HeuristicTokenCounter and _is_plain(message)) and are_large((message,))
-    return await in_thread_if(long, count_message_tokens, message, counter)
-
-
-def _is_plain(message: Message) -> bool:
-    """The heuristic counts an ASCII text by its length."""
-    content = message.get("content")
-    return isinstance(content, str) and content.isascii() and not message.get("tool_calls")
+    return await in_thread_if(are_large((message,)), count_message_tokens, message, counter)
 
 
 def are_large(messages: Iterable[Message]) -> bool:

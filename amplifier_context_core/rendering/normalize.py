@@ -1,6 +1,6 @@
 """Normalization of stored content blocks and tool calls to the shapes that the kernel and the providers take.
 
-A block or call in that shape is returned as the same object. Others are translated (Anthropic's and OpenAI's shapes),
+A block in that shape is returned as the same object. Others are translated (Anthropic's and OpenAI's shapes),
 completed, or turned into text.
 """
 
@@ -94,45 +94,37 @@ def _without_data(value: Any) -> Any:
 
 
 def normalize_call_block(block: dict[str, Any], call: Call, wire: str) -> dict[str, Any]:
-    """Return a content block of a call in the kernel's shape; the same object if it has that shape.
+    """Return a content block of a call in the kernel's shape.
 
     `wire` is the id that the call is sent under; `tool_calls` may contain the call as well.
     """
     kept = {key: value for key, value in block.items() if key not in ("tool", "arguments")}
-    return _with(kept, block, {"type": "tool_call", "id": wire, "name": _sent_name(call), "input": arguments_of(call)})
+    return {**kept, "type": "tool_call", "id": wire, "name": _sent_name(call), "input": arguments_of(call)}
 
 
 def normalize_call_item(item: dict[str, Any], call: Call, wire: str) -> dict[str, Any]:
-    """Return an item of `tool_calls`, valid in its own shape; the same object if it is valid."""
+    """Return an item of `tool_calls`, valid in its own shape."""
     function = item.get("function")
     if not isinstance(function, dict):
         kept = {key: value for key, value in item.items() if key != "input"}
         name = _sent_name(call)
         named = {"name": name} if "name" in item else {}
-        return _with(kept, item, {"id": wire, "tool": name, **named, "arguments": arguments_of(call)})
+        return {**kept, "id": wire, "tool": name, **named, "arguments": arguments_of(call)}
     function = cast("dict[str, Any]", function)
     given = function.get("arguments")
     arguments = given if is_object_text(given) else json_text(arguments_of(call))
-    function = _with(function, function, {"name": _sent_name(call), "arguments": arguments})
-    return _with(item, item, {"id": wire, "type": "function", "function": function})
+    return {
+        **item,
+        "id": wire,
+        "type": "function",
+        "function": {**function, "name": _sent_name(call), "arguments": arguments},
+    }
 
 
 def normalize_call(call: Call, wire: str) -> dict[str, Any]:
     """Return an item of `tool_calls`, in the kernel's shape, for a call that only a block contains."""
     sent = {"id": wire, "tool": _sent_name(call), "arguments": copy_json(arguments_of(call))}
     return {**sent, "signature": call.signature} if call.signature else sent
-
-
-def _with(kept: dict[str, Any], stored: dict[str, Any], sent: dict[str, Any]) -> dict[str, Any]:
-    """Return the kept keys with these values; the stored object itself if it is equal."""
-    changed = {**kept, **sent}
-    same = changed.keys() == stored.keys() and all(_same_json(stored[key], value) for key, value in sent.items())
-    return stored if same else changed
-
-
-def _same_json(one: object, other: object) -> bool:
-    """In Python 1, 1.0 and True are equal."""
-    return one is other or (one == other and json_text(one) == json_text(other))
 
 
 def _sent_name(call: Call) -> str:

@@ -189,82 +189,63 @@ class Renderer:
     def _calls(
         self, entry: Entry, results: Results, short_forms: ResultSummaries, fixes: list[str]
     ) -> list[RenderedMessage]:
-        calls = list(calls_of(entry.message))
-        wire_ids = [self._wire_id(entry, index, call.id) for index, call in enumerate(calls)]
-        if any(wire != safe_call_id(call.id) for wire, call in zip(wire_ids, calls, strict=True)):
+        calls = [(call, self._wire_id(entry, index, call.id)) for index, call in enumerate(calls_of(entry.message))]
+        if any(wire != safe_call_id(call.id) for call, wire in calls):
             fixes.append(f"{entry.mark}: a reused call id got a name of its own")
-        if any(_is_refused(call) for call in calls):
+        if any(_is_refused(call) for call, _ in calls):
             fixes.append(f"{entry.mark}: {_RENAMED}")
-        answers: list[tuple[str, Call, tuple[Entry, Result] | None]] = []
-        for wire, call in zip(wire_ids, calls, strict=True):
-            found = results.take(call.id)
-            if found is None:
-                fixes.append(f"{entry.mark}: an unanswered call is shown with a placeholder result")
-            answers.append((wire, call, found))
+        answers = [(call, wire, results.take(call.id)) for call, wire in calls]
+        unanswered = sum(1 for _, _, found in answers if found is None)
+        fixes += [f"{entry.mark}: an unanswered call is shown with a placeholder result"] * unanswered
         answers.sort(key=lambda answer: answer[2][0].seq if answer[2] else 1 << 62)  # placeholders last
-        shown = [self._assistant(entry, calls, wire_ids)]
-        for wire, call, found in answers:
+        shown = [self._assistant(entry, calls)]
+        for call, wire, found in answers:
             result = (
                 self._result(found, wire, call, short_forms, fixes) if found else self._placeholder(entry, wire, call)
             )
             shown.append(result if wire == call.id else replace(result, stored_call_id=without_surrogates(call.id)))
         return shown
 
-    def _assistant(self, entry: Entry, calls: list[Call], wire_ids: list[str]) -> RenderedMessage:
+    def _assistant(self, entry: Entry, calls: list[tuple[Call, str]]) -> RenderedMessage:
+        """`calls` have the ids under which they are sent."""
         source = entry.message
         message = sendable(source)
-        if any(wire != call.id for wire, call in zip(wire_ids, calls, strict=True)):
+        if any(wire != call.id for call, wire in calls):
             message = without_response_id(message)  # the server holds these calls under other ids
         stored = source.get("content")
-        stated = _with_calls_sent(blocks_of(source), calls, wire_ids) if isinstance(stored, list) else stored
-        content, changed = self._content(stated, "assistant")
-        changed = changed or stated is not stored
-        content, moved = thinking_in_place(content, calls=True)
-        message["content"], changed = content, changed or moved
+        stated = _with_calls_sent(blocks_of(source), calls) if isinstance(stored, list) else stored
+        message["content"] = thinking_in_place(self._content(stated, "assistant"), calls=True)
         listed = cast("list[dict[str, Any]]", source.get("tool_calls") or [])
-        items = [
-            normalize_call_item(item, call, wire) for item, call, wire in zip(listed, calls, wire_ids, strict=False)
-        ]
-        beside = [
-            normalize_call(call, wire) for call, wire in zip(calls[len(items) :], wire_ids[len(items) :], strict=True)
-        ]
-        message["tool_calls"] = items + beside
-        changed = changed or any(a is not b for a, b in zip(items, listed, strict=True)) or bool(items and beside)
-        return self._rendered(message, entry, changed)
+        items = [normalize_call_item(item, *call) for item, call in zip(listed, calls, strict=False)]
+        message["tool_calls"] = items + [normalize_call(*call) for call in calls[len(items) :]]
+        return self._rendered(message, entry)
 
     def _placeholder(self, entry: Entry, wire: str, call: Call) -> RenderedMessage:
         text = INTERRUPTED if entry.turn in self.interrupted else NO_RESULT
         message: Message = {"role": "tool", "tool_call_id": wire, "content": text}
         if call.name:
             message["name"] = safe_tool_name(call.name)
-        return self._rendered(message, entry, True)
+        return self._rendered(message, entry)
 
     def _result(
         self, found: tuple[Entry, Result], wire: str, call: Call, short_forms: ResultSummaries, fixes: list[str]
     ) -> RenderedMessage:
         entry, result = found
-        content, changed = self._content(result.content, "tool")
-        if isinstance(content, str) and not content.strip():
-            content, changed = NO_OUTPUT, True
+        message: Message = {"role": "tool", "tool_call_id": wire}
         if entry.role == "tool" and entry.message.get("tool_call_id"):
-            message: Message = {**sendable(entry.message), "tool_call_id": wire, "content": content}
-            changed = changed or result.content is not entry.message.get("content")  # it was one block of several
-            if "tool_calls" in message:  # only an assistant can call
-                del message["tool_calls"]
-                changed = True
-        else:
-            message = {"role": "tool", "tool_call_id": wire, "content": content}
-            changed = True
+            message = {**sendable(entry.message), "tool_call_id": wire}
+            message.pop("tool_calls", None)  # only an assistant can call
+        message["content"] = self._content(result.content, "tool") or NO_OUTPUT
         shown: RenderedMessage | None = None
         listing = self._listing(message["content"])
         if listing is not None:
             fixes.append(f"{entry.mark}: each tenth line of a listing is shown with its number")
-            shown = self._rendered({**message, "content": listing}, entry, True)
+            shown = self._rendered({**message, "content": listing}, entry)
             message = shown.message
         table = self._table(message["content"], entry)
         if table is not None:
             fixes.append(f"{entry.mark}: an output in JSON is shown as a table")
-            shown = self._rendered({**message, "content": table}, entry, True)
+            shown = self._rendered({**message, "content": table}, entry)
             message = shown.message
             if shown.tokens <= self.output_limit:
                 return shown
@@ -276,15 +257,15 @@ class Renderer:
                 room = max(200, int(len(text) * self.output_limit / (_OFFLOADED * tokens)))
                 description = short_forms.of(entry, call.id) or describe(text_of(result.content))
                 described = offloaded(text, room, entry.mark, description)
-                return self._rendered({**message, "content": described}, entry, True)
+                return self._rendered({**message, "content": described}, entry)
             room = int(len(text) * min(1.0, self.output_limit / tokens))
         elif tokens > self.output_limit or size > self.output_bytes:
             fixes.append(f"{entry.mark}: an output larger than its share is clipped")
             share = min(1.0, self.output_limit / max(tokens, 1), self.output_bytes / max(size, 1))
             room = int(len(text) * share * 0.95)
         else:
-            return shown or self._rendered(message, entry, changed)
-        return self._rendered(short_result(message, entry, call.id, max(200, room), short_forms), entry, True)
+            return shown or self._rendered(message, entry)
+        return self._rendered(short_result(message, entry, call.id, max(200, room), short_forms), entry)
 
     @property
     def _longest(self) -> int:
@@ -315,7 +296,7 @@ class Renderer:
         return entry.tokens if whole <= size else entry.tokens * size // whole
 
     def _orphan(self, entry: Entry, result: Result) -> RenderedMessage:
-        content, _ = self._content(result.content, "tool")
+        content = self._content(result.content, "tool")
         of = f" of {single_line(result.name)[:80]}" if result.name else ""
         apart = "apart from its call" if entry.human else "whose call is not part of this conversation"
         return self._quoted(entry, f"A tool result{of} {apart}", content)
@@ -330,16 +311,15 @@ class Renderer:
     def _text(self, entry: Entry, fixes: list[str]) -> list[RenderedMessage]:
         """Return the text of a message besides results: in its own role, or quoted if it is of a tool or a function."""
         by_tool = entry.role in _TOOL_ROLES
-        content, changed = self._content(entry.message.get("content"), "user" if by_tool else entry.role)
+        content = self._content(entry.message.get("content"), "user" if by_tool else entry.role)
         message = sendable(entry.message)
         message.pop("tool_calls", None)
         if "name" in message and message["name"] != entry.message["name"] and not by_tool:
             fixes.append(f"{entry.mark}: {_RENAMED}")
         if entry.call_ids:  # an assistant's calls are rendered as calls
             fixes.append(f"{entry.mark}: calls on a message that is no assistant's are shown as words")
-            content, changed = calls_as_text(content, list(calls_of(entry.message))), True
-        content, moved = thinking_in_place(content, calls=False)
-        changed = changed or moved
+            content = calls_as_text(content, list(calls_of(entry.message)))
+        content = thinking_in_place(content, calls=False)
         if only_thinking(content):
             content = ""
         if not content and entry.answered_ids:
@@ -351,8 +331,8 @@ class Renderer:
             fixes.append(f"{entry.mark}: an empty message is " + ("left out" if entry.role != "user" else "named so"))
             if entry.role != "user":
                 return []
-            content, changed = EMPTY_MESSAGE, True
-        return [self._rendered({**message, "content": content}, entry, changed)]
+            content = EMPTY_MESSAGE
+        return [self._rendered({**message, "content": content}, entry)]
 
     def _quoted(self, entry: Entry, what: str, content: str | list[dict[str, Any]]) -> RenderedMessage:
         """The role is the user's: quoted and labelled, text of a tool cannot pose as a person."""
@@ -363,49 +343,46 @@ class Renderer:
         if media:
             body = [{"type": "text", "text": body}, *media]
         message: Message = {"role": "user", "content": body, "metadata": dict(NOTE_METADATA)}
-        return self._rendered(message, entry, True)
+        return self._rendered(message, entry)
 
-    def _content(self, content: object, role: str) -> tuple[str | list[dict[str, Any]], bool]:
-        """Return content that the kernel's `Message` and the providers take, and whether it was changed."""
+    def _content(self, content: object, role: str) -> str | list[dict[str, Any]]:
+        """Return content that the kernel's `Message` and the providers take; empty if nothing can be shown."""
         if isinstance(content, str):
-            return (content, False) if content.strip() else ("", content != "")
+            return content if content.strip() else ""
         if content is None:
-            return "", False  # costs the same
+            return ""
         if not isinstance(content, list):
-            return json_text(content), True
+            return json_text(content)
         blocks: list[dict[str, Any]] = []
-        changed = False
         for item in cast("list[object]", content):
             block = (
                 cast("dict[str, Any]", item) if isinstance(item, dict) else {"type": "text", "text": json_text(item)}
             )
             if block.get("type") == "tool_result" and role != "tool":
-                changed = True  # rendered as a message of its own
-                continue
+                continue  # rendered as a message of its own
             normalized = normalize_block(block, role)
-            changed = changed or normalized is not item
             if normalized is not None:
                 blocks.append(normalized)
-        return (blocks, changed) if blocks else ("", True)
+        return blocks or ""
 
-    def _rendered(self, message: Message, entry: Entry, changed: bool) -> RenderedMessage:
+    def _rendered(self, message: Message, entry: Entry) -> RenderedMessage:
+        """A message with the content and the calls of its entry has its tokens."""
         safe = scrub(message)
-        tokens = count_message_tokens(safe, self.counter) if changed or safe is not message else entry.tokens
+        is_same = safe is message and _counted(message) == _counted(entry.message)
+        tokens = entry.tokens if is_same else count_message_tokens(safe, self.counter)
         if entry.seq <= self.compacted_at:
             safe = without_response_id(safe)
         response = entry.response or _UNKNOWN
         return RenderedMessage(safe, tokens, entry.seq, response.provider, model=response.model, prefix=response.prefix)
 
 
-def _with_calls_sent(
-    blocks: list[dict[str, Any]], calls: Sequence[Call], wire_ids: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Return the blocks with their calls as they are sent; the same list if none of them changes.
+def _with_calls_sent(blocks: list[dict[str, Any]], calls: Sequence[tuple[Call, str]]) -> list[dict[str, Any]]:
+    """Return the blocks with their calls as they are sent.
 
     A block that repeats a call more often than `tool_calls` does is left out.
     """
     waiting: dict[str, deque[tuple[Call, str]]] = {}
-    for call, wire in zip(calls, wire_ids, strict=True):
+    for call, wire in calls:
         waiting.setdefault(call.id, deque()).append((call, wire))
     stated: list[dict[str, Any]] = []
     for block in blocks:
@@ -413,8 +390,12 @@ def _with_calls_sent(
             stated.append(block)
         elif waiting[block["id"]]:
             stated.append(normalize_call_block(block, *waiting[block["id"]].popleft()))
-    same = len(stated) == len(blocks) and all(a is b for a, b in zip(stated, blocks, strict=True))
-    return blocks if same else stated
+    return stated
+
+
+def _counted(message: Message) -> tuple[object, ...]:
+    """Return what of a message costs tokens; null content costs as much as an empty one."""
+    return message["role"], message.get("content") or None, message.get("tool_calls") or None
 
 
 def utf8_size(text: str) -> int:

@@ -69,21 +69,21 @@ def only_thinking(content: str | list[dict[str, Any]]) -> bool:
     return isinstance(content, list) and all(block.get("type") in THINKING_BLOCKS for block in content)
 
 
-def thinking_in_place(content: str | list[dict[str, Any]], *, calls: bool) -> tuple[str | list[dict[str, Any]], bool]:
-    """Return the content without thinking where no provider takes it, and whether it changed.
+def thinking_in_place(content: str | list[dict[str, Any]], *, calls: bool) -> str | list[dict[str, Any]]:
+    """Return the content without thinking where no provider takes it.
 
     Signed thinking must begin its message and be followed by other content (Anthropic). Otherwise all of it is dropped.
     """
     if isinstance(content, str):
-        return content, False
+        return content
     thoughts = [index for index, block in enumerate(content) if block.get("type") in THINKING_BLOCKS]
     if not thoughts or len(thoughts) == len(content):
-        return content, False
+        return content
     closes = thoughts[-1] == len(content) - 1 and not calls
     signed = any(content[index].get("signature") or "data" in content[index] for index in thoughts)
     if not closes and (not signed or content[0].get("type") in ("thinking", "redacted_thinking")):
-        return content, False
-    return [block for block in content if block.get("type") not in THINKING_BLOCKS], True
+        return content
+    return [block for block in content if block.get("type") not in THINKING_BLOCKS]
 
 
 def without_thinking(message: Message) -> Message | None:

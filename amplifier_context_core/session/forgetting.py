@@ -26,63 +26,62 @@ class Erased(list[str]):
         self.also_in = tuple(also_in)  # marks of messages that contain words of these messages, and are not erased
 
 
-class Forgetting:
-    def __init__(self, session: Session, search: SessionSearch) -> None:
-        self._session = session
-        self._search = search
+async def forget(
+    session: Session, search: SessionSearch, seqs: Collection[int], forms: Collection[str], *, trace: bool
+) -> Erased:
+    """See `ContextManager.forget`; `forms` are those of one text."""
+    left, everything = await session.history.shielded(_erase(session, search, seqs, forms, trace))
+    erased = {entry.seq for entry in left}
+    texts = {text for entry in everything if entry.seq in seqs for text in texts_of(entry.message)}
+    copies = await in_thread(holding, (entry for entry in everything if entry.seq not in erased), texts)
+    return Erased((entry.mark for entry in left), [entry.mark for entry in copies])
 
-    async def forget(self, seqs: Collection[int], forms: Collection[str], *, trace: bool) -> Erased:
-        left, everything = await self._session.history.shielded(self._erase(seqs, forms, trace))
-        erased = {entry.seq for entry in left}
-        texts = {text for entry in everything if entry.seq in seqs for text in texts_of(entry.message)}
-        copies = await in_thread(holding, (entry for entry in everything if entry.seq not in erased), texts)
-        return Erased((entry.mark for entry in left), [entry.mark for entry in copies])
 
-    async def _erase(
-        self, seqs: Collection[int], forms: Collection[str], trace: bool
-    ) -> tuple[list[Entry], list[Entry]]:
-        """Return the erased entries, and the archive and the history as they were."""
-        session = self._session
-        everything = await session.history.everything()
-        chosen = [entry.message for entry in everything if entry.seq in seqs]
-        results = {result_text(result.content) for message in chosen for result in results_of(message)}
-        listed = {line for message in chosen for line in lines_of_items(message)}
-        items = session.items.concerned(forms, results, listed)
-        labels = kept_labels(results)
-        lines = {*listed, *map(line_of, items), *map(listed_line, (*results, *labels))}
+async def _erase(
+    session: Session, search: SessionSearch, seqs: Collection[int], forms: Collection[str], trace: bool
+) -> tuple[list[Entry], list[Entry]]:
+    """Return the erased entries, and the archive and the history as they were."""
+    everything = await session.history.everything()
+    chosen = [entry.message for entry in everything if entry.seq in seqs]
+    results = {result_text(result.content) for message in chosen for result in results_of(message)}
+    listed = {line for message in chosen for line in lines_of_items(message)}
+    items = session.items.concerned(forms, results, listed)
+    labels = kept_labels(results)
+    lines = {*listed, *map(line_of, items), *map(listed_line, (*results, *labels))}
 
-        def is_erased(entry: Entry) -> bool:
-            if entry.seq in seqs or (bool(forms) and holds(entry.message, forms)):
-                return True
-            return is_list(entry.message) and lists_any(text_of(entry.message.get("content")), lines)
+    def is_erased(entry: Entry) -> bool:
+        if entry.seq in seqs or (bool(forms) and holds(entry.message, forms)):
+            return True
+        return is_list(entry.message) and lists_any(text_of(entry.message.get("content")), lines)
 
-        counter = await session.counter()
-        async with session.saves.lock.hold():  # else a state from before is saved after the erasure, with the text
-            is_derived = bool(items) or session.items.lists_text(forms) or await self._state_holds(forms)
-            is_selected = True  # also after an error: the store may have replaced messages although its answer was lost
-            try:
-                left, problem = await session.history.redact(is_erased, lines=recall_lines(items, labels), trace=trace)
-                is_selected = bool(left) or is_derived
-            finally:
-                if is_selected:
-                    session.compactor.start_over(counter)
-                    session.items.forget(items, forms)
+    counter = await session.counter()
+    async with session.saves.lock.hold():  # else a state from before is saved after the erasure, with the text
+        is_derived = bool(items) or session.items.lists_text(forms) or await _state_holds(session, forms)
+        is_selected = True  # also after an error: the store may have replaced messages although its answer was lost
+        try:
+            left, problem = await session.history.redact(is_erased, lines=recall_lines(items, labels), trace=trace)
+            is_selected = bool(left) or is_derived
+        finally:
             if is_selected:
-                self._search.forget()
-                gone = {call for entry in left for call in (*entry.call_ids, *entry.answered_ids)}
-                session.compactor.directions.short_forms.drop(lambda call, text: call in gone or holds(text, forms))
-                shared_cache.clear()
+                session.compactor.start_over(counter)
+                session.items.forget(items, forms)
         if is_selected:
-            await session.save()
-        if problem is not None:
-            raise problem
-        return left, everything
+            search.forget()
+            gone = {call for entry in left for call in (*entry.call_ids, *entry.answered_ids)}
+            session.compactor.directions.short_forms.drop(lambda call, text: call in gone or holds(text, forms))
+            shared_cache.clear()
+    if is_selected:
+        await session.save()
+    if problem is not None:
+        raise problem
+    return left, everything
 
-    async def _state_holds(self, forms: Collection[str]) -> bool:
-        """True if what is kept beside history and items may hold one of these texts: chapters, short forms, focus.
 
-        What handlers gave a compaction in flight is not seen, and may.
-        """
-        if not forms or self._session.compactor.is_compacting:
-            return bool(forms)
-        return await in_thread(holds_text, await self._session.state(), forms)
+async def _state_holds(session: Session, forms: Collection[str]) -> bool:
+    """True if what is kept beside history and items may hold one of these texts: chapters, short forms, focus.
+
+    What handlers gave a compaction in flight is not seen, and may.
+    """
+    if not forms or session.compactor.is_compacting:
+        return bool(forms)
+    return await in_thread(holds_text, await session.state(), forms)

@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from ..compaction.checkpoint import Checkpoint
-from ..history.history import History
 from ..messages.hashing import chain_hash, content_hash
 from ..messages.parsing import parse_message
-from ..messages.tokens import TokenCounter
 from ..transcript.transcript import Snapshot
-from ..view.compactor import Compactor
 from ..view.resume import collect_checkpoints
 from ..view.session_state import SessionState, counter_name, dump, load
+from .session import Session
 
 log = logging.getLogger(__name__)
 
@@ -30,34 +27,26 @@ FORMAT = "amplifier-context-checkpoint-v1"
 
 
 class HostCheckpoint:
-    def __init__(self, history: History, compactor: Compactor) -> None:
-        self._history = history
-        self._compactor = compactor
-        self._counter: TokenCounter | None = None  # None before the host was first awaited
+    def __init__(self, session: Session) -> None:
+        self._session = session
         self._awaiting = False
         self._awaited_at = -1  # compactions when the host was last awaited
-        self._exported: tuple[tuple[Checkpoint | None, ...], dict[str, Any]] = ((), {})
         self._status: dict[str, Any] = {"status": "empty"}
 
-    async def before_request(
-        self,
-        preserve: object,
-        counter: Callable[[], Awaitable[TokenCounter]],
-        messages: Callable[[], Awaitable[list[dict[str, Any]]]],
-    ) -> None:
+    async def before_request(self, preserve: object) -> None:
         """Await the host with the whole history: before the first request, and the first after each compaction.
 
         A host that fails is awaited again before the next request. What it returns is not used: a history is never
         clipped, so nothing has to be found again elsewhere. `preserve` is its `context.preserve_evidence`, if it offers
         it.
         """
-        compactions = self._compactor.compactions
+        compactions = self._session.compactor.compactions
         if self._awaiting or not callable(preserve) or self._awaited_at == compactions:
             return
         self._awaiting = True  # the host may ask for a view itself
         try:
-            self._counter = await counter()
-            await cast("Awaitable[object]", preserve(await messages()))
+            await self._session.counter()
+            await cast("Awaitable[object]", preserve(await self._session.messages()))
             self._awaited_at = compactions
         except Exception as problem:  # noqa: BLE001 - code of other parties
             log.warning("context.preserve_evidence of the host failed (%s)", type(problem).__name__)
@@ -74,14 +63,19 @@ class HostCheckpoint:
             ValueError: the identity names no provider or no model.
         """
         identity = _identity(identity)
-        views = self._compactor.cache.valid_views()
-        if self._counter is None or not views:
+        counter, cache = self._session.counter.loaded, self._session.compactor.cache
+        if counter is None or not cache.valid_views():
             return None
-        checkpoints = tuple(view.checkpoint for view in views)
-        if self._exported[0] != checkpoints:  # hosts ask after each tool
-            self._exported = checkpoints, self._record(self._counter)
+        state = collect_checkpoints(self._session.history, cache, counter)
+        text = dump(state).decode()
         self._status = {"status": "current"}
-        return {**self._exported[1], "identity": identity}
+        return {
+            "format": FORMAT,
+            "sourceRevision": {"messages": state.covered_count},
+            "state": text,
+            "sha256": _sha256(text),
+            "identity": identity,
+        }
 
     def restore(self, record: object, identity: object) -> dict[str, Any]:
         """Continue from a record of `export`, if it is of this history, identity and configuration.
@@ -101,21 +95,11 @@ class HostCheckpoint:
         """Return what `restore` returned last, or ``current`` after an export; ``empty`` before either."""
         return dict(self._status)
 
-    def _record(self, counter: TokenCounter) -> dict[str, Any]:
-        state = collect_checkpoints(self._history, self._compactor.cache, counter)
-        text = dump(state).decode()
-        return {
-            "format": FORMAT,
-            "sourceRevision": {"messages": state.covered_count},
-            "state": text,
-            "sha256": _sha256(text),
-        }
-
     def _restored(self, record: object, identity: Mapping[str, str]) -> str:
-        cache = self._compactor.cache
+        cache, counter = self._session.compactor.cache, self._session.counter.loaded
         if cache.valid_views():
             return "current"
-        if self._counter is None:
+        if counter is None:
             raise ValueError("a checkpoint is restored while context.preserve_evidence is awaited")
         if not isinstance(record, dict):
             raise ValueError("the record is no object")
@@ -128,15 +112,15 @@ class HostCheckpoint:
         if given.get("identity") != identity:
             raise ValueError("the record is of another provider or model")
         state = load(text.encode())
-        key = cache.factory.compatibility_key(self._counter)
-        if state is None or (state.counter, state.compatibility_key) != (counter_name(self._counter), key):
+        key = cache.factory.compatibility_key(counter)
+        if state is None or (state.counter, state.compatibility_key) != (counter_name(counter), key):
             raise ValueError("the record is of another configuration")
-        history = self._history.snapshot()
+        history = self._session.history.snapshot()
         if not state.views or not _is_of(state, history):
             raise ValueError("the record is of another history")
         try:
             _check_messages(state)
-            cache.restore(_of_one_session(state), {entry.seq: entry for entry in history}, self._counter)
+            cache.restore(_of_one_session(state), {entry.seq: entry for entry in history}, counter)
         except (IndexError, KeyError, ValueError) as problem:
             raise ValueError(f"the record makes no sense ({type(problem).__name__})") from None
         return "restored"

@@ -20,8 +20,7 @@ from ..futures import in_thread
 from ..items import ContextItem, ContextPool, ContextQueue
 from ..items.function_tools import keep_item
 from ..items.injection import Offer, activate, withdraw
-from ..items.item import KEPT, label_of, payload_text, readable_text
-from ..items.serialized import item_form_in, item_of
+from ..items.item import KEPT, item_form_in, item_of, label_of, payload_text, readable_text
 from ..messages.parsing import Message, copy_checked, metadata_of, text_of
 from ..rendering.quoting import quoted, single_line, without_surrogates
 from ..transcript.recalled import item_mark
@@ -77,10 +76,9 @@ class SessionItems:
         # An empty pool is false, and given all the same.
         self.pool: ContextPool[Any] = ContextPool(config.pool_limit) if pool is None else pool
         self.queue: ContextQueue[Any] = ContextQueue(config.queue_limit) if queue is None else queue
-        # What the last request ended with, until its answer comes; None if its items had not changed.
-        self.sent_list: ItemList | None = None
-        # The list of an attempt to record it that was cut off, and the newest seq before: the history may have it.
-        self.cut_off: tuple[ItemList, int] | None = None
+        # What the last request ended with, until the history has it, and the newest seq of that request; None if its
+        # items had not changed. An attempt to record it that was cut off may have succeeded.
+        self.sent_list: tuple[ItemList, int] | None = None
         self._offer = Offer()
         self._listed = ItemList()  # the last one
         self._is_open = False  # what is saved later is of these very items
@@ -118,19 +116,9 @@ class SessionItems:
         listed = ItemList(text, whole, shown)
         return None if self._listed.shows(listed) else listed
 
-    def take_sent_list(self) -> ItemList | None:
-        """Return `sent_list`, unless the history has it: two requests at once send the same. It is None from now on."""
-        sent, self.sent_list = self.sent_list, None
-        return None if sent and self._listed.shows(sent) else sent
-
-    def came_back(self, messages: Iterable[Message]) -> None:
-        """Note messages that a host added to the history: it may hand in the view that it was sent, with its list."""
-        if self.sent_list and self.sent_list.is_among(messages):
-            self.noted(self.sent_list)
-
     def noted(self, listed: ItemList | None) -> None:
         """Note the last list of the history; None if it is not known, so that the next request lists the items."""
-        self._listed, self.sent_list, self.cut_off = listed or ItemList(), None, None
+        self._listed, self.sent_list = listed or ItemList(), None
 
     def saved(self) -> SavedItems | None:
         """Return None while there never was an item."""
@@ -153,13 +141,13 @@ class SessionItems:
         if saved is None:
             self._is_open = True
             return
-        pool = ContextPool.from_dict({"items": saved.pool})
-        queue = list(map(ContextItem.from_dict, saved.queue))
+        pool, queue = (list(map(ContextItem.from_dict, items)) for items in (saved.pool, saved.queue))
         if not self._is_open:
-            pool.replace_items([*pool.items, *(item for item in self.pool if item.id not in {one.id for one in pool})])
-            queue += self.queue.items
-        self.pool.replace_items(pool.items)
-        self.queue.items = queue
+            ids = {item.id for item in pool}
+            pool += (item for item in self.pool if item.id not in ids)
+            queue += self.queue
+        self.pool.replace_items(pool)
+        self.queue.replace_items(queue)
         self._listed = ItemList(whole=saved.listed, lines=saved.lines)
         self._is_open = True
 
@@ -176,21 +164,21 @@ class SessionItems:
 
     def forget(self, items: Collection[ContextItem[Any]], forms: Collection[str]) -> None:
         """Drop items, and list what is left once more if the last list shows one of them, or one of these texts."""
-        self.pool.replace_items([item for item in self.pool.items if not any(item is one for one in items)])
-        self.queue.items = [item for item in self.queue.items if not any(item is one for one in items)]
-        self.sent_list = self.cut_off = None  # the next request has another one
+        for holder in (self.pool, self.queue):
+            holder.replace_items([item for item in holder if not any(item is one for one in items)])
+        self.sent_list = None  # the next request has another one
         if lists_any(self._listed.whole, map(line_of, items)) or self.lists_text(forms):
             self.noted(None)
 
     def lists_text(self, forms: Collection[str]) -> bool:
         """True if the last list, or the one that was sent last, has one of these texts; the item may be gone."""
-        sent = self.sent_list.whole if self.sent_list else ""
+        sent = self.sent_list[0].whole if self.sent_list else ""
         return any(form in text for form in forms for text in (self._listed.whole, sent))
 
     def clear(self) -> None:
         """No hook runs."""
-        self.pool.replace_items([])
-        self.queue.items = []
+        self.pool.replace_items(())
+        self.queue.replace_items(())
         self.noted(None)
 
     @property

@@ -1,4 +1,4 @@
-"""The requests of a session: the view that each is sent, and what the session says of it.
+"""The requests of a session: the view that each is sent, what the session says of it, and what its answer teaches.
 
 A request takes the budget, the system prompt and the items. `view/compactor.py` plans its view, compacts it where that
 is due, and commits it.
@@ -22,7 +22,7 @@ from ..errors import NotLoaded
 from ..events import USAGE, emit, inside_handler
 from ..futures import in_thread
 from ..messages.parsing import Message, text_of
-from ..messages.usage import Usage
+from ..messages.usage import Response, Usage
 from ..outgoing.prefix import RequestPrefix
 from ..rendering.recalled import ONE_LINE
 from ..transcript.entry import Entry
@@ -35,8 +35,8 @@ from ..view.handed_views import handed_views, is_dropped_chapter, views_of_befor
 from ..view.measured_view import CountView, FitOutput, MeasuredRequest, RequestTransaction
 from ..view.plan import CompactionResult
 from ..view.sent_view import SentView, outgoing_messages
+from ..view.usage_reports import CacheHealth, UsageReports
 from ..view.window_usage import step_of, window_usage
-from .answers import Answers
 from .host import Host
 from .host_checkpoint import HostCheckpoint
 from .items import ItemList
@@ -49,14 +49,15 @@ log = logging.getLogger(__name__)
 class Requests:
     """Takes views of a session, and reports on them. `manager.py` documents the reports."""
 
-    def __init__(self, session: Session, answers: Answers, clock: Callable[[], str]) -> None:
+    def __init__(self, session: Session, clock: Callable[[], str]) -> None:
         self.host = Host()  # what runs the session; one that offers nothing until the session is mounted
         # What the session offers a host that keeps transcripts itself.
-        self.checkpoint = HostCheckpoint(session.history, session.compactor)
+        self.checkpoint = HostCheckpoint(session)
         self.prompt = SystemPrompt()
+        self.reports = UsageReports()  # of the request that the next answer is to
+        self.cache_health = CacheHealth()
         self._recall_taken = 0  # tokens granted to recalls since the last request
         self._session = session
-        self._answers = answers
         self._clock = clock
         self._is_cap_logged = False
 
@@ -174,7 +175,7 @@ class Requests:
                 "compactions": compactor.compactions,
                 "tokens_saved": compactor.log.tokens_saved,  # as the providers count
                 "warnings": [*session.warnings.texts],
-                "cache": self._answers.cache_health.line,
+                "cache": self.cache_health.line,
             }
             pins, exact = frozenset(compactor.directions.pins), session.counter.is_exact
             return own | await in_thread(explain, last, history, config=session.config, pins=pins, exact=exact)
@@ -192,7 +193,7 @@ class Requests:
             await session.ready()
             sent = await self.last_sent()
         async with compactor.lock.hold():
-            reported = self._answers.reports.reported(compactor.compactions)
+            reported = self.reports.reported(compactor.compactions)
             return window_usage(sent, compactor.directions.pins, exact=session.counter.is_exact, reported=reported)
 
     async def recall_room(self, wanted: int) -> int:
@@ -235,29 +236,27 @@ class Requests:
 
     async def _record(self) -> bool:
         """See `record_items`. Until this task has begun, the list stays the one to record."""
-        await self._settle_items()
-        items, history = self._session.items, self._session.history
-        listed, before = items.take_sent_list(), history.last_seq
-        if listed is None:
+        await self.settle_items()
+        items = self._session.items
+        sent, items.sent_list = items.sent_list, None
+        if sent is None:
             return False
         try:
-            await history.add(listed.message)
+            await self._session.history.add(sent[0].message)
         except BaseException:
-            # The caller adds the answer again, or a request lists the items again.
-            items.sent_list, items.cut_off = listed, (listed, before)
+            items.sent_list = sent  # the caller adds the answer again, or a request lists the items again
             raise
-        items.noted(listed)
+        items.noted(sent[0])
         return True
 
-    async def _settle_items(self) -> None:
-        """Find out whether the history has the list of an attempt that was cut off."""
-        items = self._session.items
-        if items.cut_off is not None:
-            listed, before = items.cut_off
-            added = await self._session.history.added_after(before)
-            if listed.is_among(entry.message for entry in added):
-                items.noted(listed)
-            items.cut_off = None
+    async def settle_items(self) -> None:
+        """Find out whether the history has the list that was sent: of an attempt to record it that was cut off, of
+        another request that sent the same, or of a host that hands in its view.
+        """
+        if (sent := self._session.items.sent_list) is not None:
+            added = await self._session.history.added_after(sent[1])
+            if sent[0].is_among(entry.message for entry in added):
+                self._session.items.noted(sent[0])
 
     async def announce(self, result: CompactionResult | None) -> None:
         """Save a compaction, then report it: a handler or an observer may hang or end the process."""
@@ -270,27 +269,61 @@ class Requests:
             await session.save(changes_only=True)
         await compactor.announce(result)
 
+    # -- answers ----------------------------------------------------------------------------------------------------
+
+    async def response_to(self, message: dict[str, Any]) -> Response | None:
+        """Return what the provider reported of an answer; None if that is unknown.
+
+        It comes with the request that it answers, if the message has thinking that is bound to it.
+        """
+        request = self.reports.request
+        if request is None:
+            return None
+        response = self.reports.match(request.counted, self._session.meter.estimate(request.counted, request.key))
+        if not request.prefix.binds_answer(message, response):
+            return response
+        return replace(response or Response(), prefix=await request.digest())
+
+    def answered(self, response: Response | None) -> None:
+        request = self.reports.request
+        usage = self.reports.end(response)
+        if usage and request:
+            self._session.meter.report(request.counted, usage, request.key)
+        reported = response.usage if response else None  # a loop's own report has no cache reads
+        if reported and request and self.cache_health.record(request, reported):
+            self._session.warnings.once("cache setting", self.cache_health.advice)
+
+    def refused_as_too_long(self) -> None:
+        """The next view is smaller."""
+        session = self._session
+        refused = self.reports.request or session.compactor.last_sent
+        if refused is not None:
+            window = session.meter.refused(refused.counted, refused.key)
+            id = session.history.session_id
+            log.info("session %s: a request was refused as too long; window now %d tokens", id, window)
+
     # -- inside -----------------------------------------------------------------------------------------------------
 
     async def _begin(self, token_budget: int | None, provider: object) -> None:
         session = self._session
         await session.companion.before_request(token_budget, provider)
         await session.ready()
-        await self.checkpoint.before_request(self.host.preserve_evidence(), session.counter, session.messages)
+        await self.checkpoint.before_request(self.host.preserve_evidence())
         session.saves.request_begins()
 
     async def _with_items(
         self, budget: int, provider: object, required: frozenset[int]
-    ) -> tuple[ViewRequest, ItemList | None]:
-        """Return a request whose view ends with the list of the items if they changed, and that list."""
+    ) -> tuple[ViewRequest, tuple[ItemList, int] | None]:
+        """Return a request whose view ends with the list of the items if they changed, and what to keep of it."""
         session = self._session
         session.items.activate()  # for the tools that the caller runs after this request
-        await self._settle_items()
+        await self.settle_items()
         required |= calls_of_operations(session.history.snapshot(), self.host.active_operations())
         request = await self.request_for(budget, (name_of(provider), model_of(provider) or ""), required)
         listed = session.items.changed_list(budget)
         appended = rendered_instruction(listed.message, request.counter) if listed else ()
-        return replace(request, appended=appended, late=session.companion.late), listed
+        sent = (listed, session.history.last_seq) if listed else None
+        return replace(request, appended=appended, late=session.companion.late), sent
 
     async def _viewed(self, request: ViewRequest, *, compact: bool = True) -> SentView:
         """A handler of the compaction in flight that asks for a view does not wait for it, nor is it asked again."""
@@ -311,7 +344,7 @@ class Requests:
         """`provider` is None if the loop did not name one."""
         session = self._session
         if not inside_handler(session.compactor):  # such a handler looks at views; the loop's is another
-            self._answers.reports.begin(sent, self._clock())
+            self.reports.begin(sent, self._clock())
         session.history.on_request()
         self._recall_taken = 0  # the view counts what recalls brought before this request
         session.companion.handed_out(sent, provider)
@@ -325,7 +358,7 @@ class Requests:
 
     async def _announce_sent(self, sent: SentView) -> None:
         """Emit what a view that was handed out means for the provider's cache, and how full its window is by now."""
-        compactor, reports = self._session.compactor, self._answers.reports
+        compactor, reports = self._session.compactor, self.reports
         await compactor.sent.announce(compactor.hooks, compactor)
         step = step_of(sent)
         if step != reports.step and not inside_handler(compactor):

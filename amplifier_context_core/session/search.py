@@ -5,21 +5,19 @@ What searches is imported where it is used: a session that is never searched doe
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
 from ..arguments import checked_count, checked_text
-from ..config import Config
 from ..errors import ConfigError, install_command
 from ..futures import in_thread
-from ..history.history import History
 from ..plugins import Plugins
 from ..stores import Searchable, Store
 from ..transcript.entry import Entry
 from ..transcript.searchable import SearchIndex
 from ..transcript.transcript import Snapshot
+from .session import Session
 
 if TYPE_CHECKING:
     from ..stores.word_index import WordIndex
@@ -39,39 +37,31 @@ class VectorSearch(Protocol):
 
 
 class SessionSearch:
-    """`load`: loads what of the history is only in the store; `report_fault`: called with the text of a plug-in's
-    fault. Raises `ConfigError`: the config names an index or an embedder that there is not.
-    """
+    """Raises `ConfigError`: the config names an index or an embedder that there is not."""
 
-    def __init__(
-        self,
-        config: Config,
-        plugins: Plugins,
-        store: Store,
-        history: History,
-        load: Callable[[], Awaitable[object]],
-        report_fault: Callable[[str], None],
-    ) -> None:
-        self._name, self._report_fault = config.search_index, report_fault
-        self._offered = None if self._name in _OWN else _offered_index(self._name, plugins)
+    def __init__(self, session: Session, plugins: Plugins) -> None:
+        name, embedder = session.config.search_index, session.config.embedder
+        self._session, self._name = session, name
+        self._offered = None if name in _OWN else _offered_index(name, plugins)
         self._words: WordIndex | None = None  # made by the first search
-        self._making = threading.Lock()  # several threads may search first
-        self._store = store if isinstance(store, Searchable) and config.search_index == "auto" else None
-        self._history, self._load = history, load
-        self._vectors = _vector_search(config.embedder, plugins, store, report_fault) if config.embedder else None
+        self._store = session.store if isinstance(session.store, Searchable) and name == "auto" else None
+        report_fault = session.warnings.fault
+        self._vectors = _vector_search(embedder, plugins, session.store, report_fault) if embedder else None
 
     async def matching(self, query: str, limit: int) -> list[int]:
         """Return the seqs of messages that match a query, best first; at most `limit`, whatever its size. Raises
         `ConfigError`: the query is no text, or the limit no whole number.
         """
-        query = checked_text("query", query)
-        limit = min(checked_count("limit", limit), len(self._history.snapshot()))  # databases take numbers of 64 bits
-        if self._vectors is None or limit < 1 or not _has_words(query):  # without a word, any vector is as near
+        from ..transcript.query import Query
+
+        query, length = checked_text("query", query), len(self._session.history.snapshot())
+        limit = min(checked_count("limit", limit), length)  # databases take numbers of 64 bits
+        if self._vectors is None or limit < 1 or not Query(query):  # without a word, any vector is as near
             return await self._having_words(query, limit)
         having_words = await self._having_words(query, max(limit, _WITH_VECTORS))
-        await self._load()
-        session_id, history = self._history.session_id, self._history.snapshot()
-        return (await self._vectors.joined(having_words, session_id, history, query))[:limit]
+        await self._session.load()
+        history = self._session.history
+        return (await self._vectors.joined(having_words, history.session_id, history.snapshot(), query))[:limit]
 
     def forget(self) -> None:
         """The next search makes again what this process kept of words and vectors."""
@@ -82,9 +72,9 @@ class SessionSearch:
 
     async def _having_words(self, query: str, limit: int) -> list[int]:
         if self._store is not None:
-            return await self._store.search(self._history.session_id, query, limit)
-        await self._load()
-        found = await in_thread(self._search, self._history.snapshot(), query, limit)
+            return await self._store.search(self._session.history.session_id, query, limit)
+        await self._session.load()
+        found = await in_thread(self._search, self._session.history.snapshot(), query, limit)
         return [entry.seq for entry in found]
 
     def _search(self, history: Snapshot, query: str, limit: int) -> list[Entry]:
@@ -92,12 +82,11 @@ class SessionSearch:
         from ..transcript.search import GuardedIndex, ScanIndex
 
         if self._offered is not None:
-            return GuardedIndex(self._offered, self._name, self._report_fault).search(history, query, limit)
+            return GuardedIndex(self._offered, self._name, self._session.warnings.fault).search(history, query, limit)
         if self._name == "scan":
             return ScanIndex().search(history, query, limit)
-        with self._making:
-            self._words = self._words or WordIndex()
-        return self._words.search(history, query, limit)
+        self._words = words = self._words or WordIndex()
+        return words.search(history, query, limit)
 
 
 def _offered_index(name: str, plugins: Plugins) -> SearchIndex:
@@ -105,12 +94,6 @@ def _offered_index(name: str, plugins: Plugins) -> SearchIndex:
     if not isinstance(made, SearchIndex):
         raise ConfigError("search_index", f"{name!r} made a {type(made).__name__}, not a search index")
     return made
-
-
-def _has_words(query: str) -> bool:
-    from ..transcript.query import Query
-
-    return bool(Query(query))
 
 
 def _vector_search(name: str, plugins: Plugins, store: Store, report_fault: Callable[[str], None]) -> VectorSearch:

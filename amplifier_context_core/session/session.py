@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from ..compaction.ladder import build_ladder
+from ..compaction.strategies import Strategy
 from ..config import Config
 from ..economics.meter import Meter
 from ..errors import StoreError
+from ..events import Hooks
 from ..futures import LoopTurns
 from ..history.history import History
+from ..items import ContextPool, ContextQueue
 from ..locks import CrossLoopLock, OneLoop
-from ..messages.parsing import SYSTEM_ROLES, copy_message
+from ..messages.parsing import SYSTEM_ROLES, Message, copy_message
 from ..messages.timestamps import with_timestamp
+from ..messages.tokens import TokenCounter
 from ..plugins import Observers, Plugins
 from ..stores import MemoryStore, Store
+from ..view.checkpoint_maker import Carry
 from ..view.compactor import Compactor
 from ..view.resume import collect_state, restore_state, resume, save_state
 from ..view.session_state import SavedItems, SessionState
@@ -25,12 +30,32 @@ from ..view.session_warnings import SessionWarnings
 from .companion import SessionCompanion
 from .counter import SessionCounter
 from .items import SessionItems
-from .options import SessionOptions
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _MAX_WAIT = 64  # requests; upper limit of the back-off between attempts to save the session state
+
+
+class SessionOptions(TypedDict, total=False):
+    """Keyword arguments of a `ContextManager`; all may be left out."""
+
+    session_id: str  # by which the store knows the session; ``session`` when not given
+    hooks: Hooks | None
+    store: Store | None  # in memory when not given
+    counter: TokenCounter | None  # by default what `Config.token_counter` names
+    ladder: Sequence[Strategy] | None  # by default what `Config.ladder` names
+    plugins: Plugins | None  # by default those of installed packages
+    clock: Callable[[], str]  # ISO 8601, UTC
+    add_timestamp: Callable[[Message, str], Message]  # puts the time on a message that has none
+    # Awaited once with the manager, at the first access to a session without a history.
+    on_new_session: Callable[[Any], Awaitable[None]] | None
+    pool: ContextPool[Any] | None
+    queue: ContextQueue[Any] | None
+    # Puts a provider's own compaction beside the chapters of a new checkpoint; nothing does when not given.
+    carry: Carry | None
+    prepare: Callable[[], Awaitable[None]] | None  # reads what strategies need, before they run in a worker thread
+    companion: SessionCompanion | None  # what another package adds to the session; nothing when not given
 
 
 class Session:

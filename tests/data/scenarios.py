@@ -59,6 +59,7 @@ class ToolHost(Host):
     """A host whose tools a scenario changes."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.names: tuple[str, ...] = ("read_file", "bash")
 
     def tools(self) -> object:

@@ -46,7 +46,7 @@ async def test_what_a_provider_reports_of_a_summary_is_no_answer_to_the_session(
     coordinator, manager, cleanup = await mounted(writer)
     writer.hooks = coordinator.hooks
     seen: list[object] = []
-    manager.answers.reports.record = seen.append
+    manager.requests.reports.record = seen.append
     await drive(manager, SESSION)
     assert writer.answered > 0
     assert seen == []
