@@ -337,10 +337,20 @@ def _copy_checked(value: Any, depth: int) -> Any:
         copied: dict[str, Any] = {}
         mapping: Mapping[Any, Any] = value  # pyright: ignore[reportUnknownVariableType]  # a cast costs a call
         for key, item in mapping.items():
-            if not isinstance(key, str):
-                raise _NotJson(f"keys must be strings, got {type(key).__name__}")
+            if key.__class__ is not str:
+                if not isinstance(key, str):
+                    raise _NotJson(f"keys must be strings, got {type(key).__name__}")
+                key = str.__str__(key)
+            if not key.isascii():
+                key = _paired(key)
+            if item.__class__ is str:
+                copied[key] = item if item.isascii() else _paired(item)
+                continue
+            if item.__class__ in _UNCHANGING:
+                copied[key] = item
+                continue
             try:
-                copied[_paired(str.__str__(key))] = _copy_checked(item, depth - 1)
+                copied[key] = _copy_checked(item, depth - 1)
             except _NotJson as problem:
                 problem.path.append(f".{key[:80]}")
                 raise
