@@ -297,12 +297,12 @@ def copy_checked(raw: object) -> Any:
     return _copy_within(raw, MAX_DEPTH)
 
 
-def is_plain(parsed: object, depth: int = MAX_DEPTH) -> bool:
-    """True if a list or an object that orjson parsed is as `copy_checked` would return it. It may not be if it nests
-    deeper, or holds a float, which may have been an integer beyond 64 bits.
+def is_plain(parsed: object) -> bool:
+    """True if what orjson parsed is as `copy_checked` would return it. It may not be if it nests too deep, or holds a
+    float, which may have been an integer beyond 64 bits.
     """
     level: list[Any] = [parsed]
-    for _ in range(depth):
+    for _ in range(MAX_DEPTH):
         inner: list[Any] = []
         for container in level:
             for one in container.values() if container.__class__ is dict else container:
@@ -428,12 +428,20 @@ def _name(value: object) -> str:
 
 
 def _parsed_arguments(text: str) -> object:
-    value = orjson.loads(text)
-    if is_plain([value], _ARGUMENTS_DEPTH + 1):
-        return value
-    value = _copy_within(value, _ARGUMENTS_DEPTH)
-    # The text is searched last: for megabytes of it that takes a while.
-    return json.loads(text) if _LONG_NUMBER.search(text) else value
+    value = _copy_within(orjson.loads(text), _ARGUMENTS_DEPTH)
+    # orjson reads integers past 64 bits as floats. The text is searched last: for megabytes of it that takes a while.
+    return json.loads(text) if _holds_float(value) and _LONG_NUMBER.search(text) else value
+
+
+def _holds_float(value: object) -> bool:
+    left = [value]
+    while left:
+        one: Any = left.pop()
+        if one.__class__ is float:
+            return True
+        if one.__class__ is dict or one.__class__ is list:
+            left.extend(one.values() if one.__class__ is dict else one)
+    return False
 
 
 def _is_id(value: object) -> bool:
