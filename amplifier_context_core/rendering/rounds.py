@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..messages.parsing import LOADED_TOOLS, Result, metadata_of, results_of, text_of
 from ..messages.reminders import is_native_context, is_summary_of_host
@@ -107,6 +107,20 @@ class Results:
         yield from self._left.values()
 
 
+@dataclass(slots=True)
+class _Growing:
+    """A round while results join it. The `Round` is built when the list is read, not for each result."""
+
+    entries: list[Entry]
+    waiting: list[str]  # ids of calls, in order
+    # Number of the first calls of each id that have their result.
+    answered: Counter[str] = field(default_factory=Counter[str])
+    open: int = 0  # number of calls without a result
+
+    def made(self) -> Round:
+        return Round(tuple(self.entries), _without(self.waiting, self.answered))
+
+
 class RoundList:
     """Rounds of a growing list of entries, updated incrementally in O(1) per entry.
 
@@ -120,10 +134,9 @@ class RoundList:
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self._rounds: list[Round] = []
-        # By index, the entries of rounds that results joined since the list was last read; each becomes a `Round` then.
-        self._growing: dict[int, list[Entry]] = {}
+        self._growing: dict[int, _Growing] = {}  # by index, rounds that results joined since the list was last read
         self._open: dict[str, list[int]] = {}  # call id -> indices of rounds where it waits, oldest first
-        self._waiting_at: Counter[int] = Counter()  # number of open calls, by the index of their round
+        self._waiting_at: set[int] = set()  # indices of rounds with open calls
         self._replaced_at: set[int] = set()  # indices of rounds with replaced results, until these have waited as long
         self._last_seq = 0  # of the entry before the next
         self._newest_human = 0  # rounds before this index are older than the newest human message
@@ -137,8 +150,8 @@ class RoundList:
     @property
     def rounds(self) -> list[Round]:
         """A round that nothing joined is the same object as before."""
-        for index, entries in self._growing.items():
-            self._rounds[index] = Round(tuple(entries), _unanswered(entries))
+        for index, growing in self._growing.items():
+            self._rounds[index] = growing.made()
         self._growing.clear()
         return self._rounds
 
@@ -150,14 +163,15 @@ class RoundList:
         homes = self._homes(entry)
         waiting = _waiting(entry, homes)
         if homes:
-            changed = self._join(entry, homes)
+            changed = self._join(entry, homes, waiting)
             if is_replaced:
                 self._replaced_at.add(changed)
         else:
             self._rounds.append(Round((entry,), waiting))
-        for call in waiting:
-            self._waiting_at[changed] += 1
-            self._open.setdefault(call, []).append(changed)
+        if waiting:
+            self._waiting_at.add(changed)
+            for call in waiting:
+                self._open.setdefault(call, []).append(changed)
         if entry.human or (entry.role == "user" and is_summary_of_host(text_of(entry.message.get("content")))):
             self._newest_human = changed
         elif entry.role == "assistant":
@@ -199,15 +213,39 @@ class RoundList:
                 return [home for home in homes if home[0] > index]
         return homes
 
-    def _join(self, entry: Entry, homes: list[tuple[int, str]]) -> int:
-        """Add an entry to the round of its calls; of calls in several rounds (Anthropic's form), these become one."""
-        self._waiting_at -= Counter(index for index, _ in homes)
-        target, *merged = sorted({index for index, _ in homes})
-        if merged:
-            rounds = self.rounds
-            rounds[target] = Round(tuple(member for index in (target, *merged) for member in rounds[index].entries))
-            self._drop(merged, target)
-        self._growing.setdefault(target, list(self._rounds[target].entries)).append(entry)
+    def _join(self, entry: Entry, homes: list[tuple[int, str]], waiting: tuple[str, ...]) -> int:
+        indices = sorted({index for index, _ in homes})
+        if len(indices) > 1:
+            return self._merge(entry, homes, waiting, indices)
+        (target,) = indices
+        growing = self._growing.get(target)
+        if growing is None:
+            round_ = self._rounds[target]
+            growing = _Growing(list(round_.entries), list(round_.unanswered), open=len(round_.unanswered))
+            self._growing[target] = growing
+        growing.entries.append(entry)
+        growing.waiting.extend(waiting)
+        growing.answered.update(call for _, call in homes)
+        growing.open += len(waiting) - len(homes)
+        if not growing.open:
+            self._waiting_at.discard(target)
+        return target
+
+    def _merge(
+        self, entry: Entry, homes: list[tuple[int, str]], waiting: tuple[str, ...], indices: Sequence[int]
+    ) -> int:
+        """One message may answer calls of several rounds (Anthropic's form)."""
+        rounds = self.rounds
+        answered: dict[int, Counter[str]] = {index: Counter() for index in indices}
+        for index, call in homes:
+            answered[index][call] += 1
+        target = indices[0]
+        members = [member for index in indices for member in rounds[index].entries]
+        left_open = [call for index in indices for call in _without(rounds[index].unanswered, answered[index])]
+        rounds[target] = Round((*members, entry), (*left_open, *waiting))
+        self._drop(indices[1:], target)
+        if not rounds[target].unanswered:
+            self._waiting_at.discard(target)
         return target
 
     def _drop(self, merged: Sequence[int], target: int) -> None:
@@ -222,7 +260,7 @@ class RoundList:
         self._rounds[merged[0] :] = kept
         for waiting in self._open.values():
             waiting[:] = sorted(moved.get(index, index) for index in waiting)
-        self._waiting_at = Counter(moved.get(index, index) for index in self._waiting_at.elements())
+        self._waiting_at = {moved.get(index, index) for index in self._waiting_at}
         self._replaced_at = {moved.get(index, index) for index in self._replaced_at}
         self._newest_human = moved.get(self._newest_human, self._newest_human)
         self._closed_before = moved.get(self._closed_before, self._closed_before)
@@ -230,7 +268,7 @@ class RoundList:
     def _close_before(self, before: int) -> None:
         """Stop waiting for results of rounds before this index, so that a compaction may cover them."""
         if before > self._closed_before:
-            self._waiting_at = Counter(index for index in self._waiting_at.elements() if index >= before)
+            self._waiting_at = {index for index in self._waiting_at if index >= before}
             self._closed_before = before
 
 
@@ -243,17 +281,10 @@ def _waiting(entry: Entry, homes: list[tuple[int, str]]) -> tuple[str, ...]:
     return _without(entry.call_ids, own)
 
 
-def _unanswered(entries: Iterable[Entry]) -> tuple[str, ...]:
-    calls: list[str] = []
-    answered: Counter[str] = Counter()
-    for entry in entries:
-        answered.update(entry.answered_ids)
-        calls.extend(entry.call_ids if entry.role == "assistant" else ())
-    return _without(calls, answered)
-
-
 def _without(calls: Sequence[str], answered: Counter[str]) -> tuple[str, ...]:
     """Return ids without the first ones of each id, as many as are answered."""
+    if not answered:
+        return tuple(calls)
     left = Counter(answered)
     kept: list[str] = []
     for call in calls:
