@@ -27,8 +27,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ..caches.any_prefix import AnyPrefix
 from ..caches.bill import Bill
+from ..caches.openai import AnyPrefix
 from ..caches.request import Request
 from ..caches.token_scale import TokenScale
 from ..checks.message_shapes import Message, as_list

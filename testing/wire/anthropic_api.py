@@ -10,9 +10,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from ..caches.anthropic import breakpoints
+from ..caches.anthropic import Shape, breakpoints, shape
 from ..caches.bill import Bill
-from ..caches.wire import WireMessage, shape
 from ..checks.message_shapes import SYSTEM_ROLES, Message, as_mapping, blocks_of, calls_of, results_of, text_of
 from ..replay.answer_policies import Answer
 from ..replay.one_model import dump, response_of
@@ -59,14 +58,14 @@ def request_body(request: Any, model: str, most: int) -> Json:
 
 
 def _conversation(messages: list[Message]) -> list[Json]:
-    sent: list[tuple[Json, WireMessage]] = []
+    sent: list[tuple[Json, Shape]] = []
     for is_result, group in groupby(messages, key=lambda message: message["role"] == "tool"):
         rows = list(group)
         for several in [rows] if is_result else [[row] for row in rows]:
             blocks = [block for row in several for block in _blocks(row)]
             if blocks:
                 role = "assistant" if several[-1]["role"] == "assistant" else "user"
-                sent.append(({"role": role, "content": blocks}, WireMessage(shape(several[-1]), 0, 0, 0)))
+                sent.append(({"role": role, "content": blocks}, shape(several[-1])))
     for index in breakpoints([found for _, found in sent]):
         sent[index][0]["content"][-1]["cache_control"] = BREAKPOINT
     return [message for message, _ in sent]
