@@ -20,9 +20,7 @@ from .bill import Bill
 from .openai import AnyPrefix, OpenAI
 from .request import Request
 
-__all__ = ["OPENAI", "Bill", "Cache", "caches"]
-
-OPENAI = ("openai",)  # the caches of which the provider is named to a manager, as in a session
+__all__ = ["Bill", "Cache", "caches"]
 
 
 class Cache(Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TextIO, cast
@@ -90,12 +90,18 @@ async def replay(
     Args:
         token_budget: tokens, passed on with each request; `None` leaves the budget to provider and context.
     """
-    begun = False
+    asked = set(requests_of(transcript.messages))
     for index, message in enumerate(transcript.messages):
-        if begun and message.get("role") == "assistant":
+        if index in asked:
             on_request(index, await context.get_messages_for_request(token_budget=token_budget, provider=provider))
         await context.add_message(message)
-        begun = begun or message.get("role") not in SYSTEM_ROLES
+
+
+def requests_of(messages: Sequence[Message]) -> list[int]:
+    """Return where a view is asked for: before each assistant message that is not the first of the conversation."""
+    roles = [message.get("role") for message in messages]
+    first = next((index for index, role in enumerate(roles) if role not in SYSTEM_ROLES), len(roles))
+    return [index for index, role in enumerate(roles) if role == "assistant" and index > first]
 
 
 def _open(file: Path) -> TextIO:
