@@ -125,6 +125,23 @@ def response(message: Any) -> Any:
 
 # -- the service -------------------------------------------------------------------------------------------------------
 
+ARGUMENTS = frozenset({"model", "messages", "system", "tools", "max_tokens", "temperature", "output_config"})
+MOST_BREAKPOINTS = 4
+
+
+def refusals(body: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what Anthropic refuses beside what all providers do, of models from 4.6 on.
+
+    Sources: five breakpoints, anthropics/claude-code#8901; an assistant's message at the end,
+    agenticloops-ai/agentic-ai-engineering#43.
+    """
+    if body["messages"][-1]["role"] != "user":
+        yield "This model does not support assistant message prefill. The conversation must end with a user message."
+    contents = [body.get("system"), *(message["content"] for message in body["messages"])]
+    parts = [*(body.get("tools") or ()), *(block for content in contents for _, block in blocks_of(content))]
+    if sum("cache_control" in part for part in parts) > MOST_BREAKPOINTS:
+        yield f"A maximum of {MOST_BREAKPOINTS} blocks with cache_control may be provided."
+
 
 def chat_request(body: Mapping[str, Any]) -> Any:
     from amplifier_core.message_models import ChatRequest

@@ -13,14 +13,36 @@ from ..caches.bill import Bill
 from ..caches.openai import OpenAI
 from ..caches.request import Request
 from ..caches.token_scale import TokenScale
+from ..checks.request_checker import check_request
 from ..replay.one_model import dump
-from . import anthropic_api, anthropic_rules, openai_api, openai_rules
-from .problems import Model, Refused
+from . import anthropic_api, openai_api
 from .replies import Fault, Script, reply_of
 
 Json = dict[str, Any]
 
 KEY = "test-key"
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that a service offers; `context_window` is tokens of input and output together."""
+
+    id: str
+    context_window: int = 200_000
+    max_output_tokens: int = 8_192
+
+
+class Refused(Exception):
+    """A request that a service does not accept: why, OpenAI's code, the HTTP status and the vendor's type."""
+
+    def __init__(
+        self, message: str, code: str | None = None, *, status: int = 400, kind: str = "invalid_request_error"
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.status = status
+        self.kind = kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +59,7 @@ class Exchange:
     """One request and what became of it.
 
     Attributes:
-        refusal: why the vendor does not accept the request; None if it does.
+        refusal: why the service does not accept the request; None if it does.
         bill: what an answered request read, wrote and paid in full; None for others.
     """
 
@@ -48,7 +70,7 @@ class Exchange:
 
 
 class Service:
-    """One vendor's API with one model; `rules` and `api` are the modules of what it refuses, and of its JSON.
+    """One vendor's API with one model; `api` is the module of its JSON.
 
     Tokens are counted exactly for OpenAI (o200k_base), and for Anthropic by the same counter in place of its own.
 
@@ -57,7 +79,6 @@ class Service:
     """
 
     path: ClassVar[str]
-    rules: ClassVar[Any]
     api: ClassVar[Any]
 
     def __init__(self, script: Script, model: Model) -> None:
@@ -72,22 +93,43 @@ class Service:
 
     @property
     def refusals(self) -> list[str]:
-        """Return why requests were not accepted, in the vendor's words; empty if all were valid."""
+        """Return why requests were not accepted; empty if all were valid."""
         return [one.refusal for one in self.exchanges if one.refusal is not None]
+
+    def accept(self, body: Json) -> tuple[Any, Request]:
+        """Return what a body asks, as a `ChatRequest`, and as the request that the cache sees.
+
+        Raises:
+            Refused: it breaks rules: those that all providers have, and those of this vendor.
+        """
+        if body.get("model") != self._model.id:
+            raise Refused(f"There is no model {body.get('model')!r}.", "model_not_found", status=404)
+        if unknown := sorted(set(body) - self.api.ARGUMENTS):
+            raise Refused(f"unknown argument: {unknown[0]}")
+        try:
+            asked = self.api.chat_request(body)
+        except (KeyError, TypeError, ValueError) as problem:
+            raise Refused(f"the body has not the form of this API: {type(problem).__name__}: {problem}") from None
+        messages = [*map(dump, asked.messages)]
+        if broken := [*check_request(messages), *self.api.refusals(body)]:
+            raise Refused("; ".join(broken))
+        answer = asked.max_output_tokens or 0
+        if answer > (most := self._model.max_output_tokens):
+            raise Refused(f"max_tokens is too large: {answer}. This model supports at most {most}.")
+        # Tool definitions are part of every prefix: they come before the messages.
+        tools = [{"role": "system", "content": str(body["tools"])}] if body.get("tools") else []
+        sent = Request.of([*tools, *messages], self._scale)
+        if (wanted := sent.offsets[-1] + answer) > (window := self._model.context_window):
+            words = f"This model's maximum context length is {window} tokens. However, you requested {wanted} tokens."
+            raise Refused(words, "context_length_exceeded")
+        return asked, sent
 
     async def respond(self, body: Json, headers: Mapping[str, str]) -> Response:
         try:
             # Anthropic's client library sends a bearer token from version 2 on, older ones a header of their own.
             if KEY not in (headers.get("x-api-key"), headers.get("authorization", "").removeprefix("Bearer ")):
                 raise Refused("Incorrect API key provided.", status=401, kind="authentication_error")
-            if body.get("model") != self._model.id:
-                raise Refused(f"There is no model {body.get('model')!r}.", "model_not_found", status=404)
-            self.rules.check(body, self._model)
-            asked = self.api.chat_request(body)
-            # Tool definitions are part of every prefix: they come before the messages.
-            tools = [{"role": "system", "content": str(body["tools"])}] if body.get("tools") else []
-            sent = Request.of([*tools, *map(dump, asked.messages)], self._scale)
-            self.rules.refuse_long(body, sent.offsets[-1], self._model)
+            asked, sent = self.accept(body)
         except Refused as refusal:
             self.exchanges.append(Exchange(body, refusal.status, refusal.message, None))
             return Response(refusal.status, self.api.error(refusal.message, refusal.kind, refusal.code), {})
@@ -103,7 +145,7 @@ class Service:
 class OpenAIService(Service):
     """Chat Completions, with the prompt cache of GPT-5.6 and later."""
 
-    path, rules, api = "/v1/chat/completions", openai_rules, openai_api
+    path, api = "/v1/chat/completions", openai_api
 
     def new_cache(self) -> Cache:
         return OpenAI()
@@ -112,7 +154,7 @@ class OpenAIService(Service):
 class AnthropicService(Service):
     """Messages, with breakpoints of the prompt cache where provider-anthropic places them."""
 
-    path, rules, api = "/v1/messages", anthropic_rules, anthropic_api
+    path, api = "/v1/messages", anthropic_api
 
     def new_cache(self) -> Cache:
         return Anthropic(inferring=False)

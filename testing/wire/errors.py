@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-TOO_LONG = ("prompt is too long", "exceed context limit", "maximum context length")
+TOO_LONG = ("prompt is too long", "exceed context limit", "maximum context length")  # words of both vendors
 
 
 def kernel_error(problem: Exception, provider: str, model: str) -> Exception:

@@ -9,8 +9,7 @@ from typing import Any
 
 from amplifier_core.message_models import ChatRequest, Message, ToolSpec
 
-from amplifier_context_testing.wire.apis import AnthropicService, OpenAIService, Service
-from amplifier_context_testing.wire.problems import Model
+from amplifier_context_testing.wire.apis import AnthropicService, Model, OpenAIService, Service
 from amplifier_context_testing.wire.provider import WireProvider
 from amplifier_context_testing.wire.replies import Script
 from amplifier_context_testing.wire.server import serving
