@@ -7,14 +7,12 @@ messages different.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 from ..checks.texts import visible
 from ..counters import TokenCounter
-
-Count = Callable[[dict[str, Any], TokenCounter], int]
 
 _SENT = ("role", "content", "tool_calls", "tool_call_id", "name")
 
@@ -23,15 +21,14 @@ class TokenScale:
     """Numbers, token counts and texts of messages; each distinct message is counted once.
 
     Args:
-        counter: text to tokens; by default exact (o200k_base).
-        count: a message to tokens, by such a counter; by default as the core counts.
+        counter: text to tokens; by default exact (o200k_base). Messages are counted as the core does.
     """
 
-    def __init__(self, counter: TokenCounter | None = None, count: Count | None = None) -> None:
+    def __init__(self, counter: TokenCounter | None = None) -> None:
         from amplifier_context_core import count_message_tokens, exact_token_counter
 
         self.counter: TokenCounter = counter or exact_token_counter()
-        self._count = count or count_message_tokens
+        self._count = count_message_tokens
         self._numbers: dict[object, int] = {}
         self._tokens: list[int] = []
         self._texts: dict[int, str] = {}
