@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..checks.message_shapes import Message, as_list
@@ -34,9 +34,10 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> No
     """Mount a `ReplayLoop` at `orchestrator`.
 
     Raises:
-        ValueError: an unknown key or an impossible value in the config.
+        TypeError: an unknown key in the config.
+        ValueError: an impossible value.
     """
-    await coordinator.mount("orchestrator", ReplayLoop(LoopConfig.of(config or {})))
+    await coordinator.mount("orchestrator", ReplayLoop(LoopConfig(**(config or {}))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +55,11 @@ class LoopConfig:
     overflow_share: float = 0.75
     closing_message: str | None = None
 
-    @classmethod
-    def of(cls, config: Mapping[str, Any]) -> LoopConfig:
-        """Read a mount plan's config; `ValueError` names the key that cannot be."""
-        known = {one.name for one in fields(cls)}
-        if unknown := sorted(set(config) - known):
-            raise ValueError(f"loop-replay has no config {', '.join(unknown)}; known are {', '.join(sorted(known))}")
-        made = cls(**config)
-        if made.style not in ("basic", "streaming"):
-            raise ValueError(f"loop-replay: style is {made.style!r}; it is basic or streaming")
-        if not 0 < made.overflow_share <= 1:
-            raise ValueError(f"loop-replay: overflow_share is {made.overflow_share!r}; it is above 0 and at most 1")
-        return made
+    def __post_init__(self) -> None:
+        if self.style not in ("basic", "streaming"):
+            raise ValueError(f"loop-replay: style is {self.style!r}; it is basic or streaming")
+        if not 0 < self.overflow_share <= 1:
+            raise ValueError(f"loop-replay: overflow_share is {self.overflow_share!r}; it is above 0 and at most 1")
 
 
 class ReplayLoop:
