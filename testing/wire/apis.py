@@ -1,4 +1,4 @@
-"""The two services: a request is checked, answered by a script, billed by a prompt cache, and logged."""
+"""The two services: a request is checked, answered by a policy, billed by a prompt cache, and logged."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ..caches.openai import OpenAI
 from ..caches.request import Request
 from ..caches.token_scale import TokenScale
 from ..checks.request_checker import check_request
+from ..replay.answer_policies import Answer, Policy, next_answer
 from ..replay.one_model import dump
 from . import anthropic_api, openai_api
-from .replies import Fault, Script, reply_of
 
 Json = dict[str, Any]
 
@@ -32,17 +32,54 @@ class Model:
     max_output_tokens: int = 8_192
 
 
-class Refused(Exception):
-    """A request that a service does not accept: why, OpenAI's code, the HTTP status and the vendor's type."""
+class Fault(Exception):
+    """An error that a vendor answers with; `headers` are of the response, such as `retry-after`. A script raises it.
+
+    Attributes:
+        code: OpenAI's.
+        kind: the vendor's type of the error.
+    """
+
+    kind = "api_error"
 
     def __init__(
-        self, message: str, code: str | None = None, *, status: int = 400, kind: str = "invalid_request_error"
+        self, status: int, message: str, code: str | None = None, headers: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(message)
-        self.message = message
-        self.code = code
         self.status = status
-        self.kind = kind
+        self.code = code
+        self.headers = headers or {}
+
+
+class Refused(Fault):
+    """A request that a service does not accept, and why."""
+
+    kind = "invalid_request_error"
+
+    def __init__(self, message: str, code: str | None = None, *, status: int = 400) -> None:
+        super().__init__(status, message, code)
+
+
+def rate_limited(retry_after: float) -> Fault:
+    """Return the fault of a rate limit; the client may try again after so many seconds."""
+    return Fault(429, "Rate limit reached", "rate_limit_exceeded", {"retry-after": f"{retry_after:g}"})
+
+
+def unavailable(status: int = 503) -> Fault:
+    """Return the fault of a server in trouble: 500, 503, or Anthropic's 529."""
+    return Fault(status, "The server is temporarily unable to process your request")
+
+
+def faults_first(policy: Policy, *faults: Fault) -> Policy:
+    """Return a policy that raises the faults, one a request, before another policy answers."""
+    rest = iter(faults)
+
+    def faulty(request: Any) -> Any:
+        if (fault := next(rest, None)) is not None:
+            raise fault
+        return policy(request)
+
+    return faulty
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +118,9 @@ class Service:
     path: ClassVar[str]
     api: ClassVar[Any]
 
-    def __init__(self, script: Script, model: Model) -> None:
+    def __init__(self, policy: Policy, model: Model) -> None:
         self.exchanges: list[Exchange] = []
-        self._script = script
+        self._policy = policy
         self._model = model
         self._cache = self.new_cache()
         self._scale = TokenScale()
@@ -128,18 +165,16 @@ class Service:
         try:
             # Anthropic's client library sends a bearer token from version 2 on, older ones a header of their own.
             if KEY not in (headers.get("x-api-key"), headers.get("authorization", "").removeprefix("Bearer ")):
-                raise Refused("Incorrect API key provided.", status=401, kind="authentication_error")
+                raise Refused("Incorrect API key provided.", status=401)
             asked, sent = self.accept(body)
-        except Refused as refusal:
-            self.exchanges.append(Exchange(body, refusal.status, refusal.message, None))
-            return Response(refusal.status, self.api.error(refusal.message, refusal.kind, refusal.code), {})
-        made = await reply_of(self._script, asked)
-        if isinstance(made, Fault):
-            self.exchanges.append(Exchange(body, made.status, None, None))
-            return Response(made.status, self.api.error(made.message, "api_error", made.code), made.headers)
+            answer = await next_answer(self._policy, asked) or Answer()
+        except Fault as fault:
+            refusal = str(fault) if isinstance(fault, Refused) else None
+            self.exchanges.append(Exchange(body, fault.status, refusal, None))
+            return Response(fault.status, self.api.error(str(fault), fault.kind, fault.code), fault.headers)
         bill = self._cache.bill(sent, time.monotonic())
         self.exchanges.append(Exchange(body, 200, None, bill))
-        return Response(200, self.api.answer_body(body, made, bill, self._scale.length, len(self.exchanges)), {})
+        return Response(200, self.api.answer_body(body, answer, bill, self._scale.length, len(self.exchanges)), {})
 
 
 class OpenAIService(Service):

@@ -127,7 +127,7 @@ def refused_by(service: Service, body: Body) -> str | None:
     try:
         service.accept(body)
     except Refused as refusal:
-        return refusal.message
+        return str(refusal)
     return None
 
 
