@@ -66,7 +66,7 @@ class EventRecorder:
         return [event.name for event in self.records]
 
     def count(self, name: str) -> int:
-        return self.counts()[name]
+        return self.names().count(name)
 
     def counts(self) -> Counter[str]:
         return Counter(self.names())

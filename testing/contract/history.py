@@ -135,10 +135,6 @@ class Appending(StoreFixtures):
 
     async def test_a_text_of_5_mb_comes_back_whole(self, store: Store, further: MakeStore) -> None:
         given = [entry(1, "0123456789 line\n" * 320_000), entry(2, "読" * 200_000), entry(3)]
-        await self.assert_kept(store, further, given)
-
-    async def assert_kept(self, store: Store, further: MakeStore, given: list[Entry]) -> None:
-        """Appended, these come back alike: at once, by range, by seq, with more after them, and elsewhere."""
         await store.append("s", given)
         await self.assert_found(store, further, given)
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TextIO, cast
+from typing import Any, Protocol
 
 from ..checks.message_shapes import SYSTEM_ROLES, Message, as_list, as_mapping
 
@@ -45,7 +45,8 @@ def read_transcripts(path: str | Path) -> Iterator[Transcript]:
     """
     file = Path(path)
     loose: list[Message] = []
-    with _open(file) as lines:
+    opened: Any = gzip.open if file.name.endswith(".gz") else open
+    with opened(file, "rt", encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
@@ -102,12 +103,6 @@ def requests_of(messages: Sequence[Message]) -> list[int]:
     roles = [message.get("role") for message in messages]
     first = next((index for index, role in enumerate(roles) if role not in SYSTEM_ROLES), len(roles))
     return [index for index, role in enumerate(roles) if role == "assistant" and index > first]
-
-
-def _open(file: Path) -> TextIO:
-    if file.name.endswith(".gz"):
-        return cast(TextIO, gzip.open(file, "rt", encoding="utf-8"))
-    return file.open(encoding="utf-8")
 
 
 def _object(line: str, file: Path, number: int) -> Mapping[str, Any]:
