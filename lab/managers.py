@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import entry_points
 from pkgutil import resolve_name
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import yaml
 
@@ -29,6 +30,7 @@ from amplifier_context_testing.replay.transcripts import Context
 
 GROUP = "amplifier.modules"  # entry points the kernel finds modules by
 PEERS = ("unlimited", "pydantic-ai-tiered")
+Opened: TypeAlias = AsyncGenerator[Context]
 _EQUALS = re.compile(r"((?:^|,)\s*\w+)=")
 
 
@@ -36,29 +38,17 @@ class Unavailable(Exception):
     """A manager is not available; the text names the reason and the next step."""
 
 
-async def _nothing() -> None:
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A manager for one session; `close` is awaited at the end."""
-
-    context: Context
-    close: Callable[[], Awaitable[None]] = _nothing
-
-
 @dataclass(frozen=True, slots=True)
 class Manager:
     """A kind of context manager; each session gets a new one.
 
     Attributes:
-        open: makes one, given what is weighed with and the budget (tokens).
+        open: makes one for as long as it is used, given what is weighed with and the budget (tokens).
         reads_provider: its views may depend on the provider that a request names.
     """
 
     label: str
-    open: Callable[[TokenScale, int], Awaitable[Opened]] = field(repr=False)
+    open: Callable[[TokenScale, int], AbstractAsyncContextManager[Context]] = field(repr=False)
     reads_provider: bool = True
 
 
@@ -117,15 +107,18 @@ def _peer(name: str) -> Callable[[TokenScale, int], Context]:
         raise Unavailable(f"{name}: {problem}; pip install 'pydantic-ai-harness>=0.62' brings it") from problem
 
 
+@asynccontextmanager
 async def _open_peer(make: Callable[[TokenScale, int], Context], scale: TokenScale, budget: int) -> Opened:
-    return Opened(make(scale, budget))
+    yield make(scale, budget)
 
 
+@asynccontextmanager
 async def _open_made(make: Callable[..., Any], config: Mapping[str, Any], scale: TokenScale, budget: int) -> Opened:
     made = make(dict(config))
-    return Opened(cast(Context, await made if inspect.isawaitable(made) else made))
+    yield cast(Context, await made if inspect.isawaitable(made) else made)
 
 
+@asynccontextmanager
 async def _open_module(mount: Callable[..., Any], config: Mapping[str, Any], scale: TokenScale, budget: int) -> Opened:
     try:
         from amplifier_core.testing import MockCoordinator
@@ -136,13 +129,12 @@ async def _open_module(mount: Callable[..., Any], config: Mapping[str, Any], sca
     context = coordinator.get("context")
     if context is None:
         raise Unavailable("the module mounted no context")
-
-    async def close() -> None:
+    try:
+        yield cast(Context, context)
+    finally:
         done = cleanup() if cleanup is not None else None
         if inspect.isawaitable(done):
             await done
-
-    return Opened(cast(Context, context), close)
 
 
 def _made_by(path: str) -> Callable[..., Any]:

@@ -132,13 +132,10 @@ async def _run(
 ) -> list[float]:
     """Replay a session, with a judge of the views, and return the seconds of each request."""
     shared_cache.clear()  # sessions of one process find each other's checkpoints; here each starts from nothing
-    opened = await manager.open(scale, course.budget)
-    timed = _Timed(opened.context)
     transcript = Transcript(course.session.id, course.session.set, course.session.messages)
-    try:
+    async with manager.open(scale, course.budget) as context:
+        timed = _Timed(context)
         await replay(transcript, timed, judge, token_budget=course.budget, provider=provider)
-    finally:
-        await opened.close()
     return timed.times
 
 
