@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, TypeAlias
 
 from ..caches import Cache
 from ..caches.anthropic import Anthropic
@@ -82,13 +83,8 @@ def faults_first(policy: Policy, *faults: Fault) -> Policy:
     return faulty
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
-    """What goes back over the wire."""
-
-    status: int
-    body: Json
-    headers: Mapping[str, str]
+Response: TypeAlias = tuple[Json, int, Mapping[str, str]]
+"""What goes back over the wire: body, status and headers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,16 +113,14 @@ class Service:
 
     path: ClassVar[str]
     api: ClassVar[Any]
+    new_cache: ClassVar[Any]  # makes the empty cache of a service
 
     def __init__(self, policy: Policy, model: Model) -> None:
         self.exchanges: list[Exchange] = []
         self._policy = policy
         self._model = model
-        self._cache = self.new_cache()
+        self._cache: Cache = self.new_cache()
         self._scale = TokenScale()
-
-    def new_cache(self) -> Cache:
-        raise NotImplementedError
 
     @property
     def refusals(self) -> list[str]:
@@ -171,25 +165,19 @@ class Service:
         except Fault as fault:
             refusal = str(fault) if isinstance(fault, Refused) else None
             self.exchanges.append(Exchange(body, fault.status, refusal, None))
-            return Response(fault.status, self.api.error(str(fault), fault.kind, fault.code), fault.headers)
+            return self.api.error(str(fault), fault.kind, fault.code), fault.status, fault.headers
         bill = self._cache.bill(sent, time.monotonic())
         self.exchanges.append(Exchange(body, 200, None, bill))
-        return Response(200, self.api.answer_body(body, answer, bill, self._scale.length, len(self.exchanges)), {})
+        return self.api.answer_body(body, answer, bill, self._scale.length, len(self.exchanges)), 200, {}
 
 
 class OpenAIService(Service):
     """Chat Completions, with the prompt cache of GPT-5.6 and later."""
 
-    path, api = "/v1/chat/completions", openai_api
-
-    def new_cache(self) -> Cache:
-        return OpenAI()
+    path, api, new_cache = "/v1/chat/completions", openai_api, OpenAI
 
 
 class AnthropicService(Service):
     """Messages, with breakpoints of the prompt cache where provider-anthropic places them."""
 
-    path, api = "/v1/messages", anthropic_api
-
-    def new_cache(self) -> Cache:
-        return Anthropic(inferring=False)
+    path, api, new_cache = "/v1/messages", anthropic_api, staticmethod(partial(Anthropic, inferring=False))
