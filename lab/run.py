@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from amplifier_context_cli.streams import warnings_to
 from amplifier_context_core.view import shared_cache
 from amplifier_context_testing.caches.bill import Bill
 from amplifier_context_testing.caches.openai import OpenAI
@@ -96,7 +96,7 @@ async def measure(
             row = Row(manager, size)
             report.rows.append(row)
             for course in fitting:
-                with _notices(row, course.session):
+                with warnings_to(partial(_note, row, course.session.id)):
                     judge = Judge(course, scale)
                     judge.figures.times = await _run(course, manager, judge.take, scale)
                     if manager.reads_provider:
@@ -108,23 +108,11 @@ async def measure(
     return report
 
 
-@contextmanager
-def _notices(row: Row, session: Session) -> Generator[None]:
-    """Keep what is logged as a warning while a session is replayed: each text once, with the name of the recording."""
-
-    class Keeper(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            notice = (session.id, _SESSION.sub("", record.getMessage()))
-            if notice not in row.notices:
-                row.notices.append(notice)
-
-    keeper = Keeper(logging.WARNING)
-    root = logging.getLogger()
-    root.addHandler(keeper)
-    try:
-        yield
-    finally:
-        root.removeHandler(keeper)
+def _note(row: Row, session_id: str, text: str) -> None:
+    """Keep a warning that was logged while a session was replayed: each text once."""
+    notice = (session_id, _SESSION.sub("", text))
+    if notice not in row.notices:
+        row.notices.append(notice)
 
 
 async def _run(
