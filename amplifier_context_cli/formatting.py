@@ -77,7 +77,6 @@ def screen_width() -> int:
 
 
 def display_width(text: str) -> int:
-    """Return the number of columns of a text."""
     return len(text) if text.isascii() else sum(map(_columns, text))
 
 

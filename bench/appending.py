@@ -76,7 +76,6 @@ async def _append(kind: str, files: Path) -> dict[str, float] | dict[str, str]:
 
 
 def _compared(kind: str, files: Path, schema: str) -> tuple[Store, AbstractAsyncContextManager[Write]]:
-    """Return a store and the baseline of it."""
     if kind == "postgresql":
         url = f"{POSTGRES}{'&' if '?' in POSTGRES else '?'}schema={schema}"
         return open_store(url), postgres_baseline(POSTGRES)
@@ -100,7 +99,6 @@ class _Appends:
         self.noted: dict[str, list[float]] = {}
 
     async def turn(self) -> None:
-        """Run every kind of append once."""
         bare = await self._single("bare", lambda line: self._baseline([line], 0), self._lines(_SINGLE))
         first, entries = next(iter(self._entries.items()))
         append = partial(self._store.append, first)

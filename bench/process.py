@@ -35,7 +35,6 @@ def emit(figures: Mapping[str, Any]) -> None:
 
 
 def say(what: str) -> None:
-    """Print what is being done."""
     print(f"... {what}", file=sys.stderr, flush=True)
 
 

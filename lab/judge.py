@@ -20,8 +20,6 @@ _EXAMPLES = 3  # violations kept of one session
 
 
 class Judge:
-    """All that is measured of a recorded session."""
-
     def __init__(self, course: Course, scale: TokenScale) -> None:
         self.figures = Figures(sessions=1, unlimited=course.recording.unlimited)
         self._scale = scale

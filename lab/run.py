@@ -159,8 +159,6 @@ class SessionProvider:
 
 
 class _Timed:
-    """A context whose requests are timed."""
-
     def __init__(self, context: Any) -> None:
         self._context = context
         self.times: list[float] = []

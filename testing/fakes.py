@@ -19,7 +19,6 @@ class ListContext:
         self.messages: list[Message] = []
 
     async def add_message(self, message: Message) -> None:
-        """Keep a copy."""
         self.messages.append(deepcopy(message))
 
     async def get_messages_for_request(
@@ -29,7 +28,6 @@ class ListContext:
         return [dict(message) for message in self.messages]
 
     async def get_messages(self) -> list[Message]:
-        """Return a copy of everything."""
         return deepcopy(self.messages)
 
     async def set_messages(self, messages: list[Message]) -> None:

@@ -138,7 +138,6 @@ def local_folder(hint: Any) -> Path | None:
 
 
 def _loader(coordinator: Any, modules: dict[str, Mount]) -> Any:
-    """Return the kernel's loader, after `modules`."""
     from amplifier_core.loader import ModuleLoader
 
     kernels_own: Any = ModuleLoader  # unannotated in parts

@@ -62,7 +62,6 @@ class EventRecorder:
         return next((event.data for event in reversed(self.records) if event.name == name), None)
 
     def names(self) -> list[str]:
-        """Return the names in the order they were emitted."""
         return [event.name for event in self.records]
 
     def count(self, name: str) -> int:

@@ -70,7 +70,6 @@ class Asked:
     history: tuple[Quoted, ...]
 
     def of(self, speaker: Speaker) -> Iterator[Quoted]:
-        """Yield the messages of a speaker, in order."""
         return (one for one in self.history if one.speaker == speaker)
 
 

@@ -29,7 +29,6 @@ def is_codex(lines: Iterable[Any]) -> bool:
 
 
 def read_codex(lines: Iterable[Any]) -> Conversation:
-    """Return the conversation of a rollout."""
     made = Conversation()
     model: str | None = None
     for one in lines:

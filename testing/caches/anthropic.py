@@ -70,7 +70,6 @@ class Anthropic:
         self._before: dict[int, tuple[list[int], int]] = {}  # by the prefix of a conversation's first message
 
     def bill(self, request: Request, at: float) -> Bill:
-        """Return the bill of a request after the requests before it."""
         messages = wire_of(request, self._shapes)
         first = int(bool(messages) and messages[0].shape is SYSTEM)
         conversation = messages[first:]

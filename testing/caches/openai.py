@@ -25,7 +25,6 @@ class AnyPrefix:
         self._entries = Entries(PREFIX_TTL)
 
     def bill(self, request: Request, at: float) -> Bill:
-        """Return the bill of a request after the requests before it."""
         chain = request.prefixes
         longest = next((end for end in range(len(request), 0, -1) if self._entries.holds(chain[end], at)), 0)
         self._entries.use(chain[1:], at)
@@ -40,7 +39,6 @@ class OpenAI:
         self._entries = Entries(TTL)
 
     def bill(self, request: Request, at: float) -> Bill:
-        """Return the bill of a request after the requests before it."""
         places = [end for end, message in enumerate(request.messages, 1) if message.get("role") in _ROLES]
         total = request.offsets[-1]
         if not places:

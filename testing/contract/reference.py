@@ -81,7 +81,6 @@ class Pair:
             return StoreError
 
     async def _call(self, step: Step) -> tuple[Any, ...]:
-        """Return the method of a step and its arguments."""
         name = self.names[step.name]
         history, archive = await self.model.read(name), await self.model.archived(name)
         place = (len(history) * step.share + 999) // 1_000

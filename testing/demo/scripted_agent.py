@@ -65,8 +65,6 @@ class _Seen:
 
 
 class _Explorer:
-    """The policy and its memory."""
-
     def __init__(self, steps: int) -> None:
         self.steps = self.until = steps
         self.step = 0

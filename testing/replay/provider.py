@@ -82,7 +82,6 @@ class ReplayProvider(OneModelProvider):
         self.weights: list[Bill] = []
 
     async def _answer(self, request: Any) -> Any:
-        """Answer as the script says, or raise what it has in place of an answer."""
         self.requests += 1
         self.last_request = [dump(message) for message in request.messages]
         if self.config.get("check"):

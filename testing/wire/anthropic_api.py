@@ -109,7 +109,6 @@ def _result(content: object) -> str | list[Json]:
 
 
 def response(message: Any) -> Any:
-    """Return the library's message as a `ChatResponse`."""
     blocks: list[Json] = []
     for block in message.content:
         if block.type == "tool_use":

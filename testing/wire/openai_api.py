@@ -82,7 +82,6 @@ def _part(block: Mapping[str, Any]) -> Json:
 
 
 def response(completion: Any) -> Any:
-    """Return the library's completion as a `ChatResponse`."""
     choice = completion.choices[0]
     message, usage = choice.message, completion.usage
     text = message.content or message.refusal or ""

@@ -49,8 +49,6 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Ca
 
 
 class WireProvider(OneModelProvider):
-    """The provider."""
-
     module = "provider-wire"
 
     def __init__(self, config: Mapping[str, Any], *, hooks: Any = None) -> None:
