@@ -31,7 +31,6 @@ class Commands(click.Group):
     """A group that finds commands of other packages and prepares the streams for all of them."""
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """Run the command that the arguments name."""
         accept_all_texts()
         try:
             return super().main(*args, **options)

@@ -7,10 +7,9 @@ import sqlite3
 import stat
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distributions, entry_points, version
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import click
 
@@ -29,8 +28,7 @@ _MODULES = ("context-simple", "context-persistent", "context-summary", "tool-con
 _LISTED = 5  # names in one row
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """What was looked at, and what was found.
 
     Attributes:
@@ -58,7 +56,7 @@ async def doctor(at: OpenedStore, plan: Path | None, fix: bool) -> None:
         findings += [] if problems else [Finding("plan", "ok", f"{name} knows each key of its config")]
     for one in findings:
         if is_json():
-            print_json({"what": one.what, "state": one.state, "found": one.found})
+            print_json(one._asdict())
         else:
             print_wrapped(f"{one.state:<6} {one.what:<12} {one.found}", indent=20)
     if any(one.state == "wrong" for one in findings):

@@ -17,6 +17,7 @@ PIPE_WIDTH = 110  # columns without a terminal, unless COLUMNS is set
 _WORDS = 0.7  # minimal share of the width that remains when a text is truncated between words
 _UNITS = ("kB", "MB", "GB", "TB")
 _COMMAND = "amplifier-context"
+shell_quoted = shlex.quote
 _FILES = ("jsonl", "sqlite", "memory")  # schemes of URLs that cannot contain a password
 
 
@@ -42,11 +43,6 @@ def time_text(moment: str) -> str:
     except ValueError:
         return moment
     return parsed.astimezone().strftime("%Y-%m-%d %H:%M %z") if parsed.tzinfo else moment
-
-
-def shell_quoted(text: str) -> str:
-    """Return a text quoted for a shell, if it needs quotes."""
-    return shlex.quote(text)
 
 
 def command(name: str, *arguments: str, options: Sequence[str] = (), url: str | None = None) -> str:
@@ -81,7 +77,6 @@ def screen_width() -> int:
 
 
 def display_width(text: str) -> int:
-    """Return the number of columns of a text."""
     return len(text) if text.isascii() else sum(map(_columns, text))
 
 

@@ -22,7 +22,7 @@ from amplifier_context_core.view.session_state import load
 
 from .formatting import counted, shell_quoted
 from .printing import confirm, json_option, print_fact, print_remark
-from .store_options import OpenedStore, on_store, run_command, store_at
+from .store_options import OpenedStore, on_session, on_store, run_command, store_at
 from .stored_managers import manager_of
 
 _ANY = "any"  # a session id; the session need not exist
@@ -263,8 +263,7 @@ def _repaired(made: Repair) -> dict[str, Any]:
     return {"repair": made.description, "lost": made.lost, "quarantined_at": made.quarantined_at}
 
 
-@click.command()
-@click.argument("name", metavar="SESSION")
+@on_session
 @click.argument("new", metavar="[NEW]", required=False)
 @click.option(
     "--at",
@@ -272,21 +271,20 @@ def _repaired(made: Repair) -> dict[str, Any]:
     metavar="MARK",
     help="The last message of the fork: m30, the user's message of turn 12 (u12), the end of turn 12 (a12).",
 )
-@on_store
-async def fork(at: OpenedStore, name: str, new: str | None, mark: str | None) -> None:
+async def fork(at: OpenedStore, session_id: str, new: str | None, mark: str | None) -> None:
     """Create a session from the beginning of another, to continue differently from there.
 
     NEW is the id of the fork; by default it is derived from SESSION and MARK, and printed.
     """
-    length = await at.length(name)
+    length = await at.length(session_id)
     if mark:
-        length = await _length_at(at, name, mark, "--at: ")
-    made = new or derived_session_id(name, f"-at-{mark or 'end'}")
-    if not is_recovered(name):  # notes whose id could not be read get it back
+        length = await _length_at(at, session_id, mark, "--at: ")
+    made = new or derived_session_id(session_id, f"-at-{mark or 'end'}")
+    if not is_recovered(session_id):  # notes whose id could not be read get it back
         check_conversation_id(made)
-    await at.store.fork(name, made, length)
-    sentence = f"{shell_quoted(made)}: {counted(length, 'message')} of {shell_quoted(name)}"
-    print_fact(sentence, session_id=made, fork_of=name, length=length)
+    await at.store.fork(session_id, made, length)
+    sentence = f"{shell_quoted(made)}: {counted(length, 'message')} of {shell_quoted(session_id)}"
+    print_fact(sentence, session_id=made, fork_of=session_id, length=length)
 
 
 async def _length_at(at: OpenedStore, name: str, mark: str, where: str = "") -> int:
@@ -305,44 +303,40 @@ async def _length_at(at: OpenedStore, name: str, mark: str, where: str = "") -> 
     return end
 
 
-@click.command()
-@click.argument("name", metavar="SESSION")
+@on_session
 @click.argument("mark", metavar="MARK")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@on_store
-async def rewind(at: OpenedStore, name: str, mark: str, yes: bool) -> None:
+async def rewind(at: OpenedStore, session_id: str, mark: str, yes: bool) -> None:
     """Take a session back to MARK: m30, the user's message of turn 12 (u12), or the end of turn 12 (a12).
 
     Later messages go to the archive: `show --archived` lists them, and `recall` still finds them. To keep the session
     and go on from there in another one, use `fork`.
     """
-    length = await at.length(name)
-    kept = await _length_at(at, name, mark)
+    length = await at.length(session_id)
+    kept = await _length_at(at, session_id, mark)
     if kept == length:
-        sentence = f"{shell_quoted(name)}: {mark} is its newest message"
-        print_remark(sentence, session_id=name, length=length, archived=0)
+        sentence = f"{shell_quoted(session_id)}: {mark} is its newest message"
+        print_remark(sentence, session_id=session_id, length=length, archived=0)
         return
     later = f"{counted(length - kept, 'message')} after {mark}"
     if not yes:
-        confirm(f"Take the {later} out of {shell_quoted(name)}?")
-    manager = await manager_of(at.store, name)
+        confirm(f"Take the {later} out of {shell_quoted(session_id)}?")
+    manager = await manager_of(at.store, session_id)
     try:
         await manager.set_messages((await manager.get_messages())[:kept])
     finally:
         await manager.close()
-    sentence = f"{shell_quoted(name)}: {counted(kept, 'message')}; the {later} are in its archive"
-    print_fact(sentence, session_id=name, length=kept, archived=length - kept)
+    sentence = f"{shell_quoted(session_id)}: {counted(kept, 'message')}; the {later} are in its archive"
+    print_fact(sentence, session_id=session_id, length=kept, archived=length - kept)
 
 
-@click.command()
-@click.argument("name", metavar="SESSION")
+@on_session
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@on_store
-async def delete(at: OpenedStore, name: str, yes: bool) -> None:
+async def delete(at: OpenedStore, session_id: str, yes: bool) -> None:
     """Erase a session with its archive, its index and its checkpoint."""
-    length = await at.length(name)
+    length = await at.length(session_id)
     if not yes:
-        confirm(f"Erase {shell_quoted(name)} with its {counted(length, 'message')}?")
-    await at.store.open(name)  # fails if another process has the session open
-    await at.store.delete(name)
-    print_fact(f"{shell_quoted(name)}: erased", session_id=name, length=length, erased=True)
+        confirm(f"Erase {shell_quoted(session_id)} with its {counted(length, 'message')}?")
+    await at.store.open(session_id)  # fails if another process has the session open
+    await at.store.delete(session_id)
+    print_fact(f"{shell_quoted(session_id)}: erased", session_id=session_id, length=length, erased=True)

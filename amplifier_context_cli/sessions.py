@@ -28,7 +28,7 @@ from .formatting import (
     truncate,
 )
 from .printing import is_json, print_json, print_row, words
-from .store_options import OpenedStore, age, mark, on_store
+from .store_options import OpenedStore, age, mark, on_session, on_store
 
 DETAILED = 200  # newest sessions of a list that are read for details: each costs some milliseconds
 OPENING = 8  # messages at the beginning of a session that are searched for its first prompt
@@ -150,9 +150,7 @@ def _print_list(at: OpenedStore, found: list[Listed], width: int) -> None:
             click.echo(" " * INDENT + " · ".join(notes))
 
 
-@click.command()
-@click.argument("session_id", metavar="SESSION")
-@on_store
+@on_session
 @click.option(
     "--from", "first", type=mark, metavar="MARK", help="First message to show, such as m12; by default the first."
 )
@@ -178,7 +176,10 @@ async def show(
     length = await at.length(session_id)
     read = shown = newest = 0
     begin = 0 if archived else max(0, length - (last or length))
-    async for entries in _entries(at.store, session_id, begin, archived=archived):
+    batches = read_in_batches(at.store, session_id, begin)
+    if archived:
+        batches = _once(await at.store.archived(session_id))
+    async for entries in batches:
         wanted = [entry for entry in entries if entry.seq >= (first or 0)]
         _print(wanted, full=full)
         shown, read = shown + len(wanted), read + len(entries)
@@ -197,12 +198,8 @@ async def show(
     click.echo(f"{shell_quoted(session_id)} has {nothing}", err=True)
 
 
-async def _entries(store: Store, session_id: str, begin: int, *, archived: bool) -> AsyncIterator[list[Entry]]:
-    if archived:
-        yield await store.archived(session_id)
-        return
-    async for entries in read_in_batches(store, session_id, begin):
-        yield entries
+async def _once(entries: list[Entry]) -> AsyncIterator[list[Entry]]:
+    yield entries
 
 
 def _print(entries: Iterable[Entry], *, full: bool) -> None:

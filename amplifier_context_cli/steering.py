@@ -11,7 +11,7 @@ from amplifier_context_core import ContextManager, PinRefused
 
 from .formatting import counted, printable_text, shell_quoted
 from .printing import confirm, is_json, print_fact, print_json, print_row, print_wrapped, words
-from .store_options import OpenedStore, budget_option, on_store
+from .store_options import OpenedStore, budget_option, on_session
 from .stored_managers import manager_of
 from .views import copy_of
 
@@ -35,9 +35,7 @@ async def _closing(manager: ContextManager) -> AsyncGenerator[ContextManager]:
         await manager.close()
 
 
-@click.command()
-@click.argument("session_id", metavar="SESSION")
-@on_store
+@on_session
 @budget_option("Compact the view of a budget such as 16k; by default that of the session.")
 @click.option("--focus", metavar="TEXT", help="What chapters that a model writes should dwell on.")
 @click.option("--from", "first", metavar="MARK", help="Rounds before this message, such as m12, stay as they are.")
@@ -84,45 +82,39 @@ async def _stored(at: OpenedStore, session_id: str, budget: int | None) -> Conte
     return await manager_of(at.store, session_id, budget)
 
 
-@click.command()
-@click.argument("name", metavar="SESSION")
+@on_session
 @click.argument("mark", metavar="[MARK]", required=False)
-@on_store
 @budget_option("Take it back for requests of a budget such as 16k; by default the budget of the compaction.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-async def undo(at: OpenedStore, name: str, mark: str | None, budget: int | None, yes: bool) -> None:
+async def undo(at: OpenedStore, session_id: str, mark: str | None, budget: int | None, yes: bool) -> None:
     """Take the newest compaction of a session back, or the chapter that holds the message MARK.
 
     The next request shows the originals again where they fit below the trigger. The history is not changed.
     """
-    await at.length(name)
+    await at.length(session_id)
     if not yes:
         what = f"chapter that holds {mark}" if mark else "newest compaction"
-        confirm(f"Take the {what} of {shell_quoted(name)} back?")
-    async with _closing(await manager_of(at.store, name, budget)) as manager:
+        confirm(f"Take the {what} of {shell_quoted(session_id)} back?")
+    async with _closing(await manager_of(at.store, session_id, budget)) as manager:
         if budget:
             await manager.explain()  # takes the view of that budget
         report = await manager.undo(mark)
     if "shows" not in report:
-        raise click.ClickException(f"{shell_quoted(name)}: {report['reason']}")
+        raise click.ClickException(f"{shell_quoted(session_id)}: {report['reason']}")
     for one in report["chapters"]:
-        sentence = f"{shell_quoted(name)}, chapter {one['first']} to {one['last']}: {_SHOWN[one['shows']]}"
-        print_fact(sentence, session_id=name, **one)
+        sentence = f"{shell_quoted(session_id)}, chapter {one['first']} to {one['last']}: {_SHOWN[one['shows']]}"
+        print_fact(sentence, session_id=session_id, **one)
 
 
-@click.command()
-@click.argument("session_id", metavar="SESSION")
+@on_session
 @click.argument("marks", nargs=-1, required=True, metavar="MARK...")
-@on_store
 async def pin(at: OpenedStore, session_id: str, marks: tuple[str, ...]) -> None:
     """Keep messages such as m12, with their rounds, verbatim in every view of a session."""
     await _pin(at, session_id, marks, pinned=True)
 
 
-@click.command()
-@click.argument("session_id", metavar="SESSION")
+@on_session
 @click.argument("marks", nargs=-1, required=True, metavar="MARK...")
-@on_store
 async def unpin(at: OpenedStore, session_id: str, marks: tuple[str, ...]) -> None:
     """Keep messages no longer than others. What a message itself says of being pinned stays."""
     await _pin(at, session_id, marks, pinned=False)
@@ -136,9 +128,7 @@ async def _pin(at: OpenedStore, session_id: str, marks: tuple[str, ...], *, pinn
             print_fact(sentence, session_id=session_id, mark=mark, pinned=pinned)
 
 
-@click.command()
-@click.argument("session_id", metavar="SESSION")
-@on_store
+@on_session
 async def pins(at: OpenedStore, session_id: str) -> None:
     """List the messages of a session that `pin` keeps, with their texts."""
     manager = await copy_of(at, session_id, None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import logging
 import os
 import re
 import tempfile
@@ -28,6 +27,7 @@ from amplifier_context_core.transcript.entry import seq_of
 
 from .formatting import command, counted, shell_quoted, without_credentials
 from .printing import json_option
+from .streams import warnings_to
 
 STORE_VARIABLE = "AMPLIFIER_CONTEXT_STORE"  # also keeps a password out of the arguments, which others can read
 _AGE = re.compile(r"(\d{1,6})([hdw])")
@@ -225,32 +225,23 @@ def on_store(work: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., No
     return run
 
 
-class _Warnings(logging.Handler):
-    """Prints warnings, such as a repair that a store made because a command read a damaged session; each once."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self._printed: set[str] = set()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Print the warning."""
-        text = record.getMessage()
-        if text not in self._printed:
-            self._printed.add(text)
-            click.echo(f"Warning: {text}", err=True)
+def on_session(work: Callable[..., Coroutine[Any, Any, None]]) -> click.Command:
+    """Make an async function a command on a SESSION, its argument `session_id`, and else as `on_store` does."""
+    return click.command()(click.argument("session_id", metavar="SESSION")(on_store(work)))
 
 
 def run_command(work: Coroutine[Any, Any, T]) -> T:
     """Run the work of a command; report errors without a traceback, and warnings of the package."""
-    loggers = [
-        logging.getLogger(name)
-        for name in ("amplifier_context_core", "amplifier_context_cli", "amplifier_context_servers")
-    ]
-    warnings = _Warnings()
-    for logger in loggers:
-        logger.addHandler(warnings)
+    printed: set[str] = set()  # a repair that a store made because a command read a damaged session, once
+
+    def warn(text: str) -> None:
+        if text not in printed:
+            printed.add(text)
+            click.echo(f"Warning: {text}", err=True)
+
     try:
-        return asyncio.run(work)
+        with warnings_to(warn, "amplifier_context_core", "amplifier_context_cli", "amplifier_context_servers"):
+            return asyncio.run(work)
     except (SessionInUse, SessionLost) as problem:
         if not problem.holder:
             raise click.ClickException(str(problem)) from None
@@ -258,6 +249,3 @@ def run_command(work: Coroutine[Any, Any, T]) -> T:
         raise click.ClickException(f"{reason}{holder}; end that process and repeat the command") from None
     except ContextError as problem:
         raise click.ClickException(str(problem)) from None
-    finally:
-        for logger in loggers:
-            logger.removeHandler(warnings)

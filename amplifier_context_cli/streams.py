@@ -1,10 +1,12 @@
-"""Standard output with any encoding, and on a full disk. (click ends a command whose pipe was closed.)"""
+"""Standard output with any encoding, and on a full disk; warnings. (click ends a command whose pipe was closed.)"""
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from typing import cast
 
@@ -26,6 +28,25 @@ def report(problem: OSError) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     with suppress(OSError):
         click.echo(f"Error: {_sentence(problem)}", err=True)
+
+
+@contextmanager
+def warnings_to(show: Callable[[str], object], *names: str) -> Generator[None]:
+    """Pass the texts of warnings of loggers to a function; without names, those of all loggers."""
+
+    class Shown(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            show(record.getMessage())
+
+    handler = Shown(logging.WARNING)
+    loggers = [logging.getLogger(name) for name in names or ("",)]
+    for logger in loggers:
+        logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
 
 
 def _sentence(problem: OSError) -> str:

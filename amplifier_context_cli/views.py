@@ -26,7 +26,7 @@ from amplifier_context_core.view.window_usage import line_of, text_of_usage
 
 from .formatting import counted, printable_text, screen_width, shell_quoted, time_text
 from .printing import is_json, print_json, print_row, print_wrapped, words
-from .store_options import OpenedStore, budget_option, mark, on_store
+from .store_options import OpenedStore, budget_option, mark, on_session, on_store
 from .stored_managers import manager_of
 
 _EXCERPT = 160  # characters of a message that a search prints, where no line is named
@@ -38,9 +38,7 @@ _GROWN = "a folded round is a line of its chapter; of a short round the line may
 _budget = budget_option("Show the next request at a budget such as 16k, compacted if need be.")
 
 
-@click.command()
-@click.argument("session_id", metavar="SESSION")
-@on_store
+@on_session
 @_budget
 @click.option(
     "--chapter", type=mark, metavar="MARK", help="Print the chapter that has this message, such as m12, word for word."
@@ -84,9 +82,7 @@ def _print_chapter(chapters: list[dict[str, Any]], seq: int) -> None:
         click.echo(printable_text(found["text"]))
 
 
-@click.command()
-@click.argument("session_id", metavar="SESSION")
-@on_store
+@on_session
 @_budget
 @click.option("--short", is_flag=True, help="Print one line.")
 async def context(at: OpenedStore, session_id: str, budget: int | None, short: bool) -> None:
@@ -106,9 +102,7 @@ async def context(at: OpenedStore, session_id: str, budget: int | None, short: b
         print_wrapped(f"so far, {one['model'] or 'a model'}: {counted(one['answers'], 'answer')}, {tokens}{money}")
 
 
-@click.command()
-@click.argument("session_id", metavar="SESSION")
-@on_store
+@on_session
 @_budget
 @click.option("--history", "log", is_flag=True, help="Print the last compactions instead.")
 async def explain(at: OpenedStore, session_id: str, budget: int | None, log: bool) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
@@ -19,6 +18,7 @@ from amplifier_context_core.amounts import amount_in
 
 from .against import measure_against
 from .appending import STORES
+from .process import run, say
 from .sessions import BUDGET, name_of
 from .targets import AGAINST, APPENDING, RESUMING, SESSIONS, Figures, Part
 
@@ -73,11 +73,10 @@ def _sessions(sizes: list[int]) -> Iterator[Part]:
 
 
 def _against(commit: str) -> Part:
-    with Console(stderr=True, highlight=False).status(commit) as status:
-        try:
-            columns = measure_against(commit, BUDGET, status.update)
-        except ValueError as problem:
-            raise click.BadParameter(str(problem), param_hint="--against") from None
+    try:
+        columns = measure_against(commit, BUDGET, say)
+    except ValueError as problem:
+        raise click.BadParameter(str(problem), param_hint="--against") from None
     return Part("Requests of two commits, the same messages, in turns", AGAINST, {**columns})
 
 
@@ -100,19 +99,11 @@ def _stores(sizes: list[int]) -> Iterator[Part]:
 
 
 def _measure(title: str, module: str, *arguments: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", module, *arguments]
-    last = ""
-    with (
-        Console(stderr=True, highlight=False).status(title) as status,
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, encoding="utf-8") as process,
-    ):
-        for line in process.stdout or ():
-            last = line
-            if line.startswith("... "):
-                status.update(f"{title}: {line[4:].strip()}")
-    if process.returncode:
-        raise click.ClickException(f"measuring {title} ended with code {process.returncode}; what it printed is above")
-    return json.loads(last)
+    say(title)
+    try:
+        return run("-m", module, *arguments)
+    except subprocess.CalledProcessError as failed:
+        raise click.ClickException(f"measuring {title} ended with code {failed.returncode}; why is above") from None
 
 
 if __name__ == "__main__":

@@ -66,10 +66,9 @@ def measure_core(core: str, session: Path, budget: int) -> dict[str, float]:
 
     `session` is a file of JSON: `history`, messages before the first request, and `rounds`, messages before each other.
     """
-    command = [sys.executable, __file__, core, str(session), str(budget)]
-    environment = {**os.environ, "PYTHONPATH": core}
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, encoding="utf-8", check=True)
-    return json.loads(done.stdout)
+    from .process import run
+
+    return run(__file__, core, str(session), str(budget), environment={**os.environ, "PYTHONPATH": core})
 
 
 class _Compactions:

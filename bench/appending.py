@@ -7,15 +7,11 @@ A figure is the median over the turns, a figure in units of the baseline the med
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
 import os
-import shutil
-import signal
 import sys
-import tempfile
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
@@ -32,8 +28,8 @@ from amplifier_context_core.stores import Store, open_store
 from amplifier_context_core.stores.codec import message_json
 from amplifier_context_core.transcript.entry import Entry
 
-from .baselines import SIXTEEN, Baseline, PostgresBaseline, RedisBaseline, SqliteBaseline, write_many
-from .measure import say
+from .baselines import SIXTEEN, Write, postgres_baseline, redis_baseline, sqlite_baseline, write_many
+from .process import emit, folder, say
 from .sessions import entries_of, manager, messages
 
 STORES = ("jsonl", "sqlite", "postgresql", "redis")
@@ -45,60 +41,54 @@ _MANY = 400  # messages of sixteen appenders in a turn
 
 
 def main() -> None:
-    logging.basicConfig(level=logging.ERROR)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the written files are removed first
-    # On a real disk: on a disk in memory the baseline would be meaningless.
-    parent = Path(__file__).resolve().parents[1] / "build"
-    parent.mkdir(exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="bench-", dir=parent))
-    try:
-        print(json.dumps(asyncio.run(_append(sys.argv[1], folder))))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with folder() as files:
+        emit(asyncio.run(_append(sys.argv[1], files)))
 
 
-async def _append(kind: str, folder: Path) -> dict[str, float] | dict[str, str]:
-    schema = folder.name.replace("-", "_")
-    try:
-        store, baseline = await _opened(kind, folder, schema)
-    except (psycopg.Error, RedisError, OSError, ConfigError, ImportError) as problem:
-        return {"absent": f"{type(problem).__name__}: {problem}".splitlines()[0]}
-    appends = _Appends(store, baseline)
-    try:
-        for turn in range(TURNS + 1):
-            say(f"appending, turn {turn} of {TURNS}")
-            await appends.turn()
-            if not turn:
-                appends.noted.clear()  # it created connections, files and sessions
-        figures = {name: median(values) for name, values in appends.noted.items()}
-        if kind in ("jsonl", "sqlite"):
-            figures["local_excess"] = figures["append_us"] - 1.15 * figures["bare_us"]
-        if kind == "postgresql":
-            figures["server_share"] = 1 / figures["append_baselines"]
-        if kind in ("sqlite", "postgresql"):
-            figures["sql_share"] = figures["spread_baselines"]
-        return figures
-    finally:
-        await appends.clean()
-        if kind == "postgresql":
-            async with await psycopg.AsyncConnection.connect(POSTGRES, autocommit=True) as connection:
-                await connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
+async def _append(kind: str, files: Path) -> dict[str, float] | dict[str, str]:
+    schema = files.name.replace("-", "_")
+    async with AsyncExitStack() as stack:
+        try:
+            store, baseline = _compared(kind, files, schema)
+            appends = _Appends(store, await stack.enter_async_context(baseline))
+        except (psycopg.Error, RedisError, OSError, ConfigError, ImportError) as problem:
+            return {"absent": f"{type(problem).__name__}: {problem}".splitlines()[0]}
+        try:
+            for turn in range(TURNS + 1):
+                say(f"appending, turn {turn} of {TURNS}")
+                await appends.turn()
+                if not turn:
+                    appends.noted.clear()  # it created connections, files and sessions
+        finally:
+            await appends.clean()
+            if kind == "postgresql":
+                async with await psycopg.AsyncConnection.connect(POSTGRES, autocommit=True) as connection:
+                    drop = sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE")
+                    await connection.execute(drop.format(sql.Identifier(schema)))
+    figures = {name: median(values) for name, values in appends.noted.items()}
+    if kind in ("jsonl", "sqlite"):
+        figures["local_excess"] = figures["append_us"] - 1.15 * figures["bare_us"]
+    if kind == "postgresql":
+        figures["server_share"] = 1 / figures["append_baselines"]
+    if kind in ("sqlite", "postgresql"):
+        figures["sql_share"] = figures["spread_baselines"]
+    return figures
 
 
-async def _opened(kind: str, folder: Path, schema: str) -> tuple[Store, Baseline]:
+def _compared(kind: str, files: Path, schema: str) -> tuple[Store, AbstractAsyncContextManager[Write]]:
     if kind == "postgresql":
         url = f"{POSTGRES}{'&' if '?' in POSTGRES else '?'}schema={schema}"
-        return open_store(url), await PostgresBaseline(POSTGRES).open()
+        return open_store(url), postgres_baseline(POSTGRES)
     if kind == "redis":
         url = f"{REDIS}{'&' if '?' in REDIS else '?'}prefix={schema}"
-        return open_store(url), await RedisBaseline(REDIS).open()
-    return open_store(f"{kind}:{folder / ('sessions' if kind == 'jsonl' else 'sessions.db')}"), SqliteBaseline(folder)
+        return open_store(url), redis_baseline(REDIS)
+    return open_store(f"{kind}:{files / ('sessions' if kind == 'jsonl' else 'sessions.db')}"), sqlite_baseline(files)
 
 
 class _Appends:
     """Runs the turns and collects their figures."""
 
-    def __init__(self, store: Store, baseline: Baseline) -> None:
+    def __init__(self, store: Store, baseline: Write) -> None:
         name = f"bench-{uuid.uuid4().hex[:8]}"
         self._store, self._baseline = store, baseline
         self._manager = manager(f"{name}-shared", store=store)
@@ -109,8 +99,7 @@ class _Appends:
         self.noted: dict[str, list[float]] = {}
 
     async def turn(self) -> None:
-        """Run every kind of append once."""
-        bare = await self._single("bare", self._baseline.write, [[line] for line in self._lines(_SINGLE)])
+        bare = await self._single("bare", lambda line: self._baseline([line], 0), self._lines(_SINGLE))
         first, entries = next(iter(self._entries.items()))
         append = partial(self._store.append, first)
         took = await self._single("append", append, [[entry] for entry in islice(entries, _SINGLE)])
@@ -137,7 +126,6 @@ class _Appends:
         for session_id in (*self._entries, self._manager.session_id, self._lone.session_id):
             await self._store.delete(session_id)
         await self._store.close()
-        await self._baseline.close()
 
     def _lines(self, count: int) -> list[str]:
         return [message_json(message).decode() for message in islice(self._messages, count)]

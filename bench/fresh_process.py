@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from .timers import resident_bytes
+from .process import ROOT, emit, resident_bytes, run
 
 SESSION = "bench"
 _AGAIN = 7  # processes of each role, in turns
@@ -35,11 +33,9 @@ def measure_fresh(url: str, budget: int) -> dict[str, float]:
 def _process(role: str, url: str, budget: int) -> dict[str, float]:
     # Modules are compiled once, as they are when a package is installed.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    environment["PYTHONPYCACHEPREFIX"] = str(Path(__file__).resolve().parents[1] / "build" / "bytecode")
+    environment["PYTHONPYCACHEPREFIX"] = str(ROOT / "build" / "bytecode")
     started = perf_counter()  # of the whole system on Linux and macOS, so the process can go on with it
-    command = [sys.executable, "-m", "bench.fresh_process", role, url, str(budget), repr(started)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, encoding="utf-8", check=True, env=environment)
-    return json.loads(done.stdout)
+    return run("-m", "bench.fresh_process", role, url, str(budget), repr(started), environment=environment)
 
 
 def _store(url: str) -> float:
@@ -85,7 +81,7 @@ def _view(url: str, budget: int) -> float:
 def main() -> None:
     role, url, budget, started = sys.argv[1:]
     seen = _store(url) if role == "store" else _view(url, int(budget))
-    print(json.dumps({"ms": (seen - float(started)) * 1000, "mb": resident_bytes() / 1e6}))
+    emit({"ms": (seen - float(started)) * 1000, "mb": resident_bytes() / 1e6})
 
 
 if __name__ == "__main__":

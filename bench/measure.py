@@ -20,8 +20,8 @@ import orjson
 from amplifier_context_core import ContextManager, HeuristicTokenCounter, count_message_tokens
 from amplifier_context_core.messages.parsing import copy_message
 
+from .process import emit, percentile, resident_bytes, say
 from .sessions import Message, Reports, manager, messages, rounds
-from .timers import percentile, resident_bytes
 
 Figures = dict[str, float]
 
@@ -33,12 +33,7 @@ _REQUESTS = 1_500  # requests in steady state, including compactions
 
 def main() -> None:
     logging.basicConfig(level=logging.ERROR)
-    figures = asyncio.run(_measured(int(sys.argv[1])))
-    print(json.dumps({key: None if math.isnan(value) else value for key, value in figures.items()}))
-
-
-def say(what: str) -> None:
-    print(f"... {what}", flush=True)
+    emit(asyncio.run(_measured(int(sys.argv[1]))))
 
 
 async def _measured(size: int) -> Figures:

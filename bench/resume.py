@@ -14,15 +14,9 @@ The files are in the page cache (they were just written): what is measured is ou
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import math
 import os
-import shutil
-import signal
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -33,9 +27,8 @@ from amplifier_context_core import ContextManager, HeuristicTokenCounter
 from amplifier_context_core.stores import open_store
 
 from .fresh_process import SESSION, measure_fresh
-from .measure import say
+from .process import emit, folder, resident_bytes, run, say
 from .sessions import BUDGET, Message, entries_of, manager, messages, rounds
-from .timers import resident_bytes
 
 Figures = dict[str, float]
 
@@ -45,17 +38,16 @@ _AFTER = 100  # rounds between the rebuilt view and the close
 _AGAIN = 5  # processes that resume
 
 
-def measure_all(size: int, folder: Path) -> dict[str, Figures]:
+def measure_all(size: int, files: Path) -> dict[str, Figures]:
     """Return all figures of one size for both stores, each from a process of its own."""
-    urls = {"jsonl": f"jsonl:{folder / 'jsonl'}", "sqlite": f"sqlite:{folder / 'sqlite' / 'sessions.db'}"}
+    urls = {"jsonl": f"jsonl:{files / 'jsonl'}", "sqlite": f"sqlite:{files / 'sqlite' / 'sessions.db'}"}
     found: dict[str, Figures] = {}
     for store, url in urls.items():
         figures = found[store] = Figures({"messages": size})
         for what in ("fill", "rebuild"):
             say(f"{store}: {what}")
             figures |= _process(what, url, size)
-        files = (file for file in (folder / store).rglob("*") if file.is_file())
-        figures["size_mb"] = sum(file.stat().st_size for file in files) / 1e6
+        figures["size_mb"] = sum(file.stat().st_size for file in (files / store).rglob("*") if file.is_file()) / 1e6
         say(f"resuming from {store}")
         taken = [_process("resume", url, size) for _ in range(_AGAIN)]
         figures |= {name: median(one[name] for one in taken) for name in taken[0]}
@@ -65,29 +57,17 @@ def measure_all(size: int, folder: Path) -> dict[str, Figures]:
 
 
 def _process(what: str, url: str, size: int) -> Figures:
-    command = [sys.executable, "-m", "bench.resume", what, url, str(size)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, encoding="utf-8", check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} ended with code {done.returncode}; what it printed is above")
-    return json.loads(done.stdout.splitlines()[-1])
+    return run("-m", "bench.resume", what, url, str(size))
 
 
 def main() -> None:
-    logging.basicConfig(level=logging.ERROR)
     if sys.argv[1] == "all":
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the written files are removed first
-        parent = Path(__file__).resolve().parents[1] / "build"  # on a real disk
-        parent.mkdir(exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix="bench-", dir=parent))
-        try:
-            print(json.dumps(measure_all(int(sys.argv[2]), folder)))
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        with folder() as files:
+            emit(measure_all(int(sys.argv[2]), files))
         return
+    logging.basicConfig(level=logging.ERROR)
     what, url, size = sys.argv[1:]
-    work = {"fill": _fill, "rebuild": _rebuild, "resume": _resume}[what]
-    figures = asyncio.run(work(url, int(size)))
-    print(json.dumps({name: None if math.isnan(value) else value for name, value in figures.items()}))
+    emit(asyncio.run({"fill": _fill, "rebuild": _rebuild, "resume": _resume}[what](url, int(size))))
 
 
 # -- the processes ----------------------------------------------------------------------------------------------------

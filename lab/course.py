@@ -11,13 +11,14 @@ from itertools import accumulate
 from amplifier_context_testing.caches import Bill, caches
 from amplifier_context_testing.caches.request import Request
 from amplifier_context_testing.caches.token_scale import TokenScale
-from amplifier_context_testing.checks.message_shapes import SYSTEM_ROLES, Message
+from amplifier_context_testing.checks.message_shapes import SYSTEM_ROLES
+from amplifier_context_testing.replay.transcripts import requests_of
 
 from .recall import FAR, References, Target
 from .sentences import Sentences
 from .sessions import Session
 from .validity import Faults
-from .words import Wanted, Words
+from .words import Words
 from .working_memory import WorkingMemory
 
 
@@ -95,7 +96,7 @@ class Course:
     Attributes:
         targets: identifiers to look for, by index of the message that says them again; as the words only where the
             history outgrew the budget.
-        words: plain words to look for, by the same.
+        words: plain words to look for, by the same, and those of them that are far.
     """
 
     def __init__(self, recording: Recording, size: Size) -> None:
@@ -110,7 +111,7 @@ class Course:
         return {index: targets[index] for index in self.recording.requests if self.outgrown(index)}
 
     @cached_property
-    def words(self) -> Mapping[int, Wanted]:
+    def words(self) -> Mapping[int, tuple[int, int]]:
         wanted = self.recording.words.wanted(self._near)
         return {index: wanted[index] for index in self.recording.requests if self.outgrown(index)}
 
@@ -127,14 +128,3 @@ def near(before: Sequence[int], budget: int) -> list[int]:
         budget: tokens.
     """
     return [max(0, bisect_right(before, held - FAR * budget) - 1) for held in before[:-1]]
-
-
-def requests_of(messages: Sequence[Message]) -> list[int]:
-    """Return where a view is asked for: before each assistant message that is not the first of the conversation."""
-    begun = False
-    found: list[int] = []
-    for index, message in enumerate(messages):
-        if begun and message.get("role") == "assistant":
-            found.append(index)
-        begun = begun or message.get("role") not in SYSTEM_ROLES
-    return found

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -49,15 +50,14 @@ COLORS = ("#1f77b4", "#2ca02c", "#9467bd", "#d62728")
 def tuned(name: str, config: Mapping[str, Any], constants: Tuning) -> Manager:
     """Return the default manager with these constants, which hold while it is open."""
 
+    @asynccontextmanager
     async def open_tuned(scale: TokenScale, budget: int) -> Opened:
-        opened = await manager("context-simple", config=config).open(scale, budget)
-        before, tuning.TUNING = tuning.TUNING, constants
-
-        async def close() -> None:
-            tuning.TUNING = before
-            await opened.close()
-
-        return Opened(opened.context, close)
+        async with manager("context-simple", config=config).open(scale, budget) as context:
+            before, tuning.TUNING = tuning.TUNING, constants
+            try:
+                yield context
+            finally:
+                tuning.TUNING = before
 
     return Manager(name, open_tuned)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from amplifier_context_testing.caches import Bill, caches
 from amplifier_context_testing.caches.request import Request
@@ -19,37 +19,20 @@ from .validity import holds_human, newest_human
 _EXAMPLES = 3  # violations kept of one session
 
 
-class BillJudge:
-    """Only what requests cost under the prompt caches."""
-
-    def __init__(self, scale: TokenScale, only: Collection[str] = ()) -> None:
-        self.figures = Figures()
-        self._scale = scale
-        self._caches = {name: cache for name, cache in caches().items() if not only or name in only}
-        self._bills = dict.fromkeys(self._caches, Bill())
-
-    def take(self, index: int, view: Sequence[Message]) -> None:
-        """Judge the view for the message at this index; all before it are in."""
-        self._bill(Request.of(view, self._scale))
-
-    def _bill(self, request: Request) -> None:
-        for name, cache in self._caches.items():
-            self._bills[name] += cache.bill(request, 0.0)
-        self.figures.bills = self._bills
-
-
-class FullJudge(BillJudge):
-    """All that is measured of a recorded session."""
-
+class Judge:
     def __init__(self, course: Course, scale: TokenScale) -> None:
-        super().__init__(scale)
         self.figures = Figures(sessions=1, unlimited=course.recording.unlimited)
+        self._scale = scale
+        self._caches = caches()
+        self._bills = dict.fromkeys(self._caches, Bill())
+        self.figures.bills = self._bills
         self._course = course
         self._probe = RecallProbe(scale)
         self._learnt = 0  # messages the probe knows
         self._before: Request | None = None
 
     def take(self, index: int, view: Sequence[Message]) -> None:
+        """Judge the view for the message at this index; all before it are in."""
         figures, course, messages = self.figures, self._course, self._course.session.messages
         for message in messages[self._learnt : index]:
             self._probe.learn(message)
@@ -62,7 +45,8 @@ class FullJudge(BillJudge):
         self._judge_validity(index, view)
         if is_compacted(self._before, request):
             figures.compactions.append(after(messages[:index], request, sight.chapters, course.budget, self._scale))
-        self._bill(request)
+        for name, cache in self._caches.items():
+            self._bills[name] += cache.bill(request, 0.0)
         figures.breaks += self._before is not None and not request.grew_from(self._before)
         self._before = request
         sentences = course.recording.sentences
@@ -95,9 +79,9 @@ class FullJudge(BillJudge):
             if target.far:
                 figures.far += Share(held, 1)
                 figures.far_located += Share(located, 1)
-        wanted, words = self._course.words[index], recording.words.in_view(request)
-        figures.words += Share.of_bits(wanted.words, words)
-        figures.far_words += Share.of_bits(wanted.far, words)
+        (words, far), seen = self._course.words[index], recording.words.in_view(request)
+        figures.words += Share.of_bits(words, seen)
+        figures.far_words += Share.of_bits(far, seen)
         lines, edits, price = recording.working_memory.kept(index, request)
         figures.lines += lines
         figures.edits += edits

@@ -3,8 +3,7 @@
 | written | what it is |
 | --- | --- |
 | `context-simple` | the Amplifier module of that id, loaded by its entry point and mounted; there is no model to ask |
-| `context-simple:target_usage=0.4,strict=true` | the same with config; values are JSON where they can be |
-| `context-simple:{"ladder": ["fold", "drop"]}` | the same with config as JSON |
+| `context-simple:target_usage=0.4,ladder=[fold, drop]` | the same with config; values are YAML |
 | `package.module:factory` | `factory(config)` returns a context manager, or is an Amplifier module's `mount` |
 | `unlimited` | the whole history, whatever the budget: the price of never compacting |
 | `pydantic-ai-tiered` | a peer: its own code with its defaults; a cut is kept, since cutting again costs more |
@@ -12,14 +11,17 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import json
-from collections.abc import Awaitable, Callable, Mapping
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import entry_points
-from typing import Any, cast
+from pkgutil import resolve_name
+from typing import Any, TypeAlias, cast
+
+import yaml
 
 from amplifier_context_testing.caches.token_scale import TokenScale
 from amplifier_context_testing.checks.message_shapes import Message, as_mapping
@@ -27,24 +29,13 @@ from amplifier_context_testing.fakes import ListContext
 from amplifier_context_testing.replay.transcripts import Context
 
 GROUP = "amplifier.modules"  # entry points the kernel finds modules by
-TIERED = "TieredCompaction to 0.8 of the budget: clamp, clear results (keep 3), sliding window (half)"
 PEERS = ("unlimited", "pydantic-ai-tiered")
+Opened: TypeAlias = AsyncGenerator[Context]
+_EQUALS = re.compile(r"((?:^|,)\s*\w+)=")
 
 
 class Unavailable(Exception):
     """A manager is not available; the text names the reason and the next step."""
-
-
-async def _nothing() -> None:
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A manager for one session; `close` is awaited at the end."""
-
-    context: Context
-    close: Callable[[], Awaitable[None]] = _nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +43,16 @@ class Manager:
     """A kind of context manager; each session gets a new one.
 
     Attributes:
-        open: makes one, given what is weighed with and the budget (tokens).
+        open: makes one for as long as it is used, given what is weighed with and the budget (tokens).
         reads_provider: its views may depend on the provider that a request names.
     """
 
     label: str
-    open: Callable[[TokenScale, int], Awaitable[Opened]] = field(repr=False)
-    note: str = ""
+    open: Callable[[TokenScale, int], AbstractAsyncContextManager[Context]] = field(repr=False)
     reads_provider: bool = True
 
 
-def manager(spec: str, *, label: str | None = None, config: Mapping[str, Any] | None = None) -> Manager:
+def manager(spec: str, *, config: Mapping[str, Any] | None = None) -> Manager:
     """Return the manager of a name, as in the table above; `config` goes over what the spec holds.
 
     Raises:
@@ -71,19 +61,16 @@ def manager(spec: str, *, label: str | None = None, config: Mapping[str, Any] | 
     """
     name, given = _parsed(spec)
     given.update(config or {})
-    label = label or spec
-    if name in PEERS and given:
-        raise ValueError(f"{name} takes no config, got {', '.join(given)}")
-    if name == "unlimited":
-        return Manager(label, _open_unlimited, "the whole history", reads_provider=False)
     if name in PEERS:
-        return Manager(label, partial(_open_peer, _peer(name)), TIERED, reads_provider=False)
-    if ":" in name:
-        return Manager(label, partial(_open_made, _made_by(name), given))
-    return Manager(label, partial(_open_module, mount_of(name), given))
+        if given:
+            raise ValueError(f"{name} takes no config, got {', '.join(given)}")
+        return Manager(spec, partial(_open_peer, _peer(name)), reads_provider=False)
+    make = _made_by(name) if ":" in name else _mount_of(name)
+    is_module = ":" not in name or name.endswith(":mount")
+    return Manager(spec, partial(_open_module if is_module else _open_made, make, given))
 
 
-def mount_of(name: str) -> Callable[..., Any]:
+def _mount_of(name: str) -> Callable[..., Any]:
     """Return the mount function of an installed module.
 
     Raises:
@@ -109,28 +96,29 @@ class _Unlimited(ListContext):
         self.messages.append({**message, "content": "" if content is None else content})
 
 
-async def _open_unlimited(scale: TokenScale, budget: int) -> Opened:
-    return Opened(_Unlimited())
-
-
 def _peer(name: str) -> Callable[[TokenScale, int], Context]:
+    if name == "unlimited":
+        return lambda scale, budget: _Unlimited()
     try:
-        return importlib.import_module(f".{name.replace('-', '_')}", __package__).open_peer
+        from .pydantic_ai_tiered import Tiered
+
+        return Tiered
     except ImportError as problem:
         raise Unavailable(f"{name}: {problem}; pip install 'pydantic-ai-harness>=0.62' brings it") from problem
 
 
+@asynccontextmanager
 async def _open_peer(make: Callable[[TokenScale, int], Context], scale: TokenScale, budget: int) -> Opened:
-    return Opened(make(scale, budget))
+    yield make(scale, budget)
 
 
+@asynccontextmanager
 async def _open_made(make: Callable[..., Any], config: Mapping[str, Any], scale: TokenScale, budget: int) -> Opened:
-    if make.__name__ == "mount":
-        return await _open_module(make, config, scale, budget)
     made = make(dict(config))
-    return Opened(cast(Context, await made if inspect.isawaitable(made) else made))
+    yield cast(Context, await made if inspect.isawaitable(made) else made)
 
 
+@asynccontextmanager
 async def _open_module(mount: Callable[..., Any], config: Mapping[str, Any], scale: TokenScale, budget: int) -> Opened:
     try:
         from amplifier_core.testing import MockCoordinator
@@ -141,20 +129,18 @@ async def _open_module(mount: Callable[..., Any], config: Mapping[str, Any], sca
     context = coordinator.get("context")
     if context is None:
         raise Unavailable("the module mounted no context")
-
-    async def close() -> None:
+    try:
+        yield cast(Context, context)
+    finally:
         done = cleanup() if cleanup is not None else None
         if inspect.isawaitable(done):
             await done
 
-    return Opened(cast(Context, context), close)
-
 
 def _made_by(path: str) -> Callable[..., Any]:
-    module_name, _, attribute = path.partition(":")
     try:
-        made = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as problem:
+        made = resolve_name(path)
+    except (ImportError, AttributeError, ValueError) as problem:
         raise Unavailable(f"{path} cannot be loaded: {problem}") from problem
     if not callable(made):
         raise Unavailable(f"{path} is not callable: it must take a config and return a context manager")
@@ -167,18 +153,8 @@ def _parsed(spec: str) -> tuple[str, dict[str, Any]]:
     head, _, tail = rest.partition(":")
     if rest and not rest.startswith("{") and "=" not in head:
         first, rest = f"{first}:{head}", tail
-    if rest.startswith("{"):
-        try:
-            return first, dict(as_mapping(json.loads(rest)) or {})
-        except ValueError as problem:
-            raise ValueError(f"{spec}: the config is not JSON: {problem}") from problem
-    given: dict[str, Any] = {}
-    for pair in rest.split(",") if rest else ():
-        key, equals, value = pair.partition("=")
-        if not equals or not key.strip():
-            raise ValueError(f"{spec}: {pair!r} is not key=value")
-        try:
-            given[key.strip()] = json.loads(value)
-        except ValueError:
-            given[key.strip()] = value
-    return first, given
+    given = rest.removeprefix("{").removesuffix("}") if rest.startswith("{") else _EQUALS.sub(r"\1: ", rest)
+    try:
+        return first, dict(as_mapping(yaml.safe_load("{" + given + "}")) or {})
+    except yaml.YAMLError as problem:
+        raise ValueError(f"{spec}: the config is not of the form key=value,key=value") from problem

@@ -134,7 +134,3 @@ def _ours(message: ModelMessage) -> list[Message]:
 
 def _arguments(arguments: object) -> str:
     return arguments if isinstance(arguments, str) else json.dumps(arguments or {})
-
-
-def open_peer(scale: TokenScale, budget: int) -> Tiered:
-    return Tiered(scale, budget)

@@ -126,7 +126,6 @@ class RecallProbe:
         self._starts: set[tuple[str, str]] = set()
 
     def learn(self, message: Message) -> None:
-        """Record a message of the session."""
         self._starts.add(_start(message, self.scale.text(message)))
 
     def sight(self, request: Request) -> Sight:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from amplifier_context_cli.streams import warnings_to
 from amplifier_context_core.view import shared_cache
-from amplifier_context_testing.caches import OPENAI
+from amplifier_context_testing.caches.bill import Bill
+from amplifier_context_testing.caches.openai import OpenAI
+from amplifier_context_testing.caches.request import Request
 from amplifier_context_testing.caches.token_scale import TokenScale
 from amplifier_context_testing.checks.message_shapes import Message
-from amplifier_context_testing.replay.transcripts import Transcript, replay
+from amplifier_context_testing.replay.transcripts import OnRequest, Transcript, replay
 
 from .course import Course, Recording, Size
 from .figures import Figures
-from .judge import BillJudge, FullJudge
+from .judge import Judge
 from .managers import Manager
 from .sessions import Session
 
@@ -44,7 +46,6 @@ class Row:
     def as_json(self) -> dict[str, Any]:
         return {
             "name": self.manager.label,
-            "note": self.manager.note,
             "budget": self.size.label,
             **self.figures.as_json(),
             "by_session": {name: figures.as_json() for name, figures in self.by_session.items()},
@@ -95,52 +96,49 @@ async def measure(
             row = Row(manager, size)
             report.rows.append(row)
             for course in fitting:
-                with _notices(row, course.session):
-                    figures = (await _run(course, manager, FullJudge(course, scale), scale)).figures
+                with warnings_to(partial(_note, row, course.session.id)):
+                    judge = Judge(course, scale)
+                    judge.figures.times = await _run(course, manager, judge.take, scale)
                     if manager.reads_provider:
-                        # Every host names the provider. A manager may make its views for it, and then the views of
-                        # another provider have no price there.
-                        named = await _run(course, manager, BillJudge(scale, OPENAI), scale, SessionProvider())
-                        figures.bills = {**figures.bills, **named.figures.bills}
-                row.by_session[course.session.id] = figures
+                        bill = await _named(course, manager, scale)
+                        judge.figures.bills = {**judge.figures.bills, "openai": bill}
+                row.by_session[course.session.id] = judge.figures
                 if replayed is not None:
                     replayed(report)
     return report
 
 
-@contextmanager
-def _notices(row: Row, session: Session) -> Generator[None]:
-    """Keep what is logged as a warning while a session is replayed: each text once, with the name of the recording."""
-
-    class Keeper(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            notice = (session.id, _SESSION.sub("", record.getMessage()))
-            if notice not in row.notices:
-                row.notices.append(notice)
-
-    keeper = Keeper(logging.WARNING)
-    root = logging.getLogger()
-    root.addHandler(keeper)
-    try:
-        yield
-    finally:
-        root.removeHandler(keeper)
+def _note(row: Row, session_id: str, text: str) -> None:
+    """Keep a warning that was logged while a session was replayed: each text once."""
+    notice = (session_id, _SESSION.sub("", text))
+    if notice not in row.notices:
+        row.notices.append(notice)
 
 
 async def _run(
-    course: Course, manager: Manager, judge: BillJudge, scale: TokenScale, provider: SessionProvider | None = None
-) -> BillJudge:
+    course: Course, manager: Manager, judge: OnRequest, scale: TokenScale, provider: SessionProvider | None = None
+) -> list[float]:
+    """Replay a session, with a judge of the views, and return the seconds of each request."""
     shared_cache.clear()  # sessions of one process find each other's checkpoints; here each starts from nothing
-    opened = await manager.open(scale, course.budget)
-    timed = _Timed(opened.context)
     transcript = Transcript(course.session.id, course.session.set, course.session.messages)
-    budget = course.budget
-    try:
-        await replay(transcript, timed, judge.take, token_budget=budget, provider=provider)
-    finally:
-        await opened.close()
-    judge.figures.times = timed.times
-    return judge
+    async with manager.open(scale, course.budget) as context:
+        timed = _Timed(context)
+        await replay(transcript, timed, judge, token_budget=course.budget, provider=provider)
+    return timed.times
+
+
+async def _named(course: Course, manager: Manager, scale: TokenScale) -> Bill:
+    """Return the bill of OpenAI's cache where the requests name the provider, as those of every host do.
+
+    A manager may make its views for it, and then the views of another provider have no price there.
+    """
+    cache, bills = OpenAI(), list[Bill]()
+
+    def judge(index: int, view: list[Message]) -> None:
+        bills.append(cache.bill(Request.of(view, scale), 0.0))
+
+    await _run(course, manager, judge, scale, SessionProvider())
+    return sum(bills, Bill())
 
 
 class SessionProvider:
@@ -161,8 +159,6 @@ class SessionProvider:
 
 
 class _Timed:
-    """A context whose requests are timed."""
-
     def __init__(self, context: Any) -> None:
         self._context = context
         self.times: list[float] = []

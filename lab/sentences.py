@@ -7,7 +7,7 @@ white space is folded on both sides before it is looked for.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from typing import Any
 
@@ -16,7 +16,7 @@ from amplifier_context_testing.caches.token_scale import TokenScale
 from amplifier_context_testing.checks.message_shapes import Message, blocks_of
 from amplifier_context_testing.checks.texts import is_rule
 
-from .shares import NOTHING, Share
+from .shares import NOTHING, Places, Share, union
 
 SHORTEST = 25  # characters of a sentence
 PASTED = 4_000  # characters: a message from this length on is a paste, and states no rules
@@ -82,7 +82,7 @@ class Sentences:
     """
 
     def __init__(self, messages: Sequence[Message], scale: TokenScale, *, host: frozenset[int] = frozenset()) -> None:
-        self._bits: dict[str, int] = {}
+        self._places = Places()
         self._scale = scale
         self._found = Memo(self._sentences_in)
         self.before = [Stated()]
@@ -90,32 +90,19 @@ class Sentences:
             self.before.append(self.before[-1] | self._stated(message, index in host))
 
     def in_view(self, request: Request) -> int:
-        held = 0
-        for found in self._found.each(request):
-            held |= found
-        return held
+        return union(self._found.each(request))
 
     def _stated(self, message: Message, by_host: bool) -> Stated:
         role = message.get("role")
         if role == "assistant":
-            return Stated(agent=self._set_of(sentences(written(message))))
+            return Stated(agent=self._places.bits(sentences(written(message))))
         if role != "user" or by_host:
             return Stated()
         own = _TAGGED.sub(" ", written(message))
         found = sentences(own)
         stated = found if len(own) < PASTED else []
-        return Stated(self._set_of(found), self._set_of(sentence for sentence in stated if is_rule(sentence)))
-
-    def _set_of(self, found: Iterable[str]) -> int:
-        bits = 0
-        for sentence in found:
-            bits |= 1 << self._bits.setdefault(sentence, len(self._bits))
-        return bits
+        return Stated(self._places.bits(found), self._places.bits(filter(is_rule, stated)))
 
     def _sentences_in(self, message: Message) -> int:
         text = folded(self._scale.text(message))
-        bits = 0
-        for sentence, place in self._bits.items():
-            if sentence in text:
-                bits |= 1 << place
-        return bits
+        return union(1 << place for sentence, place in self._places.items() if sentence in text)

@@ -42,7 +42,7 @@ class Session:
 
 
 def read_sessions(
-    paths: Iterable[str | Path], *, min_messages: int = 0, part: Part | None = None, skipped: list[str] | None = None
+    paths: Iterable[str | Path], *, min_messages: int = 0, skipped: list[str] | None = None
 ) -> list[Session]:
     """Return the sessions of files and folders (their `*.jsonl` and `*.jsonl.gz`, sub-folders included), in order.
 
@@ -62,7 +62,7 @@ def read_sessions(
                     raise
                 skipped.append(str(problem))
     chosen = (session for session in sessions if len(session.messages) >= max(min_messages, 2))
-    return [session for session in _distinct(chosen) if part is None or session.part == part]
+    return list(_distinct(chosen))
 
 
 def _distinct(sessions: Iterable[Session]) -> Iterator[Session]:

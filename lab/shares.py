@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 
@@ -31,6 +32,18 @@ class Share:
 
 
 NOTHING = Share()
+
+
+class Places(dict[str, int]):
+    """The places of texts in a set of bits."""
+
+    def bits(self, texts: Iterable[str]) -> int:
+        """Return texts as a set of bits; a new one gets the next place."""
+        return union(1 << self.setdefault(text, len(self)) for text in texts)
+
+
+def union(sets: Iterable[int]) -> int:
+    return reduce(int.__or__, sets, 0)
 
 
 def rounded(value: float | None) -> float | None:

@@ -69,13 +69,8 @@ def markdown(report: Report, only: Sequence[str] = ()) -> str:
     for row in report.rows:
         cells = [CELLS[head](row.figures) for head in heads]
         rows.append([row.manager.label, *([row.size.label] if budgets else []), *cells])
-    return lined(rows)
-
-
-def lined(rows: Sequence[Sequence[str]]) -> str:
-    heads, *body = rows
-    lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" + " ---: |" * (len(heads) - 1)]
-    return "\n".join([*lines, *("| " + " | ".join(line) + " |" for line in body)])
+    rows.insert(1, ["---", *["---:"] * (len(rows[0]) - 1)])
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in rows)
 
 
 def title(report: Report) -> str:

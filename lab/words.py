@@ -8,8 +8,7 @@ messages count, and *far* words were last used outside the newest quarter of the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from amplifier_context_testing.caches.request import Memo, Request
 from amplifier_context_testing.caches.token_scale import TokenScale
@@ -17,6 +16,7 @@ from amplifier_context_testing.checks.message_shapes import SYSTEM_ROLES, Messag
 from amplifier_context_testing.checks.texts import spoken
 
 from .sentences import written
+from .shares import Places, union
 
 STEM = 7  # letters
 FEW = 3  # messages, or a twentieth of the history if that is more
@@ -28,23 +28,16 @@ def stems(text: str) -> frozenset[str]:
     return frozenset(word[:STEM].lower() for word in _WORD.findall(text))
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Words to be searched for in a view, as sets of bits."""
-
-    words: int = 0
-    far: int = 0
-
-
 class Words:
-    """The words that the agent of one session uses again; `bits` is the place of each in a set of bits."""
+    """The words that the agent of one session uses again."""
 
     def __init__(self, messages: Sequence[Message], scale: TokenScale) -> None:
         self._scale = scale
         self._in_view = Memo(self._bits_of)
         stems_of = [stems(spoken(message)) for message in messages]
         used = {i: stems(written(m)) for i, m in enumerate(messages) if m.get("role") == "assistant"}
-        self.bits = {word: place for place, word in enumerate(sorted(frozenset[str]().union(*used.values())))}
+        self._places = Places()
+        self._places.bits(word for words in used.values() for word in words)
         self._last: dict[int, dict[str, int]] = {}  # by assistant message: where each word of it was last used
         last: dict[str, int] = {}
         spread: dict[str, int] = {}
@@ -55,28 +48,23 @@ class Words:
                 self._last[index] = {word: last[word] for word in used[index] if word in last and spread[word] <= few}
             if message.get("role") not in SYSTEM_ROLES:
                 before += 1
-                for word in stems_of[index] & self.bits.keys():
+                for word in stems_of[index] & self._places.keys():
                     last[word] = index
                     spread[word] = spread.get(word, 0) + 1
 
-    def wanted(self, near: Sequence[int]) -> Mapping[int, Wanted]:
-        """Return the words to search for, by index of the assistant message; `near` as `course.near` returns it."""
+    def wanted(self, near: Sequence[int]) -> Mapping[int, tuple[int, int]]:
+        """Return the words to search for, by index of the assistant message, and those of them that are far.
+
+        Sets of bits; `near` as `course.near` returns it.
+        """
+        bits = self._places.bits
         return {
-            index: Wanted(self._set_of(last), self._set_of(word for word in last if last[word] < near[index]))
+            index: (bits(last), bits(word for word in last if last[word] < near[index]))
             for index, last in self._last.items()
         }
 
     def in_view(self, request: Request) -> int:
-        held = 0
-        for found in self._in_view.each(request):
-            held |= found
-        return held
+        return union(self._in_view.each(request))
 
     def _bits_of(self, message: Message) -> int:
-        return self._set_of(stems(self._scale.text(message)) & self.bits.keys())
-
-    def _set_of(self, words: Iterable[str]) -> int:
-        bits = 0
-        for word in words:
-            bits |= 1 << self.bits[word]
-        return bits
+        return self._places.bits(stems(self._scale.text(message)) & self._places.keys())

@@ -13,29 +13,21 @@ from .checks.message_shapes import Message
 
 
 class ListContext:
-    """Keeps every message and returns all of them, without compaction or repair.
-
-    Attributes:
-        budgets: the `token_budget` of each request, in order.
-    """
+    """Keeps every message and returns all of them, without compaction or repair."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
-        self.budgets: list[int | None] = []
 
     async def add_message(self, message: Message) -> None:
-        """Keep a copy."""
         self.messages.append(deepcopy(message))
 
     async def get_messages_for_request(
         self, token_budget: int | None = None, provider: Any | None = None
     ) -> list[Message]:
         """Everything, whatever the budget, in a list of its own."""
-        self.budgets.append(token_budget)
         return [dict(message) for message in self.messages]
 
     async def get_messages(self) -> list[Message]:
-        """Return a copy of everything."""
         return deepcopy(self.messages)
 
     async def set_messages(self, messages: list[Message]) -> None:

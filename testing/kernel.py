@@ -13,7 +13,6 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any
@@ -103,17 +102,6 @@ async def session(
         await running.cleanup()
 
 
-@dataclass(frozen=True, slots=True)
-class FolderSource:
-    """A module source that is a folder on this machine."""
-
-    folder: Path
-
-    def resolve(self) -> Path:
-        """Return the folder, absolute."""
-        return self.folder
-
-
 class FolderResolver:
     """Finds modules in folders, as hosts do; mounted at `module-source-resolver`.
 
@@ -124,8 +112,8 @@ class FolderResolver:
     def __init__(self, folders: Mapping[str, str | Path] | None = None) -> None:
         self._folders = {name: Path(folder).resolve() for name, folder in (folders or {}).items()}
 
-    def resolve(self, module_id: str, source_hint: Any = None, profile_hint: Any = None) -> FolderSource:
-        """Return the location of a module.
+    def resolve(self, module_id: str, source_hint: Any = None, profile_hint: Any = None) -> Path:
+        """Return the folder of a module; the kernel calls `resolve` of it.
 
         Raises:
             amplifier_core.module_sources.ModuleNotFoundError: not in a folder; the kernel then asks the entry points.
@@ -138,7 +126,7 @@ class FolderResolver:
             raise SourceNotFoundError(f"no folder is known for module {module_id!r}")
         if not folder.is_dir():
             raise FileNotFoundError(f"module {module_id!r}: {folder} is not a folder")
-        return FolderSource(folder)
+        return folder
 
 
 def local_folder(hint: Any) -> Path | None:
@@ -150,7 +138,6 @@ def local_folder(hint: Any) -> Path | None:
 
 
 def _loader(coordinator: Any, modules: dict[str, Mount]) -> Any:
-    """Return the kernel's loader, after `modules`."""
     from amplifier_core.loader import ModuleLoader
 
     kernels_own: Any = ModuleLoader  # unannotated in parts

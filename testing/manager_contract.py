@@ -56,7 +56,6 @@ class ManagerContract:
 
     @pytest.fixture
     def recorder(self) -> EventRecorder:
-        """The events of all managers of a test."""
         return EventRecorder()
 
     @pytest.fixture

@@ -62,11 +62,10 @@ class EventRecorder:
         return next((event.data for event in reversed(self.records) if event.name == name), None)
 
     def names(self) -> list[str]:
-        """Return the names in the order they were emitted."""
         return [event.name for event in self.records]
 
     def count(self, name: str) -> int:
-        return self.counts()[name]
+        return self.names().count(name)
 
     def counts(self) -> Counter[str]:
         return Counter(self.names())

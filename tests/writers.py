@@ -12,8 +12,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from amplifier_context_testing.summaries.asked import Asked, asked
-from amplifier_context_testing.summaries.extractive import extracted
+from amplifier_context_testing.summaries import Asked, asked, extracted
 
 Json = dict[str, Any]
 

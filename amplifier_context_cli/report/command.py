@@ -10,7 +10,7 @@ import click
 
 from ..formatting import counted, shell_quoted, size_text
 from ..printing import print_fact
-from ..store_options import OpenedStore, budget_option, on_store, write_private
+from ..store_options import OpenedStore, budget_option, on_session, write_private
 from ..stored_managers import settings_of
 from ..views import copy_of
 from .page import page
@@ -19,9 +19,7 @@ from .replay import replay
 _budget = budget_option("Make the requests at a budget such as 16k; by default that of the session.")
 
 
-@click.command()
-@click.argument("session_id", metavar="SESSION")
-@on_store
+@on_session
 @_budget
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The file to write."

@@ -127,7 +127,6 @@ class _Indices:
         self._stored.append(seq)
 
     def between(self, mark: str, to: str, *, stored: bool) -> range:
-        """Return the indices of the messages from a mark to another."""
         first, last = int(mark[1:]), int(to[1:])
         if not stored:
             return range(first - 1, min(last, len(self)))

@@ -14,7 +14,7 @@ from amplifier_context_core.messages.parsing import arguments_of, calls_of, json
 from amplifier_context_core.messages.timestamps import seconds_of
 from amplifier_context_core.view.figures import line_of_compaction
 
-from .conversation import BY_A_PROGRAM, Conversation, UnknownFormat, items, mapping, with_metadata
+from .conversation import BY_A_PROGRAM, Conversation, UnknownFormat, items, mapping, text_in, with_metadata
 
 VERSION = "ATIF-v1.8"
 _WRITES_CHAPTERS = frozenset({"fold", "condense"})
@@ -54,7 +54,7 @@ def read_atif(value: object) -> Conversation:
 
 
 def _read_step(made: Conversation, step: Mapping[str, Any], role: str) -> None:
-    message: dict[str, Any] = {"role": role, "content": _content(made, step.get("message"))}
+    message: dict[str, Any] = {"role": role, "content": text_in(made, step.get("message"))}
     calls = [call for one in items(step.get("tool_calls")) if (call := mapping(one)) is not None]
     if calls:
         message["tool_calls"] = [_call(call) for call in calls]
@@ -78,7 +78,7 @@ def _read_step(made: Conversation, step: Mapping[str, Any], role: str) -> None:
     known = {_id(call.get("tool_call_id")) for call in calls}
     for one in items((mapping(step.get("observation")) or {}).get("results")):
         result = mapping(one) or {}
-        source, content = _id(result.get("source_call_id")), _content(made, result.get("content"))
+        source, content = _id(result.get("source_call_id")), text_in(made, result.get("content"))
         if source and source in known:
             made.messages.append({"role": "tool", "tool_call_id": source, "content": content})
         else:
@@ -95,18 +95,6 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
 
 def _id(value: object) -> str:
     return str(value or "")  # other programs may write numbers
-
-
-def _content(made: Conversation, content: object) -> Any:
-    """Return a text, or text blocks: images are files beside a trajectory, and are left out."""
-    if isinstance(content, str) or content is None:
-        return content or ""
-    if not (listed := items(content)):
-        return json_text(content)
-    parts = [part for one in listed if (part := mapping(one)) is not None]
-    texts = [str(part.get("text", "")) for part in parts if part.get("type") == "text"]
-    made.left_out["images"] += len(parts) - len(texts)
-    return "\n".join(texts)
 
 
 def write_atif(

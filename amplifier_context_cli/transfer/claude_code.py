@@ -22,7 +22,6 @@ def is_claude_code(lines: Iterable[Any]) -> bool:
 
 
 def read_claude_code(lines: Iterable[Any]) -> Conversation:
-    """Return the conversation of a session file."""
     made = Conversation()
     newest = ""  # id of the answer that the last message is part of
     for one in lines:

@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from amplifier_context_core.messages.parsing import json_text
-
-from .conversation import BY_A_PROGRAM, Conversation, items, lines_of, mapping, with_metadata
+from .conversation import BY_A_PROGRAM, Conversation, lines_of, mapping, text_in, with_metadata
 
 _LINES = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
@@ -31,7 +29,6 @@ def is_codex(lines: Iterable[Any]) -> bool:
 
 
 def read_codex(lines: Iterable[Any]) -> Conversation:
-    """Return the conversation of a rollout."""
     made = Conversation()
     model: str | None = None
     for one in lines:
@@ -53,12 +50,15 @@ def _add(made: Conversation, item: Mapping[str, Any], timestamp: Any, model: str
     kind, role = str(item["type"]), str(item.get("role"))
     name = str(item.get("call_id") or item.get("id") or "")
     if kind in _OUTPUTS:
-        content = _text(made, item.get("output"))
+        output = item.get("output")
+        if (wrapped := mapping(output)) is not None:  # once outputs were objects with `content`
+            output = wrapped.get("content", output)
+        content = text_in(made, output)
         made.messages.append(
             with_metadata({"role": "tool", "tool_call_id": name, "content": content}, timestamp=timestamp)
         )
     elif kind == "message" and role != "assistant":
-        text = _text(made, item.get("content"))
+        text = text_in(made, item.get("content"))
         message: dict[str, Any] = {"role": role if role in ("system", "developer") else "user", "content": text}
         if text.lstrip().startswith(_OF_CODEX):
             message["metadata"] = dict(BY_A_PROGRAM)
@@ -70,7 +70,7 @@ def _add(made: Conversation, item: Mapping[str, Any], timestamp: Any, model: str
             answer: dict[str, Any] = {"role": "assistant", "content": []}
             made.messages.append(with_metadata(answer, timestamp=timestamp, model=model))
         if kind == "message":
-            block = {"type": "text", "text": _text(made, item.get("content"))}
+            block = {"type": "text", "text": text_in(made, item.get("content"))}
         else:
             given = item.get(_CALLS[kind])
             called = {
@@ -79,17 +79,3 @@ def _add(made: Conversation, item: Mapping[str, Any], timestamp: Any, model: str
             }
             block = {"type": "tool_use", "id": name, **called}
         made.messages[-1]["content"].append(block)
-
-
-def _text(made: Conversation, content: object) -> str:
-    """Return a text; images are left out. Outputs were objects with `content` once."""
-    if (wrapped := mapping(content)) is not None:
-        content = wrapped.get("content", content)
-    if isinstance(content, str) or content is None:
-        return content or ""
-    if not (listed := items(content)):
-        return json_text(content)
-    parts = [part for one in listed if (part := mapping(one)) is not None]
-    texts = [str(part["text"]) for part in parts if "text" in part]
-    made.left_out["images"] += len(parts) - len(texts)
-    return "\n".join(texts)

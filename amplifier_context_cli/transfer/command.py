@@ -18,7 +18,7 @@ from amplifier_context_core.stores.validation import check_conversation_id
 
 from ..formatting import counted, printable_text, shell_quoted
 from ..printing import is_json, json_line, json_option, print_fact, print_remark
-from ..store_options import OpenedStore, on_store, run_command, store_at, store_option, write_private
+from ..store_options import OpenedStore, on_session, run_command, store_at, store_option, write_private
 from ..views import copy_of
 from .atif import is_atif, read_atif, write_atif
 from .claude_code import is_claude_code, read_claude_code
@@ -145,9 +145,7 @@ def _left_out(entries: Iterable[Entry]) -> Counter[str]:
     return left_out
 
 
-@click.command()
-@click.argument("session_id", metavar="SESSION")
-@on_store
+@on_session
 @click.option("--format", "name", type=click.Choice(_WRITTEN), required=True, help="What to write.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="The file; else the output.")
 async def export(at: OpenedStore, session_id: str, name: str, output: Path | None) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from amplifier_context_core.messages.parsing import json_text
+
 Message = dict[str, Any]
 _NAME = re.compile(r"[\w-]{1,40}", re.ASCII)
 BY_A_PROGRAM = {"source": "hook"}  # metadata of a text in the role of a user that no person wrote
@@ -41,6 +43,18 @@ def mapping(value: object) -> Mapping[str, Any] | None:
 def items(value: object) -> list[Any]:
     """Return a value if it is a JSON array; an empty list if not."""
     return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def text_in(made: Conversation, content: object) -> str:
+    """Return the text of a content: of parts their texts. Images, which messages do not carry here, are left out."""
+    if isinstance(content, str) or content is None:
+        return content or ""
+    if not (listed := items(content)):
+        return json_text(content)
+    parts = [part for one in listed if (part := mapping(one)) is not None]
+    texts = [str(part["text"]) for part in parts if "text" in part]
+    made.left_out["images"] += len(parts) - len(texts)
+    return "\n".join(texts)
 
 
 def lines_of(kind: object, what: str = "lines") -> str:

@@ -16,14 +16,11 @@ from __future__ import annotations
 from typing import Protocol
 
 from .anthropic import Anthropic
-from .any_prefix import AnyPrefix
 from .bill import Bill
-from .openai import OpenAI
+from .openai import AnyPrefix, OpenAI
 from .request import Request
 
-__all__ = ["OPENAI", "Bill", "Cache", "caches"]
-
-OPENAI = ("openai",)  # the caches of which the provider is named to a manager, as in a session
+__all__ = ["Bill", "Cache", "caches"]
 
 
 class Cache(Protocol):

@@ -47,7 +47,7 @@ class Request:
     @cached_property
     def prefixes(self) -> list[int]:
         """Return a hash of each prefix: the empty one first, all of the request last."""
-        return prefixes(self.numbers)
+        return list(accumulate(self.numbers, lambda before, number: hash((before, number)), initial=0))
 
     def grew_from(self, before: Request) -> bool:
         """True if the request before is a prefix of this one."""
@@ -73,9 +73,21 @@ class Memo(Generic[T]):
             return made
 
 
-def prefixes(numbers: Iterable[int]) -> list[int]:
-    """Return a hash of each prefix of a series of numbers, the empty prefix first."""
-    chain = [0]
-    for number in numbers:
-        chain.append(hash((chain[-1], number)))
-    return chain
+class Entries:
+    """Stored prefixes, by their hash.
+
+    Args:
+        ttl: seconds an entry is kept after its last use.
+    """
+
+    def __init__(self, ttl: float) -> None:
+        self._ttl = ttl
+        self._used: dict[int, float] = {}
+
+    def holds(self, prefix: int, at: float) -> bool:
+        """True if the prefix is stored and alive at this time."""
+        used = self._used.get(prefix)
+        return used is not None and at - used <= self._ttl
+
+    def use(self, prefixes: Iterable[int], at: float) -> None:
+        self._used.update(dict.fromkeys(prefixes, at))

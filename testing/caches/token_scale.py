@@ -7,13 +7,12 @@ messages different.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from ..checks.texts import visible
 from ..counters import TokenCounter
-
-Count = Callable[[dict[str, Any], TokenCounter], int]
 
 _SENT = ("role", "content", "tool_calls", "tool_call_id", "name")
 
@@ -22,19 +21,18 @@ class TokenScale:
     """Numbers, token counts and texts of messages; each distinct message is counted once.
 
     Args:
-        counter: text to tokens; by default exact (o200k_base).
-        count: a message to tokens, by such a counter; by default as the core counts.
+        counter: text to tokens; by default exact (o200k_base). Messages are counted as the core does.
     """
 
-    def __init__(self, counter: TokenCounter | None = None, count: Count | None = None) -> None:
+    def __init__(self, counter: TokenCounter | None = None) -> None:
         from amplifier_context_core import count_message_tokens, exact_token_counter
 
         self.counter: TokenCounter = counter or exact_token_counter()
-        self._count = count or count_message_tokens
+        self._count = count_message_tokens
         self._numbers: dict[object, int] = {}
         self._tokens: list[int] = []
-        self._texts: list[str | None] = []
-        self._lengths: dict[str, int] = {}
+        self._texts: dict[int, str] = {}
+        self.length = cache(self.counter)  # of a text, in tokens; peers count the same texts many times
 
     def number(self, message: Mapping[str, Any]) -> int:
         """Return the number of a message; two messages have the same number if the same bytes are sent for both."""
@@ -43,7 +41,6 @@ class TokenScale:
         if known is None:
             known = self._numbers[key] = len(self._tokens)
             self._tokens.append(self._count(dict(message), self.counter))
-            self._texts.append(None)
         return known
 
     def tokens(self, message: Mapping[str, Any]) -> int:
@@ -54,19 +51,11 @@ class TokenScale:
         """Return the tokens of the message with a number."""
         return self._tokens[number]
 
-    def length(self, text: str) -> int:
-        """Return the tokens of a text; counts are cached, because peers count the same texts many times."""
-        known = self._lengths.get(text)
-        if known is None:
-            known = self._lengths[text] = self.counter(text)
-        return known
-
     def text(self, message: Mapping[str, Any]) -> str:
         number = self.number(message)
-        known = self._texts[number]
-        if known is None:
-            known = self._texts[number] = visible(message)
-        return known
+        if number not in self._texts:
+            self._texts[number] = visible(message)
+        return self._texts[number]
 
 
 def _key(message: Mapping[str, Any]) -> object:

@@ -199,7 +199,7 @@ def _images(message: Mapping[str, Any]) -> Iterator[str]:
             continue
         if message.get("role") not in ("user", "tool"):
             yield f"shows an image ({where}); only users and tools may"
-        if not (_has_source(block) if kind == "image" else _has_url(block.get("image_url"))):
+        if not _has_source(block):
             yield f"has an image without a source ({where})"
 
 
@@ -377,12 +377,11 @@ def _pairing(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, str]]
                 continue
             if result.id not in waiting:
                 made = made_at.get(result.id)
-                reason = (
-                    "a call that was never made"
-                    if made is None
-                    else f"a call of message {made} that is not open any more"
+                closed = f"a call of message {made} that is not open any more"
+                yield (
+                    index,
+                    f"{label} answers {result.id!r}, {'a call that was never made' if made is None else closed}",
                 )
-                yield index, f"{label} answers {result.id!r}, {reason}"
             elif waiting[result.id]:
                 yield index, f"{label} answers the call {result.id!r} a second time"
             else:
@@ -425,21 +424,12 @@ def _deep_blocks(content: object, path: str = "block ") -> Iterator[tuple[str, M
 
 
 def _has_source(block: Mapping[str, Any]) -> bool:
-    source = as_mapping(block.get("source"))
-    if not source:
-        return False
-    match source.get("type"):
-        case "base64":
-            return _filled(source.get("data")) and _filled(source.get("media_type"))
-        case "url":
-            return _filled(source.get("url"))
-        case _:
-            return True  # a file id, or a shape of the provider's own
-
-
-def _has_url(value: object) -> bool:
-    inner = as_mapping(value)
-    return _filled(inner.get("url") if inner is not None else value)
+    if block.get("type") == "image_url":
+        url = as_mapping(block.get("image_url"))
+        return _filled(url.get("url") if url is not None else block.get("image_url"))
+    source = as_mapping(block.get("source")) or {}
+    needed = {"base64": ("data", "media_type"), "url": ("url",)}.get(str(source.get("type")), ())
+    return bool(source) and all(_filled(source.get(key)) for key in needed)  # others: a file id, a provider's own shape
 
 
 @cache
@@ -463,8 +453,6 @@ def _kernel_refusal(message: Mapping[str, Any]) -> str | None:
             return str(problem)
         # Content is a union: the deepest error is the one about the form that was used.
         found: dict[str, Any] = max(errors(include_url=False), key=lambda error: len(error["loc"]))
-        where = [
-            str(part) for part in found["loc"] if "[" not in str(part)
-        ]  # without the names of the union's branches
+        where = [str(part) for part in found["loc"] if "[" not in str(part)]  # without the union's branches
         return f"{'.'.join(where)}: {found['msg']}"
     return None

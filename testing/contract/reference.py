@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from dataclasses import replace as but
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -67,51 +67,54 @@ class Pair:
 
     async def take(self, step: Step) -> None:
         """Call both, and compare what they answer and what they raise."""
-        arguments = await self._arguments(step)
-        method = {"move": "replace", "recount": "rewrite", "clear": "replace"}.get(step.what, step.what)
-        method = "save_checkpoint" if method == "checkpoint" else method
+        method, *arguments = await self._call(step)
         ours, theirs = await self._ask(self.store, method, arguments), await self._ask(self.model, method, arguments)
         if method in ("read", "find"):
             assert not differing(ours, theirs), f"{method}{arguments}"
         else:
             assert ours == theirs, f"{method}{arguments}"
 
-    async def _ask(self, store: Store, method: str, arguments: tuple[Any, ...]) -> Any:
+    async def _ask(self, store: Store, method: str, arguments: list[Any]) -> Any:
         try:
             return await getattr(store, method)(*arguments)
         except StoreError:
             return StoreError
 
-    async def _arguments(self, step: Step) -> tuple[Any, ...]:
+    async def _call(self, step: Step) -> tuple[Any, ...]:
         name = self.names[step.name]
         history, archive = await self.model.read(name), await self.model.archived(name)
         place = (len(history) * step.share + 999) // 1_000
         new = self._new(step.texts, name)
         match step.what:
             case "append":
-                return name, new
+                return "append", name, new
             case "replace":
-                return name, place, new
+                return "replace", name, place, new
             case "move":
                 tail = history[place:]
-                return name, place, [*tail[1::2], *new, *tail[::3][:1]] if len(tail) > 3 else [*new, *tail[::-1]]
+                return (
+                    "replace",
+                    name,
+                    place,
+                    [*tail[1::2], *new, *tail[::3][:1]] if len(tail) > 3 else [*new, *tail[::-1]],
+                )
             case "clear":
-                return name, 0, []
+                return "replace", name, 0, []
             case "rewrite" | "recount":
-                return name, self._changed(step, [*history, *archive])
+                return "rewrite", name, self._changed(step, [*history, *archive])
             case "checkpoint":
-                return name, place, step.data
+                return "save_checkpoint", name, place, step.data
             case "fork":
-                return name, self.names[step.other], place
+                return "fork", name, self.names[step.other], place
             case "read":
                 stop = None if not step.data else step.data[0] % (len(history) + 3)
-                return name, place, stop
+                return "read", name, place, stop
             case "find":
-                return name, range(step.share, self.seq + 2, 1 + step.share)
+                return "find", name, range(step.share, self.seq + 2, 1 + step.share)
             case "close":
-                return ()
+                return ("close",)
             case _:
-                return (name,)
+                return step.what, name
 
     def _new(self, texts: list[str], name: str) -> list[Entry]:
         made: list[Entry] = []
@@ -140,10 +143,12 @@ class Pair:
             assert {one: listed[one] for one in listed if one in self.names.values()} == expected
 
 
-class _Comparing(StoreFixtures):
-    async def compare_histories(self, store: Store, examples: int, *, derandomize: bool) -> None:
-        """Draw histories, and compare after every call."""
+class MatchesReference(StoreFixtures):
+    """Random calls, given to a store and to the reference store alike; in a soak many, and others each time."""
 
+    soak: ClassVar[bool] = False
+
+    async def test_any_history_is_what_the_reference_store_makes_of_it(self, store: Store) -> None:
         async def hold(drawn: list[Step], names: dict[str, str]) -> None:
             pair = Pair(store, names)
             for step in drawn:
@@ -155,25 +160,17 @@ class _Comparing(StoreFixtures):
             for session_id in names.values():
                 await store.delete(session_id)
 
-        await hold_for_any(hold, examples, derandomize=derandomize)
+        await hold_for_any(hold, self.examples * (40 if self.soak else 1), derandomize=not self.soak)
 
 
-class MatchesReference(_Comparing):
-    """Random calls, given to a store and to the reference store alike."""
+class SoakContract(MatchesReference):
+    """Tests very many random histories, different in every run. Inherit it in a class of its own, marked as slow."""
 
-    async def test_any_history_is_what_the_reference_store_makes_of_it(self, store: Store) -> None:
-        await self.compare_histories(store, self.examples, derandomize=True)
-
-
-class MatchesReferenceForLong(_Comparing):
-    """The same, for minutes, and with other histories each time."""
-
-    async def test_very_many_histories_are_what_the_reference_store_makes_of_them(self, store: Store) -> None:
-        await self.compare_histories(store, self.examples * 40, derandomize=False)
+    soak = True
 
 
 async def hold_for_any(
-    hold: Callable[[list[Step], dict[str, str]], Coroutine[Any, Any, None]], examples: int, *, derandomize: bool
+    hold: Callable[[list[Step], dict[str, str]], Coroutine[Any, Any, None]], examples: int, *, derandomize: bool = True
 ) -> None:
     """Try histories, each with sessions and an event loop of its own."""
     number = count()

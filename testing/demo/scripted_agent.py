@@ -25,7 +25,7 @@ from typing import Any
 
 from ..checks.message_shapes import results_of, text_of
 from ..replay.answer_policies import Answer, Calling, Policy
-from ..summaries.extractive import with_summaries
+from ..summaries import with_summaries
 
 RECALL = "context_recall"
 STEPS = 60  # answers before the report, if there is enough to see
@@ -65,8 +65,6 @@ class _Seen:
 
 
 class _Explorer:
-    """The policy and its memory."""
-
     def __init__(self, steps: int) -> None:
         self.steps = self.until = steps
         self.step = 0

@@ -103,7 +103,6 @@ async def _execute_prompts(running: Any, plan: Plan, progress: ProgressPrinter, 
 
 
 def _read() -> list[str]:
-    """Return standard input as one prompt."""
     text = "" if sys.stdin.isatty() else sys.stdin.read().strip()
     if not text:
         raise click.ClickException('no prompt: pass --prompt "...", or add a list `prompts` to the plan')

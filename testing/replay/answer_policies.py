@@ -7,10 +7,10 @@ A `Policy` is a callable from the request to the next answer; a list of answers 
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pkgutil import resolve_name
 from typing import Any, Literal, cast
 
 from ..checks.message_shapes import as_list, as_mapping
@@ -95,12 +95,11 @@ def policy_named(path: str, config: Mapping[str, Any]) -> Policy:
     Raises:
         ValueError: no such module, no such name, or what is there makes no policy.
     """
-    module_name, _, attribute = path.partition(":")
-    if not module_name or not attribute:
+    if ":" not in path:
         raise ValueError(f"script {path!r} is not of the form 'module:factory'")
     try:
-        factory = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as problem:
+        factory = resolve_name(path)
+    except (ImportError, AttributeError, ValueError) as problem:
         raise ValueError(f"script {path!r} cannot be loaded: {problem}") from problem
     policy = factory(dict(config)) if callable(factory) else None
     if not callable(policy):

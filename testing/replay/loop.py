@@ -19,24 +19,30 @@ Config, all optional:
 from __future__ import annotations
 
 import asyncio
+import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, cast
 
-from ..checks.message_shapes import Message, as_list
-from .tool_round import Content, ToolRound
+from ..checks.message_shapes import Message, as_list, as_mapping, well_formed
 
 __amplifier_module_type__ = "orchestrator"
+
+Content: TypeAlias = str | list[Message]
+"""A result: a text, or the blocks of a rich one."""
+
+_POLL = 0.02  # seconds between looks at the cancellation token, which cannot be awaited
 
 
 async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> None:
     """Mount a `ReplayLoop` at `orchestrator`.
 
     Raises:
-        ValueError: an unknown key or an impossible value in the config.
+        TypeError: an unknown key in the config.
+        ValueError: an impossible value.
     """
-    await coordinator.mount("orchestrator", ReplayLoop(LoopConfig.of(config or {})))
+    await coordinator.mount("orchestrator", ReplayLoop(LoopConfig(**(config or {}))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +60,11 @@ class LoopConfig:
     overflow_share: float = 0.75
     closing_message: str | None = None
 
-    @classmethod
-    def of(cls, config: Mapping[str, Any]) -> LoopConfig:
-        """Read a mount plan's config; `ValueError` names the key that cannot be."""
-        known = {one.name for one in fields(cls)}
-        if unknown := sorted(set(config) - known):
-            raise ValueError(f"loop-replay has no config {', '.join(unknown)}; known are {', '.join(sorted(known))}")
-        made = cls(**config)
-        if made.style not in ("basic", "streaming"):
-            raise ValueError(f"loop-replay: style is {made.style!r}; it is basic or streaming")
-        if not 0 < made.overflow_share <= 1:
-            raise ValueError(f"loop-replay: overflow_share is {made.overflow_share!r}; it is above 0 and at most 1")
-        return made
+    def __post_init__(self) -> None:
+        if self.style not in ("basic", "streaming"):
+            raise ValueError(f"loop-replay: style is {self.style!r}; it is basic or streaming")
+        if not 0 < self.overflow_share <= 1:
+            raise ValueError(f"loop-replay: overflow_share is {self.overflow_share!r}; it is above 0 and at most 1")
 
 
 class ReplayLoop:
@@ -140,7 +139,7 @@ class _Turn:
         return self.text
 
     async def _open(self, prompt: str) -> None:
-        result = await self._emit("prompt:submit", {"prompt": prompt})
+        result = await self._ask("prompt:submit", {"prompt": prompt})
         self.injected += _ephemeral(result)
         if self.streaming:
             await self.hooks.emit("execution:start", {"prompt": prompt})
@@ -172,7 +171,7 @@ class _Turn:
 
     async def _request(self) -> Any:
         announced = {"provider": self.provider_name, "iteration": self.iteration}
-        result = await self._emit("provider:request", announced)
+        result = await self._ask("provider:request", announced)
         injections = [*_ephemeral(result), *self.injected]
         self.injected = []
         view = await self.context.get_messages_for_request(provider=self.provider)
@@ -274,19 +273,71 @@ class _Turn:
 
     async def _run_tools(self, calls: list[Any]) -> bool:
         """Run the calls in parallel and store their results in call order; `False` when the turn is over."""
-        tool_round = ToolRound(calls, self.tools, self.hooks, self.coordinator, group=str(uuid.uuid4()))
+        group = str(uuid.uuid4())
+        finished: dict[int, Content] = {}  # by the place of the call: ids are not unique in real life
+        tasks = [asyncio.create_task(self._run_tool(finished, place, call, group)) for place, call in enumerate(calls)]
         try:
-            await tool_round.run()
+            await self._until_done(tasks)
         finally:  # of a turn that is cut off, what there is
-            await self._store_results(calls, tool_round.finished)
-        self.injected += [item for result in tool_round.hook_results for item in _ephemeral(result)]
+            for place, content in sorted(finished.items()):
+                named = {"name": calls[place].name} if self.streaming else {}
+                answer = {"role": "tool", **named, "tool_call_id": calls[place].id, "content": content}
+                await self.context.add_message(answer)
         return not await self._stopped()
 
-    async def _store_results(self, calls: list[Any], results: Mapping[int, Content]) -> None:
-        for place, content in sorted(results.items()):
-            named = {"name": calls[place].name} if self.streaming else {}
-            answer = {"role": "tool", **named, "tool_call_id": calls[place].id, "content": content}
-            await self.context.add_message(answer)
+    async def _until_done(self, tasks: list[asyncio.Task[None]]) -> None:
+        """Wait for all calls, or until the session is cancelled immediately: then some are left without a result."""
+        running = set(tasks)
+        try:
+            while running:
+                _, running = await asyncio.wait(running, timeout=None if self.coordinator is None else _POLL)
+                if running and self.coordinator is not None and self.coordinator.cancellation.is_immediate:
+                    break
+        finally:
+            for task in tasks:
+                task.cancel()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+        for outcome in ended:
+            if isinstance(outcome, Exception):  # a hook registry or a coordinator failed: not the tool's doing
+                raise outcome
+
+    async def _run_tool(self, finished: dict[int, Content], place: int, call: Any, group: str) -> None:
+        token = None if self.coordinator is None else self.coordinator.cancellation
+        if token is not None:
+            token.register_tool_start(call.id, call.name)
+        try:
+            finished[place] = await self._result(call, group)
+        finally:
+            if token is not None:
+                token.register_tool_complete(call.id)
+
+    async def _result(self, call: Any, group: str) -> Content:
+        """Return what answers a call; a denial, an unknown tool and an exception all become the text of a result."""
+        about = {"tool_name": call.name, "tool_call_id": call.id, "parallel_group_id": group}
+        asked = {**about, "tool_input": well_formed(call.arguments)}
+        before = await self._emit("tool:pre", asked, call.name)
+        if before.action == "deny":
+            return f"Denied by a hook: {before.reason}"
+        tool = self.tools.get(call.name)
+        if tool is None:
+            return await self._failed(about, LookupError(f"there is no tool {call.name!r}"))
+        try:
+            result = await tool.execute(call.arguments)
+        except Exception as problem:  # noqa: BLE001 - whatever a tool raises, its call must be answered
+            return await self._failed(about, problem)
+        shown = _as_json(result.model_dump() if hasattr(result, "model_dump") else str(result))
+        after = await self._emit("tool:post", {**asked, "result": shown}, call.name)
+        self.injected += _ephemeral(after)
+        changed = (as_mapping(after.data) or {}).get("result") if after.data is not None else None
+        if changed is not None and changed != shown:
+            return changed if isinstance(changed, str) else json.dumps(changed, default=str)
+        if getattr(result, "content", None):
+            return cast("list[Message]", result.model_dump()["content"])
+        return result.get_serialized_output() if hasattr(result, "get_serialized_output") else str(result)
+
+    async def _failed(self, about: Mapping[str, Any], problem: Exception) -> str:
+        await self.hooks.emit("tool:error", {**about, "error": {"type": type(problem).__name__, "msg": str(problem)}})
+        return f"Error: {problem}"
 
     async def _stopped(self) -> bool:
         """True if the session was cancelled; emit that once, and store the closing message of the config."""
@@ -300,12 +351,17 @@ class _Turn:
                 await self.context.add_message({"role": "assistant", "content": self.config.closing_message})
         return True
 
-    async def _emit(self, event: str, data: dict[str, Any]) -> Any:
+    async def _ask(self, event: str, data: dict[str, Any]) -> Any:
+        """Emit an event of the turn; where a hook denies it, the turn ends."""
+        result = await self._emit(event, data, "orchestrator")
+        if self.coordinator is not None and result.action == "deny":
+            raise _Denied(result.reason or event)
+        return result
+
+    async def _emit(self, event: str, data: dict[str, Any], name: str) -> Any:
         result = await self.hooks.emit(event, data)
         if self.coordinator is not None:
-            result = await self.coordinator.process_hook_result(result, event, "orchestrator")
-            if result.action == "deny":
-                raise _Denied(result.reason or event)
+            result = await self.coordinator.process_hook_result(result, event, name)
         return result
 
 
@@ -347,3 +403,7 @@ def _priority(provider: Any) -> float:
     """Lower goes first; 100 where a provider says nothing."""
     value = getattr(provider, "priority", None)
     return float(value) if isinstance(value, (int, float)) else 100.0
+
+
+def _as_json(value: Any) -> Any:
+    return json.loads(json.dumps(well_formed(value), default=str))

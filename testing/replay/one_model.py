@@ -39,7 +39,6 @@ class OneModelProvider:
         return ProviderInfo(id=self.name, display_name=self.display_name, capabilities=["tools"], defaults=defaults)
 
     async def list_models(self) -> list[Any]:
-        """Return the only model."""
         from amplifier_core.models import ModelInfo
 
         return [ModelInfo(id=self.model, display_name=self.model, capabilities=["tools"], **self._limits())]

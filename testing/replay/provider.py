@@ -1,7 +1,7 @@
 """Amplifier module `provider-replay`: a provider without a model.
 
 It answers from a script, or from a policy that sees the request. It declares a context
-window and refuses larger requests. It counts tokens as a provider would, cache reads included, and reports them on
+window and refuses larger requests. It counts tokens as the core does, cache reads included, and reports them on
 `llm:response`. It can check every request by the provider rules. In a mount plan:
 
     providers:
@@ -27,13 +27,13 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ..caches.any_prefix import AnyPrefix
 from ..caches.bill import Bill
+from ..caches.openai import AnyPrefix
 from ..caches.request import Request
 from ..caches.token_scale import TokenScale
 from ..checks.message_shapes import Message, as_list
 from ..checks.request_checker import check_request
-from ..counters import TokenCounter, wire_tokens
+from ..counters import TokenCounter
 from .answer_policies import Answer, Policy, in_order, next_answer, policy_named
 from .one_model import OneModelProvider, dump, response_of
 
@@ -82,14 +82,13 @@ class ReplayProvider(OneModelProvider):
         self.weights: list[Bill] = []
 
     async def _answer(self, request: Any) -> Any:
-        """Answer as the script says, or raise what it has in place of an answer."""
         self.requests += 1
         self.last_request = [dump(message) for message in request.messages]
         if self.config.get("check"):
             broken = check_request(self.last_request)
             self.violations += [f"request {self.requests}: {sentence}" for sentence in broken]
         if self._scale is None:  # loading a vocabulary takes a moment: not on the event loop
-            self._scale = await asyncio.to_thread(TokenScale, self._counter, wire_tokens)
+            self._scale = await asyncio.to_thread(TokenScale, self._counter)
         # Tools come before the messages: with other tools there is no shared prefix.
         tools = [{"role": "system", "content": str([dump(tool) for tool in request.tools])}] if request.tools else []
         sent = Request.of([*tools, *self.last_request], self._scale)

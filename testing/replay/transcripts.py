@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TextIO, cast
+from typing import Any, Protocol
 
 from ..checks.message_shapes import SYSTEM_ROLES, Message, as_list, as_mapping
 
@@ -45,7 +45,8 @@ def read_transcripts(path: str | Path) -> Iterator[Transcript]:
     """
     file = Path(path)
     loose: list[Message] = []
-    with _open(file) as lines:
+    opened: Any = gzip.open if file.name.endswith(".gz") else open
+    with opened(file, "rt", encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
@@ -90,18 +91,18 @@ async def replay(
     Args:
         token_budget: tokens, passed on with each request; `None` leaves the budget to provider and context.
     """
-    begun = False
+    asked = set(requests_of(transcript.messages))
     for index, message in enumerate(transcript.messages):
-        if begun and message.get("role") == "assistant":
+        if index in asked:
             on_request(index, await context.get_messages_for_request(token_budget=token_budget, provider=provider))
         await context.add_message(message)
-        begun = begun or message.get("role") not in SYSTEM_ROLES
 
 
-def _open(file: Path) -> TextIO:
-    if file.name.endswith(".gz"):
-        return cast(TextIO, gzip.open(file, "rt", encoding="utf-8"))
-    return file.open(encoding="utf-8")
+def requests_of(messages: Sequence[Message]) -> list[int]:
+    """Return where a view is asked for: before each assistant message that is not the first of the conversation."""
+    roles = [message.get("role") for message in messages]
+    first = next((index for index, role in enumerate(roles) if role not in SYSTEM_ROLES), len(roles))
+    return [index for index, role in enumerate(roles) if role == "assistant" and index > first]
 
 
 def _object(line: str, file: Path, number: int) -> Mapping[str, Any]:

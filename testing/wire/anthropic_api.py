@@ -10,9 +10,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from ..caches.anthropic import breakpoints
+from ..caches.anthropic import Shape, breakpoints, shape
 from ..caches.bill import Bill
-from ..caches.wire import WireMessage, shape
 from ..checks.message_shapes import SYSTEM_ROLES, Message, as_mapping, blocks_of, calls_of, results_of, text_of
 from ..replay.answer_policies import Answer
 from ..replay.one_model import dump, response_of
@@ -59,14 +58,14 @@ def request_body(request: Any, model: str, most: int) -> Json:
 
 
 def _conversation(messages: list[Message]) -> list[Json]:
-    sent: list[tuple[Json, WireMessage]] = []
+    sent: list[tuple[Json, Shape]] = []
     for is_result, group in groupby(messages, key=lambda message: message["role"] == "tool"):
         rows = list(group)
         for several in [rows] if is_result else [[row] for row in rows]:
             blocks = [block for row in several for block in _blocks(row)]
             if blocks:
                 role = "assistant" if several[-1]["role"] == "assistant" else "user"
-                sent.append(({"role": role, "content": blocks}, WireMessage(shape(several[-1]), 0, 0, 0)))
+                sent.append(({"role": role, "content": blocks}, shape(several[-1])))
     for index in breakpoints([found for _, found in sent]):
         sent[index][0]["content"][-1]["cache_control"] = BREAKPOINT
     return [message for message, _ in sent]
@@ -110,7 +109,6 @@ def _result(content: object) -> str | list[Json]:
 
 
 def response(message: Any) -> Any:
-    """Return the library's message as a `ChatResponse`."""
     blocks: list[Json] = []
     for block in message.content:
         if block.type == "tool_use":
@@ -125,6 +123,23 @@ def response(message: Any) -> Any:
 
 
 # -- the service -------------------------------------------------------------------------------------------------------
+
+ARGUMENTS = frozenset({"model", "messages", "system", "tools", "max_tokens", "temperature", "output_config"})
+MOST_BREAKPOINTS = 4
+
+
+def refusals(body: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what Anthropic refuses beside what all providers do, of models from 4.6 on.
+
+    Sources: five breakpoints, anthropics/claude-code#8901; an assistant's message at the end,
+    agenticloops-ai/agentic-ai-engineering#43.
+    """
+    if body["messages"][-1]["role"] != "user":
+        yield "This model does not support assistant message prefill. The conversation must end with a user message."
+    contents = [body.get("system"), *(message["content"] for message in body["messages"])]
+    parts = [*(body.get("tools") or ()), *(block for content in contents for _, block in blocks_of(content))]
+    if sum("cache_control" in part for part in parts) > MOST_BREAKPOINTS:
+        yield f"A maximum of {MOST_BREAKPOINTS} blocks with cache_control may be provided."
 
 
 def chat_request(body: Mapping[str, Any]) -> Any:

@@ -82,7 +82,6 @@ def _part(block: Mapping[str, Any]) -> Json:
 
 
 def response(completion: Any) -> Any:
-    """Return the library's completion as a `ChatResponse`."""
     choice = completion.choices[0]
     message, usage = choice.message, completion.usage
     text = message.content or message.refusal or ""
@@ -98,6 +97,16 @@ def response(completion: Any) -> Any:
 
 
 # -- the service -------------------------------------------------------------------------------------------------------
+
+ARGUMENTS = frozenset({"model", "messages", "tools", "max_completion_tokens", "temperature", "reasoning_effort"})
+
+
+def refusals(body: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what OpenAI refuses beside what all providers do (request model of its client library, types/chat)."""
+    for message in body["messages"]:
+        kinds = [part.get("type") for _, part in blocks_of(message.get("content"))]
+        if "image_url" in kinds and message["role"] != "user":
+            yield f"Image URLs are only allowed for messages with role 'user', not with role '{message['role']}'."
 
 
 def chat_request(body: Mapping[str, Any]) -> Any:

@@ -20,15 +20,16 @@ to `amplifier_core.llm_errors`, reports usage on `llm:response`. It does not str
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
 from ..replay.one_model import OneModelProvider
-from .errors import kernel_error
 
 __amplifier_module_type__ = "provider"
 
 TIMEOUT = 600.0  # seconds of a request that names none
+TOO_LONG = ("prompt is too long", "exceed context limit", "maximum context length")  # words of both vendors
 _KEYS = {"api", "base_url", "api_key", "model", "name", "context_window", "max_output_tokens", "priority"}
 
 
@@ -48,8 +49,6 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Ca
 
 
 class WireProvider(OneModelProvider):
-    """The provider."""
-
     module = "provider-wire"
 
     def __init__(self, config: Mapping[str, Any], *, hooks: Any = None) -> None:
@@ -80,3 +79,32 @@ class WireProvider(OneModelProvider):
 
     async def close(self) -> None:
         await self._client.close()
+
+
+def kernel_error(problem: Exception, provider: str, model: str) -> Exception:
+    """Return an error of a client library as the kernel's. One generator makes both libraries: names are the same."""
+    from amplifier_core import llm_errors
+
+    name, status = type(problem).__name__, getattr(problem, "status_code", None)
+    about: dict[str, Any] = {"provider": provider, "model": model}
+    if name in ("APITimeoutError", "APIConnectionError"):
+        unreachable = llm_errors.LLMTimeoutError if name == "APITimeoutError" else llm_errors.NetworkError
+        return unreachable(str(problem), **about)
+    if not isinstance(status, int):
+        return problem
+    kind = {
+        401: llm_errors.AuthenticationError,
+        403: llm_errors.AccessDeniedError,
+        404: llm_errors.NotFoundError,
+        413: llm_errors.ContextLengthError,
+        429: llm_errors.RateLimitError,
+    }.get(status, llm_errors.ProviderUnavailableError if status >= 500 else llm_errors.InvalidRequestError)
+    if getattr(problem, "code", None) == "insufficient_quota":
+        kind = llm_errors.QuotaExceededError
+    if any(words in str(problem) for words in TOO_LONG):
+        kind = llm_errors.ContextLengthError
+    if status == 429 or status >= 500:
+        headers: Mapping[str, str] = getattr(getattr(problem, "response", None), "headers", {})
+        with suppress(KeyError, ValueError):
+            about["retry_after"] = float(headers["retry-after"])  # seconds
+    return kind(str(problem), status_code=status, **about)

@@ -59,7 +59,6 @@ def _endpoint(service: Service) -> Callable[[Request], Awaitable[JSONResponse]]:
             body = None
         if body is None:
             return JSONResponse({"error": {"message": "the body is not a JSON object"}}, 400)
-        response = await service.respond(dict(body), request.headers)
-        return JSONResponse(response.body, response.status, response.headers)
+        return JSONResponse(*await service.respond(dict(body), request.headers))
 
     return endpoint

@@ -10,7 +10,7 @@ import pytest
 
 from amplifier_context_summary.config import load_summary_config
 from amplifier_context_summary.manager import SummaryManager
-from lab.course import requests_of
+from amplifier_context_testing.replay.transcripts import requests_of
 from lab.sessions import read_sessions
 from tests.timers import timers_of
 from tests.writers import Writer

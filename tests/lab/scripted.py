@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from amplifier_context_testing import WordCounter
@@ -58,7 +59,8 @@ class Scripted:
 def scripted(viewing: Viewing, context: type[Scripted] = Scripted) -> Manager:
     """A manager of that kind."""
 
+    @asynccontextmanager
     async def opening(scale: TokenScale, budget: int) -> Opened:
-        return Opened(context(viewing))
+        yield context(viewing)
 
     return Manager("scripted", opening)

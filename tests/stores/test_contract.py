@@ -116,7 +116,7 @@ def test_a_store_of_another_project_fails_the_claims_that_it_breaks(tmp_path: Pa
 
 
 def test_ids_are_tried_on_every_method_that_takes_one() -> None:
-    from amplifier_context_testing.contract.session_ids import ASKED  # after the contract, which prepares its asserts
+    from amplifier_context_testing.contract.sessions import ASKED  # after the contract, which prepares its asserts
 
     asked = {name.partition(" ")[0] for name in ASKED}
     methods = {name for name in vars(Store) if not name.startswith("_")}
@@ -127,7 +127,7 @@ def test_every_claim_is_an_own_sentence() -> None:
     """A class that inherits two parts must not have one test hide another."""
     for contract in (StoreContract, WriterContract):
         seen: dict[str, type] = {}
-        for part in contract.__mro__[1:]:
+        for part in contract.__mro__:
             for name in vars(part):
                 if name.startswith("test_"):
                     assert name not in seen, f"{name} is in {part.__name__} and in {seen[name].__name__}"

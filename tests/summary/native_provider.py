@@ -15,8 +15,8 @@ from amplifier_core import ChatRequest
 from amplifier_core.llm_errors import LLMError
 from amplifier_core.message_models import ChatResponse
 
-from amplifier_context_testing.replay.answer_policies import Answer
-from amplifier_context_testing.wire.replies import Fault, Script, reply_of
+from amplifier_context_testing.replay.answer_policies import Answer, Policy, next_answer
+from amplifier_context_testing.wire.apis import Fault
 
 METADATA = "anthropic:compaction"
 
@@ -35,7 +35,7 @@ class NativeProvider:
 
     name = "anthropic"
 
-    def __init__(self, script: Script, *, compaction: bool = True, model: str = "wire-1") -> None:
+    def __init__(self, script: Policy, *, compaction: bool = True, model: str = "wire-1") -> None:
         self.exchanges: list[Exchange] = []
         self._script = script
         self._compaction = compaction
@@ -80,10 +80,12 @@ class NativeProvider:
         assert carriers in ([], [first]), "a carrier must precede the conversation"
         assert all(self.validate_compacted_context(messages[place]) for place in carriers)
         asked = request.model_copy(update={"metadata": {"compaction": True} if compacts else None})
-        made = await reply_of(self._script, asked)
-        self.exchanges.append(Exchange(messages, compacts, not isinstance(made, Fault)))
-        if isinstance(made, Fault):
-            raise LLMError(made.message, provider=self.name, status_code=made.status)
+        try:
+            made = await next_answer(self._script, asked) or Answer()
+        except Fault as fault:
+            self.exchanges.append(Exchange(messages, compacts, False))
+            raise LLMError(str(fault), provider=self.name, status_code=fault.status) from None
+        self.exchanges.append(Exchange(messages, compacts, True))
         return made
 
     def _signed(self, text: str) -> str:

@@ -15,7 +15,7 @@ from amplifier_core import ChatRequest
 from amplifier_context_core.stores import Store
 from amplifier_context_core.view.candidate import carrier_of
 from amplifier_context_testing import checked
-from amplifier_context_testing.summaries.extractive import with_summaries
+from amplifier_context_testing.summaries import with_summaries
 from tests.messages import bare, digest, text
 from tests.summary.native_provider import NativeProvider
 from tests.summary.scripted import BUDGET, SESSION, summary_manager, wait_for_summaries

@@ -12,7 +12,7 @@ from amplifier_core import HookRegistry
 
 from amplifier_context_core import ContextManager, count_tokens, load_config
 from amplifier_context_testing import EventRecorder, check_request, coding_session
-from amplifier_context_testing.summaries.asked import asked
+from amplifier_context_testing.summaries import asked
 from tests.summary.scripted import BUDGET, OFTEN, summary_manager
 from tests.timers import timers_of
 from tests.writers import (

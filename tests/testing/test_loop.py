@@ -48,7 +48,7 @@ class Room:
         config = {"script": list(script), **(provider or {})}
         self.provider = ReplayProvider(config, hooks=self.coordinator.hooks, counter=WordCounter())
         self.tools = {tool.name: tool for tool in tools or [Tool(lambda given: ToolResult(output="the file"))]}
-        self.loop = ReplayLoop(LoopConfig.of(loop))
+        self.loop = ReplayLoop(LoopConfig(**loop))
 
     async def run(self, prompt: str = "Go.", coordinator: bool = True) -> str:
         await self.coordinator.mount("context", self.context)

@@ -9,10 +9,9 @@ from typing import Any
 
 from amplifier_core.message_models import ChatRequest, Message, ToolSpec
 
-from amplifier_context_testing.wire.apis import AnthropicService, OpenAIService, Service
-from amplifier_context_testing.wire.problems import Model
+from amplifier_context_testing.replay.answer_policies import Policy
+from amplifier_context_testing.wire.apis import AnthropicService, Model, OpenAIService, Service
 from amplifier_context_testing.wire.provider import WireProvider
-from amplifier_context_testing.wire.replies import Script
 from amplifier_context_testing.wire.server import serving
 
 APIS = ("openai", "anthropic")
@@ -21,7 +20,7 @@ HI = {"role": "user", "content": "Hi there."}
 READ = ToolSpec(name="read", description="Reads a file.", parameters={"type": "object", "properties": {}})
 
 
-def service_of(api: str, script: Script, model: Model = MODEL) -> Service:
+def service_of(api: str, script: Policy, model: Model = MODEL) -> Service:
     """A service of a vendor with one model."""
     return {"openai": OpenAIService, "anthropic": AnthropicService}[api](script, model)
 
@@ -40,7 +39,7 @@ class Wired:
 
 
 @asynccontextmanager
-async def wired(api: str, script: Script, *, model: Model = MODEL, hooks: Any = None) -> AsyncGenerator[Wired]:
+async def wired(api: str, script: Policy, *, model: Model = MODEL, hooks: Any = None) -> AsyncGenerator[Wired]:
     """Serve a vendor's API, with a provider that calls it."""
     service = service_of(api, script, model)
     async with serving(service) as address:

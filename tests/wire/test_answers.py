@@ -9,7 +9,7 @@ from amplifier_core.validation import ProviderValidator
 from amplifier_core.validation.behavioral import ProviderBehaviorTests
 
 from amplifier_context_testing.wire import provider as module
-from amplifier_context_testing.wire.replies import (
+from amplifier_context_testing.wire.apis import (
     Fault,
     faults_first,
     rate_limited,

@@ -9,9 +9,7 @@ import pytest
 
 from amplifier_context_testing import EventRecorder, session
 from amplifier_context_testing.demo.scripted_agent import explore_script
-from amplifier_context_testing.wire.apis import Service
-from amplifier_context_testing.wire.problems import Model
-from amplifier_context_testing.wire.replies import faults_first, unavailable
+from amplifier_context_testing.wire.apis import Model, Service, faults_first, unavailable
 from amplifier_context_testing.wire.server import serving
 from tests.wire.serving import APIS, service_of
 

@@ -16,9 +16,9 @@ from amplifier_context_servers.postgres_server import vectors as vectors_module
 from amplifier_context_servers.postgres_server.schema import FORMER, VERSION
 from amplifier_context_servers.postgres_server.store import PostgresStore
 from amplifier_context_testing.contract.fixtures import assert_same
+from amplifier_context_testing.contract.optional import vector_of
 from amplifier_context_testing.contract.reference import MatchesReference
 from amplifier_context_testing.contract.samples import entries, entry
-from amplifier_context_testing.contract.vectors import vector_of
 from amplifier_context_testing.store_contract import MakeStore
 from tests.messages import user
 from tests.stores.postgres.tables import ask

@@ -8,9 +8,8 @@ import pytest
 
 from amplifier_context_core.stores import Store
 from amplifier_context_core.stores.sqlite.store import SqliteStore
+from amplifier_context_testing.contract.edits import Editing
 from amplifier_context_testing.contract.reference import MatchesReference
-from amplifier_context_testing.contract.replace import Replacing
-from amplifier_context_testing.contract.rewrite import Rewriting
 from amplifier_context_testing.store_contract import (
     CheckContract,
     MakeStore,
@@ -41,7 +40,7 @@ class TestSqliteStoreForLong(OnSqliteStore, SoakContract):
     pass
 
 
-class TestSqliteStoreWithoutArchive(Replacing, Rewriting, MatchesReference):
+class TestSqliteStoreWithoutArchive(Editing, MatchesReference):
     archives = False
     examples = 10
 

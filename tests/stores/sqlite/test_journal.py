@@ -15,7 +15,6 @@ from amplifier_context_testing.contract.concurrency import Concurrency
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.reference import MatchesReference
 from amplifier_context_testing.contract.samples import entries
-from amplifier_context_testing.contract.single_writer import SingleWriter
 from amplifier_context_testing.store_contract import (
     CheckContract,
     MakeStore,
@@ -156,7 +155,7 @@ class OnAJournal(StoreFixtures):
         return make
 
 
-class TestStoresWithAJournal(OnAJournal, Concurrency, SingleWriter, MatchesReference):
+class TestStoresWithAJournal(OnAJournal, Concurrency, WriterContract, MatchesReference):
     """Where a journal differs: readers and a writer wait for each other."""
 
 

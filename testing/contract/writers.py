@@ -13,7 +13,7 @@ import pytest
 from amplifier_context_core.errors import SessionInUse
 from amplifier_context_core.stores import Extent, Store
 
-from .cancellation import cancelled
+from .concurrency import cancelled
 from .fixtures import MakeStore, StoreFixtures, assert_same, whole
 from .reference import Pair, Step, hold_for_any
 from .samples import entries, entry
@@ -32,8 +32,11 @@ CHANGES: dict[str, Change] = {
 BEGUN = {name: change for name, change in CHANGES.items() if name not in ("open", "delete")}
 
 
-class SingleWriter(StoreFixtures):
-    """The store object that opens or changes a session first is its writer until it releases the session."""
+class WriterContract(StoreFixtures):
+    """Two store objects on one session: the one that opens or changes it first is its writer until it releases it.
+
+    Inherit it beside `StoreContract`.
+    """
 
     @pytest.fixture
     async def other(self, further: MakeStore) -> Store:
@@ -189,7 +192,7 @@ class SingleWriter(StoreFixtures):
                 await other.delete(session_id)
                 await other.release(session_id)
 
-        await hold_for_any(hold, max(5, self.examples // 2), derandomize=True)
+        await hold_for_any(hold, max(5, self.examples // 2))
 
     async def test_a_closed_store_writes_nothing_more(self, store: Store, other: Store) -> None:
         chance = random.Random(0)

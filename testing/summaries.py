@@ -3,17 +3,21 @@
 It replaces a model where none is at hand: in the services on loopback, in the lab, in the demo. The same range
 gives the same text. It understands nothing, so it says what a model's text costs and how it travels, and nothing of
 how good a model's summary is.
+
+A request is read back from its text, in the form of docs/summary.md. Nothing is imported from the package that asks, so
+that a change of the form is seen here.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal, cast
 
-from ..checks.texts import identifiers, is_rule
-from ..replay.answer_policies import Answer, Policy
-from .asked import Asked, Quoted, asked
+from .checks.message_shapes import text_of
+from .checks.texts import identifiers, is_rule
+from .replay.answer_policies import Answer, Policy
 
 LONGEST = 300  # characters of an extracted sentence
 LINES = 12  # under one heading at most
@@ -26,19 +30,99 @@ _FOUND = re.compile(
 _FAILED = re.compile(r"^.*(?:\b(?:Error|Exception|FAILED|failed|fatal|No such file)\b).*$", re.MULTILINE)
 _AHEAD = re.compile(r"^(?:let me|i['’]ll|i will|next,?|now,? (?:i|let))\b", re.IGNORECASE)
 
+Speaker = Literal["person", "agent", "call", "result", "program"]
 
-def extractive_answer(request: Any) -> Answer | None:
-    """Return the text that a request for a summary gets, as an answer; None for any other request."""
-    question = asked(request)
-    return None if question is None else Answer.of(extracted(question))
+_FORMER = re.compile(r"<context_record>\n\[the summary so far[^\n]*\]\n(.*?)\n</context_record>", re.DOTALL)
+_HISTORY = re.compile(r"<context_record>\n\[history (m\d+) to (m\d+)[^\n]*\]\n(.*?)\n</context_record>", re.DOTALL)
+_HEAD = re.compile(r"(m\d+)(?:\.\d+)? (person|agent|call|result|program)(?: ([^:]*))?: ?(.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Quoted:
+    """One message of the range.
+
+    Attributes:
+        mark: of the message.
+        speaker: of it.
+        name: of the tool, or of a result the call that it answers; empty for speech.
+        text: its text, without the indentation of the quotation.
+    """
+
+    mark: str
+    speaker: Speaker
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request for a summary.
+
+    Attributes:
+        former: lines of the summary so far, by heading.
+        first, last: marks of the range.
+        history: the range.
+    """
+
+    former: dict[str, list[str]]
+    first: str
+    last: str
+    history: tuple[Quoted, ...]
+
+    def of(self, speaker: Speaker) -> Iterator[Quoted]:
+        return (one for one in self.history if one.speaker == speaker)
+
+
+def asked(request: Any) -> Asked | None:
+    """Return what a `ChatRequest` asks to summarise; None if it asks for something else."""
+    for message in reversed(request.messages):
+        if message.role != "user":
+            continue
+        content: Any = message.model_dump(exclude_unset=True)["content"]
+        text = text_of(content)
+        former, history = _FORMER.search(text), _HISTORY.search(text)
+        if former is not None and history is not None:
+            return Asked(_sections(_plain(former[1])), history[1], history[2], tuple(_quoted(history[3])))
+    return None
+
+
+def _sections(text: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    heading = ""
+    for line in text.splitlines():
+        if line.startswith("## "):
+            heading = line.removeprefix("## ")
+        elif line.startswith("- "):
+            found.setdefault(heading, []).append(line.removeprefix("- "))
+    return found
+
+
+def _quoted(text: str) -> Iterator[Quoted]:
+    mark, speaker, name = "", "program", ""
+    lines: list[str] = []
+    for line in text.split("\n"):
+        head = _HEAD.fullmatch(line)
+        if head is None:
+            lines.append(line.removeprefix("  "))
+            continue
+        if mark:
+            yield Quoted(mark, cast(Speaker, speaker), name, _plain("\n".join(lines)))
+        mark, speaker, name, lines = head[1], head[2], head[3] or "", [head[4]]
+    if mark:
+        yield Quoted(mark, cast(Speaker, speaker), name, _plain("\n".join(lines)))
+
+
+def _plain(text: str) -> str:
+    """Return a text with its tags as they were before they were escaped."""
+    return text.replace("&lt;", "<")
 
 
 def with_summaries(policy: Policy) -> Policy:
     """Return a policy that answers requests for summaries by extraction, and leaves all others to another policy."""
 
     def answer(request: Any) -> Any:
-        found = extractive_answer(request)
-        return policy(request) if found is None else found
+        question = asked(request)
+        return policy(request) if question is None else Answer.of(extracted(question))
 
     return answer
 

@@ -1,1 +1,0 @@
-"""A writer of summaries without a model, which extracts them."""
