@@ -104,15 +104,14 @@ async def test_a_global_hook_runs_for_its_event_and_for_objects_that_share_one_o
     assert (tagged, untagged) == (queues[2:], queues)
 
 
-async def test_a_bare_callable_with_a_type_is_a_hook() -> None:
-    calls: list[str] = []
-
+async def test_a_hook_without_a_name_cannot_be_saved() -> None:
     class Bare:
         type = (ContextQueueHook.BEFORE_APPEND, ContextQueueHook.AFTER_CLEAR)
 
         async def __call__(self, *arguments: Any) -> None:
             calls.append("bare")
 
+    calls: list[str] = []
     queue = ContextQueue(1)
     queue.hooks.append(Bare())
     await queue.append(ITEM)
@@ -120,21 +119,6 @@ async def test_a_bare_callable_with_a_type_is_a_hook() -> None:
     assert calls == ["bare", "bare"]
     with pytest.raises(ValueError, match="without __name__ cannot be saved"):
         queue.to_dict()
-
-
-async def test_an_exception_of_a_hook_goes_to_the_caller_and_stops_the_hooks_after_it() -> None:
-    queue = ContextQueue(1)
-
-    @queue.before_clear
-    async def fails(*arguments: Any) -> None:
-        raise RuntimeError("no")
-
-    @queue.before_clear
-    async def never(*arguments: Any) -> None:
-        raise AssertionError("the hook before it raised")
-
-    with pytest.raises(RuntimeError, match="no"):
-        await queue.clear()
 
 
 # -- arguments --------------------------------------------------------------------------------------------------------
