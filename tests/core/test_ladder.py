@@ -1,4 +1,4 @@
-"""The ladder: cheapest loss first, no further than the target, and no strategy can do harm."""
+"""The ladder: cheapest loss first, no further than the target, and no strategy does harm to what is protected."""
 
 from __future__ import annotations
 
@@ -20,15 +20,25 @@ from amplifier_context_core import (
     Strategy,
     TrimRounds,
     TruncateToolOutputs,
-    approx_token_counter,
     hookimpl,
     load_config,
 )
 from amplifier_context_core.compaction.checkpoint import Draft
 from amplifier_context_core.compaction.ladder import STRATEGIES, LadderResult, build_ladder, run_ladder
-from amplifier_context_core.compaction.protected import Protection
+from amplifier_context_core.compaction.protected import (
+    Protection,
+    clip_protected,
+    clip_rendered,
+    clip_segment,
+    mark_protected,
+    notice_of,
+)
+from amplifier_context_core.messages.tokens import approx_token_counter, count_message_tokens
+from amplifier_context_core.rendering.renderer import RenderedMessage
+from amplifier_context_testing import check_request
+from amplifier_context_testing.checks.conversation_builder import image_block
 from tests.core.drafts import draft, segments
-from tests.messages import Message, call, result, says, system, user
+from tests.messages import SIGNED, Message, block, call, result, says, system, user
 
 LONG = "\n".join(f"row {number:04d} of the table" for number in range(100))
 PINNED = {"pinned": True}
@@ -55,9 +65,6 @@ def reduced(
     protection = Protection(**{"pin_tokens": budget // 4, **kept})
     above = budget if trigger is None else trigger
     return run_ladder(made, Goal(target, budget), ladder, protection, trigger=above, recent_tokens=recent_tokens)
-
-
-# -- built from config ------------------------------------------------------------------------------------------------
 
 
 def built(ladder: Any = None, plugins: Plugins | None = None, **config: Any) -> list[Strategy]:
@@ -136,9 +143,6 @@ def test_a_plug_in_that_makes_no_strategy_or_fails_is_named() -> None:
         built(["mine"], plugins({"mine": lambda: 1 // 0}))
 
 
-# -- running it --------------------------------------------------------------------------------------------------------
-
-
 class Recording(Strategy):
     """Notes what it was asked."""
 
@@ -152,16 +156,13 @@ class Recording(Strategy):
         return draft
 
 
-def test_it_stops_as_soon_as_the_target_is_met() -> None:
+def test_it_stops_as_soon_as_the_target_is_met_and_what_each_strategy_freed_adds_up() -> None:
     made = draft(*talk())
-    done = reduced(made, [ClipToolOutputs(100), ClearToolOutputs()], target=made.tokens * 3 // 4)
+    ladder: list[Strategy] = [ClipToolOutputs(300), ClearToolOutputs(), FoldRounds()]
+    done = reduced(made, ladder, target=made.tokens * 3 // 4)
     assert done.draft.tokens <= made.tokens * 3 // 4
     assert [name for name, _ in done.freed] == ["clip"]
-
-
-def test_what_each_strategy_freed_adds_up() -> None:
-    made = draft(*talk())
-    done = reduced(made, [ClipToolOutputs(300), ClearToolOutputs(), FoldRounds()], target=1)
+    done = reduced(made, ladder, target=1)
     assert len(done.freed) >= 2
     assert all(freed > 0 for _, freed in done.freed)
     assert sum(freed for _, freed in done.freed) == made.tokens - done.draft.tokens
@@ -205,12 +206,6 @@ def test_protected_messages_that_leave_no_room_are_clipped_and_named() -> None:
     assert done.protected_tokens > 1_000
 
 
-def test_pins_that_found_no_room_are_named() -> None:
-    made = draft(user("task"), says(LONG, metadata=PINNED), says("x"), says("end"))
-    done = reduced(made, built(), target=1, budget=10_000, pin_tokens=10)
-    assert done.refused_pins == ("m2",)
-
-
 def test_above_the_budget_the_oldest_that_is_not_protected_goes() -> None:
     made = draft(user("task"), *[says(f"answer {n} " * 30) for n in range(20)])
     done = reduced(made, [], target=1, budget=made.tokens // 2)
@@ -233,20 +228,14 @@ def test_chapters_are_dropped_above_the_budget_only(spare: int, chapters: int) -
 
 
 def test_of_each_hooks_notices_only_the_newest_is_worth_its_tokens() -> None:
-    notices = [system(f"todo {n}", metadata={"source": "hook", "hook_name": "todo"}) for n in range(3)]
-    made = draft(user("task"), *notices, says("x"), says("end"))
-    done = reduced(made, [], target=1)
-    assert [segment.mark for segment in done.draft.segments] == ["m1", "m4", "m5", "m6"]
-    assert [name for name, _ in done.freed] == ["notices"]
-
-
-def test_a_pinned_notice_stays_though_there_is_a_newer_one() -> None:
     notices = [
-        system("todo 1", metadata={"source": "hook", "hook_name": "todo", **PINNED}),
-        system("todo 2", metadata={"source": "hook", "hook_name": "todo"}),
+        system(f"todo {n}", metadata={"source": "hook", "hook_name": "todo", "pinned": n == 1}) for n in range(4)
     ]
-    done = reduced(draft(user("task"), *notices, says("x"), says("end")), [], target=1)
-    assert "m2" in [segment.mark for segment in done.draft.segments]
+    made = draft(user("task"), *notices, says("x", metadata={"openai:response_id": "resp_1"}), says("end"))
+    done = reduced(made, [], target=1)
+    assert [segment.mark for segment in done.draft.segments] == ["m1", "m3", "m5", "m6", "m7"], "m3 is pinned"
+    assert [name for name, _ in done.freed] == ["notices"]
+    assert "metadata" not in done.draft.segments[3].shown[0].message, "no id of a response to what is covered"
 
 
 def test_rounds_still_open_are_newer_than_the_drafts() -> None:
@@ -254,15 +243,6 @@ def test_rounds_still_open_are_newer_than_the_drafts() -> None:
     later = segments(*[says("x")] * 4, user("newest"))[-1:]
     done = reduced(made, [], target=1, later=later)
     assert {segment.mark for segment in done.draft.segments if segment.protected_because} == {"m1"}
-
-
-def test_response_ids_go_from_what_is_covered() -> None:
-    made = draft(user("task"), says("x", metadata={"openai:response_id": "resp_1"}), says("end"))
-    done = reduced(made, [], target=1)
-    assert "metadata" not in done.draft.segments[1].shown[0].message
-
-
-# -- strategies that do wrong ------------------------------------------------------------------------------------------
 
 
 class Wrong(Strategy):
@@ -333,3 +313,136 @@ async def test_all_that_was_dropped_is_reported_also_what_a_host_inserted() -> N
     await manager.get_messages_for_request(token_budget=5_000)
     rows = {row["mark"]: row["state"] for row in (await manager.explain())["rounds"]}
     assert rows.get("m6") == "dropped"
+
+
+# -- what is protected -------------------------------------------------------------------------------------------------
+
+
+WORDS = " ".join(f"word{number:04d}" for number in range(2_000))
+
+
+def why(*messages: Message, pins: Any = (), pin_tokens: int = 10_000, later: int = 0) -> dict[str, str]:
+    """Reasons by mark; the last `later` segments are after those that are marked."""
+    both = segments(*messages)
+    cut = len(both) - later
+    marked, _ = mark_protected(both[:cut], Protection(pins, pin_tokens, later=both[cut:]))
+    return {segment.mark: segment.protected_because for segment in marked if segment.protected_because}
+
+
+def shown(message: Message) -> RenderedMessage:
+    return RenderedMessage(message, count_message_tokens(message), 7)
+
+
+def test_pins_beyond_their_share_are_no_pins_oldest_first_served() -> None:
+    messages = [user("task"), *(says(WORDS[:400], metadata=PINNED) for _ in range(3)), says("end")]
+    marked, refused = mark_protected(segments(*messages), Protection(pin_tokens=250))
+    assert [segment.mark for segment in marked if segment.protected_because == "pinned"] == ["m2", "m3"]
+    assert refused == ["m4"]
+
+
+def test_the_command_whose_text_is_the_newest_human_message_stays_with_it() -> None:
+    command = user("<command-message>review</command-message>\n<command-name>/review</command-name>")
+    skill = user("Base directory for this skill: /skills/review\n\nRead the change.")
+    before = (user("task"), says("done"), user("next"), says("done"))
+    after = (call("a"), result("a"), says("b"))
+    both = why(*before, command, skill, *after)
+    assert [mark for mark, reason in both.items() if reason == "newest human message"] == ["m5", "m6"]
+    assert "m5" not in why(*before, user("also"), skill, *after)
+    long = user(f"<command-args>{WORDS}</command-args>")
+    assert "m5" not in why(*before, long, skill, *after)
+
+
+def test_rounds_with_loaded_tools_stay() -> None:
+    state = {"openai:tool_search_items": []}
+    assert why(user("task"), call("a", metadata=state), result("a"), says("b"), says("c"))["m2"] == "loaded tools"
+
+
+@pytest.mark.parametrize(
+    ("message", "name"),
+    [
+        (system("x", metadata={"hook_name": "todo"}), "hook todo"),
+        (user("x", metadata={"hook_name": "todo", "source": "hook"}), "hook todo"),
+        (system("x", metadata={"hook_name": "unknown"}), None),
+        (system("x", metadata={"hook_name": 5}), None),
+        (user("x", metadata={"hook_name": "todo"}), None),
+    ],
+    ids=str,
+)
+def test_the_hook_of_a_notice_is_known(message: Message, name: str | None) -> None:
+    assert notice_of(segments(message)[0]) == ({name} if name else set())
+
+
+def protected_draft(*messages: Message, fixed: int = 0) -> Draft:
+    marked, _ = mark_protected(segments(*messages), Protection(pin_tokens=1 << 40))
+    return Draft(tuple(marked), fixed)
+
+
+def test_clipped_members_keep_head_tail_and_mark() -> None:
+    done = clip_protected(protected_draft(user(WORDS), says("x")), 500, approx_token_counter)
+    text = done.segments[0].shown[0].message["content"]
+    assert text.startswith("word0000")
+    assert text.endswith("word1999")
+    assert "m1" in text
+    assert (done.segments[0].state, done.segments[0].rule) == ("clipped", "floor")
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        (call("a"), result("a", WORDS)),
+        (call("a", path=WORDS), result("a", "x")),
+        (
+            says(
+                [block(WORDS), {"type": "tool_call", "id": "a", "name": "write", "input": {"text": WORDS, "n": [1]}}],
+                tool_calls=[{"id": "a", "tool": "write", "arguments": {"text": WORDS, "n": [1]}}],
+            ),
+            result("a", [block(WORDS), block(WORDS)]),
+        ),
+        (user([block(WORDS), image_block(1_000, 1_000), block(WORDS)]),),
+        (says([{"type": "thinking", "thinking": "hm"}, block(WORDS)]),),
+        (user(" " * 9_000 + "end"),),
+        (user([block("\n" * 9_000 + "end"), block(WORDS)]),),
+    ],
+    ids=lambda messages: f"{messages[0]['role']}:{type(messages[0]['content']).__name__}:{len(messages)}",
+)
+@pytest.mark.parametrize("size", [24, 200, 1_000])
+def test_a_clipped_round_is_still_valid_and_about_as_small_as_asked(messages: tuple[Message, ...], size: int) -> None:
+    made = [{**m, "content": m["content"] or ""} if m.get("tool_calls") else m for m in messages]
+    (segment,) = segments(*made)
+    done = clip_segment(segment, size, approx_token_counter)
+    before = [] if done.shown[0].message["role"] == "user" else [user("x")]
+    assert check_request([*before, *(one.message for one in done.shown)]) == []
+    for one in (one.message for one in done.shown if one.message.get("tool_calls")):
+        inputs = [block["input"] for block in one["content"] if "input" in block] if one["content"] else []
+        assert inputs in ([], [call["arguments"] for call in one["tool_calls"] if "arguments" in call]), "both alike"
+    assert done.tokens <= max(size, 60 * len(messages)) * 1.5
+    assert done.tokens == sum(count_message_tokens(one.message) for one in done.shown)
+
+
+def test_a_signed_message_is_never_clipped() -> None:
+    (segment,) = segments(says([SIGNED, block(WORDS)]))
+    assert clip_segment(segment, 24, approx_token_counter) is segment
+
+
+def test_what_the_caller_asks_for_stays_beside_pins_whatever_it_costs() -> None:
+    given = segments(user("task"), user("word " * 500), says("x"), says("y"), says("newest"))
+    wanted = Protection([given[3].first], given[3].tokens, required=[given[1].first])
+    marked, refused = mark_protected(given, wanted)
+    assert [segment.protected_because for segment in marked][1:4] == ["asked for", "", "pinned"]
+    assert refused == []
+
+
+def test_a_clipped_message_leaves_no_copy_that_its_provider_would_send_unclipped() -> None:
+    arguments = {"path": WORDS}
+    wire = [{"type": "tool_use", "id": "a", "name": "write", "input": arguments}]
+    message = says(
+        "",
+        tool_calls=[{"id": "a", "tool": "write", "arguments": arguments}],
+        metadata={"anthropic": {"wire_content": wire, "stop": "tool_use"}, "mine": 1},
+    )
+    clipped = clip_rendered(shown(message), 100, approx_token_counter).message
+    assert clipped["metadata"] == {"anthropic": {"stop": "tool_use"}, "mine": 1}
+    assert WORDS not in str(clipped)
+    only_wire = {**message, "metadata": {"anthropic": {"wire_content": wire}}}
+    assert "metadata" not in clip_rendered(shown(only_wire), 100, approx_token_counter).message
+    assert message["metadata"]["anthropic"]["wire_content"] == wire

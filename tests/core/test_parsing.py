@@ -1,4 +1,4 @@
-"""Reading messages: every shape comes back as it went in, and what is no message is refused by the field at fault."""
+"""Reading messages: every shape comes back as it went in, bad input is refused by its field, authors are known."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.errors import InvalidMessage
+from amplifier_context_core.messages.carriers import can_read, carried_items, carried_text, is_carrier
 from amplifier_context_core.messages.hashing import content_hash
 from amplifier_context_core.messages.parsing import (
     MAX_DEPTH,
@@ -23,12 +24,11 @@ from amplifier_context_core.messages.parsing import (
     result_text,
     text_of,
 )
+from amplifier_context_core.messages.reminders import is_of_a_program, lineages_of
+from amplifier_context_core.messages.tokens import count_message_tokens
 from tests.messages import IMAGE, block, result, says, user
 
 REMINDER = "<system-reminder>three todos</system-reminder>"
-
-
-# -- what goes in comes back ------------------------------------------------------------------------------------------
 
 
 def test_mappings_tuples_and_subclasses_become_plain_json() -> None:
@@ -53,15 +53,10 @@ def test_mappings_tuples_and_subclasses_become_plain_json() -> None:
 
     stored, info = parse_message(OrderedDict({"role": Role.USER, Key.CONTENT: (block("x"),), "metadata": Lazy()}))
     assert stored == {"role": "user", "content": [block("x")], "metadata": {"n": 3}}
-    assert [type(key) for key in stored] == [str, str, str]
-    assert type(stored["role"]) is str
-    assert type(stored["content"]) is list
-    assert type(stored["metadata"]) is dict
-    assert type(stored["metadata"]["n"]) is int
+    assert {type(key) for key in stored} == {str}
+    values = (stored["role"], stored["content"], stored["metadata"], stored["metadata"]["n"])
+    assert [type(value) for value in values] == [str, list, dict, int]
     assert info.role == "user"
-
-
-# -- what is refused --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -96,25 +91,15 @@ def test_bad_input_is_refused_by_the_field_at_fault(message: Any, field: str) ->
 
 
 def test_nesting_is_read_to_a_hundred_levels_and_refused_beyond() -> None:
-    def nested(levels: int) -> Any:
-        value: Any = "x"
-        for _ in range(levels):
-            value = [value]
-        return value
-
-    parse_message(user("x", deep=nested(MAX_DEPTH - 1)))
-    with pytest.raises(InvalidMessage, match="deeper"):
-        parse_message(user("x", deep=nested(MAX_DEPTH)))
-
-
-def test_a_message_that_holds_itself_is_refused() -> None:
-    message = user("x")
-    message["self"] = message
-    with pytest.raises(InvalidMessage, match="deeper"):
-        parse_message(message)
-
-
-# -- calls and results ------------------------------------------------------------------------------------------------
+    deep: Any = "x"
+    for _ in range(MAX_DEPTH - 1):
+        deep = [deep]
+    parse_message(user("x", deep=deep))
+    endless = user("x")
+    endless["self"] = endless
+    for message in (user("x", deep=[deep]), endless):
+        with pytest.raises(InvalidMessage, match="deeper"):
+            parse_message(message)
 
 
 def test_calls_are_read_in_every_spelling() -> None:
@@ -137,9 +122,6 @@ def test_a_call_stated_in_a_block_and_in_the_list_is_one_call() -> None:
         tool_calls=[{"id": "x", "tool": "read", "arguments": {}}],
     )
     assert parse_message(message)[1].call_ids == ("x", "y")
-
-
-# -- its author --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -191,9 +173,6 @@ def test_the_words_of_a_content_are_its_texts_and_nested_results_without_thinkin
     assert text_of(None) == text_of({"type": "text", "text": "x"}) == ""
 
 
-# -- words and JSON ---------------------------------------------------------------------------------------------------
-
-
 def test_a_result_that_is_an_object_is_shown_as_json() -> None:
     assert result_text({"exit": 0}) == '{"exit":0}'
     assert result_text([block("x")]) == "x"
@@ -220,3 +199,117 @@ def test_integers_past_64_bits_in_arguments_stay_exact(number: int) -> None:
 )
 def test_another_content_has_another_hash(other: dict[str, object]) -> None:
     assert content_hash(other) != content_hash(user("x"))
+
+
+# -- what hosts and hooks put into a conversation ----------------------------------------------------------------------
+
+
+KEPT = {"ephemeral": True, "persisted": True}
+
+
+def reminder(source: str = "") -> str:
+    attribute = f' source="{source}"' if source else ""
+    return f"<system-reminder{attribute}>three todos</system-reminder>"
+
+
+def envelope(*sources: str) -> str:
+    inner = "\n".join(reminder(source) for source in sources)
+    return f"<system-reminders>\nFrom hooks, not from a person.\n{inner}\n</system-reminders>"
+
+
+@pytest.mark.parametrize(("between", "found"), [(880, "reminder a"), (920, "reminder")])
+def test_a_source_is_looked_for_near_the_beginning_of_a_tag(between: int, found: str) -> None:
+    text = f'<system-reminder {"x" * between} source="a">b</system-reminder>'
+    assert lineages_of("user", KEPT, text) == {found}
+
+
+@pytest.mark.parametrize(
+    ("role", "metadata", "text", "lineages"),
+    [
+        ("user", KEPT, envelope("todo", "status"), {"reminder todo", "reminder status"}),
+        ("user", KEPT, reminder(), {"reminder"}),
+        ("user", KEPT, "no reminder at all", set()),
+        ("user", {"ephemeral": True}, reminder("todo"), set()),
+        ("user", {"source": "hook", "hook_name": "lint"}, "x", {"hook lint"}),
+        ("user", {"hook_name": "lint"}, "x", set()),
+        ("system", {"hook_name": "lint"}, "x", {"hook lint"}),
+        ("system", {"hook_name": "unknown"}, "x", set()),
+        ("assistant", {"hook_name": "lint", "source": "hook"}, "x", set()),
+    ],
+)
+def test_a_newer_text_with_the_same_sources_replaces_a_reminder(
+    role: str, metadata: dict[str, Any], text: str, lineages: set[str]
+) -> None:
+    assert lineages_of(role, metadata, text) == lineages
+
+
+@pytest.mark.parametrize(
+    ("text", "is_of_one"),
+    [
+        ("<task-notification>done</task-notification>\n<bash-stdout></bash-stdout>", True),
+        ("<task-notification>done</task-notification> Look at it.", False),
+        ("[Request interrupted by user for tool use]", True),
+        ("[Request interrupted by user] Stop.", False),
+        ("This session is being continued from a previous conversation that ran out of context. It was on a.py.", True),
+        ("Is this session being continued from a previous conversation that ran out of context.", False),
+    ],
+)
+def test_what_a_host_writes_in_the_name_of_its_user_is_of_a_program(text: str, is_of_one: bool) -> None:
+    assert is_of_a_program(text) == is_of_one
+
+
+# -- carriers of a provider's own compaction ---------------------------------------------------------------------------
+
+
+LABEL = "Native compacted conversation."
+OPUS = "claude-opus-5"
+
+
+def anthropic(model: Any = OPUS, content: Any = "We fixed the loader.", **more: Any) -> dict[str, Any]:
+    block = {"type": "compaction", "content": content, "signature": "c2ln"}
+    state = {"version": 1, "model": model, "block": block, **more}
+    return user(LABEL, metadata={"ephemeral": True, "persisted": True, "anthropic:compaction": state})
+
+
+def openai(model: Any = "gpt-5.6", **more: Any) -> dict[str, Any]:
+    person = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Fix the loader."}]}
+    state = {"version": 1, "model": model, "output": [person, {"type": "compaction", "encrypted_content": "x" * 400}]}
+    return user(LABEL, metadata={"openai:compaction": {**state, **more}})
+
+
+@pytest.mark.parametrize(
+    ("carrier", "provider", "model", "reads"),
+    [
+        (anthropic(), "anthropic", OPUS, True),
+        (anthropic(), "Anthropic-2", OPUS, True),
+        (anthropic(), "", "", True),
+        (anthropic(), "anthropic", "claude-opus-4-8", False),
+        (anthropic(), "github-copilot", OPUS, False),
+        (openai(), "openai", "gpt-5.6", True),
+        (openai(), "openai", "gpt-5.5", False),
+        (anthropic(content=""), "anthropic", OPUS, False),
+        (anthropic(version=2, block=None), "anthropic", OPUS, True),
+        (openai(output=[{"type": "message"}]), "openai", "gpt-5.6", False),
+        (user(LABEL, metadata={"openai:compaction": 7}), "", "", False),
+    ],
+)
+def test_only_the_model_that_made_a_compaction_reads_it(
+    carrier: dict[str, Any], provider: str, model: str, reads: bool
+) -> None:
+    assert is_carrier(carrier)
+    assert can_read(carrier, provider, model) is reads
+
+
+def test_a_carrier_is_counted_by_what_is_in_it_and_not_by_its_label() -> None:
+    small, large = anthropic(content="word " * 10), anthropic(content="word " * 1_000)
+    assert count_message_tokens(large) - count_message_tokens(small) > 900
+    assert count_message_tokens({**small, "content": LABEL * 100}) == count_message_tokens(small)
+    assert count_message_tokens(openai()) > count_message_tokens(openai(output=[{"type": "compaction"}]))
+    assert count_message_tokens(user(LABEL, metadata={"openai:compaction": 7})) == count_message_tokens(user(LABEL))
+
+
+def test_the_words_that_are_not_sealed_are_read_from_it() -> None:
+    assert carried_text(anthropic()) == "We fixed the loader."
+    assert carried_text(openai()) == "Fix the loader."
+    assert carried_items(user(LABEL, metadata={"openai:compaction": {"version": 2, "output": 7}})) == []
+    assert carried_text(anthropic(version=2, block={"type": "other"})) == ""

@@ -123,7 +123,7 @@ async def test_a_round_that_grows_while_history_is_read_is_rendered_once(monkeyp
     assert shown == len(history)
 
 
-# -- what a request reads again ---------------------------------------------------------------------------------------
+# -- what a request reads again ----------------------------------------------------------------------------------------
 
 READ_ONCE = ("is_signed", "is_carrier", "content_hash", "thinking_rule", "declares_binding", "without_thinking")
 
@@ -167,7 +167,7 @@ async def test_a_request_looks_for_thinking_in_new_messages_only() -> None:
     assert many < 1.1 * few
 
 
-# -- what a compaction reads again ------------------------------------------------------------------------------------
+# -- what a compaction reads again -------------------------------------------------------------------------------------
 
 
 async def compacting_session(count: int) -> ContextManager:

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from time import perf_counter
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amplifier_context_core.stores.word_index import WordIndex
 from amplifier_context_core.transcript import query as query_module
+from amplifier_context_core.transcript.matching_lines import excerpts, words_of
 from amplifier_context_core.transcript.query import Query, fold, names, root
+from amplifier_context_core.transcript.question_hints import Date, asked_dates, asked_role, asked_speaker, speaker_label
 from amplifier_context_core.transcript.search import ScanIndex
 from tests.core.drafts import transcript
 from tests.messages import Message, block, call, result, says, user
@@ -204,25 +206,17 @@ def test_words_and_numbers_have_no_parts(text: str) -> None:
     assert names(text) == ""
 
 
-@given(
-    st.text(
-        "a\u03a3\u03c3\u0391é\u0301e\u0327 \n.'\u2019漢字かが\u3099\uff8a\uff9f각\u1100\u1161\u11a8ÅİßÀ\u0345",
-        max_size=60,
-    )
-)
-def test_a_long_text_is_folded_in_parts_as_it_is_at_once(text: str) -> None:
-    at_once = fold(text)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(query_module, "READ_AT_ONCE", 4)
-        assert fold(text) == at_once
+TEXTS = "a\u03a3\u03c3\u0391é\u0301e\u0327 \n.'\u2019漢字かが\u3099\uff8a\uff9f각\u1100\u1161\u11a8ÅİßÀ\u0345B1_/"
 
 
-@given(st.text("aB1_ é.漢字/", max_size=60))
-def test_the_identifiers_of_a_long_text_are_found_in_parts_as_at_once(text: str) -> None:
-    at_once = names(f"{text} getUserName")
+@pytest.mark.parametrize("read", [fold, names])
+@given(text=st.text(TEXTS, max_size=60))
+def test_a_long_text_is_read_in_parts_as_it_is_at_once(read: Callable[[str], str], text: str) -> None:
+    text = f"{text} getUserName"
+    at_once = read(text)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(query_module, "READ_AT_ONCE", 4)
-        assert names(f"{text} getUserName") == at_once
+        assert read(text) == at_once
 
 
 @pytest.mark.parametrize(("read", "words"), [(fold, "où il a été "), (names, "the state ")])
@@ -249,17 +243,18 @@ def test_a_scan_finds_the_forms_of_a_word(words: str) -> None:
             assert ScanIndex().search(history, one, 5) == [history[1]], (one, other)
 
 
-@pytest.mark.parametrize("words", ["need needle", "nation native", "try tree", "lattes later"])
-def test_other_words_are_no_forms(words: str) -> None:
-    one, other = words.split()
-    assert found(one, user(f"an {other}"), user(f"an {one}"))[0] == 2
-    assert root(one) != root(other)
-
-
 @given(st.text(alphabet="abdegilnorsty", min_size=1, max_size=12))
-def test_each_word_begins_with_its_root(word: str) -> None:
-    assert root(word)
-    assert word.startswith(root(word))
+@example("need needle")
+@example("nation native")
+@example("try tree")
+@example("lattes later")
+def test_each_word_begins_with_its_root_and_other_words_are_no_forms(words: str) -> None:
+    one, *others = words.split()
+    assert root(one)
+    assert one.startswith(root(one))
+    for other in others:
+        assert found(one, user(f"an {other}"), user(f"an {one}"))[0] == 2
+        assert root(one) != root(other)
 
 
 @pytest.mark.parametrize(
@@ -288,3 +283,97 @@ def test_a_scan_compares_a_path_once_with_a_text_that_repeats_its_words() -> Non
         return min(seconds(lambda: found("a/" * words + "b", user("a/" * 40_000 + "c/b"))) for _ in range(3))
 
     assert took(46) < 6 * took(2)
+
+
+# -- what a question says of its answer --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("question", "role"),
+    [
+        ("What degree did I graduate with?", "user"),
+        ("Can you remind me what you recommended for the trip?", "assistant"),
+        ("Which two films did you suggest to me on May 3?", "assistant"),
+        ("Where did Nora travel to?", None),
+        ("", None),
+    ],
+)
+def test_a_question_says_whose_message_it_asks_for(question: str, role: str | None) -> None:
+    assert asked_role(question) == role
+
+
+@pytest.mark.parametrize(
+    ("question", "dates"),
+    [
+        ("on May 3", [("", "05", "03")]),
+        ("on the 13th of October, 2023", [("2023", "10", "13")]),
+        ("in August 2023", [("2023", "08", "")]),
+        ("since 2026-05-07", [("2026", "05", "07")]),
+        ("may I ask 3 things", []),
+        ("on \u017fep 3", []),  # a letter that is an `s` where case is ignored
+        ("\u0662\u0660\u0662\u0666-\u0660\u0665", []),  # digits, but not those of a time
+        ("2026-05-07\u4f60\u8bf4\u4e86\u4ec0\u4e48", [("2026", "05", "07")]),
+    ],
+)
+def test_a_question_names_days_and_months(question: str, dates: list[tuple[str, str, str]]) -> None:
+    assert [tuple(date) for date in asked_dates(question)] == dates
+
+
+def test_a_date_has_the_times_in_it() -> None:
+    assert Date("", "05", "03").has("2026-05-03T10:00:00.000+00:00")
+    assert Date("2023", "08", "").has("2023-08-30")
+    assert not Date("", "05", "03").has("2026-05-04T10:00:00.000+00:00")
+    assert not Date("", "05", "03").has("")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("nora: yes", "nora"),
+        ("**nora**: yes", "nora"),
+        ('nora said, "yes"', "nora"),
+        ("[1:56 pm on 8 may, 2023] nora: yes", "nora"),
+        ("yes nora", ""),
+        ("https://x", "https"),
+    ],
+)
+def test_a_text_begins_with_the_name_of_its_speaker(text: str, name: str) -> None:
+    assert speaker_label(text) == name
+
+
+def test_the_first_name_of_a_question_is_that_of_the_speaker() -> None:
+    labels = {"user": ["felix", "nora", ""]}
+    assert asked_speaker(["what", "did", "nora", "tell", "felix"], "", (), labels) == "nora"
+    assert asked_speaker(["what"], "", (), {"user": ["nora"]}) == ""
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_read(text: str) -> None:
+    assert asked_role(text) in (None, "user", "assistant")
+    assert all(date.month.isdigit() for date in asked_dates(text))
+    assert len(speaker_label(text)) <= len(text)
+
+
+# -- which lines are shown ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "line", "other"),
+    [
+        ("try", "she will try it again", "strict metrics in a matrix"),
+        ("try", "she tried it", "a string of trivia"),
+        ("tried", "we try it", "a string of trivia"),
+        ("way", "the long way home", "we waited for the mail"),
+        ("py", "run setup.py", "the api spins"),
+        ("key", "one of the keys", "keine"),
+        ("keys", "the key", "a monk"),
+        ("api", "the api", "an apple"),
+        ("cafe", "the café is closed", "a calf"),
+        ("我最喜欢的城市是哪里", "我喜欢的城市是厦门。", "你好"),
+        ("=>", "a => b", "a = b"),
+    ],
+)
+def test_the_line_with_a_form_of_the_word_is_better_than_one_with_some_of_its_letters(
+    query: str, line: str, other: str
+) -> None:
+    assert excerpts([other, line, other], words_of(query), 1) == [(2, line)]

@@ -1,8 +1,10 @@
-"""Tokens: what of a message is counted, and by which counter."""
+"""Tokens: what of a message is counted, and by which counter; media by the size in their header."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import struct
 import subprocess
 import sys
 import threading
@@ -24,9 +26,10 @@ from amplifier_context_core import (
     load_config,
 )
 from amplifier_context_core.messages import tokens
+from amplifier_context_core.messages.media import media_tokens
 from amplifier_context_core.messages.tokens import VocabularyTokenCounter, load_counter, measure, size_of
 from amplifier_context_testing import WordCounter
-from amplifier_context_testing.checks.conversation_builder import image_block, image_url
+from amplifier_context_testing.checks.conversation_builder import image_block, image_url, png
 from tests.messages import Message, block, result, says, user
 
 O = 4  # noqa: E741 - overhead, in every sum below
@@ -35,9 +38,6 @@ O = 4  # noqa: E741 - overhead, in every sum below
 @pytest.fixture
 def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens, "_loaded", {})
-
-
-# -- the heuristic ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bad", [0, float("nan"), float("inf")])
@@ -53,16 +53,10 @@ def test_lone_surrogates_can_be_counted() -> None:
     assert counter("a \ud83d\ude00") == counter("a \U0001f600")
 
 
-# -- the exact counter ------------------------------------------------------------------------------------------------
-
-
 def test_the_exact_counter_knows_openais_vocabularies() -> None:
     assert exact_token_counter()("hello world") == 2
     assert exact_token_counter("cl100k_base")("tiktoken is great!") == 6
-
-
-def test_what_looks_like_a_special_token_is_counted_as_text() -> None:
-    assert exact_token_counter()("<|endoftext|>") > 1
+    assert exact_token_counter()("<|endoftext|>") > 1, "what looks like a special token is text"
 
 
 @pytest.mark.parametrize("text", ["word " * 60_000, "\n" * 250_000], ids=repr)
@@ -152,9 +146,6 @@ def _to_cache(path: str, expected_hash: str) -> dict[bytes, int]:
     return {}
 
 
-# -- what of a message is counted -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("message", "words"),
     [
@@ -185,31 +176,25 @@ def test_a_call_stated_twice_is_counted_once() -> None:
     assert count_message_tokens(says("", tool_calls=listed), WordCounter()) == once
 
 
-def test_images_count_by_the_size_in_their_header() -> None:
-    assert count_message_tokens(user([image_block(640, 480)])) == O + 410
-    assert count_message_tokens(user([image_url(640, 480)])) == O + 410
-    assert count_message_tokens(result("a", [image_block(640, 480)])) == O + 410
-    inner = {"type": "tool_result", "tool_use_id": "a", "content": [image_block(640, 480)]}
-    assert count_message_tokens(user([inner])) == O + 410
+SEALED = "A" * 5_500
+INNER = {"type": "tool_result", "tool_use_id": "a", "content": [image_block(640, 480)]}
 
 
-def test_media_of_unknown_size_counts_flat_and_never_as_text() -> None:
-    sound = {"type": "input_audio", "input_audio": {"data": "A" * 1_000_000, "format": "wav"}}
+@pytest.mark.parametrize(
+    ("block", "tokens"),
+    [
+        ({"type": "thinking", "thinking": "", "signature": SEALED}, 1_000),
+        ({"type": "redacted_thinking", "data": SEALED}, 1_000),
+        ({"type": "thinking", "thinking": "", "content": [SEALED, None]}, 1_000),
+        ({"type": "input_audio", "input_audio": {"data": SEALED, "format": "wav"}}, 70),
+        *((one, 410) for one in (image_block(640, 480), image_url(640, 480), INNER)),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_sealed_reasoning_counts_by_its_length_and_media_by_their_size_or_flat(block: Any, tokens: int) -> None:
     counter = WordCounter()
-    assert count_message_tokens(user([sound]), counter, tokens_per_media=70) == O + 70
-    assert counter.characters == 0
-
-
-def test_sealed_reasoning_counts_by_its_length() -> None:
-    thinking = {"type": "thinking", "thinking": "", "signature": "A" * 5_500}
-    assert count_message_tokens(says([thinking]), WordCounter()) == O + 1_000
-    redacted = {"type": "redacted_thinking", "data": "A" * 5_500}
-    assert count_message_tokens(says([redacted]), WordCounter()) == O + 1_000
-    sealed = {"type": "thinking", "thinking": "", "content": ["A" * 5_500, None]}
-    assert count_message_tokens(says([sealed]), WordCounter()) == O + 1_000
-
-
-# -- off the loop -----------------------------------------------------------------------------------------------------
+    assert count_message_tokens(says([block]), counter, tokens_per_media=70) == O + tokens
+    assert counter.characters == 0, "none of it is text"
 
 
 async def test_a_large_message_is_counted_in_a_thread_and_a_small_one_here() -> None:
@@ -243,3 +228,74 @@ def test_the_size_of_a_value_is_its_text_and_a_little_for_each_item(value: Any, 
 def test_an_unknown_counter_is_an_error_that_lists_the_known() -> None:
     with pytest.raises(ConfigError, match="'foo' is not known; known are cl100k_base, heuristic, o200k_base"):
         ContextManager(load_config({"token_counter": "foo"}))
+
+
+# -- media -------------------------------------------------------------------------------------------------------------
+
+
+FLAT = 600
+
+
+def jpeg(width: int, height: int, leading: int = 0) -> str:
+    """The header of a JPEG, with so many bytes of EXIF before the size."""
+    parts = [b"\xff\xd8"]
+    while leading > 0:
+        size = min(leading, 65_000)
+        parts.append(b"\xff\xe1" + struct.pack(">H", size + 2) + b"\x00" * size)
+        leading -= size
+    parts.append(b"\xff\xc0" + struct.pack(">HBHHB", 17, 8, height, width, 3) + b"\x00" * 9 + b"\xff\xd9")
+    return base64.b64encode(b"".join(parts)).decode()
+
+
+def as_source(data: str, media_type: str = "image/png") -> dict[str, Any]:
+    return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        image_block(640, 480),
+        image_url(640, 480),
+        {"type": "input_image", "image_url": f"data:image/png;base64,{png(640, 480)}"},
+        {"type": "image", "source": f"data:image/png;base64,{png(640, 480)}"},
+        {"type": "image", "source": {"data": f"data:image/png;base64,{png(640, 480)}"}},
+        {"type": "file", "file": {"file_data": f"data:image/png;base64,{png(640, 480)}"}},
+    ],
+    ids=lambda block: f"{block['type']}:{next(key for key in block if key != 'type')}",
+)
+def test_the_size_is_found_in_every_spelling(block: dict[str, Any]) -> None:
+    assert media_tokens(block, FLAT) == 410
+
+
+@pytest.mark.parametrize(
+    ("block", "tokens"),
+    [
+        *((image_block(*size), pixels) for size, pixels in (((1, 1), 1), ((1568, 100), 209), ((2_000, 2_000), 1_600))),
+        (image_block(20_000, 10), media_tokens(image_block(1_568, 1), FLAT)),  # scaled down
+        *((as_source(jpeg(640, 480, leading), "image/jpeg"), 410) for leading in (0, 60_000)),
+        (as_source(jpeg(640, 480, leading=200_000), "image/jpeg"), FLAT),  # beyond what is read
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_an_image_costs_the_pixels_that_it_is_scaled_down_to(block: dict[str, Any], tokens: int) -> None:
+    assert media_tokens(block, FLAT) == tokens
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "image"},
+        {"type": "image", "source": {}},
+        {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
+        {"type": "image_url", "image_url": {"url": "data:image/png,notbase64"}},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}},
+        as_source("!!!! not base64 !!!!"),
+        as_source(base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\x00" * 40).decode()),
+        as_source(base64.b64encode(b"<svg width='1e999' height='-5'>").decode()),
+        {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}},
+    ],
+    ids=str,
+)
+def test_media_without_a_readable_size_costs_a_flat_amount(block: dict[str, Any]) -> None:
+    assert media_tokens(block, FLAT) == FLAT
+    assert media_tokens(block, 7) == 7

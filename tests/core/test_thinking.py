@@ -1,18 +1,20 @@
-"""Which models bind thinking, and what a message is without it."""
+"""Thinking: which models bind it, where it is kept byte for byte, and what a message is without it."""
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 
 from amplifier_context_core.messages.parsing import is_signed
+from amplifier_context_core.messages.tokens import count_message_tokens
 from amplifier_context_core.rendering.thinking import ThinkingRule, declares_binding, thinking_rule, without_thinking
+from tests.core.drafts import renderings, valid
+from tests.messages import SIGNED, Message, block, result, says
 
-SIGNED = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
 TEXT = {"type": "text", "text": "Yes."}
 USE = {"type": "tool_use", "id": "c-1", "name": "read", "input": {}}
-
 MODELS = {
     ThinkingRule.BOUND: [
         "claude-opus-5-5",
@@ -67,10 +69,7 @@ def test_the_name_of_a_model_gives_its_rule(rule: ThinkingRule, model: str) -> N
 )
 def test_the_provider_counts_where_the_model_is_not_known(provider: str, rule: ThinkingRule) -> None:
     assert thinking_rule(provider, "") is rule
-
-
-def test_the_model_counts_more_than_its_provider() -> None:
-    assert thinking_rule("openai", "claude-opus-5-5") is ThinkingRule.BOUND
+    assert thinking_rule(provider, "claude-opus-5-5") is ThinkingRule.BOUND
 
 
 @pytest.mark.parametrize(
@@ -97,32 +96,90 @@ def test_thinking_is_signed_wherever_a_provider_would_take_it_from(message: dict
     assert is_signed({"role": "assistant", **message}) is signed
 
 
-def test_without_thinking_a_message_has_none_at_any_of_these_places_and_is_otherwise_the_same() -> None:
-    message = {
-        "role": "assistant",
-        "content": [SIGNED, TEXT],
-        "tool_calls": [{"id": "c-1", "tool": "read", "arguments": {}}],
-        "thinking_block": SIGNED,
-        "metadata": {"model": "m", "anthropic": {"wire_content": [SIGNED, TEXT, USE], "stop_details": {}}},
-    }
-    bare = without_thinking(message)
-    assert bare == {
-        "role": "assistant",
-        "content": [TEXT],
-        "tool_calls": [{"id": "c-1", "tool": "read", "arguments": {}}],
-        "metadata": {"model": "m", "anthropic": {"wire_content": [TEXT, USE], "stop_details": {}}},
-    }
-    assert not is_signed(bare)
-    assert message["content"] == [SIGNED, TEXT]  # the original is as it was
-    assert message["metadata"]["anthropic"]["wire_content"] == [SIGNED, TEXT, USE]
-
-
-def test_a_wire_form_of_nothing_but_thinking_goes_whole() -> None:
-    message = {"role": "assistant", "content": "Yes.", "metadata": {"anthropic": {"wire_content": [SIGNED]}}}
-    assert without_thinking(message) == {"role": "assistant", "content": "Yes.", "metadata": {"anthropic": {}}}
-
-
 def test_a_provider_declares_binding_on_the_answer_itself() -> None:
     assert declares_binding({"role": "assistant", "metadata": {"anthropic": {"thinking_binding": "drop_block"}}})
     assert not declares_binding({"role": "assistant", "metadata": {"anthropic": {}}})
     assert not declares_binding({"role": "assistant"})
+
+
+# -- in a rendered round -----------------------------------------------------------------------------------------------
+
+
+REDACTED = {"type": "redacted_thinking", "data": "cmVk"}
+
+
+def test_signed_thinking_at_the_start_is_kept_byte_exact() -> None:
+    content = [SIGNED, REDACTED, block("x"), SIGNED, block("y")]
+    assert valid(says(content))[0]["content"] == content
+
+
+@pytest.mark.parametrize(
+    "content",
+    [[block("x"), SIGNED, block("y")], [block("x"), REDACTED], [SIGNED, block("x"), SIGNED], [block("x"), SIGNED]],
+    ids=str,
+)
+def test_thinking_where_no_provider_takes_it_is_dropped_whole(content: list[Any]) -> None:
+    (message,) = valid(says(content))
+    assert all(one["type"] == "text" for one in message["content"])
+    (rendered,) = renderings(says(content))
+    assert rendered.tokens == count_message_tokens(message), "what is dropped costs nothing"
+    assert valid(says([*content, block("z")], tool_calls=[{"id": "a", "tool": "f", "arguments": {}}]), result("a"))
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"type": "thinking"},
+        {"type": "thinking", "thinking": "x", "signature": 5},
+        {"type": "thinking", "thinking": "x", "content": "sealed"},
+        {"type": "redacted_thinking"},
+        {"type": "reasoning", "content": None, "summary": "x"},
+    ],
+    ids=str,
+)
+def test_thinking_the_kernel_refuses_is_fixed_or_left_out(odd: dict[str, Any]) -> None:
+    (message,) = valid(says([odd, block("x")]))
+    assert message["content"][-1] == block("x")
+
+
+CALLS = [{"id": "c-1", "tool": "read", "arguments": {}}]
+WIRED = says(
+    [SIGNED, TEXT],
+    tool_calls=CALLS,
+    thinking_block=SIGNED,
+    metadata={"model": "m", "anthropic": {"wire_content": [SIGNED, TEXT, USE], "stop_details": {}}},
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "rest"),
+    [
+        (
+            WIRED,
+            says(
+                [TEXT],
+                tool_calls=CALLS,
+                metadata={"model": "m", "anthropic": {"wire_content": [TEXT, USE], "stop_details": {}}},
+            ),
+        ),
+        (says("Yes.", metadata={"anthropic": {"wire_content": [SIGNED]}}), says("Yes.", metadata={"anthropic": {}})),
+        (says([SIGNED, block("x")]), says([block("x")])),
+        (says([SIGNED], tool_calls=CALLS), says("", tool_calls=CALLS)),
+        (says([SIGNED]), None),
+        (says("x"), says("x")),
+    ],
+    ids=str,
+)
+def test_without_thinking_a_message_keeps_the_rest_or_is_nothing(message: Message, rest: Message | None) -> None:
+    before = copy.deepcopy(message)
+    assert without_thinking(message) == rest
+    assert rest is None or not is_signed(rest)
+    assert message == before
+
+
+def test_a_call_that_only_a_block_states_keeps_its_signature() -> None:
+    uses = [{"type": "tool_use", "id": name, "name": "read", "input": {}} for name in ("a", "b", "c")]
+    uses[0]["signature"], uses[2]["signature"] = "c2ln", 7
+    (rendered,) = renderings(says([*uses]), result("a"), result("b"), result("c"))
+    listed = rendered.messages[0].message["tool_calls"]
+    assert [call.get("signature") for call in listed] == ["c2ln", None, None]

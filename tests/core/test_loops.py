@@ -1,15 +1,23 @@
-"""The lock: one task at a time, on any loop and thread, and it is never lost with a loop."""
+"""Locks, futures, queues and emissions across event loops: none is lost with a loop."""
 
 from __future__ import annotations
 
 import asyncio
+import builtins
 import gc
 import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
 
 import pytest
 
-from amplifier_context_core.errors import ContextError
+from amplifier_context_core.errors import ContextError, StoreError
+from amplifier_context_core.events import PRE_COMPACT, emit, inside_handler
+from amplifier_context_core.futures import in_thread, resolve
+from amplifier_context_core.history.append_queue import AppendQueue, PendingAppend
 from amplifier_context_core.locks import CrossLoopLock, Hold, OneLoop
+from amplifier_context_core.messages.parsing import parse_message
 from tests.loops import abandoned
 
 
@@ -208,3 +216,113 @@ def test_work_of_a_loop_that_was_stopped_refuses_none() -> None:
     left.cancel()
     stopped.run_until_complete(asyncio.wait([left]))
     stopped.close()
+
+
+# -- futures -----------------------------------------------------------------------------------------------------------
+
+
+class Sub(StopIteration):
+    """A subclass, which a future accepts and returns as a result."""
+
+
+class Broken(Exception):
+    """An exception with an odd constructor."""
+
+    def __init__(self, one: int, *, two: int) -> None:
+        super().__init__(one, two)
+
+
+def _made(kind: type[BaseException]) -> BaseException | None:
+    try:
+        return kind()
+    except TypeError:  # those of Unicode and of groups want arguments
+        return None
+
+
+BUILTIN = [value for value in vars(builtins).values() if isinstance(value, type) and issubclass(value, BaseException)]
+PROBLEMS = [made for kind in BUILTIN if (made := _made(kind)) is not None]
+
+
+PROBLEMS += [Sub("value"), Broken(1, two=2), asyncio.InvalidStateError(), ExceptionGroup("both", [StopIteration()])]
+
+
+async def test_a_future_takes_any_exception() -> None:
+    for problem in PROBLEMS:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        resolve(future, problem=problem)
+        raised = future.exception()
+        if isinstance(problem, StopIteration):
+            assert isinstance(raised, StoreError)
+            assert raised.__cause__ is problem
+        else:
+            assert raised is problem
+
+
+async def test_a_future_that_is_done_or_cancelled_is_left_as_it_is() -> None:
+    loop = asyncio.get_running_loop()
+    done, cancelled = loop.create_future(), loop.create_future()
+    resolve(done, "first")
+    cancelled.cancel()
+    for future in (done, cancelled):
+        resolve(future, "second")
+        resolve(future, problem=ValueError())
+    assert done.result() == "first"
+    assert cancelled.cancelled()
+
+
+@pytest.mark.parametrize("kind", [StopIteration, Sub])
+async def test_work_in_a_thread_that_ends_with_stop_iteration_ends_for_its_caller(kind: type[StopIteration]) -> None:
+    def work(value: int, *, more: int) -> int:
+        if value:
+            raise kind(value)
+        return more
+
+    assert await in_thread(work, 0, more=3) == 3
+    with pytest.raises(StoreError, match=kind.__name__):
+        await asyncio.wait_for(in_thread(work, 1, more=0), 5)
+
+
+class Waiting:
+    """A hook registry with a handler that never ends."""
+
+    async def emit(self, event: str, data: dict[str, Any]) -> Any:
+        """Wait for ever."""
+        await asyncio.Event().wait()
+
+
+def test_an_emission_that_a_closed_loop_left_can_be_finalised_anywhere() -> None:
+    owner = object()
+    emission = emit(Waiting(), owner, PRE_COMPACT, {})
+
+    async def host() -> None:
+        task = asyncio.create_task(emission)
+        await asyncio.sleep(0.01)
+        emission.close()  # as the garbage collector does: outside of the context of its task
+        assert not inside_handler(owner)
+        task.cancel()
+        with suppress(asyncio.CancelledError, RuntimeError):
+            await task
+
+    asyncio.run(host())
+    with pytest.raises(RuntimeError):
+        emission.send(None)
+
+
+def test_a_writer_that_a_signal_ends_leaves_no_caller_waiting() -> None:
+    async def interrupted(batch: Sequence[PendingAppend]) -> None:
+        raise KeyboardInterrupt
+
+    loop = asyncio.new_event_loop()
+    queue = AppendQueue(CrossLoopLock(), interrupted, loop.create_task)
+    message, info = parse_message({"role": "user", "content": "one"})
+
+    async def add() -> object:
+        return await queue.add(PendingAppend(message, info, 1, None, None, loop.create_future()))
+
+    adding = loop.create_task(add())
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(adding)
+    with pytest.raises(StoreError, match="cut off"):
+        loop.run_until_complete(asyncio.wait_for(adding, 5))
+    loop.close()
+    gc.collect()  # here, not while another test reads source code: CPython 3.11 takes that for a wrong recursion depth
