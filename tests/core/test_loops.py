@@ -155,19 +155,20 @@ def test_a_collected_task_of_a_closed_loop_does_not_release_the_next_holder() ->
     assert asyncio.run(acquire_again([abandoned(stay)]))
 
 
+async def works_in(one_loop: OneLoop) -> bool:
+    with one_loop.at_work():
+        return True
+
+
 async def test_work_of_one_loop_may_overlap_and_nest_and_that_of_a_second_loop_is_refused_meanwhile() -> None:
     one_loop = OneLoop()
-
-    async def elsewhere() -> None:
-        with one_loop.at_work():
-            pass
 
     with one_loop.at_work():
         with one_loop.at_work():
             pass
         with pytest.raises(ContextError, match="another event loop"):
-            await asyncio.to_thread(asyncio.run, elsewhere())
-    await asyncio.to_thread(asyncio.run, elsewhere())
+            await asyncio.to_thread(asyncio.run, works_in(one_loop))
+    await asyncio.to_thread(asyncio.run, works_in(one_loop))
     with one_loop.at_work():
         pass
 
@@ -182,17 +183,13 @@ def test_work_of_a_closed_loop_refuses_none_and_takes_none_away_when_it_is_colle
 
     left = abandoned(never_ends)
 
-    async def elsewhere() -> None:
-        with one_loop.at_work():
-            pass
-
     async def goes_on() -> None:
         nonlocal left
         with one_loop.at_work():
             del left
             gc.collect()
             with pytest.raises(ContextError):
-                await asyncio.to_thread(asyncio.run, elsewhere())
+                await asyncio.to_thread(asyncio.run, works_in(one_loop))
 
     asyncio.run(goes_on())
 
@@ -206,13 +203,9 @@ def test_work_of_a_loop_that_was_stopped_refuses_none() -> None:
             stopped.stop()
             await asyncio.Event().wait()
 
-    async def elsewhere() -> bool:
-        with one_loop.at_work():
-            return True
-
     left = stopped.create_task(never_ends())
     stopped.run_forever()
-    assert asyncio.run(elsewhere())
+    assert asyncio.run(works_in(one_loop))
     left.cancel()
     stopped.run_until_complete(asyncio.wait([left]))
     stopped.close()

@@ -1,4 +1,4 @@
-"""What the vendors refuse, and that no view of ours is refused."""
+"""What the vendors refuse and answer, and that no view of ours is refused."""
 
 from __future__ import annotations
 
@@ -8,22 +8,26 @@ from typing import Any
 import pytest
 from amplifier_core import llm_errors
 from amplifier_core.message_models import ChatRequest, Message
+from amplifier_core.testing import MockCoordinator
+from amplifier_core.validation import ProviderValidator
+from amplifier_core.validation.behavioral import ProviderBehaviorTests
 
 from amplifier_context_testing import check_request, conversations
 from amplifier_context_testing.checks.corpus import Conversation
 from amplifier_context_testing.wire import anthropic_rules, openai_rules
+from amplifier_context_testing.wire import provider as wire_module
 from amplifier_context_testing.wire.problems import Model, Refused
 from amplifier_context_testing.wire.provider import WireProvider
+from amplifier_context_testing.wire.replies import Fault, faults_first, rate_limited, unavailable
 from tests.managers import new_manager
-from tests.messages import bare, size
-from tests.wire.serving import HI, MODEL, READ, ask, wired
+from tests.messages import bare, says, size
+from tests.wire.serving import APIS, HI, MODEL, READ, Hooks, ask, wired
 
 pytestmark = pytest.mark.kernel
-
 Body = dict[str, Any]
-
 IMAGE = "iVBORw0KGgo="
 EMPTY = {"type": "text", "text": ""}
+MARK = {"cache_control": {"type": "ephemeral"}}
 
 
 def openai_body() -> Body:
@@ -47,34 +51,29 @@ def openai_body() -> Body:
 
 def anthropic_body() -> Body:
     """A valid request with two calls, an image and four breakpoints."""
-    mark = {"cache_control": {"type": "ephemeral"}}
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": IMAGE}}
     calls = [{"type": "tool_use", "id": name, "name": "read", "input": {}} for name in ("c1", "c2")]
     return {
         "model": MODEL.id,
         "max_tokens": 100,
-        "system": [{"type": "text", "text": "Be brief.", **mark}],
+        "system": [{"type": "text", "text": "Be brief.", **MARK}],
         "messages": [
-            {
-                "role": "user",
-                "content": [{"type": "text", "text": "Look.", **mark}, image],
-            },
+            {"role": "user", "content": [{"type": "text", "text": "Look.", **MARK}, image]},
             {"role": "assistant", "content": calls},
             {
                 "role": "user",
                 "content": [
                     {"type": "tool_result", "tool_use_id": "c1", "content": "One."},
-                    {"type": "tool_result", "tool_use_id": "c2", "content": "Two.", **mark},
+                    {"type": "tool_result", "tool_use_id": "c2", "content": "Two.", **MARK},
                 ],
             },
         ],
-        "tools": [{"name": "read", "description": "Reads.", "input_schema": {"type": "object"}, **mark}],
+        "tools": [{"name": "read", "description": "Reads.", "input_schema": {"type": "object"}, **MARK}],
     }
 
 
 GONE = object()
 CALL = {"type": "tool_use", "id": "c1", "name": "read", "input": {}}
-BREAKPOINT = {"cache_control": {"type": "ephemeral"}}
 
 
 def changed(body: Body, path: str, value: object) -> Body:
@@ -103,11 +102,7 @@ OPENAI: list[Row] = [
     ("messages.1.role", "robot", "Invalid value: 'robot'. Supported values are: 'system', 'assistant'"),
     ("messages.1.content", None, "expected a string, got null"),
     ("messages.1.content", [], "Invalid 'messages[1].content': empty array"),
-    (
-        "messages.2",
-        {"role": "assistant", "content": "", "tool_calls": []},
-        "Invalid 'messages[2].tool_calls': empty array",
-    ),
+    ("messages.2", says("", tool_calls=[]), "Invalid 'messages[2].tool_calls': empty array"),
     ("messages.1.role", "system", "Image URLs are only allowed for messages with role 'user'"),
     ("messages.1.content.1.image_url.url", "data:image/tiff;base64,AAAA", "unsupported image"),
     ("messages.2.tool_calls.0.id", "c" * 41, "maximum length 40, but got a string with length 41"),
@@ -124,7 +119,7 @@ ANTHROPIC: list[Row] = [
     ("messages.2.content.1.tool_use_id", "c9", "messages.2.content.1: unexpected `tool_use_id` found in `tool_result`"),
     ("messages.2.content.1.tool_use_id", "c1", "each tool_use must have a single result"),
     ("messages.1.content.1.id", "c1", "`tool_use` ids must be unique"),
-    ("messages.2.content.0", {"type": "tool_result", "tool_use_id": "c1", **BREAKPOINT}, "A maximum of 4 blocks"),
+    ("messages.2.content.0", {"type": "tool_result", "tool_use_id": "c1", **MARK}, "A maximum of 4 blocks"),
     ("messages.+1", [{"role": "system", "content": "Be quick."}], 'Unexpected role "system"'),
     ("messages.+0", [{"role": "assistant", "content": "Hello."}], 'first message must use the "user" role'),
     ("messages.+3", [{"role": "assistant", "content": "I"}], "does not support assistant message prefill"),
@@ -153,22 +148,21 @@ def refused_by(check: Callable[[Body, Model], None], body: Body) -> str | None:
     return None
 
 
-def test_both_bodies_are_accepted() -> None:
-    assert refused_by(openai_rules.check, openai_body()) is None
-    assert refused_by(anthropic_rules.check, anthropic_body()) is None
-
-
-@pytest.mark.parametrize(("path", "value", "words"), OPENAI)
-def test_openai_refuses(path: str, value: object, words: str) -> None:
-    assert words in str(refused_by(openai_rules.check, changed(openai_body(), path, value)))
-
-
-@pytest.mark.parametrize(("path", "value", "words"), ANTHROPIC)
-def test_anthropic_refuses(path: str, value: object, words: str) -> None:
-    assert words in str(refused_by(anthropic_rules.check, changed(anthropic_body(), path, value)))
-
-
 RULES = {"openai": openai_rules.check, "anthropic": anthropic_rules.check}
+BODIES = {"openai": openai_body, "anthropic": anthropic_body}
+
+
+@pytest.mark.parametrize(
+    ("api", "path", "value", "words"),
+    [*(("openai", *row) for row in OPENAI), *(("anthropic", *row) for row in ANTHROPIC)],
+)
+def test_a_valid_body_is_accepted_and_one_with_a_fault_is_refused(
+    api: str, path: str, value: object, words: str
+) -> None:
+    assert refused_by(RULES[api], BODIES[api]()) is None
+    assert words in str(refused_by(RULES[api], changed(BODIES[api](), path, value)))
+
+
 BROKEN = [HI, {"role": "tool", "tool_call_id": "c1", "content": "A result without its call."}]
 
 
@@ -184,7 +178,7 @@ async def test_a_refusal_reaches_the_session_in_the_vendors_words(api: str, word
     assert len(wire.service.refusals) == 1
 
 
-@pytest.mark.parametrize("api", ["openai", "anthropic"])
+@pytest.mark.parametrize("api", APIS)
 async def test_a_request_above_the_window_is_a_context_length_error(api: str) -> None:
     small = Model("wire-1", context_window=9_000)
     long = {"role": "user", "content": "word " * 1_000}
@@ -218,3 +212,63 @@ async def test_every_view_of_an_odd_conversation_is_accepted_by_the_checker_and_
         assert bare(await manager.get_messages()) == bare(odd.messages)
     for provider in providers.values():
         await provider.close()
+
+
+# -- answers: what a script says arrives as the response of the kernel -------------------------------------------------
+
+
+@pytest.mark.parametrize("api", APIS)
+class TestKernelContract(ProviderBehaviorTests):
+    """The kernel's own suite; it finds modules by folder, so the fixture mounts ours."""
+
+    @pytest.fixture
+    async def provider_module(self, api: str) -> wire_module.WireProvider:
+        coordinator = MockCoordinator()
+        await wire_module.mount(coordinator, {"api": api, "base_url": "http://127.0.0.1:9", "name": "wire"})
+        return coordinator.get("providers")["wire"]
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_the_kernels_validator_passes_it(api: str) -> None:
+    config = {"api": api, "base_url": "http://127.0.0.1:9"}
+    result = await ProviderValidator().validate("amplifier_context_testing.wire.provider", config=config)
+    assert result.passed, result.summary()
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_thinking_comes_with_a_signature_and_goes_back(api: str) -> None:
+    async with wired(api, lambda request: {"thinking": "Hm.", "text": "Yes."}) as wire:
+        response = await wire.provider.complete(ask())
+        kinds = [block.type for block in response.content]
+        assert kinds == {"openai": ["text"], "anthropic": ["thinking", "text"]}[api]
+        content = [block.model_dump(exclude_none=True) for block in response.content]
+        await wire.provider.complete(ask(HI, {"role": "assistant", "content": content}, HI))
+    assert wire.service.refusals == []
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize(
+    ("fault", "error", "retry_after", "retryable"),
+    [
+        (rate_limited(7), llm_errors.RateLimitError, 7.0, True),
+        (unavailable(500), llm_errors.ProviderUnavailableError, None, True),
+        (unavailable(529), llm_errors.ProviderUnavailableError, None, True),
+        (Fault(403, "No."), llm_errors.AccessDeniedError, None, False),
+        (Fault(413, "Too large."), llm_errors.ContextLengthError, None, False),
+    ],
+    ids=lambda value: str(value.status) if isinstance(value, Fault) else None,
+)
+async def test_a_fault_is_the_kernels_error_and_the_next_request_is_answered(
+    api: str, fault: Fault, error: type[Exception], retry_after: float | None, retryable: bool
+) -> None:
+    hooks = Hooks()
+    async with wired(api, faults_first(lambda request: "Yes.", fault), hooks=hooks) as wire:
+        with pytest.raises(error) as caught:
+            await wire.provider.complete(ask())
+        assert (await wire.provider.complete(ask())).content[0].text == "Yes."
+    assert type(caught.value) is error
+    assert (caught.value.provider, caught.value.model) == (api, "wire-1")
+    assert caught.value.status_code == fault.status
+    assert caught.value.retry_after == retry_after
+    assert caught.value.retryable is retryable
+    assert [data["status"] for event, data in hooks.emitted if event == "llm:response"] == ["error", "ok"]
