@@ -17,7 +17,6 @@ from amplifier_context_core.rendering.offload import describe, offloaded
 from amplifier_context_core.rendering.renderer import RenderedRound, Renderer
 from amplifier_context_core.rendering.rounds import rounds_of
 from amplifier_context_core.rendering.summaries import Summaries
-from amplifier_context_core.rendering.truncate import clip_text
 from tests.core.drafts import GIANT, fixes, transcript, valid
 from tests.managers import ask, feed, new_manager
 from tests.messages import Message, call, result, size, user, work
@@ -28,11 +27,11 @@ def test_an_output_larger_than_its_share_is_clipped_with_its_mark() -> None:
     _, shown = valid(call("a"), result("a", GIANT), output_limit=500)
     assert re.fullmatch("row 00000.*m3.*row 04999", shown["content"], re.DOTALL)
     assert count_message_tokens(shown) <= 520
+    head, _, tail = shown["content"].partition("\n[...")
+    assert re.fullmatch(r"(row \d{5}\n?)+", head), "cuts fall between lines"
+    assert tail.partition("]\n")[2].startswith("row ")
+    assert len(valid(call("a"), result("a", GIANT), output_bytes=1_000)[1]["content"]) <= 1_000, "whatever its tokens"
     assert "an output larger than its share is clipped" in fixes(call("a"), result("a", GIANT), output_limit=500)[0]
-
-
-def test_an_output_with_more_bytes_than_may_be_shown_is_clipped_whatever_its_tokens() -> None:
-    assert len(valid(call("a"), result("a", GIANT), output_bytes=1_000)[1]["content"]) <= 1_000
 
 
 BLOCK = {"type": "tool_result", "tool_use_id": "a", "content": GIANT}
@@ -83,13 +82,6 @@ def test_a_listing_is_shown_with_fewer_line_numbers_and_says_so() -> None:
     assert clipped.message["content"].startswith("     1\tline 1\nline 2\n")
 
 
-def test_cuts_fall_between_lines_where_one_ends_nearby() -> None:
-    lines = "\n".join(f"line {number:04d} of the output" for number in range(500))
-    head, _, tail = clip_text(lines, 1_000).partition("\n[...")
-    assert head.endswith("of the output")
-    assert tail.partition("]\n")[2].startswith("line ")
-
-
 # -- tables: keys are written once, and nothing is lost ----------------------------------------------------------------
 
 
@@ -105,20 +97,16 @@ def table(value: object) -> str:
     return shown
 
 
-def test_records_in_lists_of_lists_share_one_head() -> None:
-    shown = table([FLIGHTS[:2], FLIGHTS[2:4], FLIGHTS[4:6]])
-    assert shown.count("flight_number") == 1
-
-
-def test_a_list_that_is_empty_in_one_record_only_is_shown_in_each() -> None:
-    shown = table([{"code": "A", "bags": []}, {"code": "B", "bags": [{"kg": 7}]}] * 8)
-    assert "(B,[{kg: 7}])" in shown
-
-
 def test_a_record_keeps_its_keys() -> None:
     shown = table({"reservation_id": "1N99U6", "flights": FLIGHTS, "insurance": None, "paid": True})
     assert shown.startswith("{reservation_id: 1N99U6, flights: (flight_number,")
     assert shown.endswith("], insurance: null, paid: true}")
+    assert table([FLIGHTS[:2], FLIGHTS[2:4], FLIGHTS[4:6]]).count("flight_number") == 1, "lists of lists share a head"
+    assert "(B,[{kg: 7}])" in table([{"code": "A", "bags": []}, {"code": "B", "bags": [{"kg": 7}]}] * 8)
+    deep: Any = "end"
+    for _ in range(60):
+        deep = [deep]
+    assert '"end"' in to_compact_text(deep), "too deep for a table"
 
 
 @pytest.mark.parametrize("text", ["92164", "-5", "1e5", "true", "null", "a, b", "(a)", " a", "", "two\nlines", '"'])
@@ -144,13 +132,6 @@ def test_a_text_that_could_be_read_otherwise_keeps_its_quotes(text: str) -> None
 )
 def test_anything_else_is_left_as_it_is(text: str) -> None:
     assert json_as_table(text) is None
-
-
-def test_data_too_deep_for_a_table_is_shown_as_text() -> None:
-    deep: Any = "end"
-    for _ in range(60):
-        deep = [deep]
-    assert '"end"' in to_compact_text(deep)
 
 
 # -- line numbers: each tenth stays, and from these all others follow --------------------------------------------------
@@ -303,6 +284,10 @@ async def test_an_output_larger_than_the_budget_is_described_with_its_head_and_t
     assert all(part in shown for part in parts)
     assert size(view) < 16_000 * 0.10
     assert "an output too large for the view is described" in str((await manager.explain())["rounds"])
+    original = await manager.recall("m3")
+    assert original is not None
+    assert len(original["content"]) > 800_000, "the whole is in the history"
+    assert (await manager.search("q3.db"))[0] == "m3"
 
 
 @pytest.mark.parametrize(("tokens", "above"), [(60_000, 1.0), (60_000, 0.1), (2_000, 0.1)])
@@ -313,14 +298,6 @@ async def test_a_short_form_that_a_caller_registered_is_shown_in_place_of_a_desc
     await manager.compact_summary("call_0", "Step 412 cannot open q3.db.")
     shown = next(message["content"] for message in await ask(manager, 16_000) if message["role"] == "tool")
     assert shown == "Step 412 cannot open q3.db."
-
-
-async def test_the_whole_output_is_in_the_history_and_is_found() -> None:
-    manager = await feed(new_manager(max_tokens=16_000), output(200_000))
-    original = await manager.recall("m3")
-    assert original is not None
-    assert len(original["content"]) > 800_000
-    assert (await manager.search("q3.db"))[0] == "m3"
 
 
 @pytest.mark.parametrize(

@@ -147,12 +147,9 @@ def test_an_id_used_again_gets_a_name_of_its_own_and_its_result_with_it() -> Non
     ids = [(view[at]["tool_calls"][0]["id"], view[at + 1]["tool_call_id"]) for at in (0, 2)]
     assert ids == [("a", "a"), ("a_m4", "a_m4")]
     assert [view[1]["content"], view[3]["content"]] == ["first", "second"]
-
-
-def test_a_call_stated_more_often_in_blocks_than_in_the_list_is_stated_once() -> None:
     stated = {"type": "tool_call", "id": "a", "name": "read", "input": {}}
     view = valid(says([stated, stated], tool_calls=[{"id": "a", "tool": "read", "arguments": {}}]), result("a"))
-    assert view[0]["content"] == [stated]
+    assert view[0]["content"] == [stated], "a call stated more often in blocks than in the list is stated once"
 
 
 def test_calls_on_a_message_of_a_user_or_of_results_become_words() -> None:
@@ -162,11 +159,8 @@ def test_calls_on_a_message_of_a_user_or_of_results_become_words() -> None:
     blocks = [{"type": "tool_result", "tool_use_id": "a", "content": "one"}]
     view = valid(call("a"), user(blocks, tool_calls=[{"id": "b", "tool": "plane", "arguments": {}}]))
     assert view[-1]["content"] == "[called plane({})]"
-
-
-def test_a_tool_message_calls_nothing() -> None:
     for calls in (None, [], [{"id": "b", "tool": "f", "arguments": {}}]):
-        assert "tool_calls" not in valid(call("a"), result("a", tool_calls=calls))[-1]
+        assert "tool_calls" not in valid(call("a"), result("a", tool_calls=calls))[-1], "a tool calls nothing"
 
 
 @pytest.mark.parametrize(
@@ -204,18 +198,14 @@ def test_one_message_with_the_results_of_several_rounds_makes_them_one() -> None
     found = rounds(user(), call("a"), call("b"), call("c"), says("waiting"), answers("a", "b", "c"), says())
     assert marks(found) == [[1], [2, 3, 4, 6], [5], [7]]
     assert found[1].unanswered == ()
-
-
-def test_words_of_a_person_beside_results_join_calls_that_nothing_follows() -> None:
-    hook = user("note", metadata={"source": "hook"})
-    assert marks(rounds(user(), call("a"), answers("a", text="And?"))) == [[1], [2, 3]]
-    assert marks(rounds(user(), call("a"), call("b"), hook, answers("a", "b", text="And?"))) == [[1], [2, 3, 5], [4]]
-
-
-def test_after_rounds_were_joined_results_still_find_their_calls() -> None:
     found = rounds(user(), call("a", "x"), says(), call("b"), call("c"), answers("a", "b"), result("c"), result("x"))
     assert marks(found) == [[1], [2, 4, 6, 8], [3], [5, 7]]
     assert all(not round_.unanswered for round_ in found)
+    assert marks(rounds(user(), call("a"), answers("a", text="And?"))) == [[1], [2, 3]]
+    assert marks(rounds(user(), call("a"), call("b"), NOTE, answers("a", "b", text="?"))) == [[1], [2, 3, 5], [4]]
+
+
+NOTE = user("note", metadata={"source": "hook"})
 
 
 def closed(*messages: Message) -> int:
@@ -225,14 +215,10 @@ def closed(*messages: Message) -> int:
 def test_a_round_with_an_open_call_is_not_closed_nor_is_what_follows_it() -> None:
     assert closed(user(), call("a", "b"), result("a")) == 1
     assert closed(user(), call("a"), call("b"), result("b")) == 1
-
-
-def test_no_call_waits_behind_what_a_host_put_in_place_of_the_conversation() -> None:
-    summary = user("This session is being continued from a previous conversation that ran out of context. On a.py.")
-    note = user("note", metadata={"source": "hook"})
-    assert closed(user(), call("a"), summary, says()) == 4
-    assert closed(user(), call("a"), user("And?"), says()) == 4
-    assert closed(user(), call("a"), note, says()) == 1
+    assert closed(user(), call("a"), NOTE, says()) == 1
+    summary = "This session is being continued from a previous conversation that ran out of context. On a.py."
+    for in_its_place in (summary, "And?"):
+        assert closed(user(), call("a"), user(in_its_place), says()) == 4
 
 
 def test_a_replaced_result_is_waited_for_as_long_as_a_first_one() -> None:
@@ -273,17 +259,16 @@ def test_the_round_of_an_entry_is_the_same_alone_and_among_others() -> None:
         ([says([block("a")]), says("")], [says([block("a")])]),
         ([system("a"), system("b")], [system("a"), system("b")]),
         ([user("a", name="anna"), user("b", name="ben")], [user("a\n\nb", name="anna")]),
+        # A mark that no human wrote a text does not cover a human's.
+        (
+            [user("a", metadata={"source": "context-compaction", "kept": 1}), user("b", metadata={"kept": 1})],
+            [user("a\n\nb", metadata={"kept": 1})],
+        ),
     ],
     ids=str,
 )
 def test_neighbours_of_one_role_become_one(messages: list[Message], merged: list[Message]) -> None:
     assert merge_consecutive(messages) == merged
-
-
-def test_a_mark_that_no_human_wrote_a_text_does_not_cover_a_humans() -> None:
-    chapter = user("record", metadata={"source": "context-compaction", "kept": 1})
-    (merged,) = merge_consecutive([chapter, user("mine", metadata={"kept": 1})])
-    assert merged["metadata"] == {"kept": 1}
 
 
 OTHER = {"type": "thinking", "thinking": "so", "signature": "c28"}

@@ -32,6 +32,26 @@ def worths(text: str) -> dict[str, float]:
 def test_what_people_demand_is_a_rule_and_the_rest_is_their_own() -> None:
     found = worths("Never push to main. The weather is fine. Please use tabs.")
     assert found == {"Never push to main.": RULE, "The weather is fine.": OWN, "Please use tabs.": RULE}
+    assert set(worths("You must:\n1. Keep tabs.\n2. Run the tests.").values()) == {RULE}, "all of the list"
+
+
+@pytest.mark.parametrize(
+    "demand",
+    ["Stop using tabs.", "No new dependencies.", "You can't touch main.", "Cannot push.", "别改表名。", "勿动。"],
+)
+def test_demands_of_other_words_are_rules_too(demand: str) -> None:
+    assert set(worths(demand).values()) == {RULE}
+
+
+def test_what_an_agent_asks_or_concludes_is_worth_more_than_what_it_does_or_has_read() -> None:
+    does, asks, concludes = read("I move the tests. May I move the tests? The cause is the tests.", "agent")
+    assert does.worth < min(asks.worth, concludes.worth)
+    read_enough = (
+        "Now I have enough context. Good, I have everything I need. I have a full picture. Let me edit the file."
+    )
+    assert max(sentence.worth for sentence in read(read_enough, "agent")) <= 0.15
+    numbered, plain = read("1. Move the tests into a folder.", "agent") + read("Move the tests into a folder.", "agent")
+    assert numbered.worth == plain.worth
 
 
 @pytest.mark.parametrize("speaker", ["agent", "person"])
@@ -39,27 +59,6 @@ def test_the_number_of_a_list_stays_with_what_it_numbers(speaker: Speaker) -> No
     listed = "We can:\n1. Move it now.\n 2) Keep it. Option 2 is quick.\n3.\n"
     texts = [sentence.text for sentence in read(listed, speaker)]
     assert texts == ["We can: ", "1. Move it now. ", "2) Keep it. ", "Option 2 is quick. ", "3. "]
-
-
-def test_what_an_agent_asks_or_concludes_is_worth_more_than_what_it_does() -> None:
-    does, asks, concludes = read("I move the tests. May I move the tests? The cause is the tests.", "agent")
-    assert does.worth < min(asks.worth, concludes.worth)
-
-
-def test_that_an_agent_has_read_enough_is_worth_as_little_as_its_next_call() -> None:
-    said = "Now I have enough context. Good, I have everything I need. I have a full picture. Let me edit the file."
-    assert max(sentence.worth for sentence in read(said, "agent")) <= 0.15
-    (found,) = read("I have a clear picture, and the cause is the lock that a fork leaves behind.", "agent")
-    assert found.worth > 0.3
-
-
-def test_a_number_adds_nothing_to_the_worth_of_what_it_numbers() -> None:
-    numbered, plain = read("1. Move the tests into a folder.", "agent") + read("Move the tests into a folder.", "agent")
-    assert numbered.worth == plain.worth
-
-
-def test_all_of_a_numbered_list_belongs_to_the_rule_before_it() -> None:
-    assert {one.worth for one in read("You must:\n1. Keep tabs.\n2. Run the tests.", "person")} == {RULE}
 
 
 @pytest.mark.parametrize("text", ["```\nAlways ask first.", "<p>Always ask first.", "List<int> Always ask first."])
@@ -89,25 +88,11 @@ def test_a_text_of_megabytes_is_read_in_parts_and_nothing_is_lost(mark: str, spe
         assert joined(sentences) == " ".join(text.split())
 
 
-def test_a_long_run_of_blanks_costs_no_more_than_its_length() -> None:
-    """A pattern that looks at a run of blanks from each of its places would take minutes here."""
-    sentences = read("a" + " " * 200_000 + "b\n" + "\n \n" * 50_000 + "c", "agent")
-    assert joined(sentences) == "a b c"
-
-
 @pytest.mark.parametrize("form", ["<t{n}>\n", "<t{n}> ", "<t{n}><t{n}>\n"])
 def test_tags_that_nothing_closes_are_looked_for_a_few_times_only(form: str) -> None:
     """To look for the end of each of so many tags would take a minute."""
     tags = "".join(form.format(n=n) for n in range(15_000))
     assert joined(read("Never push. \n" + tags, "person")).startswith("Never push. <t0>")
-
-
-@pytest.mark.parametrize(
-    "demand",
-    ["Stop using tabs.", "No new dependencies.", "You can't touch main.", "Cannot push.", "别改表名。", "勿动。"],
-)
-def test_demands_of_other_words_are_rules_too(demand: str) -> None:
-    assert set(worths(demand).values()) == {RULE}
 
 
 HOSTILE = [
