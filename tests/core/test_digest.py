@@ -351,14 +351,13 @@ CHINESE = ["谢谢你的建议，朋友。", "好的，谢谢你的建议。", "
         (COURTESIES, "Thank you for 38 square feet."),
         (CHINESE, "我申请了一份编辑的工作。"),
         (["A suggestion.", "Two suggestions.", "Suggesting it."], "An elephant."),
-        ([*COURTESIES, "I told you, as you may remember.", PADDED], "My sister lives in Lisbon."),
     ],
 )
-def test_rare_words_rank_above_frequent_ones_their_forms_and_more_words_for_the_same(
-    others: list[str], fact: str
-) -> None:
+def test_rare_words_rank_above_frequent_ones_and_their_forms(others: list[str], fact: str) -> None:
     *often, once = rarities([*others, fact])
     assert once > max(often)
+    *_, dense, loose = rarities([*COURTESIES, "I told you, as you may remember.", "My sister lives in Lisbon.", PADDED])
+    assert dense > loose, "many words for little"
 
 
 def test_writing_without_spaces_ranks_as_other_writing_does() -> None:

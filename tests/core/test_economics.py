@@ -86,16 +86,25 @@ def test_a_window_that_makes_no_sense_is_none(window: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [None, 0, -8_000, "8000", float("nan"), 10**400], ids=["none", "0", "-", "text", "nan", "huge"]
+    ("window", "answer", "found"),
+    [
+        *((100_000, odd, 99_000) for odd in (None, 0, -8_000, "8000", float("nan"), 10**400)),  # nothing is kept free
+        *((8_192, 8_192, 4_096), (500, None, 250), (1, None, 1)),  # all of it may be answered: half is kept free
+    ],
+    ids=lambda value: str(value)[:20],
 )
-def test_a_longest_answer_that_makes_no_sense_is_not_kept_free(answer: Any) -> None:
-    assert provider_window(provider(100_000, answer), 1.0, 1_000) == 99_000
+def test_as_much_is_kept_free_as_the_longest_answer_has_if_it_makes_sense(window: int, answer: Any, found: int) -> None:
+    assert provider_window(provider(window, answer), 1.0, 1_000) == found
 
 
-def test_a_window_all_of_which_may_be_answered_is_split_in_half() -> None:
-    assert provider_window(provider(8_192, 8_192), 1.0, 1_000) == 4_096
-    assert provider_window(provider(500), 1.0, 1_000) == 250
-    assert provider_window(provider(1), 1.0, 1_000) == 1
+class Unreadable(dict[str, Any]):
+    """A mapping that cannot be read."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        raise RuntimeError(key)
+
+    def __bool__(self) -> bool:
+        raise RuntimeError("bool")
 
 
 class Raising:
@@ -122,13 +131,16 @@ class AsyncInfo:
         MagicMock(),
         SimpleNamespace(get_info=5, get_model_info="x"),
         SimpleNamespace(get_info=lambda: SimpleNamespace(defaults=None)),
+        *(
+            SimpleNamespace(get_model_info=lambda info=info: info, get_info=lambda info=info: info)
+            for info in (Unreadable(), {"pricing": Unreadable()}, SimpleNamespace(defaults=Unreadable()))
+        ),
     ],
     ids=lambda odd: type(odd).__name__,
 )
 def test_a_provider_that_lacks_raises_or_talks_nonsense_falls_back(odd: Any) -> None:
     assert budget(provider=odd) == Budget(200_000, "max_tokens")
-    assert model_of(odd) is None
-    assert name_of(odd) == ""
+    assert (model_of(odd), prices_of(odd), name_of(odd)) == (None, None, "")
 
 
 def test_what_is_known_of_the_model_comes_before_the_defaults() -> None:
@@ -173,22 +185,6 @@ def test_prices_of_cached_tokens_are_read_from_the_model_info_and_impossible_one
     asked: object, found: Prices | None
 ) -> None:
     assert prices_of(asked) == found
-
-
-class Unreadable(dict[str, Any]):
-    """A mapping that cannot be read."""
-
-    def get(self, key: str, default: Any = None) -> Any:
-        raise RuntimeError(key)
-
-    def __bool__(self) -> bool:
-        raise RuntimeError("bool")
-
-
-@pytest.mark.parametrize("info", [Unreadable(), {"pricing": Unreadable()}, SimpleNamespace(defaults=Unreadable())])
-def test_a_provider_whose_answers_cannot_be_read_names_nothing(info: object) -> None:
-    broken = SimpleNamespace(get_model_info=lambda: info, get_info=lambda: info)
-    assert (prices_of(broken), model_of(broken), provider_window(broken, 1.0, 0)) == (None, None, None)
 
 
 # -- usage: under the names of any provider ----------------------------------------------------------------------------
@@ -259,19 +255,16 @@ def test_a_refusal_lowers_the_window_only_and_a_larger_request_that_was_accepted
     assert capacity(meter, 200_000) == 95_000
 
 
-def test_another_tokenizer_is_learned_as_a_ratio() -> None:
+def test_another_tokenizer_is_learned_as_a_ratio_and_cache_writes_are_part_of_what_was_sent() -> None:
+    assert measured(Usage(1_000, 50, cache_read_tokens=900, cache_write_tokens=200)) == 1_200, "reads are inside"
+    meter = Meter()
+    meter.report(1_000, Usage(1_000, 50, 900, 200), ANTHROPIC)
+    assert meter.estimate(1_000, ANTHROPIC) == 1_200
     meter = Meter()
     for counted in range(10_000, 60_000, 2_000):
         reported(meter, counted, round(3_000 + 1.3 * counted), ANTHROPIC)
     assert meter.estimate(100_000, ANTHROPIC) == pytest.approx(133_000, rel=0.02)
     assert meter.correction(ANTHROPIC).ratio == pytest.approx(1.3, rel=0.02)
-
-
-def test_anthropics_cache_writes_are_part_of_what_was_sent_and_cache_reads_are_inside() -> None:
-    assert measured(Usage(1_000, 50, cache_read_tokens=900, cache_write_tokens=200)) == 1_200
-    meter = Meter()
-    meter.report(1_000, Usage(1_000, 50, 900, 200), ANTHROPIC)
-    assert meter.estimate(1_000, ANTHROPIC) == 1_200
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -359,20 +352,15 @@ def test_new_models_of_openai_write_a_changed_prefix_as_a_whole(key: tuple[str, 
     assert rewrites_all(key) is found
 
 
-PAUSED = history((says("a"), 0), (user("on"), 301))
-
-
-@pytest.mark.parametrize(("ttl", "found"), [(300, PrefixBreak.COLD), (301, None), (0, None)])
-def test_the_cache_is_cold_after_a_pause_longer_than_its_time_to_live(ttl: int, found: PrefixBreak | None) -> None:
-    assert SentViews().break_before(RequestPrefix(), [], pause_of(PAUSED), ttl) is found
-
-
 async def test_a_change_that_makes_the_provider_write_all_again_is_known_before_the_request() -> None:
     """The hook for what may be put into a view when that costs nothing extra."""
     manager = new_manager(cache_ttl=300)
     await manager.add_message({"role": "user", "content": "Do it."})
     compactor, key = manager.compactor, ("anthropic", "m")
     limits = compactor.limits(1_000, key)
+    paused = pause_of(history((says("a"), 0), (user("on"), 301)))
+    broken = [SentViews().break_before(RequestPrefix(), [], paused, ttl) for ttl in (300, 301, 0)]
+    assert broken == [PrefixBreak.COLD, None, None]
 
     def reason(key: tuple[str, str] = key, system: str = "", **tools: object) -> PrefixBreak | None:
         prompt = [RenderedMessage({"role": "system", "content": system}, 1)] if system else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -71,20 +72,12 @@ def built(ladder: Any = None, plugins: Plugins | None = None, **config: Any) -> 
     return build_ladder(load_config({"ladder": ladder, **config}), plugins or Plugins())
 
 
-def test_a_ladder_is_composed_by_names_and_arguments() -> None:
-    ladder = built(
-        ["supersede", {"truncate": {"max_chars": 500}}, {"fit": {"max_tokens": 900}}, {"trim": {"max_rounds": 3}}]
-    )
-    assert [repr(strategy) for strategy in ladder] == [
+def test_a_ladder_is_composed_by_names_and_arguments_and_clips_to_the_length_of_the_config() -> None:
+    named: list[Any] = ["supersede", {"truncate": {"max_chars": 500}}, {"fit": {"max_tokens": 900}}, "clip"]
+    assert [repr(strategy) for strategy in built([*named, {"clip": {"max_chars": 9}}], truncate_chars=77)] == [
         "SupersedeStaleReads()",
         "TruncateToolOutputs(max_chars=500)",
         f"FitContextWindow(max_tokens=900, counter={approx_token_counter!r}, reserve_tokens=0, {MEASURES})",
-        "TrimRounds(max_rounds=3)",
-    ]
-
-
-def test_the_length_old_outputs_are_clipped_to_is_the_configs_unless_the_ladder_says_otherwise() -> None:
-    assert [repr(s) for s in built(["clip", {"clip": {"max_chars": 9}}], truncate_chars=77)] == [
         "ClipToolOutputs(max_chars=77)",
         "ClipToolOutputs(max_chars=9)",
     ]
@@ -125,22 +118,18 @@ def test_a_strategy_that_cannot_be_made_is_an_error_that_names_its_place(strateg
     assert caught.value.key == "ladder[1]"
 
 
-def plugins(offers: Mapping[str, Any]) -> Plugins:
+def test_a_plug_in_that_makes_no_strategy_or_fails_is_named() -> None:
     class Plugin:
         @hookimpl
         def amplifier_context_strategies(self) -> Mapping[str, Any]:
-            return offers
+            return {"odd": lambda: 5, "failing": lambda: 1 // 0}
 
-    made = Plugins()
-    made.register(Plugin(), "my-plugin")
-    return made
-
-
-def test_a_plug_in_that_makes_no_strategy_or_fails_is_named() -> None:
+    plugins = Plugins()
+    plugins.register(Plugin(), "my-plugin")
     with pytest.raises(ConfigError, match="made a int, not a strategy"):
-        built(["mine"], plugins({"mine": lambda: 5}))
+        built(["odd"], plugins)
     with pytest.raises(PluginError, match="my-plugin"):
-        built(["mine"], plugins({"mine": lambda: 1 // 0}))
+        built(["failing"], plugins)
 
 
 class Recording(Strategy):
@@ -177,6 +166,11 @@ def test_recent_rounds_are_spared_while_old_ones_can_give() -> None:
     reduced(made, [asked], target=1, budget=made.tokens, trigger=made.tokens, recent_tokens=recent)
     assert {segment.first for segment in made.segments[-5:]} == asked.asked[0][1].recent
     assert asked.asked[-1][1].recent == frozenset()
+    asked = Recording()
+    made = draft(user(LONG), says("x"), says("end"))
+    reduced(made, [asked], target=1)
+    lowest = made.segments[0].tokens + made.segments[2].tokens
+    assert asked.asked[0][1].target == lowest, "a target below what is protected moves up to it"
 
 
 @pytest.mark.parametrize(("over", "spared"), [(0, 2), (3, 1)])
@@ -189,13 +183,6 @@ def test_all_passes_but_the_last_spare_the_two_newest_rounds_that_fit_a_third_of
     reduced(made, [asked], target=1, budget=budget, trigger=budget, recent_tokens=0)
     newest = frozenset(segment.first for segment in made.segments[-spared:])
     assert [goal.recent for _, goal in asked.asked] == [newest, newest, newest, frozenset()]
-
-
-def test_a_target_below_what_is_protected_moves_up_to_it() -> None:
-    asked = Recording()
-    made = draft(user(LONG), says("x"), says("end"))
-    reduced(made, [asked], target=1)
-    assert asked.asked[0][1].target == made.segments[0].tokens + made.segments[2].tokens
 
 
 def test_protected_messages_that_leave_no_room_are_clipped_and_named() -> None:
@@ -238,13 +225,6 @@ def test_of_each_hooks_notices_only_the_newest_is_worth_its_tokens() -> None:
     assert "metadata" not in done.draft.segments[3].shown[0].message, "no id of a response to what is covered"
 
 
-def test_rounds_still_open_are_newer_than_the_drafts() -> None:
-    made = draft(user("task"), says("a"), user("prompt"), says("b"))
-    later = segments(*[says("x")] * 4, user("newest"))[-1:]
-    done = reduced(made, [], target=1, later=later)
-    assert {segment.mark for segment in done.draft.segments if segment.protected_because} == {"m1"}
-
-
 class Wrong(Strategy):
     """Makes something of a draft that no strategy may make."""
 
@@ -277,6 +257,17 @@ WRONG = {
 }
 
 
+@pytest.mark.parametrize("name", ["shortening", "truncate"])
+def test_no_strategy_can_change_what_is_pinned(name: str) -> None:
+    def emptied(draft: Draft) -> Draft:
+        return draft.with_segments(segment.rendered_as(segment.shown[:0], "clipped", "x") for segment in draft.segments)
+
+    wrong = {"shortening": Wrong("shortening", emptied), "truncate": TruncateToolOutputs(20)}[name]
+    made = draft(user("task"), call("a"), result("a", LONG, metadata=PINNED), says("x"), says("end"))
+    done = reduced(made, [wrong], target=1)
+    assert next(one for one in done.draft.segments if one.mark == "m2").shown == made.segments[1].shown
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_a_strategy_that_does_wrong_is_undone_and_the_others_go_on(name: str, caplog: pytest.LogCaptureFixture) -> None:
     made = draft(*talk())
@@ -287,19 +278,6 @@ def test_a_strategy_that_does_wrong_is_undone_and_the_others_go_on(name: str, ca
     assert [name for name, _ in done.skipped] == [name]
     assert without.skipped == ()
     assert "words of a message" not in f"{done.skipped}{caplog.text}"
-
-
-def emptied(draft: Draft) -> Draft:
-    """Everything is shown as nothing, pins too."""
-    return draft.with_segments(segment.rendered_as(segment.shown[:0], "clipped", "x") for segment in draft.segments)
-
-
-@pytest.mark.parametrize("wrong", [Wrong("shortening", emptied), TruncateToolOutputs(20)], ids=lambda s: s.name)
-def test_no_strategy_can_change_what_is_pinned(wrong: Strategy) -> None:
-    made = draft(user("task"), call("a"), result("a", LONG, metadata=PINNED), says("x"), says("end"))
-    done = reduced(made, [wrong], target=1)
-    pinned = next(segment for segment in done.draft.segments if segment.mark == "m2")
-    assert pinned.shown == made.segments[1].shown
 
 
 async def test_all_that_was_dropped_is_reported_also_what_a_host_inserted() -> None:
@@ -340,21 +318,22 @@ def test_pins_beyond_their_share_are_no_pins_oldest_first_served() -> None:
     assert refused == ["m4"]
 
 
-def test_the_command_whose_text_is_the_newest_human_message_stays_with_it() -> None:
+def test_the_command_whose_text_is_the_newest_human_message_stays_with_it_and_so_do_loaded_tools() -> None:
     command = user("<command-message>review</command-message>\n<command-name>/review</command-name>")
     skill = user("Base directory for this skill: /skills/review\n\nRead the change.")
     before = (user("task"), says("done"), user("next"), says("done"))
     after = (call("a"), result("a"), says("b"))
     both = why(*before, command, skill, *after)
     assert [mark for mark, reason in both.items() if reason == "newest human message"] == ["m5", "m6"]
+    state = {"openai:tool_search_items": []}
+    assert why(user("task"), call("a", metadata=state), result("a"), says("b"), says("c"))["m2"] == "loaded tools"
+    made = draft(user("task"), says("a"), user("prompt"), says("b"))
+    later = segments(*[says("x")] * 4, user("newest"))[-1:]
+    done = reduced(made, [], target=1, later=later).draft
+    assert {one.mark for one in done.segments if one.protected_because} == {"m1"}, "open rounds are newer"
     assert "m5" not in why(*before, user("also"), skill, *after)
     long = user(f"<command-args>{WORDS}</command-args>")
     assert "m5" not in why(*before, long, skill, *after)
-
-
-def test_rounds_with_loaded_tools_stay() -> None:
-    state = {"openai:tool_search_items": []}
-    assert why(user("task"), call("a", metadata=state), result("a"), says("b"), says("c"))["m2"] == "loaded tools"
 
 
 @pytest.mark.parametrize(
@@ -379,11 +358,10 @@ def protected_draft(*messages: Message, fixed: int = 0) -> Draft:
 
 def test_clipped_members_keep_head_tail_and_mark() -> None:
     done = clip_protected(protected_draft(user(WORDS), says("x")), 500, approx_token_counter)
-    text = done.segments[0].shown[0].message["content"]
-    assert text.startswith("word0000")
-    assert text.endswith("word1999")
-    assert "m1" in text
+    assert re.fullmatch("word0000.*m1.*word1999", done.segments[0].shown[0].message["content"], re.DOTALL)
     assert (done.segments[0].state, done.segments[0].rule) == ("clipped", "floor")
+    (signed,) = segments(says([SIGNED, block(WORDS)]))
+    assert clip_segment(signed, 24, approx_token_counter) is signed, "what is signed is never clipped"
 
 
 @pytest.mark.parametrize(
@@ -417,11 +395,6 @@ def test_a_clipped_round_is_still_valid_and_about_as_small_as_asked(messages: tu
         assert inputs in ([], [call["arguments"] for call in one["tool_calls"] if "arguments" in call]), "both alike"
     assert done.tokens <= max(size, 60 * len(messages)) * 1.5
     assert done.tokens == sum(count_message_tokens(one.message) for one in done.shown)
-
-
-def test_a_signed_message_is_never_clipped() -> None:
-    (segment,) = segments(says([SIGNED, block(WORDS)]))
-    assert clip_segment(segment, 24, approx_token_counter) is segment
 
 
 def test_what_the_caller_asks_for_stays_beside_pins_whatever_it_costs() -> None:

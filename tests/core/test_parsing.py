@@ -114,14 +114,12 @@ def test_calls_are_read_in_every_spelling() -> None:
     ):
         (found,) = calls_of(message)
         assert (found.id, found.name, found.arguments) == ("x", "read", arguments)
-
-
-def test_a_call_stated_in_a_block_and_in_the_list_is_one_call() -> None:
-    message = says(
-        [{"type": "tool_call", "id": "x", "name": "read", "input": {}}, {"type": "tool_use", "id": "y", "name": "w"}],
-        tool_calls=[{"id": "x", "tool": "read", "arguments": {}}],
-    )
-    assert parse_message(message)[1].call_ids == ("x", "y")
+    blocks = [
+        {"type": "tool_call", "id": "x", "name": "read", "input": {}},
+        {"type": "tool_use", "id": "y", "name": "w"},
+    ]
+    twice = says(blocks, tool_calls=[{"id": "x", "tool": "read", "arguments": {}}])
+    assert parse_message(twice)[1].call_ids == ("x", "y"), "stated in a block and in the list it is one call"
 
 
 @pytest.mark.parametrize(
@@ -134,6 +132,7 @@ def test_a_call_stated_in_a_block_and_in_the_list_is_one_call() -> None:
         (user(f"{REMINDER} Go."), True),
         (user(f"Go. {REMINDER}"), True),
         (user("<system-reminder>never closed"), True),
+        (user("<system-reminder>" * 100_000), True),  # no quadratic search: that would take minutes
         (user([{"type": "tool_result", "tool_use_id": "a", "content": "x"}, block("And now?")]), True),
         ({"role": "system", "content": "Hi."}, False),
         (result("a"), False),
@@ -146,16 +145,11 @@ def test_a_call_stated_in_a_block_and_in_the_list_is_one_call() -> None:
         (user([{"type": "tool_result", "tool_use_id": "a", "content": "x"}, block(REMINDER)]), False),
         (user(None, tool_calls=[{"id": "a", "tool": "f"}]), False),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:200],
 )
 def test_a_human_message_is_distinguished_from_an_injected_one(message: dict[str, Any], human: bool) -> None:
     assert is_human(message) is human
     assert parse_message(message)[1].human is human
-
-
-def test_a_reminder_before_a_huge_text_is_recognised_in_one_pass() -> None:
-    """No quadratic search: two megabytes of unclosed tags would take minutes."""
-    assert is_human(user("<system-reminder>" * 100_000))
 
 
 def test_the_words_of_a_content_are_its_texts_and_nested_results_without_thinking() -> None:
@@ -171,11 +165,7 @@ def test_the_words_of_a_content_are_its_texts_and_nested_results_without_thinkin
     assert text_of(content) == "one\ntwo\nthree"
     assert text_of("as it is") == "as it is"
     assert text_of(None) == text_of({"type": "text", "text": "x"}) == ""
-
-
-def test_a_result_that_is_an_object_is_shown_as_json() -> None:
-    assert result_text({"exit": 0}) == '{"exit":0}'
-    assert result_text([block("x")]) == "x"
+    assert (result_text({"exit": 0}), result_text([block("x")])) == ('{"exit":0}', "x")
 
 
 @pytest.mark.parametrize("number", [2**64 - 1, 2**64, -(2**63) - 1, 10**30])
@@ -217,17 +207,13 @@ def envelope(*sources: str) -> str:
     return f"<system-reminders>\nFrom hooks, not from a person.\n{inner}\n</system-reminders>"
 
 
-@pytest.mark.parametrize(("between", "found"), [(880, "reminder a"), (920, "reminder")])
-def test_a_source_is_looked_for_near_the_beginning_of_a_tag(between: int, found: str) -> None:
-    text = f'<system-reminder {"x" * between} source="a">b</system-reminder>'
-    assert lineages_of("user", KEPT, text) == {found}
-
-
 @pytest.mark.parametrize(
     ("role", "metadata", "text", "lineages"),
     [
         ("user", KEPT, envelope("todo", "status"), {"reminder todo", "reminder status"}),
         ("user", KEPT, reminder(), {"reminder"}),
+        ("user", KEPT, f'<system-reminder {"x" * 880} source="a">b</system-reminder>', {"reminder a"}),
+        ("user", KEPT, f'<system-reminder {"x" * 920} source="a">b</system-reminder>', {"reminder"}),
         ("user", KEPT, "no reminder at all", set()),
         ("user", {"ephemeral": True}, reminder("todo"), set()),
         ("user", {"source": "hook", "hook_name": "lint"}, "x", {"hook lint"}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from time import perf_counter
 
 import pytest
@@ -107,10 +108,7 @@ def test_other_forms_and_parts_of_words_are_found(query: str, text: str) -> None
 @pytest.mark.parametrize(
     ("text", "queries"),
     [
-        (
-            "Look at src/auth/login.py please",
-            ["src/auth/login.py", "login.py", "auth/login", "auth", "login", "src/auth"],
-        ),
+        ("Look at src/auth/login.py please", ["src/auth/login.py", "login.py", "auth/login", "auth", "src/auth"]),
         ("set user_id_42 to 7", ["user_id_42", "user_id", "42", "id_42"]),
         ("call foo::bar(baz) and a@b.example", ["foo::bar", "baz", "a@b.example", "b.example"]),
     ],
@@ -138,6 +136,15 @@ def test_text_without_spaces_is_found_by_any_run_of_its_characters(
         assert found(query, user("before"), user(text), user("after")) == [], query
 
 
+def test_a_part_of_an_identifier_is_found_if_nothing_else_has_it_and_words_and_numbers_have_none() -> None:
+    messages = [user("a plain reusernamed word"), user("call getUserName of a49f31bc"), user("nothing")]
+    for part in ("username", "UserName", "tUserNa", "user_name", "49f31", "9F31BC"):
+        assert found(part, *messages) == [2]
+        assert found(part, *messages, user(f"here is {part} itself")) == [4]
+    for text in ("unhealthyness", "UPPERCASED", "Capitalized", "123456789", "getA", "用户希望保留原始"):
+        assert names(text) == ""
+
+
 def test_an_answer_next_to_its_question_comes_before_the_same_words_elsewhere() -> None:
     talk = [user("Which hotel in Lisbon?"), says("The Azulejo hotel."), user("Fine."), says("Well.")]
     other = [user("A walk."), says("That hotel was closed."), user("Go on."), says("Then.")]
@@ -146,11 +153,21 @@ def test_an_answer_next_to_its_question_comes_before_the_same_words_elsewhere() 
         assert found("hotel in Lisbon", *history)[:2] == [asked, asked + 1]
 
 
-@pytest.mark.parametrize(("query", "first"), [("what did I say about herons", 1), ("herons: what did you tell me?", 2)])
-def test_the_message_of_the_speaker_that_is_asked_for_comes_first(query: str, first: int) -> None:
-    history = (user("grey herons"), says("white herons"), user("well"))
-    assert found(query, *history)[0] == first
-    assert found(query, *reversed(history))[0] == 4 - first
+SPEAKERS = [
+    ("what did I say about herons", user("grey herons"), says("white herons")),
+    ("herons: what did you tell me?", says("white herons"), user("grey herons")),
+    *(
+        (query, user(f"{label}一只白鹭。"), user("王芳\uff1a小明有一只白鹭。"))
+        for query in ("小明说了什么关于白鹭", "小明的白鹭")
+        for label in ("小明\uff1a", "小明说\uff1a", "[5月8日] 小明: ")
+    ),
+]
+
+
+@pytest.mark.parametrize(("query", "wanted", "other"), SPEAKERS, ids=str)
+def test_the_message_of_the_speaker_that_is_asked_for_comes_first(query: str, wanted: Message, other: Message) -> None:
+    assert found(query, wanted, other)[0] == 1
+    assert found(query, other, wanted, user("well"))[0] == 2
 
 
 @pytest.mark.parametrize("query", ["what did Nora say of herons to Felix", "Nora's herons"])
@@ -166,21 +183,12 @@ def test_the_message_of_the_named_speaker_comes_first(query: str) -> None:
     assert found(query, {**user("a heron"), "name": "Nora"}, *others)[0] == 1
 
 
-@pytest.mark.parametrize("query", ["小明说了什么关于白鹭", "小明的白鹭"])
-@pytest.mark.parametrize("label", ["小明\uff1a", "小明说\uff1a", "[5月8日] 小明: "])
-def test_a_name_in_chinese_is_that_of_a_speaker_too(query: str, label: str) -> None:
-    history = (user(f"{label}一只白鹭。"), user("王芳\uff1a小明有一只白鹭。"))
-    assert found(query, *history)[0] == 1
-    assert found(query, *reversed(history))[0] == 2
-
-
 @pytest.mark.parametrize("word", ["Note", "Error", "错误"])
 def test_a_word_before_a_colon_is_no_speaker_where_messages_have_none(word: str) -> None:
     labelled = [user(f"{word}: a heron"), says(f"{word}: a heron"), result("a", f"{word}: a heron")]
-    for one in labelled:
-        for query in (f"what {word} about the heron", f"{word} heron"):
-            others = [user(f"a heron, {word}"), says(f"a heron, {word}")]
-            assert found(query, call("a"), one, *others)[:2] == [4, 3]
+    others = [user(f"a heron, {word}"), says(f"a heron, {word}")]
+    for one, query in product(labelled, (f"what {word} about the heron", f"{word} heron")):
+        assert found(query, call("a"), one, *others)[:2] == [4, 3]
 
 
 def test_the_message_of_the_day_that_is_asked_for_comes_first() -> None:
@@ -190,20 +198,6 @@ def test_the_message_of_the_day_that_is_asked_for_comes_first() -> None:
     queries = {"the heron on May 4th": 2, "the heron on 3 May 2026": 1, "heron 2025-05": 3}
     for query, first in queries.items():
         assert ScanIndex().search(history, query, 1) == [history[first - 1]]
-
-
-@pytest.mark.parametrize("part", ["username", "UserName", "tUserNa", "user_name", "49f31", "9F31BC"])
-def test_a_part_of_an_identifier_is_found_if_nothing_else_has_it(part: str) -> None:
-    messages = [user("a plain reusernamed word"), user("call getUserName of a49f31bc"), user("nothing")]
-    assert found(part, *messages) == [2]
-    assert found(part, *messages, user(f"here is {part} itself")) == [4]
-
-
-@pytest.mark.parametrize(
-    "text", ["unhealthyness", "UPPERCASED", "Capitalized", "123456789", "getA", "用户希望保留原始"]
-)
-def test_words_and_numbers_have_no_parts(text: str) -> None:
-    assert names(text) == ""
 
 
 TEXTS = "a\u03a3\u03c3\u0391é\u0301e\u0327 \n.'\u2019漢字かが\u3099\uff8a\uff9f각\u1100\u1161\u11a8ÅİßÀ\u0345B1_/"
@@ -229,18 +223,14 @@ def test_other_threads_run_while_a_text_of_megabytes_is_read(read: Callable[[str
     "words",
     [
         "cancel cancels cancelled canceled cancelling cancellation",
-        "story stories",
         "create created creating creation",
-        "box boxes",
-        "try tried tries",
-        "spy spies",
+        *("story stories", "box boxes", "try tried tries", "spy spies"),
     ],
 )
 def test_a_scan_finds_the_forms_of_a_word(words: str) -> None:
-    for one in words.split():
-        for other in words.split():
-            history = transcript([user("before"), user(f"an {other}"), user("after")]).snapshot()
-            assert ScanIndex().search(history, one, 5) == [history[1]], (one, other)
+    for one, other in product(words.split(), repeat=2):
+        history = transcript([user("before"), user(f"an {other}"), user("after")]).snapshot()
+        assert ScanIndex().search(history, one, 5) == [history[1]], (one, other)
 
 
 @given(st.text(alphabet="abdegilnorsty", min_size=1, max_size=12))
@@ -319,11 +309,20 @@ def test_a_question_names_days_and_months(question: str, dates: list[tuple[str, 
     assert [tuple(date) for date in asked_dates(question)] == dates
 
 
-def test_a_date_has_the_times_in_it() -> None:
+def test_a_date_has_the_times_in_it_and_the_first_name_of_a_question_is_that_of_the_speaker() -> None:
     assert Date("", "05", "03").has("2026-05-03T10:00:00.000+00:00")
     assert Date("2023", "08", "").has("2023-08-30")
-    assert not Date("", "05", "03").has("2026-05-04T10:00:00.000+00:00")
-    assert not Date("", "05", "03").has("")
+    assert not any(Date("", "05", "03").has(time) for time in ("2026-05-04T10:00:00.000+00:00", ""))
+    labels = {"user": ["felix", "nora", ""]}
+    assert asked_speaker(["what", "did", "nora", "tell", "felix"], "", (), labels) == "nora"
+    assert asked_speaker(["what"], "", (), {"user": ["nora"]}) == ""
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_read(text: str) -> None:
+    assert asked_role(text) in (None, "user", "assistant")
+    assert all(date.month.isdigit() for date in asked_dates(text))
+    assert len(speaker_label(text)) <= len(text)
 
 
 @pytest.mark.parametrize(
@@ -339,19 +338,6 @@ def test_a_date_has_the_times_in_it() -> None:
 )
 def test_a_text_begins_with_the_name_of_its_speaker(text: str, name: str) -> None:
     assert speaker_label(text) == name
-
-
-def test_the_first_name_of_a_question_is_that_of_the_speaker() -> None:
-    labels = {"user": ["felix", "nora", ""]}
-    assert asked_speaker(["what", "did", "nora", "tell", "felix"], "", (), labels) == "nora"
-    assert asked_speaker(["what"], "", (), {"user": ["nora"]}) == ""
-
-
-@given(st.text(max_size=200))
-def test_any_text_is_read(text: str) -> None:
-    assert asked_role(text) in (None, "user", "assistant")
-    assert all(date.month.isdigit() for date in asked_dates(text))
-    assert len(speaker_label(text)) <= len(text)
 
 
 # -- which lines are shown ---------------------------------------------------------------------------------------------

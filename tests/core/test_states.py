@@ -81,12 +81,6 @@ def test_a_call_that_reads_or_changes_a_part_of_a_state_writes_none(name: str, a
     assert state_key(Call("c", name, arguments)) == ""
 
 
-def test_configured_tools_write_a_state_and_no_others() -> None:
-    assert state_key(Call("c", "set_goal", {"goal": "ship"}), ["set_goal"]) == "set_goal"
-    assert state_key(Call("c", "todo_write", {"todos": ITEMS}), ["set_goal"]) == ""
-    assert states_of(rounds(writes("a"), result("a"))[0], ()) == ()
-
-
 @pytest.mark.parametrize(
     ("name", "key", "more"), [("todo_write", "list_id", {"todos": ITEMS}), ("request_approval", "action", {})]
 )
@@ -102,14 +96,14 @@ def test_lists_with_ids_of_their_own_and_every_approval_are_different_states(nam
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "is_error": True, "content": "no"}]},
     ],
 )
-def test_a_call_that_failed_or_got_no_result_wrote_no_state(answer: Message) -> None:
+def test_a_call_that_failed_or_got_no_result_wrote_no_state_and_words_beside_one_are_more_than_a_state(
+    answer: Message,
+) -> None:
     assert states_of(rounds(writes("a"), answer)[0], None) == ()
     assert states_of(rounds(writes("a"))[0], None) == ()
-    assert states_of(rounds(writes("a"), result("a"))[0], None) == ("todo_write",)
-
-
-def test_a_round_that_says_something_beside_its_state_does_not_only_write_states() -> None:
-    assert writes_only_states(rounds(writes("a"), result("a"))[0], None)
+    (done,) = rounds(writes("a"), result("a"))
+    assert (states_of(done, None), states_of(done, ())) == (("todo_write",), ())
+    assert writes_only_states(done, None)
     assert not writes_only_states(rounds(writes("a", text="The parser is at fault."), result("a"))[0], None)
     both = writes("a")
     both["tool_calls"] += call("b")["tool_calls"]
@@ -141,20 +135,17 @@ def test_of_each_state_the_newest_stays() -> None:
     ]  # fmt: skip
     assert why(*history) == {"m1": "task", "m4": "newest state", "m6": "newest state", "m10": "newest round"}
     assert why(*history, tools=()) == {"m1": "task", "m10": "newest round"}
-
-
-def superseded(*messages: Message, target: int = 0, tools: Any = None, **more: Any) -> list[str]:
-    given = draft(*messages)
-    done = SupersedeStaleReads().apply(given, Goal(target, 0, state_tools=tools, **more))
-    return [segment.mark for segment in done.segments]
-
-
-OLDER = (user("task"), writes("a"), result("a"), says("x"), writes("b"), result("b"), writes("c"), result("c"))
+    assert state_key(Call("c", "set_goal", {"goal": "ship"}), ["set_goal"]) == "set_goal"
+    assert state_key(Call("c", "todo_write", {"todos": ITEMS}), ["set_goal"]) == "", "those configured and no others"
 
 
 def test_no_more_older_states_go_than_the_goal_asks_for() -> None:
-    assert superseded(*OLDER, target=draft(*OLDER).tokens - 1) == ["m1", "m4", "m5", "m7"]
-    assert superseded(*OLDER, target=1_000_000) == ["m1", "m2", "m4", "m5", "m7"]
+    given = draft(
+        user("task"), writes("a"), result("a"), says("x"), writes("b"), result("b"), writes("c"), result("c")
+    )  # fmt: skip
+    for target in (given.tokens - 1, 1_000_000):
+        done = SupersedeStaleReads().apply(given, Goal(target, 0))
+        assert [segment.mark for segment in done.segments] == ["m1", *["m2"] * (target > 9_000), "m4", "m5", "m7"]
 
 
 # -- distant history ---------------------------------------------------------------------------------------------------
@@ -170,7 +161,9 @@ def work(start: int, stop: int) -> list[Message]:
     return [message for place in range(start, stop) for message in (call(f"c{place}"), result(f"c{place}", "x" * 400))]
 
 
-def test_the_first_and_the_newest_words_of_a_person_stay_between_chapters() -> None:
+def test_the_first_and_the_newest_words_of_a_person_and_pins_stay_between_chapters() -> None:
+    pinned = folded(user("task"), *work(0, 5), says("a finding"), *work(5, 8), user("newest"), pins=(12,))
+    assert [segment.shown[0].message["content"] for segment in pinned if segment.first == 12] == ["a finding"]
     segments = folded(user("task"), *work(0, 5), user("between"), *work(5, 10), user("newest"), *work(10, 12))
     spans = [(segment.first, segment.last, segment.state) for segment in segments]
     assert spans == [(1, 1, "kept"), (2, 22, "folded"), (23, 23, "kept"), (24, 27, "folded")]
@@ -188,11 +181,6 @@ def test_a_chapter_lists_what_people_wrote_and_counts_the_other_rounds() -> None
     assert segments[1].original_tokens == sum(
         entry.tokens for entry in transcript([*work(0, 5), user("never touch auth.py"), *work(5, 10)]).snapshot()
     )
-
-
-def test_pins_of_distant_history_stay_verbatim() -> None:
-    segments = folded(user("task"), *work(0, 5), says("a finding"), *work(5, 8), user("newest"), pins=(12,))
-    assert [segment.shown[0].message["content"] for segment in segments if segment.first == 12] == ["a finding"]
 
 
 def test_a_result_that_came_after_a_providers_own_compaction_stays_with_its_call() -> None:
@@ -214,11 +202,8 @@ def test_history_within_eight_budgets_of_what_a_view_shows_is_not_distant() -> N
     giants = [message for place in range(9) for message in (call(f"c{place}"), result(f"c{place}", "word " * 9_000))]
     assert end_of(user("task"), *giants, budget=1_000) == 0  # nine outputs of 100 tokens, as they are shown
     assert end_of(user("task"), *giants, budget=1_000, output_limit=4_000) == 15
-
-
-def test_an_output_that_may_become_a_table_says_nothing_of_the_distance() -> None:
     tables = [message for place in range(99) for message in (call(f"c{place}"), result(f"c{place}", "[" + "1," * 900))]
-    assert end_of(user("task"), *tables, budget=600, tables=True) == 0
+    assert end_of(user("task"), *tables, budget=600, tables=True) == 0, "what may become a table says nothing"
     assert end_of(user("task"), *tables, budget=600) > 0
 
 
