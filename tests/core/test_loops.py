@@ -173,15 +173,14 @@ async def test_work_of_one_loop_may_overlap_and_nest_and_that_of_a_second_loop_i
         pass
 
 
-def test_work_of_a_closed_loop_refuses_none_and_takes_none_away_when_it_is_collected() -> None:
+def test_work_of_a_closed_or_stopped_loop_refuses_none_and_takes_none_away_when_it_is_collected() -> None:
     one_loop = OneLoop()
+    stopped = asyncio.new_event_loop()
 
-    async def never_ends(event: asyncio.Event) -> None:
+    async def never_ends(event: asyncio.Event | None = None) -> None:
         with one_loop.at_work():
-            event.set()
+            event.set() if event else stopped.stop()
             await asyncio.Event().wait()
-
-    left = abandoned(never_ends)
 
     async def goes_on() -> None:
         nonlocal left
@@ -191,18 +190,8 @@ def test_work_of_a_closed_loop_refuses_none_and_takes_none_away_when_it_is_colle
             with pytest.raises(ContextError):
                 await asyncio.to_thread(asyncio.run, works_in(one_loop))
 
+    left = abandoned(never_ends)
     asyncio.run(goes_on())
-
-
-def test_work_of_a_loop_that_was_stopped_refuses_none() -> None:
-    one_loop = OneLoop()
-    stopped = asyncio.new_event_loop()
-
-    async def never_ends() -> None:
-        with one_loop.at_work():
-            stopped.stop()
-            await asyncio.Event().wait()
-
     left = stopped.create_task(never_ends())
     stopped.run_forever()
     assert asyncio.run(works_in(one_loop))
@@ -239,7 +228,7 @@ PROBLEMS = [made for kind in BUILTIN if (made := _made(kind)) is not None]
 PROBLEMS += [Sub("value"), Broken(1, two=2), asyncio.InvalidStateError(), ExceptionGroup("both", [StopIteration()])]
 
 
-async def test_a_future_takes_any_exception() -> None:
+async def test_a_future_takes_any_exception_and_one_that_is_done_or_cancelled_is_left_as_it_is() -> None:
     for problem in PROBLEMS:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         resolve(future, problem=problem)
@@ -249,18 +238,13 @@ async def test_a_future_takes_any_exception() -> None:
             assert raised.__cause__ is problem
         else:
             assert raised is problem
-
-
-async def test_a_future_that_is_done_or_cancelled_is_left_as_it_is() -> None:
-    loop = asyncio.get_running_loop()
-    done, cancelled = loop.create_future(), loop.create_future()
+    done, cancelled = asyncio.Future[str](), asyncio.Future[str]()
     resolve(done, "first")
     cancelled.cancel()
     for future in (done, cancelled):
         resolve(future, "second")
         resolve(future, problem=ValueError())
-    assert done.result() == "first"
-    assert cancelled.cancelled()
+    assert (done.result(), cancelled.cancelled()) == ("first", True)
 
 
 @pytest.mark.parametrize("kind", [StopIteration, Sub])

@@ -40,23 +40,22 @@ def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens, "_loaded", {})
 
 
-@pytest.mark.parametrize("bad", [0, float("nan"), float("inf")])
-def test_impossible_characters_per_token_are_refused(bad: float) -> None:
-    with pytest.raises(ValueError, match="chars_per_token"):
-        HeuristicTokenCounter(bad)
-
-
-def test_lone_surrogates_can_be_counted() -> None:
-    assert approx_token_counter("\ud83d" * 4) == 3
-    counter = exact_token_counter()
-    assert counter("\ud83d") == counter("\ufffd")
-    assert counter("a \ud83d\ude00") == counter("a \U0001f600")
-
-
 def test_the_exact_counter_knows_openais_vocabularies() -> None:
     assert exact_token_counter()("hello world") == 2
     assert exact_token_counter("cl100k_base")("tiktoken is great!") == 6
     assert exact_token_counter()("<|endoftext|>") > 1, "what looks like a special token is text"
+    with pytest.raises(ConfigError, match="'foo' is not known; known are cl100k_base, heuristic, o200k_base"):
+        ContextManager(load_config({"token_counter": "foo"}))
+
+
+def test_lone_surrogates_can_be_counted_and_impossible_characters_per_token_are_refused() -> None:
+    assert approx_token_counter("\ud83d" * 4) == 3
+    counter = exact_token_counter()
+    assert counter("\ud83d") == counter("\ufffd")
+    assert counter("a \ud83d\ude00") == counter("a \U0001f600")
+    for bad in (0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="chars_per_token"):
+            HeuristicTokenCounter(bad)
 
 
 @pytest.mark.parametrize("text", ["word " * 60_000, "\n" * 250_000], ids=repr)
@@ -125,25 +124,22 @@ async def test_a_session_waits_for_what_tiktoken_has_in_its_cache(
 ) -> None:
     import tiktoken.load
 
+    def to_cache(path: str, expected_hash: str) -> dict[bytes, int]:
+        tiktoken.load.read_file_cached(path)
+        return {}
+
     def get_encoding(name: str) -> Any:
         time.sleep(0.1)
         return types.SimpleNamespace(encode_ordinary=list[str])
 
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(tiktoken.load, "read_file", lambda path: b"")
-    monkeypatch.setattr(openai_public, "load_tiktoken_bpe", _to_cache)
+    monkeypatch.setattr(openai_public, "load_tiktoken_bpe", to_cache)
     openai_public.o200k_base()
     monkeypatch.setattr(tiktoken, "get_encoding", get_encoding)
     monkeypatch.setitem(sys.modules, "bpe_openai", None)
     assert (await load_counter("cl100k_base")) is approx_token_counter
     assert (await load_counter("o200k_base"))("abc") == 3
-
-
-def _to_cache(path: str, expected_hash: str) -> dict[bytes, int]:
-    from tiktoken.load import read_file_cached
-
-    read_file_cached(path)
-    return {}
 
 
 @pytest.mark.parametrize(
@@ -223,11 +219,6 @@ async def test_a_large_message_is_counted_in_a_thread_and_a_small_one_here() -> 
 )
 def test_the_size_of_a_value_is_its_text_and_a_little_for_each_item(value: Any, texts: int, items: int) -> None:
     assert size_of(value, 1_000) == texts + 8 * items
-
-
-def test_an_unknown_counter_is_an_error_that_lists_the_known() -> None:
-    with pytest.raises(ConfigError, match="'foo' is not known; known are cl100k_base, heuristic, o200k_base"):
-        ContextManager(load_config({"token_counter": "foo"}))
 
 
 # -- media -------------------------------------------------------------------------------------------------------------

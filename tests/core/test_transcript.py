@@ -27,28 +27,17 @@ from tests.messages import Message, call, result, says, system, user
 TWO_TURNS = (system(), user("one"), call("a"), result("a"), says("one done"), user("two"), says("two done"))
 
 
-def append(history: Transcript, raw: Message) -> Entry:
-    message, info = parse_message(raw)
-    entry = history.draft(message, info, 1, created="2026-01-01T00:00:00.000+00:00")
-    history.append(entry)
-    return entry
-
-
-@pytest.mark.parametrize(("mark", "seq"), [("m123", 123), ("m007", 7)])
-def test_a_mark_names_a_seq(mark: str, seq: int) -> None:
-    assert seq_of(mark) == seq
-
-
-@pytest.mark.parametrize("bad", ["", "x1", "m-1", "m 1", "m\u0661", "m" + "9" * 19])
-def test_what_is_no_mark_is_refused(bad: str) -> None:
-    with pytest.raises(ValueError, match="no mark"):
-        seq_of(bad)
+def test_a_mark_names_a_seq_and_what_is_no_mark_is_refused() -> None:
+    assert [seq_of(mark) for mark in ("m123", "m007")] == [123, 7]
+    for bad in ("", "x1", "m-1", "m 1", "m\u0661", "m" + "9" * 19):
+        with pytest.raises(ValueError, match="no mark"):
+            seq_of(bad)
 
 
 def test_a_snapshot_reads_like_a_list() -> None:
     history = transcript(TWO_TURNS)
     append_after = history.snapshot()
-    append(history, user("later, and not in the snapshot"))
+    history.append(history.draft(*parse_message(user("later, and not in the snapshot")), 1, created=""))
     listed = list(append_after)
     assert [append_after[i] for i in range(-7, 7)] == [listed[i] for i in range(-7, 7)]
     cuts = [(None, None), (2, 5), (-3, None), (None, -2), (5, 100), (100, 200), (4, 1)]
@@ -116,14 +105,18 @@ def aligned(stored: list[Message], incoming: list[Message]) -> Alignment:
     return align(list(transcript(stored).snapshot()), [parse_message(message) for message in incoming])
 
 
-def test_another_tool_is_another_call() -> None:
-    """With the same arguments too: sessions reuse ids, so both may be stored."""
-    assert aligned([call("a", name="read")], [call("a", name="bash")]).changed
-
-
-def test_an_empty_list_empties_the_history() -> None:
+def test_an_empty_list_empties_the_history_and_another_tool_is_another_call() -> None:
     assert aligned(HISTORY, []) == Alignment([], True)
     assert aligned([], []) == Alignment([], False)
+    other_tool = aligned([call("a", name="read")], [call("a", name="bash")])
+    assert other_tool.changed, "with the same id and arguments too: sessions reuse ids, so both may be stored"
+
+
+@pytest.mark.parametrize("stamp", [1732132.5, 1732132, {"at": "2026"}, True])
+async def test_a_time_that_is_no_text_is_stored_as_it_came(stamp: Any) -> None:
+    manager = ContextManager(load_config({"token_counter": "heuristic"}), plugins=Plugins())
+    await manager.add_message(user("x", metadata={"timestamp": stamp}))
+    assert await manager.get_messages() == [user("x", metadata={"timestamp": stamp})]
 
 
 def test_the_same_text_at_another_time_is_an_echo_where_nothing_matches_better() -> None:
@@ -138,13 +131,6 @@ def test_large_lists_are_aligned_too() -> None:
     assert len(found.order) == 1_501
     assert len(kept) == 1_500
     assert kept == sorted(kept)
-
-
-@pytest.mark.parametrize("stamp", [1732132.5, 1732132, {"at": "2026"}, True])
-async def test_a_time_that_is_no_text_is_stored_as_it_came(stamp: Any) -> None:
-    manager = ContextManager(load_config({"token_counter": "heuristic"}), plugins=Plugins())
-    await manager.add_message(user("x", metadata={"timestamp": stamp}))
-    assert await manager.get_messages() == [user("x", metadata={"timestamp": stamp})]
 
 
 # -- memory and store joined: a change that was broken off is found made or not made -----------------------------------
@@ -221,17 +207,14 @@ def test_what_memory_holds_is_kept_in_its_order_whatever_the_store_lost(
     assert seqs(left[: found.common]) == seqs(found.entries[: found.common])
 
 
-def test_entries_of_another_program_keep_their_index_in_the_store() -> None:
+def test_entries_of_another_program_keep_their_index_and_are_not_taken_for_ours() -> None:
     entries = [entry(seq) for seq in range(1, 7)]
     stored = [*entries[:5], entry(20), entries[5], entry(21)]
-    assert seqs(reconcile(snapshot_of(entries), stored).entries) == [1, 2, 3, 4, 5, 20, 6, 21]
-    assert seqs(reconcile(snapshot_of(entries, range(1, 4)), stored).entries) == [1, 2, 3, 4, 5, 20, 6, 21]
-
-
-def test_an_entry_of_the_same_seq_with_other_words_was_not_added_by_us() -> None:
-    entries = [entry(1), entry(2)]
-    found = reconcile(snapshot_of(entries), [*entries, entry(3, "another writer's")], Change(2, [entry(3, "ours")]))
-    assert [one.message["content"] for one in found.entries][2:] == ["another writer's"]
+    for gap in (range(0), range(1, 4)):
+        assert seqs(reconcile(snapshot_of(entries, gap), stored).entries) == [1, 2, 3, 4, 5, 20, 6, 21]
+    theirs = entry(7, "another writer's")  # of the same seq
+    found = reconcile(snapshot_of(entries), [*entries, theirs], Change(6, [entry(7, "ours")]))
+    assert found.entries[6:] == [theirs]
 
 
 def test_a_rewriting_that_was_broken_off_is_as_the_store_holds_it() -> None:
