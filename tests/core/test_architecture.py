@@ -223,16 +223,12 @@ def test_core_is_imported_without_the_kernel_and_without_a_vocabulary() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("folder", sorted(FOLDERS))
-def test_no_file_of_a_package_hides_a_module_of_python_or_of_a_dependency(folder: str) -> None:
+def test_no_file_of_a_package_hides_a_module_of_python_or_of_a_dependency() -> None:
     """The kernel's loader puts a flat folder first on `sys.path` (docs/kernel.md)."""
     taken = set(sys.stdlib_module_names) | set(importlib.metadata.packages_distributions()) | set(PACKAGES)
-    names = {
-        path.name.removesuffix(".py")
-        for path in FOLDERS[folder].iterdir()
-        if path.suffix == ".py" or (path.is_dir() and any(path.glob("*.py")))
-    }
-    assert not (names - {"__init__", folder}) & taken  # a module of the folder's own name is the package itself
+    for name, folder in FOLDERS.items():
+        names = {path.parent.name for path in folder.glob("*/*.py")} | {path.stem for path in folder.glob("*.py")}
+        assert not (names - {"__init__", name}) & taken, name  # a module of the folder's own name is the package itself
 
 
 def may_change(node: ast.ClassDef) -> bool:

@@ -19,6 +19,7 @@ from amplifier_context_core import (
     FitContextWindow,
     FoldRounds,
     Goal,
+    KeepImportant,
     PluginError,
     Strategy,
     SupersedeStaleReads,
@@ -138,6 +139,11 @@ def test_media_is_counted_as_configured() -> None:
     messages = [user("word " * 6), user([sound]), says("a b c d e f"), user("word " * 6)]
     assert FitContextWindow(100, WordCounter(), tokens_per_media=60).compact(messages) is messages
     assert FitContextWindow(100, WordCounter(), tokens_per_media=90).compact(messages) == [messages[0], *messages[2:]]
+
+
+def test_keeping_none_leaves_what_must_stay() -> None:
+    messages = [system("s"), user("task"), says("a"), user("b", metadata=PINNED)]
+    assert KeepImportant(score, keep=0).compact(messages) == [messages[0], messages[1], messages[3]]
 
 
 def test_results_in_the_blocks_of_a_tool_message_are_truncated_in_place() -> None:

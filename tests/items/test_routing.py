@@ -8,6 +8,7 @@ import json
 import weakref
 from collections.abc import AsyncIterator, Callable
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from tests.items.sessions import ANSWER, PROMPT, asked, fetch, note, opened, run
 from tests.managers import ask, feed, new_manager
 from tests.messages import call, result
 
-# -- a session --------------------------------------------------------------------------------------------------------
+# -- a session ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_host_of_one_event_loop_per_request_offers_the_items_itself() -> None:
@@ -104,7 +105,7 @@ async def test_pool_and_queue_are_given_set_later_and_bounded_by_the_config() ->
     assert (default.pool.limit, default.queue.limit) == (None, 10)
 
 
-# -- kept with the session --------------------------------------------------------------------------------------------
+# -- kept with the session ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(params=["memory", "jsonl"])
@@ -143,8 +144,7 @@ async def test_items_are_forgotten_by_their_text_and_with_the_session(store: Sto
     await manager.close()
     again = opened(store)
     await again.ready()
-    assert not again.pool
-    assert not again.queue
+    assert (len(again.pool), len(again.queue)) == (0, 0)
     await again.close()
 
 
@@ -155,16 +155,19 @@ async def delegated(name: str) -> ContextManager:
     return child
 
 
-async def test_a_session_that_is_closed_gives_its_task_back_to_the_session_before() -> None:
+async def test_a_request_takes_the_task_and_a_session_that_is_closed_gives_it_back_to_the_one_before() -> None:
     manager = await asked()
     child = await delegated("child")
+    await ask(manager)
+    await run(fetch, doc="outer")
+    await ask(child)
     grandchild = await delegated("grandchild")
     await asyncio.create_task(grandchild.close())  # a host may end a session in any task
     await run(fetch, doc="later")
     assert [item.id for item in child.pool] == ["of child", "later"]
     await child.close()
-    await run(fetch, doc="outer")
-    assert [item.id for item in manager.pool] == ["outer"]
+    await run(fetch, doc="outermost")
+    assert [item.id for item in manager.pool] == ["outer", "outermost"]
     await manager.close()
     assert active() == ()
 
@@ -196,17 +199,6 @@ async def as_coroutine(function: Callable[[], Any]) -> Any:
     return function()
 
 
-async def test_a_request_takes_the_task_back_from_a_session_that_stays_open() -> None:
-    manager = await asked()
-    child = await delegated("child")
-    await ask(manager)
-    await run(fetch, doc="outer")
-    await ask(child)
-    await run(fetch, doc="inner")
-    assert [item.id for item in manager.pool] == ["outer"]
-    assert [item.id for item in child.pool] == ["of child", "inner"]
-
-
 async def test_a_task_keeps_no_session_alive_that_it_ran() -> None:
     manager = await asked(ContextManager(load_config({"token_counter": "heuristic"})))
     pool = weakref.ref(manager.pool)
@@ -234,15 +226,8 @@ async def test_an_item_is_durable_once_the_result_that_names_it_is(store: Store)
     await manager.close()
 
 
-def compact_json(payload: object) -> str:
-    return json.dumps(payload, separators=(",", ":"), ensure_ascii=False, default=str)
-
-
-def indented_json(payload: object) -> str:
-    return json.dumps(payload, indent=2, default=str)
-
-
 SAFE = 'the code of the "saf\u00e9" is\t4711'
+compact_json = partial(json.dumps, separators=(",", ":"), ensure_ascii=False, default=str)
 
 
 def as_the_kernel_writes(payload: object) -> str:
@@ -258,7 +243,7 @@ def as_the_kernel_writes(payload: object) -> str:
         (as_the_kernel_writes, SAFE),
         (as_the_kernel_writes, {"price": Decimal(9), "note": SAFE}),
         (compact_json, {"price": Decimal(9), "note": SAFE}),
-        (indented_json, [{"note": SAFE}]),
+        (partial(json.dumps, indent=2), [{"note": SAFE}]),
         (as_the_kernel_writes, (SAFE, 1)),
         (compact_json, f"{SAFE}\x00\x1b"),
     ],
