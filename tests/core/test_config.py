@@ -36,21 +36,6 @@ def test_a_key_of_the_replaced_modules_is_accepted_also_strictly(key: str, caplo
     assert caplog.records == []
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("max_tokens", 200_000),
-        ("protected_tool_results", 5),
-        ("truncate_chars", 250),
-        ("auto_compact", True),
-        ("output_reserve_fraction", 1.0),
-        ("max_tool_result_bytes", 131_072),
-    ],
-)
-def test_these_defaults_are_those_of_the_replaced_module(key: str, value: object) -> None:
-    assert getattr(load_config(None), key) == value
-
-
 def test_the_contracts_spelling_of_the_threshold_is_understood_and_beside_it_ours_counts_in_any_order() -> None:
     assert load_config({"compaction_threshold": 0.7}).compact_threshold == 0.7
     assert load_config({"compaction_threshold": 0.7, "compact_threshold": 0.8}).compact_threshold == 0.8
@@ -108,14 +93,11 @@ def test_keys_without_meaning_are_named_once_in_one_line_and_the_module_that_sum
     assert record.levelno == logging.INFO
 
 
-def test_the_keys_of_the_durable_module_are_those_it_adds_to_core() -> None:
-    assert set(PersistentConfig.model_fields) - set(Config.model_fields) - WITHOUT_MEANING == DURABLE
-
-
 @pytest.mark.parametrize("key", sorted(DURABLE))
 def test_a_key_of_the_durable_module_is_reported_as_that_in_a_module_that_keeps_nothing(
     key: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    assert set(PersistentConfig.model_fields) - set(Config.model_fields) - WITHOUT_MEANING == DURABLE
     warning = "it is a key of context-persistent, not of context-simple"
     with caplog.at_level(logging.WARNING):
         load_config({key: "x"}, module="context-simple")
@@ -164,37 +146,23 @@ def test_what_is_no_mapping_is_an_error_and_a_value_that_repeats_itself_over_and
             load_config(config)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("target", [0.95, 0.97])
-def test_a_target_at_or_above_the_threshold_is_an_error_with_both(target: float) -> None:
-    with pytest.raises(ConfigError, match=rf"{target}.*compact_threshold \(0.95\)") as caught:
-        load_config({"target_usage": target})
-    assert caught.value.key == "target_usage"
-
-
-def test_a_low_threshold_alone_brings_its_own_target() -> None:
+def test_a_target_at_or_above_the_threshold_is_an_error_but_a_low_threshold_alone_brings_its_own() -> None:
     """A config the replaced module took: the user never asked for a target above the threshold."""
+    for target in (0.95, 0.97):
+        with pytest.raises(ConfigError, match=rf"{target}.*compact_threshold \(0.95\)") as caught:
+            load_config({"target_usage": target})
+        assert caught.value.key == "target_usage"
     config = load_config({"compact_threshold": 0.4})
     assert config.compact_threshold == 0.4
     assert 0 < config.target_usage < 0.4
     assert load_config({"compaction_threshold": 0.5}).target_usage < 0.5
 
 
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("32000", 32_000),
-        ("32,000", 32_000),
-        (" 32k ", 32_000),
-        ("0.2m", 200_000),
-        ("0.0001k", None),  # no whole number
-        ("-5k", None),
-        ("lots", None),
-        ("9" * 31, None),
-        ("٣٢", None),
-    ],
-)
-def test_an_amount_is_a_whole_number_however_it_is_abbreviated(text: str, number: int | None) -> None:
-    assert amount_in(text) == number
+def test_an_amount_is_a_whole_number_however_it_is_abbreviated() -> None:
+    for text, number in (("32000", 32_000), ("32,000", 32_000), (" 32k ", 32_000), ("0.2m", 200_000)):
+        assert amount_in(text) == number
+    for text in ("0.0001k", "-5k", "lots", "9" * 31, "٣٢"):  # the first is no whole number
+        assert amount_in(text) is None
 
 
 # -- errors: one tree, and nothing in it that repeats what a message says ----------------------------------------------

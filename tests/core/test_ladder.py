@@ -32,7 +32,6 @@ from amplifier_context_core.compaction.protected import (
     clip_rendered,
     clip_segment,
     mark_protected,
-    notice_of,
 )
 from amplifier_context_core.messages.tokens import approx_token_counter, count_message_tokens
 from amplifier_context_core.rendering.renderer import RenderedMessage
@@ -334,21 +333,6 @@ def test_the_command_whose_text_is_the_newest_human_message_stays_with_it_and_so
     assert "m5" not in why(*before, user("also"), skill, *after)
     long = user(f"<command-args>{WORDS}</command-args>")
     assert "m5" not in why(*before, long, skill, *after)
-
-
-@pytest.mark.parametrize(
-    ("message", "name"),
-    [
-        (system("x", metadata={"hook_name": "todo"}), "hook todo"),
-        (user("x", metadata={"hook_name": "todo", "source": "hook"}), "hook todo"),
-        (system("x", metadata={"hook_name": "unknown"}), None),
-        (system("x", metadata={"hook_name": 5}), None),
-        (user("x", metadata={"hook_name": "todo"}), None),
-    ],
-    ids=str,
-)
-def test_the_hook_of_a_notice_is_known(message: Message, name: str | None) -> None:
-    assert notice_of(segments(message)[0]) == ({name} if name else set())
 
 
 def protected_draft(*messages: Message, fixed: int = 0) -> Draft:

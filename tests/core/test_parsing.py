@@ -174,21 +174,12 @@ def test_integers_past_64_bits_in_arguments_stay_exact(number: int) -> None:
     assert arguments_of(Call("c1", "count", text)) == {"ids": [{"id": number}], "share": 0.5}
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        user("y"),
-        says("x"),
-        user([block("x")]),
-        user("x", name="anna"),
-        user("x", metadata={"pinned": True}),
-        user("x", metadata={"timestamp": "2026", "source": "hook"}),
-        user("x\ud83d"),
-    ],
-    ids=str,
-)
-def test_another_content_has_another_hash(other: dict[str, object]) -> None:
-    assert content_hash(other) != content_hash(user("x"))
+def test_another_content_has_another_hash() -> None:
+    others = [
+        *(user("y"), says("x"), user([block("x")]), user("x", name="anna"), user("x", metadata={"pinned": True})),
+        *(user("x", metadata={"timestamp": "2026", "source": "hook"}), user("x\ud83d")),
+    ]
+    assert content_hash(user("x")) not in map(content_hash, others)
 
 
 # -- what hosts and hooks put into a conversation ----------------------------------------------------------------------
@@ -220,6 +211,7 @@ def envelope(*sources: str) -> str:
         ("user", {"hook_name": "lint"}, "x", set()),
         ("system", {"hook_name": "lint"}, "x", {"hook lint"}),
         ("system", {"hook_name": "unknown"}, "x", set()),
+        ("system", {"hook_name": 5}, "x", set()),
         ("assistant", {"hook_name": "lint", "source": "hook"}, "x", set()),
     ],
 )

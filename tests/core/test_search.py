@@ -278,18 +278,11 @@ def test_a_scan_compares_a_path_once_with_a_text_that_repeats_its_words() -> Non
 # -- what a question says of its answer --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("question", "role"),
-    [
-        ("What degree did I graduate with?", "user"),
-        ("Can you remind me what you recommended for the trip?", "assistant"),
-        ("Which two films did you suggest to me on May 3?", "assistant"),
-        ("Where did Nora travel to?", None),
-        ("", None),
-    ],
-)
-def test_a_question_says_whose_message_it_asks_for(question: str, role: str | None) -> None:
-    assert asked_role(question) == role
+def test_a_question_says_whose_message_it_asks_for() -> None:
+    assert asked_role("What degree did I graduate with?") == "user"
+    for question in ("Can you remind me what you recommended?", "Which two films did you suggest to me on May 3?"):
+        assert asked_role(question) == "assistant"
+    assert asked_role("Where did Nora travel to?") is asked_role("") is None
 
 
 @pytest.mark.parametrize(
