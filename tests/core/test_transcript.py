@@ -141,7 +141,7 @@ def entry(seq: int, text: str = "") -> Entry:
     return Entry(seq, message, info.role, seq, info.human, (), (), 1, "s", "", "")
 
 
-def snapshot_of(entries: list[Entry], gap: range = range(0)) -> Snapshot:
+def snapshot(entries: list[Entry], gap: range = range(0)) -> Snapshot:
     made = Transcript.resumed(
         "s", entries[: gap.start], entries[gap.stop :], length=len(entries), last_seq=max(e.seq for e in entries)
     )
@@ -178,7 +178,7 @@ def test_a_change_that_was_broken_off_is_found_made_or_not_made(
 ) -> None:
     entries, gap, change = drawn
     stored = [*entries[: change.keep], *change.entries] if made else entries
-    found = reconcile(snapshot_of(entries, gap), stored, change)
+    found = reconcile(snapshot(entries, gap), stored, change)
     assert seqs(found.entries) == seqs(list(stored))
     assert (found.missing, found.unstored, found.common) == (0, 0, len(stored))
 
@@ -189,7 +189,7 @@ def test_of_an_append_that_was_broken_off_the_beginning_that_was_stored_is_taken
 ) -> None:
     entries, gap = drawn
     added = [entry(seq, "new") for seq in range(100, 100 + count)]
-    found = reconcile(snapshot_of(entries, gap), [*entries, *added[:stored]], Change(len(entries), added))
+    found = reconcile(snapshot(entries, gap), [*entries, *added[:stored]], Change(len(entries), added))
     assert seqs(found.entries) == seqs([*entries, *added[:stored]])
 
 
@@ -200,7 +200,7 @@ def test_what_memory_holds_is_kept_in_its_order_whatever_the_store_lost(
     entries, gap = drawn
     inside = {one.seq for one in entries[gap.start : gap.stop]} if gap else set[int]()
     left = [one for one in entries if one.seq not in lost]
-    found = reconcile(snapshot_of(entries, gap), left)
+    found = reconcile(snapshot(entries, gap), left)
     assert seqs(found.entries) == [one.seq for one in entries if one.seq not in lost & inside]
     assert found.missing == len(lost & inside)
     assert found.unstored == len([one for one in entries if one.seq in lost - inside])
@@ -211,16 +211,16 @@ def test_entries_of_another_program_keep_their_index_and_are_not_taken_for_ours(
     entries = [entry(seq) for seq in range(1, 7)]
     stored = [*entries[:5], entry(20), entries[5], entry(21)]
     for gap in (range(0), range(1, 4)):
-        assert seqs(reconcile(snapshot_of(entries, gap), stored).entries) == [1, 2, 3, 4, 5, 20, 6, 21]
+        assert seqs(reconcile(snapshot(entries, gap), stored).entries) == [1, 2, 3, 4, 5, 20, 6, 21]
     theirs = entry(7, "another writer's")  # of the same seq
-    found = reconcile(snapshot_of(entries), [*entries, theirs], Change(6, [entry(7, "ours")]))
+    found = reconcile(snapshot(entries), [*entries, theirs], Change(6, [entry(7, "ours")]))
     assert found.entries[6:] == [theirs]
 
 
 def test_a_rewriting_that_was_broken_off_is_as_the_store_holds_it() -> None:
     entries = [entry(1, "secret"), entry(2)]
     for text in ("secret", "(erased)"):
-        found = reconcile(snapshot_of(entries), [entry(1, text), entries[1]], Change(2, rewritten=frozenset([1])))
+        found = reconcile(snapshot(entries), [entry(1, text), entries[1]], Change(2, rewritten=frozenset([1])))
         assert [one.message["content"] for one in found.entries] == [text, "message 2"]
 
 
