@@ -61,11 +61,6 @@ def test_the_number_of_a_list_stays_with_what_it_numbers(speaker: Speaker) -> No
     assert texts == ["We can: ", "1. Move it now. ", "2) Keep it. ", "Option 2 is quick. ", "3. "]
 
 
-@pytest.mark.parametrize("text", ["```\nAlways ask first.", "<p>Always ask first.", "List<int> Always ask first."])
-def test_a_fence_or_tag_that_nothing_closes_encloses_nothing(text: str) -> None:
-    assert RULE in worths(text).values()
-
-
 def test_other_threads_run_while_a_sentence_of_megabytes_is_read() -> None:
     text = "a word and " * 100_000
     assert longest_wait_beside(lambda: read(text, "agent")) < 0.4
@@ -86,6 +81,11 @@ def test_a_text_of_megabytes_is_read_in_parts_and_nothing_is_lost(mark: str, spe
     assert joined(sentences).replace(" ", "") == text.strip().replace("\n", "").replace(" ", "")
     if mark:
         assert joined(sentences) == " ".join(text.split())
+
+
+def test_a_fence_or_tag_that_nothing_closes_encloses_nothing() -> None:
+    for text in ("```\nAlways ask first.", "<p>Always ask first.", "List<int> Always ask first."):
+        assert RULE in worths(text).values()
 
 
 @pytest.mark.parametrize("form", ["<t{n}>\n", "<t{n}> ", "<t{n}><t{n}>\n"])
@@ -193,14 +193,9 @@ def test_how_a_call_ended_outlasts_newer_calls_that_only_listed_or_read() -> Non
 
 
 def test_names_of_a_sentence_that_goes_are_kept_with_the_call_beside_it() -> None:
-    messages = [
-        m
-        for n in range(20)
-        for m in (
-            call(f"c{n}", path=f"src/mod_{n}.py", content=f"Let me look at the ticket ORDER-{n}7 in some more detail."),
-            result(f"c{n}", FILE),
-        )
-    ]
+    messages = reads(20)
+    for n, asked in enumerate(messages[::2]):
+        asked["content"] = f"Let me look at the ticket ORDER-{n}7 in some more detail."
     made = digests(*messages)
     assert "Let me look" in made[0].text
     text = text_of(kept(made, 0.4, agent=0.0))
