@@ -45,8 +45,6 @@ TYPED = [
     Message("user", [ImageBlock("image/png", PNG)]),
     Message("assistant", [TextBlock("one"), TextBlock("two")], extra={"metadata": {"model": "m"}}),
 ]
-
-
 TOKENS = b'{"amplifier_context_compat_tokens": %s}'
 WIRE: list[dict[str, Any]] = [
     {"role": "system", "content": "Be careful.", "unknown": {"kept": [1]}},

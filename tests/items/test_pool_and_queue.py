@@ -56,7 +56,7 @@ async def never(*arguments: Any, **more: Any) -> None:
 never.type = [*ContextPoolHook, *ContextQueueHook]  # type: ignore[attr-defined]
 
 
-# -- an item ----------------------------------------------------------------------------------------------------------
+# -- an item -----------------------------------------------------------------------------------------------------------
 
 
 def test_an_item_never_changes_and_without_content_it_is_not_read() -> None:
@@ -123,31 +123,21 @@ async def test_history_joins_the_contents_of_the_newest_items() -> None:
     assert ContextQueue(1).history() == ""
 
 
-@pytest.mark.parametrize("bad", [ContextItem(1, "d"), ContextItem(1, None, "i")])
-async def test_an_item_without_id_or_description_is_refused_by_a_pool(bad: ContextItem[int]) -> None:
-    pool: ContextPool[Any] = ContextPool()
-    with pytest.raises(ValueError, match="both 'id' and 'description' set"):
-        await pool.add(bad)
-    with pytest.raises(TypeError, match="ContextItem"):
-        await pool.add("raw")  # type: ignore[arg-type]
-    assert not pool
-
-
-async def test_what_is_no_item_is_refused_by_a_queue_and_nothing_of_its_batch_is_appended() -> None:
-    queue = await queue_of(3, "a")
+async def test_what_is_no_item_or_lacks_what_a_pool_needs_is_refused_and_nothing_of_its_batch_is_added() -> None:
+    pool, queue = await pool_of(None), await queue_of(2, "a")
+    for bad in (ContextItem(1, "d"), ContextItem(1, None, "i")):
+        with pytest.raises(ValueError, match="both 'id' and 'description' set"):
+            await pool.add(bad)
     queue.before_append(never)
-    with pytest.raises(TypeError, match="ContextItem"):
-        await queue.append(ContextItem("b"), "raw")  # type: ignore[arg-type]
-    assert contents(queue) == ["a"]
-
-
-async def test_setting_items_replaces_them_without_hooks_and_keeps_the_newest_that_fit() -> None:
-    queue = await queue_of(2, "a")
     queue.on_evict(never)
+    for refused in (pool.add("raw"), queue.append(ContextItem("b"), "raw")):  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="ContextItem"):
+            await refused
+    assert (ids(pool), contents(queue)) == ("", ["a"])
     queue.items = [ContextItem("b"), ContextItem("c"), ContextItem("d")]
     with pytest.raises(TypeError, match="ContextItem"):
         queue.items = ["e"]  # type: ignore[list-item]
-    assert contents(queue) == ["c", "d"]
+    assert contents(queue) == ["c", "d"], "set without hooks, the newest that fit"
 
 
 # -- hooks around a change ---------------------------------------------------------------------------------------------
@@ -292,22 +282,14 @@ async def test_both_are_written_with_limit_items_hooks_and_tags_and_read_with_th
         assert (again.limit, again.items, again.hooks, again.tags) == (3, one.items, one.hooks, one.tags)
 
 
-@pytest.mark.parametrize(
-    ("data", "error", "message"),
-    [
-        ({"items": [{"content": 1}]}, ValueError, "requires a ContextItem with 'id' set"),
-        ({"hooks": {"before_add": ["gone"]}}, UnregisteredHookError, "'gone' is not registered"),
-    ],
-)
-def test_what_cannot_be_read_is_an_error(data: dict[str, Any], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        ContextPool.from_dict(data)
-
-
-def test_items_and_hooks_may_be_missing_and_items_beyond_the_limit_fall_off_the_front() -> None:
+def test_what_cannot_be_read_is_an_error_but_items_and_hooks_may_be_missing() -> None:
+    with pytest.raises(ValueError, match="requires a ContextItem with 'id' set"):
+        ContextPool.from_dict({"items": [{"content": 1}]})
+    with pytest.raises(UnregisteredHookError, match="'gone' is not registered"):
+        ContextPool.from_dict({"hooks": {"before_add": ["gone"]}})
     assert ContextQueue.from_dict({"limit": 2}).items == []
     many = [{"content": number} for number in range(4)]
-    assert contents(ContextQueue.from_dict({"limit": 2, "items": many})) == [2, 3]
+    assert contents(ContextQueue.from_dict({"limit": 2, "items": many})) == [2, 3], "the newest that fit"
 
 
 async def test_one_function_of_two_objects_is_read_for_the_event_it_had_on_each() -> None:
