@@ -34,7 +34,7 @@ def picture(data: str = ENCODED_PNG, media_type: str = "image/png") -> dict[str,
     return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
 
 
-# -- there and back ---------------------------------------------------------------------------------------------------
+# -- there and back ----------------------------------------------------------------------------------------------------
 
 
 @law
@@ -84,42 +84,35 @@ def test_every_typed_message_survives_a_round_trip_and_a_change_is_in_its_dict(m
     assert read.to_dict()["note"] == text
 
 
-# -- how dicts are read -----------------------------------------------------------------------------------------------
+# -- how dicts are read ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("raw", "block"),
-    [
-        (picture(), ImageBlock("image/png", PNG)),
-        (
-            {"type": "tool_use", "id": "call_1", "name": "read", "input": {"path": "a.py"}},
-            ToolUseBlock("call_1", "read", {"path": "a.py"}),
-        ),
-        (
-            {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "no"}], "is_error": True},
-            ToolResultBlock("a", [TextBlock("no")], is_error=True),
-        ),
-        *((raw, OtherBlock(raw)) for raw in (SIGNED, {"type": "image_url", "image_url": None})),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_the_form_of_a_block_is_the_one_the_core_stores(raw: dict[str, Any], block: ContentBlock) -> None:
-    assert to_dict(block) == raw
+STORED: list[tuple[dict[str, Any], ContentBlock]] = [
+    (picture(), ImageBlock("image/png", PNG)),
+    (
+        {"type": "tool_use", "id": "call_1", "name": "read", "input": {"path": "a.py"}},
+        ToolUseBlock("call_1", "read", {"path": "a.py"}),
+    ),
+    (
+        {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "no"}], "is_error": True},
+        ToolResultBlock("a", [TextBlock("no")], is_error=True),
+    ),
+    *((raw, OtherBlock(raw)) for raw in (SIGNED, {"type": "image_url", "image_url": None})),
+]
+OTHER_SPELLINGS: list[tuple[dict[str, Any], ContentBlock]] = [
+    ({"type": "image_url", "image_url": {"url": DATA_URL}}, ImageBlock("image/png", PNG)),
+    ({"type": "tool_call", "id": "a", "tool": "read", "input": None}, ToolUseBlock("a", "read", {})),
+    ({"type": "tool_result", "tool_call_id": "a", "output": "x"}, ToolResultBlock("a", "x")),
+    ({"type": "tool_result", "tool_use_id": "a", "content": {"n": 1}}, ToolResultBlock("a", '{"n":1}')),
+]
+
+
+@pytest.mark.parametrize(("raw", "block"), [*STORED, *OTHER_SPELLINGS], ids=str)
+def test_a_block_is_written_as_the_core_stores_it_and_other_spellings_are_read(
+    raw: dict[str, Any], block: ContentBlock
+) -> None:
     assert from_dict(raw) == block
-
-
-@pytest.mark.parametrize(
-    ("raw", "block"),
-    [
-        ({"type": "image_url", "image_url": {"url": DATA_URL}}, ImageBlock("image/png", PNG)),
-        ({"type": "tool_call", "id": "a", "tool": "read", "input": None}, ToolUseBlock("a", "read", {})),
-        ({"type": "tool_result", "tool_call_id": "a", "output": "x"}, ToolResultBlock("a", "x")),
-        ({"type": "tool_result", "tool_use_id": "a", "content": {"n": 1}}, ToolResultBlock("a", '{"n":1}')),
-    ],
-    ids=str,
-)
-def test_other_spellings_of_the_same_are_read(raw: dict[str, Any], block: ContentBlock) -> None:
-    assert from_dict(raw) == block
+    assert (to_dict(block) == raw) is ((raw, block) in STORED)
 
 
 BOTH = [{"type": "tool_call", "id": "b", "name": "g", "input": {}}, {"type": "text", "text": "both"}]
@@ -172,7 +165,7 @@ def test_a_block_that_a_host_stored_malformed_is_kept_as_it_is(block: dict[str, 
     assert message.to_dict() == raw
 
 
-# -- values -----------------------------------------------------------------------------------------------------------
+# -- values ------------------------------------------------------------------------------------------------------------
 
 
 def test_the_text_of_a_message_is_that_of_its_text_blocks() -> None:
@@ -197,7 +190,7 @@ def test_an_image_does_not_print_its_bytes() -> None:
     assert "ImageBlock(media_type='image/png', data=<2,048 bytes>)" in shown
 
 
-# -- refused ----------------------------------------------------------------------------------------------------------
+# -- refused -----------------------------------------------------------------------------------------------------------
 
 
 def written(name: str, value: Any) -> dict[str, Any]:

@@ -59,35 +59,37 @@ def test_mappings_tuples_and_subclasses_become_plain_json() -> None:
     assert info.role == "user"
 
 
+SECRET = "hunter2-SECRET"
+
+
 @pytest.mark.parametrize(
     ("message", "field"),
     [
-        (None, "message"),
-        ({}, "role"),
-        ({"role": "robot", "content": "x"}, "role"),
-        (user(5), "content"),
-        (user([block("x"), "bare"]), "content[1]"),
-        (says([{"type": "tool_use", "name": "f", "input": {}}]), "content[0].id"),
-        (user([{"type": "tool_result", "content": "x"}]), "content[0].tool_call_id"),
-        (user([{"type": "tool_result", "tool_use_id": 7, "content": "x"}]), "content[0].tool_call_id"),
-        (user("x", metadata="y"), "metadata"),
-        (user([{"text": "x"}]), "content[0].type"),
-        (says("x", tool_calls={}), "tool_calls"),
-        (says("x", tool_calls=[None]), "tool_calls[0]"),
+        *((bad, "message") for bad in (None, SECRET, {5: SECRET, "role": "user"})),
+        *((bad, "role") for bad in ({}, {"content": SECRET}, {"role": SECRET, "content": SECRET})),
+        *((user(bad), "content") for bad in (5, {"text": SECRET})),
+        (user([block("x"), SECRET]), "content[1]"),
+        (user([{"text": SECRET}]), "content[0].type"),
+        (says([{"type": "tool_use", "name": "f", "input": {"password": SECRET}}]), "content[0].id"),
+        (user([{"type": "tool_result", "content": SECRET}]), "content[0].tool_call_id"),
+        (user([{"type": "tool_result", "tool_use_id": 7, "content": SECRET}]), "content[0].tool_call_id"),
+        ({"role": "tool", "content": SECRET, "tool_call_id": ""}, "tool_call_id"),
+        (says(SECRET, tool_calls={}), "tool_calls"),
+        *((says("x", tool_calls=[bad]), "tool_calls[0]") for bad in (None, SECRET)),
+        (says("x", tool_calls=[{"function": {"arguments": SECRET}}]), "tool_calls[0].id"),
         (says("x", tool_calls=[{"id": "a"}, {"function": {"name": "f"}}]), "tool_calls[1].id"),
-        ({"role": "tool", "content": "x", "tool_call_id": ""}, "tool_call_id"),
-        (user("x", metadata={"a": [1, {"b": b"bytes"}]}), "metadata.a[1].b"),
-        (user("x", metadata={"a": math.nan}), "metadata.a"),
-        (user("x", metadata={"a": {5: "x"}}), "metadata.a"),
-        ({5: "x", "role": "user"}, "message"),
+        (user(SECRET, metadata=SECRET), "metadata"),
+        (user(SECRET, metadata={"a": [1, {"b": SECRET.encode()}]}), "metadata.a[1].b"),
+        *((user(SECRET, metadata={"a": bad}), "metadata.a") for bad in (math.nan, {5: SECRET}, {("a", SECRET): 1})),
     ],
     ids=str,
 )
-def test_bad_input_is_refused_by_the_field_at_fault(message: Any, field: str) -> None:
+def test_bad_input_is_refused_by_the_field_at_fault_and_not_quoted(message: Any, field: str) -> None:
     with pytest.raises(InvalidMessage) as caught:
         parse_message(message)
     assert caught.value.field == field
     assert str(caught.value).startswith(f"{field}: ")
+    assert SECRET not in f"{caught.value} {caught.value!r}"
 
 
 def test_nesting_is_read_to_a_hundred_levels_and_refused_beyond() -> None:

@@ -116,13 +116,10 @@ def make(name: str, *offers: Any, **arguments: Any) -> Any:
     return plugins.make(STRATEGIES, name, "ladder[0]", {"builtin": dict}, **arguments)
 
 
-def test_of_two_offers_the_last_registered_wins() -> None:
-    assert make("mine", {"mine": lambda: 1}, {"mine": lambda: 2}) == 2
-
-
 @pytest.mark.parametrize("offers", [RuntimeError("no"), 5, ["mine"]])
 def test_a_plug_in_whose_offers_are_no_offers_does_not_hide_the_others(offers: Any) -> None:
     assert make("mine", {"mine": lambda: 1}, offers) == 1
+    assert make("mine", {"mine": lambda: 1}, {"mine": lambda: 2}) == 2, "the last registered wins"
 
 
 def test_a_plug_in_whose_offers_fail_is_named_once_for_all_names_that_are_looked_up(

@@ -89,45 +89,26 @@ def test_what_says_more_of_the_query_comes_first(query: str, messages: list[Mess
 
 
 @pytest.mark.parametrize(
-    ("query", "text"),
-    [
-        ("which tests were failing", "The test fails here."),
-        ("stopped parsers", "stop the parsing: parser"),
-        ("cafe", "the café is closed"),
-        ("conf", "see configuration"),
-        ("我最喜欢的城市是哪里", "我喜欢的城市是厦门。"),
-        ("loader/cache.txt", "the loader has a file"),
-        ("what isn't the user's budget?", "a budget of a user"),
-        ("cancellation", "the flight was cancelled"),
-    ],
-)
-def test_other_forms_and_parts_of_words_are_found(query: str, text: str) -> None:
-    assert found(query, user("before"), user(text), user("after")) == [2]
-
-
-@pytest.mark.parametrize(
-    ("text", "queries"),
-    [
-        ("Look at src/auth/login.py please", ["src/auth/login.py", "login.py", "auth/login", "auth", "src/auth"]),
-        ("set user_id_42 to 7", ["user_id_42", "user_id", "42", "id_42"]),
-        ("call foo::bar(baz) and a@b.example", ["foo::bar", "baz", "a@b.example", "b.example"]),
-    ],
-)
-def test_identifiers_are_found_by_the_whole_and_by_their_parts(text: str, queries: list[str]) -> None:
-    for query in queries:
-        assert found(query, user("before"), user(text), user("after")) == [2], query
-
-
-@pytest.mark.parametrize(
     ("text", "queries", "not_found"),
     [
+        ("The test fails here.", ["which tests were failing"], []),
+        ("stop the parsing: parser", ["stopped parsers"], []),
+        ("the café is closed", ["cafe"], []),
+        ("see configuration", ["conf"], []),
+        ("我喜欢的城市是厦门。", ["我最喜欢的城市是哪里"], []),
+        ("the loader has a file", ["loader/cache.txt"], []),
+        ("a budget of a user", ["what isn't the user's budget?"], []),
+        ("the flight was cancelled", ["cancellation"], []),
+        ("Look at src/auth/login.py please", ["src/auth/login.py", "login.py", "auth/login", "auth", "src/auth"], []),
+        ("set user_id_42 to 7", ["user_id_42", "user_id", "42", "id_42"], []),
+        ("call foo::bar(baz) and a@b.example", ["foo::bar", "baz", "a@b.example", "b.example"], []),
         ("请检查登录模块的错误", ["登录", "登录模块", "错误", "误"], ["登模", "录登"]),
         ("로그인 모듈을 고쳐 주세요", ["로그인", "모듈", "고쳐"], ["인로"]),
         ("エラー404 in 登录.py", ["エラー404", "404", "登录.py", "登录"], ["ーエ"]),
         ("ﾃｽﾄ 𠮷野家", ["ﾃｽﾄ", "𠮷野"], ["野𠮷"]),
     ],
 )
-def test_text_without_spaces_is_found_by_any_run_of_its_characters(
+def test_a_text_is_found_by_forms_and_parts_of_its_words_and_without_spaces_by_any_run_of_characters(
     text: str, queries: list[str], not_found: list[str]
 ) -> None:
     for query in queries:
