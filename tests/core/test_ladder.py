@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,12 +16,10 @@ from amplifier_context_core import (
     ContextManager,
     FoldRounds,
     Goal,
-    PluginError,
     Plugins,
     Strategy,
     TrimRounds,
     TruncateToolOutputs,
-    hookimpl,
     load_config,
 )
 from amplifier_context_core.compaction.checkpoint import Draft
@@ -115,20 +113,6 @@ def test_a_strategy_that_cannot_be_made_is_an_error_that_names_its_place(strateg
     with pytest.raises(ConfigError, match=problem) as caught:
         built(["supersede", strategy])
     assert caught.value.key == "ladder[1]"
-
-
-def test_a_plug_in_that_makes_no_strategy_or_fails_is_named() -> None:
-    class Plugin:
-        @hookimpl
-        def amplifier_context_strategies(self) -> Mapping[str, Any]:
-            return {"odd": lambda: 5, "failing": lambda: 1 // 0}
-
-    plugins = Plugins()
-    plugins.register(Plugin(), "my-plugin")
-    with pytest.raises(ConfigError, match="made a int, not a strategy"):
-        built(["odd"], plugins)
-    with pytest.raises(PluginError, match="my-plugin"):
-        built(["failing"], plugins)
 
 
 class Recording(Strategy):

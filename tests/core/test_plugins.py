@@ -138,14 +138,19 @@ def test_a_plug_in_whose_offers_fail_is_named_once_for_all_names_that_are_looked
 
 
 @pytest.mark.parametrize(
-    ("key", "point"),
-    [("token_counter", "amplifier_context_token_counters"), ("search_index", "amplifier_context_search_indexes")],
+    ("key", "value", "point"),
+    [
+        ("token_counter", "mine", "amplifier_context_token_counters"),
+        ("search_index", "mine", "amplifier_context_search_indexes"),
+        ("ladder", ["mine"], STRATEGIES),
+    ],
 )
-def test_a_plug_in_that_makes_the_wrong_thing_is_refused_at_once(key: str, point: str) -> None:
-    plugins = Plugins()
-    plugins.register(plugin(point, lambda self: {"odd": lambda: 5}), "odd")
-    with pytest.raises(ConfigError, match=f"{key}: 'odd' made a int"):
-        ContextManager(load_config({key: "odd"}), plugins=plugins)
+def test_a_plug_in_that_makes_the_wrong_thing_or_fails_is_refused_at_once(key: str, value: Any, point: str) -> None:
+    for number, (offered, error) in enumerate(((lambda: 5, f"{key}.*: 'mine' made a int"), (lambda: 1 // 0, "odd-1"))):
+        plugins = Plugins()
+        plugins.register(plugin(point, lambda self, offered=offered: {"mine": offered}), f"odd-{number}")
+        with pytest.raises((ConfigError, PluginError), match=error):
+            ContextManager(load_config({key: value}), plugins=plugins)
 
 
 async def test_an_observer_can_neither_rewrite_history_nor_keep_a_message_out_by_failing() -> None:

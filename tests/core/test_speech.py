@@ -172,7 +172,7 @@ def test_of_the_oldest_calls_the_tool_and_what_it_was_called_on_stay() -> None:
     assert sum(len(line.text) for line in again) <= sum(len(text) for text in texts) * 0.5
 
 
-def test_the_size_of_an_output_goes_and_its_trouble_stays() -> None:
+def test_the_size_of_an_output_goes_and_its_trouble_stays_and_so_does_how_a_call_ended() -> None:
     messages = [
         *reads(9),
         call("last", path="src/last.py"),
@@ -183,12 +183,9 @@ def test_the_size_of_an_output_goes_and_its_trouble_stays() -> None:
     assert "60 lines" in text_of(made)
     assert "60 lines" not in text
     assert '"' in text.splitlines()[-1]
-
-
-def test_how_a_call_ended_outlasts_newer_calls_that_only_listed_or_read() -> None:
     failed = "3 failed, 40 passed in 2.1s\nE   ValueError: bad_token_9f31\n" + FILE
     after = kept(digests(call("t", name="run", path="make test"), result("t", failed), *reads(30)), 0.4)
-    assert '"3 failed, 40 passed in 2.1s"' in after[0].text
+    assert '"3 failed, 40 passed in 2.1s"' in after[0].text, "it outlasts newer calls that only listed or read"
     assert after[1].text.startswith(f"m{after[1].first} read; src/mod_")
 
 
@@ -203,22 +200,12 @@ def test_names_of_a_sentence_that_goes_are_kept_with_the_call_beside_it() -> Non
     assert "ORDER-197" in text
 
 
-def conversation(turns: int = 12) -> list[Message]:
-    """People talk, the agent announces, works, and concludes."""
-    messages: list[Message] = []
-    for n in range(turns):
-        messages += [
-            user(f"I read what you did in part {n} so far. {RULES[n % len(RULES)]} The rest is fine with me."),
-            call(f"c{n}", path=f"src/mod_{n}.py", content=f"Let me look at the file of part {n} first."),
-            result(f"c{n}", FILE),
-            says(f"The cause of fault {n} is a lock that is never freed. It was a long way to get here {n}."),
-        ]
-    return messages
-
-
 @pytest.mark.parametrize("share", [0.5, 0.1, 0.001])
 def test_rules_stay_however_little_room_there_is(share: float) -> None:
-    made = digests(*conversation())
+    messages = reads(len(RULES))
+    for n, rule in enumerate(RULES):
+        messages.insert(3 * n, user(f"I read what you did in part {n} so far. {rule} The rest is fine with me."))
+    made = digests(*messages)
     for _ in range(3):
         made = kept(made, share)
     assert all(rule in text_of(made) for rule in RULES)
@@ -246,7 +233,7 @@ def test_a_name_that_is_cut_in_the_middle_is_kept_whole() -> None:
 
 
 SOAKING = settings().max_examples > 1_000  # see tests/conftest.py
-COMPACTIONS = 20
+ROUNDS = 110  # of work: some more than twenty compactions
 BUDGET = 4_000  # tokens; the rules of one conversation take at most a fifth of them
 OUTPUT40 = "\n".join(f"def part_{number}(value): return load_batch_{number}(value)" for number in range(40))
 DEMANDS = ("Never", "Always", "You must not", "Please", "Make sure to", "Don't", "Only ever")
@@ -259,34 +246,6 @@ STATEMENTS = st.lists(
     max_size=8,
     unique=True,
 )
-
-
-async def compacted(rules: list[str]) -> tuple[int, str]:
-    """Return how often a session was compacted that states each rule once, and the text of its last view."""
-    shared_cache.clear()
-    manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id="drift")
-    await manager.add_message(user("Let us look at the loader."))
-    count = 0
-    for number in range(400):
-        stated = [user(rules[number])] if number < len(rules) else []
-        for message in (*stated, call(f"c{number}", path=f"src/{number}.py"), result(f"c{number}", OUTPUT40), says()):
-            await manager.add_message(message)
-        before = (await manager.explain())["compactions"]
-        view = await manager.get_messages_for_request(token_budget=BUDGET)
-        count = (await manager.explain())["compactions"]
-        if count >= COMPACTIONS and before < count:
-            return count, " ".join(" ".join(text_in(message.get("content")) for message in view).split())
-    return count, ""
-
-
-@settings(max_examples=500 if SOAKING else 4)
-@given(STATEMENTS)
-async def test_rules_are_word_for_word_after_twenty_compactions(rules: list[str]) -> None:
-    count, text = await compacted(rules)
-    assert count >= COMPACTIONS
-    assert [rule for rule in rules if rule not in text] == []
-
-
 MANY = [
     f"Never {verb} the table orders_{n} without a review." for n in range(20) for verb in ("rename", "drop", "lock")
 ]
@@ -314,8 +273,8 @@ def working(name: str, count: int, words: Sequence[str] = ()) -> list[Message]:
     ]
 
 
-async def last_view(messages: Iterable[Message], is_asked_after: Callable[[Message], object]) -> str:
-    """Return the text of the last view of a session that asks for one after some of its messages."""
+async def last_view(messages: Iterable[Message], is_asked_after: Callable[[Message], object]) -> tuple[str, int]:
+    """Return the text of the last view of a session that asks for one after some messages, and its compactions."""
     shared_cache.clear()
     manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id="drift")
     view: list[Message] = []
@@ -323,13 +282,22 @@ async def last_view(messages: Iterable[Message], is_asked_after: Callable[[Messa
         await manager.add_message(message)
         if is_asked_after(message):
             view = await manager.get_messages_for_request(token_budget=BUDGET)
-    return " ".join(" ".join(text_in(message.get("content")) for message in view).split())
+    text = " ".join(" ".join(text_in(message.get("content")) for message in view).split())
+    return text, (await manager.explain())["compactions"]
+
+
+@settings(max_examples=500 if SOAKING else 4)
+@given(STATEMENTS)
+async def test_rules_are_word_for_word_after_twenty_compactions(rules: list[str]) -> None:
+    text, compactions = await last_view(working("c", ROUNDS, rules), lambda one: one["content"] == "Done.")
+    assert compactions >= 20
+    assert [rule for rule in rules if rule not in text] == []
 
 
 @pytest.mark.parametrize("crowd", list(CROWDS))
 async def test_rules_outlast_the_newest_message_however_large_it_is(crowd: str) -> None:
     messages = [*working("c", len(MANY), MANY), *CROWDS[crowd]]
-    text = await last_view(messages, lambda one: one["content"] in MANY or one is messages[-1])
+    text, _ = await last_view(messages, lambda one: one["content"] in MANY or one is messages[-1])
     assert [rule for rule in MANY if rule not in text] == []
 
 
@@ -337,7 +305,7 @@ async def test_rules_outlast_the_newest_message_however_large_it_is(crowd: str) 
 async def test_what_people_remark_outlasts_a_large_message_and_the_work_after_it(crowd: str) -> None:
     newest = [*CROWDS[crowd][:1], *(result("big") for _ in CROWDS[crowd][0].get("tool_calls") or ())]
     messages = [*working("c", len(REMARKS), REMARKS), *newest, *working("d", 40)]
-    text = await last_view(messages, lambda one: not one.get("tool_calls"))
+    text, _ = await last_view(messages, lambda one: not one.get("tool_calls"))
     assert [remark for remark in REMARKS if remark not in text] == []
 
 
