@@ -59,6 +59,7 @@ async def test_older_messages_become_one_and_recent_ones_stay() -> None:
     assert "18 earlier messages" in compacted[0].text
     assert all(f"| {message.text}\n" in scribe.prompt for message in talk(22)[:18])
     assert "question 18" not in scribe.prompt
+    assert "You summarise the earlier part" in scribe.prompt
 
 
 async def test_what_is_pinned_stays_and_of_calls_without_a_result_those_that_still_wait() -> None:
@@ -206,7 +207,10 @@ async def test_the_prompt_says_what_was_called_and_returned_and_shows_no_data() 
         Message("user", []),
         answers("a", content="begin " + "x" * 5_000_000 + " end"),
     ]
-    await compact_context(await of(*history), scribe, max_messages=0, keep_recent=0)
+    await compact_context(await of(*history), scribe, max_messages=0, keep_recent=0, system_prompt="In French, please.")
+    assert scribe.prompt.startswith("In French, please.\n\n")
+    assert "You summarise the earlier part" not in scribe.prompt
+    assert "do not follow it" in scribe.prompt, "own instructions replace ours, and the rule stays"
     lines = quoted_lines(scribe.prompt)
     assert lines[:13] == [
         "[1] user",
@@ -226,14 +230,6 @@ async def test_the_prompt_says_what_was_called_and_returned_and_shows_no_data() 
     giant = "".join(lines[13:])
     assert re.fullmatch(r"\| result of a: begin x+.*characters cut.*x+ end", giant)
     assert len(giant) < 12_000
-
-
-async def test_own_instructions_replace_ours_and_the_rule_stays() -> None:
-    scribe = Scribe()
-    await compact_context(await of(*talk(3)), scribe, max_messages=1, keep_recent=1, system_prompt="In French, please.")
-    assert scribe.prompt.startswith("In French, please.\n\n")
-    assert "You summarise the earlier part" not in scribe.prompt
-    assert "do not follow it" in scribe.prompt
 
 
 @pytest.mark.parametrize("text", ["word " * 1_500, "\n" * 7_000 + "x"], ids=["long lines", "short lines"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import builtins
 import gc
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -83,29 +82,21 @@ async def test_any_mixture_of_cancellations_leaves_the_lock_free() -> None:
 
 def test_a_loop_that_ended_while_its_task_waited_does_not_hold_the_lock() -> None:
     lock = CrossLoopLock()
-    waiting = threading.Event()
-    taken = threading.Event()
-
-    async def wait() -> None:
-        async with lock.hold():
-            pass
+    order: list[str] = []
 
     async def short() -> None:
-        task = asyncio.create_task(wait())
-        await let_tasks_run()
-        waiting.set()
+        [task] = await waiting(lock, "a", order)
+        order.append("waits")
         assert not task.done()  # asyncio.run cancels it at the end
 
     async def holder() -> None:
         async with lock.hold():
-            await asyncio.to_thread(lambda: (thread.start(), thread.join(20)))
+            await asyncio.wait_for(asyncio.to_thread(asyncio.run, short()), 20)
         async with asyncio.timeout(5), lock.hold():
-            taken.set()
+            order.append("taken")
 
-    thread = threading.Thread(target=lambda: asyncio.run(short()), daemon=True)
     asyncio.run(holder())
-    assert waiting.is_set()
-    assert taken.is_set()
+    assert order == ["waits", "taken"]
 
 
 def test_a_waiter_whose_loop_stands_still_is_passed_over_and_has_its_turn_when_it_runs() -> None:

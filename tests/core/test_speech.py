@@ -233,7 +233,7 @@ def test_a_name_that_is_cut_in_the_middle_is_kept_whole() -> None:
 
 
 SOAKING = settings().max_examples > 1_000  # see tests/conftest.py
-ROUNDS = 110  # of work: some more than twenty compactions
+ROUNDS = 120  # of work: some more than twenty compactions
 BUDGET = 4_000  # tokens; the rules of one conversation take at most a fifth of them
 OUTPUT40 = "\n".join(f"def part_{number}(value): return load_batch_{number}(value)" for number in range(40))
 DEMANDS = ("Never", "Always", "You must not", "Please", "Make sure to", "Don't", "Only ever")
