@@ -35,11 +35,6 @@ from tests.messages import Message, block, result, says, user
 O = 4  # noqa: E741 - overhead, in every sum below
 
 
-@pytest.fixture
-def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "_loaded", {})
-
-
 def test_the_exact_counter_knows_openais_vocabularies() -> None:
     assert exact_token_counter()("hello world") == 2
     assert exact_token_counter("cl100k_base")("tiktoken is great!") == 6
@@ -88,13 +83,21 @@ def test_a_host_that_makes_errors_of_warnings_meanwhile_gets_exact_counts_and_ke
     assert done.stdout.split() == ["True", "error"]
 
 
-@pytest.mark.usefixtures("nothing_loaded")
-def test_a_vocabulary_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    released = threading.Event()
-    hanging = types.ModuleType("tiktoken")
-    hanging.get_encoding = lambda name: released.wait()  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "tiktoken", hanging)
+@pytest.fixture
+def tiktoken_alone(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    """A fake of tiktoken, of which nothing was loaded; bpe-openai is not installed."""
+    monkeypatch.setattr(tokens, "_loaded", {})
     monkeypatch.setitem(sys.modules, "bpe_openai", None)
+    fake = types.ModuleType("tiktoken")
+    monkeypatch.setitem(sys.modules, "tiktoken", fake)
+    return fake
+
+
+def test_a_vocabulary_that_hangs_is_not_waited_for(
+    tiktoken_alone: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+    tiktoken_alone.get_encoding = lambda name: released.wait()  # type: ignore[attr-defined]
     monkeypatch.setattr(tokens, "_VOCABULARY_SECONDS", 0.01)
     try:
         assert exact_token_counter() is approx_token_counter
@@ -102,14 +105,12 @@ def test_a_vocabulary_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPat
         released.set()
 
 
-@pytest.mark.usefixtures("nothing_loaded")
-async def test_a_session_downloads_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_session_downloads_nothing(
+    tiktoken_alone: types.ModuleType, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """A thread that still downloads when its process ends can crash it."""
     asked: list[str] = []
-    online = types.ModuleType("tiktoken")
-    online.get_encoding = asked.append  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "tiktoken", online)
-    monkeypatch.setitem(sys.modules, "bpe_openai", None)
+    tiktoken_alone.get_encoding = asked.append  # type: ignore[attr-defined]
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", "")
     counters = await asyncio.gather(*(load_counter() for _ in range(5)))
     assert {*counters, await load_counter()} == {approx_token_counter}
@@ -118,7 +119,6 @@ async def test_a_session_downloads_nothing(monkeypatch: pytest.MonkeyPatch, capl
     assert "pip install" in warning.getMessage()
 
 
-@pytest.mark.usefixtures("nothing_loaded")
 async def test_a_session_waits_for_what_tiktoken_has_in_its_cache(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -132,6 +132,7 @@ async def test_a_session_waits_for_what_tiktoken_has_in_its_cache(
         time.sleep(0.1)
         return types.SimpleNamespace(encode_ordinary=list[str])
 
+    monkeypatch.setattr(tokens, "_loaded", {})
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(tiktoken.load, "read_file", lambda path: b"")
     monkeypatch.setattr(openai_public, "load_tiktoken_bpe", to_cache)
@@ -234,51 +235,36 @@ def as_source(data: str, media_type: str = "image/png") -> dict[str, Any]:
     return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
 
 
-@pytest.mark.parametrize(
-    "block",
-    [
-        image_block(640, 480),
-        image_url(640, 480),
-        {"type": "input_image", "image_url": f"data:image/png;base64,{png(640, 480)}"},
-        {"type": "image", "source": f"data:image/png;base64,{png(640, 480)}"},
-        {"type": "image", "source": {"data": f"data:image/png;base64,{png(640, 480)}"}},
-        {"type": "file", "file": {"file_data": f"data:image/png;base64,{png(640, 480)}"}},
-    ],
-    ids=lambda block: f"{block['type']}:{next(key for key in block if key != 'type')}",
-)
-def test_the_size_is_found_in_every_spelling(block: dict[str, Any]) -> None:
-    assert media_tokens(block, FLAT) == 410
+DATA_URL = f"data:image/png;base64,{png(640, 480)}"
+SPELLED = [
+    *(image_block(640, 480), image_url(640, 480), {"type": "input_image", "image_url": DATA_URL}),
+    *({"type": "image", "source": source} for source in (DATA_URL, {"data": DATA_URL})),
+    {"type": "file", "file": {"file_data": DATA_URL}},
+    *(as_source(jpeg(640, 480, leading), "image/jpeg") for leading in (0, 60_000)),
+]
+UNREADABLE = [
+    *({"type": "image"}, {"type": "image", "source": {}}),
+    {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
+    *({"type": "image_url", "image_url": {"url": f"data:image/png{data}"}} for data in (",notbase64", ";base64,")),
+    as_source("!!!! not base64 !!!!"),
+    *(
+        as_source(base64.b64encode(data).decode())
+        for data in (b"\x89PNG\r\n\x1a\n" + bytes(40), b"<svg width='1e999'>")
+    ),
+    {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}},
+    as_source(jpeg(640, 480, leading=200_000), "image/jpeg"),  # beyond what is read
+]
+SIZED = [(image_block(1, 1), 1), (image_block(1_568, 100), 209), *((block, 410) for block in SPELLED)]
+SCALED = [(image_block(2_000, 2_000), 1_600), (image_block(20_000, 10), media_tokens(image_block(1_568, 1), FLAT))]
 
 
 @pytest.mark.parametrize(
     ("block", "tokens"),
-    [
-        *((image_block(*size), pixels) for size, pixels in (((1, 1), 1), ((1568, 100), 209), ((2_000, 2_000), 1_600))),
-        (image_block(20_000, 10), media_tokens(image_block(1_568, 1), FLAT)),  # scaled down
-        *((as_source(jpeg(640, 480, leading), "image/jpeg"), 410) for leading in (0, 60_000)),
-        (as_source(jpeg(640, 480, leading=200_000), "image/jpeg"), FLAT),  # beyond what is read
-    ],
+    [*SIZED, *SCALED, *((block, FLAT) for block in UNREADABLE)],
     ids=lambda value: str(value)[:60],
 )
-def test_an_image_costs_the_pixels_that_it_is_scaled_down_to(block: dict[str, Any], tokens: int) -> None:
+def test_media_cost_the_pixels_that_they_are_scaled_down_to_or_a_flat_amount(
+    block: dict[str, Any], tokens: int
+) -> None:
     assert media_tokens(block, FLAT) == tokens
-
-
-@pytest.mark.parametrize(
-    "block",
-    [
-        {"type": "image"},
-        {"type": "image", "source": {}},
-        {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
-        {"type": "image_url", "image_url": {"url": "data:image/png,notbase64"}},
-        {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}},
-        as_source("!!!! not base64 !!!!"),
-        as_source(base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\x00" * 40).decode()),
-        as_source(base64.b64encode(b"<svg width='1e999' height='-5'>").decode()),
-        {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}},
-    ],
-    ids=str,
-)
-def test_media_without_a_readable_size_costs_a_flat_amount(block: dict[str, Any]) -> None:
-    assert media_tokens(block, FLAT) == FLAT
-    assert media_tokens(block, 7) == 7
+    assert media_tokens(block, 7) == (7 if block in UNREADABLE else tokens)
